@@ -2,6 +2,7 @@
 
 mod adoption;
 mod exec;
+mod faults;
 mod settings;
 
 use std::sync::Arc;

@@ -1,14 +1,18 @@
 //! One container of the process runtime, in memory.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerState, ContainerStatus, RuntimePodContainer};
 use podwright_actors::time::Time;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -34,6 +38,8 @@ pub(super) struct Container {
 /// The state of a container's run.
 #[derive(Clone, Debug)]
 pub(super) enum RunState {
+    /// An earlier agent started the container, and this agent does not know yet whether it runs.
+    Adopting,
     Created,
     /// The agent is spawning a shim, or has spawned one that has not yet reported that it executed the command.
     Starting,
@@ -50,6 +56,7 @@ pub(super) enum RunState {
 impl RunState {
     pub(super) fn state(&self) -> ContainerState {
         match self {
+            RunState::Adopting => ContainerState::Unknown,
             RunState::Created | RunState::Starting => ContainerState::Created,
             RunState::Running { .. } => ContainerState::Running,
             RunState::Exited { .. } => ContainerState::Exited,
@@ -118,7 +125,7 @@ impl Container {
         let run = self.run.lock().clone();
         let state = run.state();
         let (started, exit) = match run {
-            RunState::Created | RunState::Starting => (None, None),
+            RunState::Adopting | RunState::Created | RunState::Starting => (None, None),
             RunState::Running { started, .. } => (Some(started), None),
             RunState::Exited { started, exit } => (started, Some(*exit)),
         };
@@ -146,33 +153,97 @@ impl Container {
     }
 }
 
-/// A pidfd of a shim process. It becomes readable when the process ends.
+/// A shim process.
 #[derive(Clone, Debug)]
-pub(super) struct Shim(Arc<OwnedFd>);
+pub(super) struct Shim {
+    pid: Pid,
+    /// Becomes readable when the process ends. `None` only for a child of this process, if the system had no descriptor left.
+    pidfd: Option<Arc<OwnedFd>>,
+}
 
 impl Shim {
-    /// Opens a process. The caller must know that the pid belongs to the shim: either the shim is a child that was not
-    /// reaped yet, or the container's lock is still held after this call.
+    /// A shim that this process spawned and did not reap, so its pid was not reused.
+    pub(super) fn of_child(child: &Child) -> Self {
+        let pid = Pid::from_child(child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty());
+        if let Err(error) = &pidfd {
+            // The shim runs its container. Without it, the agent would have to kill a healthy container.
+            tracing::warn!(%error, shim.pid = %pid, "cannot open a shim's process, continuing with its pid");
+        }
+        Shim { pid, pidfd: pidfd.ok().map(Arc::new) }
+    }
+
+    /// Opens a shim that is not a child of this process. The pid belongs to the shim if the container's lock is still held
+    /// after this call.
     pub(super) fn open(pid: i32) -> io::Result<Self> {
         let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok(Shim(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Shim { pid, pidfd: Some(Arc::new(pidfd)) })
+    }
+
+    /// The descriptor that becomes readable when the process ends.
+    pub(super) fn pidfd(&self) -> io::Result<Arc<OwnedFd>> {
+        match &self.pidfd {
+            Some(fd) => Ok(Arc::clone(fd)),
+            // The process is a child that was not reaped yet.
+            None => Ok(Arc::new(pidfd_open(self.pid, PidfdFlags::empty())?)),
+        }
+    }
+
+    /// Whether the process has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        match &self.pidfd {
+            Some(fd) => poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec::default())) == Ok(1),
+            None => !self.is_running_child(),
+        }
+    }
+
+    fn is_running_child(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
     }
 
     pub(super) fn kill(&self) {
         // The only error is that the shim has ended by itself.
-        let _ = pidfd_send_signal(&self.0, Signal::KILL);
+        let _ = match &self.pidfd {
+            Some(fd) => pidfd_send_signal(fd, Signal::KILL),
+            None if self.is_running_child() => kill_process(self.pid, Signal::KILL),
+            None => Ok(()),
+        };
     }
 
     /// Reaps the shim, so that it does not stay as a zombie. Does nothing for an adopted shim, which is another process's
     /// child.
     pub(super) fn reap(&self) {
-        use std::os::fd::AsFd;
-        let _ = waitid(WaitId::PidFd(self.0.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let shim = self.pidfd.as_ref().map_or(WaitId::Pid(self.pid), |fd| WaitId::PidFd(fd.as_fd()));
+        let _ = waitid(shim, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }
 
-impl AsRawFd for Shim {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::adapters::process::start::ended;
+
+    #[tokio::test]
+    async fn shim_without_a_pidfd_is_watched_killed_and_reaped() {
+        let spawn = || {
+            let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            Shim { pid: Pid::from_child(&child), pidfd: None }
+        };
+        let (killed, running) = (spawn(), spawn());
+        assert!(!killed.has_ended() && !running.has_ended());
+        killed.kill();
+        tokio::time::timeout(std::time::Duration::from_secs(60), ended(&killed)).await.expect("the end is not noticed");
+        assert!(killed.has_ended() && !running.has_ended());
+        for shim in [killed, running] {
+            shim.kill();
+            ended(&shim).await;
+            shim.reap();
+            let again = waitid(WaitId::Pid(shim.pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            assert_eq!(again.unwrap_err(), Errno::CHILD);
+        }
     }
 }

@@ -8,12 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
+use rustix::io::Errno;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::container::{Container, RunState, Shim};
 use super::files::{ContainerFiles, Layout, STATE, remove_file};
-use super::record::{self, ContainerRecord, Durability, ExitRecord, SandboxRecord, ShimRecord, StartedRecord};
+use super::record::{
+    self, ContainerRecord, Durability, ExitRecord, ReadError, SandboxRecord, ShimRecord, StartedRecord,
+};
 use super::shared::ProcessRuntimeState;
 use super::start;
 use crate::adapters::tree;
@@ -21,42 +26,49 @@ use crate::adapters::tree;
 /// Fills the table from the records on disk and watches the containers that run.
 pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathBuf, io::Error)> {
     let (layout, boot_id) = (shared.layout.clone(), shared.boot_id.clone());
-    let (sandboxes, containers) = shared.blocking(move || read(&layout, &boot_id)).await?;
+    let Records { sandboxes, containers, damaged } = shared.blocking(move || read(&layout, &boot_id)).await?;
     for sandbox in sandboxes {
         shared.table.put_sandbox(sandbox);
     }
-    for (record, files, found) in containers {
-        let container = Container::new(record, files, RunState::Starting);
-        match found {
-            LoadedState::Created => container.set(RunState::Created),
-            LoadedState::Ended(started, exit) => container.set(RunState::Exited { started, exit: Box::new(exit) }),
-            LoadedState::Alive => adopt(shared, &container).await,
-        }
-        shared.table.mark_changed(&container.uid);
-        shared.table.put_container(container);
-    }
+    let damaged = damaged.into_iter().map(|record| shared.blocking(move || remove_damaged(record)));
+    let adoptions: Vec<_> = containers.into_iter().filter_map(|found| put(shared, found)).collect();
+    // The processes of a damaged record must end before the pod gets another container.
+    join_all(damaged).await;
+    // A stuck shim delays the others for a limited time only. Its container is adopted in the background.
+    let _ = timeout(ADOPTED_WITHIN, join_all(adoptions)).await;
     Ok(())
 }
 
-type Records = (Vec<SandboxRecord>, Vec<LoadedContainer>);
+/// Adds a container to the table. If it was started, its adoption begins.
+fn put(shared: &Arc<ProcessRuntimeState>, found: LoadedContainer) -> Option<JoinHandle<Option<()>>> {
+    let (record, files, state) = found;
+    let container = Container::new(record, files, state.unwrap_or(RunState::Adopting));
+    shared.table.mark_changed(&container.uid);
+    shared.table.put_container(Arc::clone(&container));
+    matches!(*container.run.lock(), RunState::Adopting).then(|| {
+        let (shared_too, container) = (Arc::clone(shared), Arc::clone(&container));
+        shared.spawn(async move { adopt(&shared_too, &container).await })
+    })
+}
+
+/// What the files of an earlier agent describe.
+struct Records {
+    sandboxes: Vec<SandboxRecord>,
+    containers: Vec<LoadedContainer>,
+    damaged: Vec<DamagedRecord>,
+}
+
+/// A container and its state; `None` if its shim was started in this boot and left no exit record, or still runs.
+type LoadedContainer = (ContainerRecord, ContainerFiles, Option<RunState>);
+
+/// The directory of a container whose record cannot be read, and the reason.
+type DamagedRecord = (PathBuf, ReadError);
 
 fn read(layout: &Layout, boot_id: &str) -> Result<Records, (PathBuf, io::Error)> {
     let sandboxes = read_sandboxes(layout)?;
-    let containers = read_containers(layout, boot_id, &sandboxes)?;
-    Ok((sandboxes, containers))
+    let (containers, damaged) = read_containers(layout, boot_id, &sandboxes)?;
+    Ok(Records { sandboxes, containers, damaged })
 }
-
-/// The state of a container according to its files.
-enum LoadedState {
-    /// No shim was ever started for it.
-    Created,
-    /// Its shim lives.
-    Alive,
-    /// Its shim has ended.
-    Ended(Option<StartedRecord>, ExitRecord),
-}
-
-type LoadedContainer = (ContainerRecord, ContainerFiles, LoadedState);
 
 fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::Error)> {
     let mut sandboxes = Vec::new();
@@ -64,6 +76,7 @@ fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::E
         match record::read::<SandboxRecord>(&dir.join(STATE)) {
             Ok(record) => sandboxes.push(record),
             Err(error) if error.is_missing() => drop_unfinished(&dir),
+            Err(error) if record::is_exhausted(&error) => return Err((dir, io::Error::other(error))),
             Err(error) => {
                 let aside = move_aside(&dir);
                 warn!(%error, %aside, "sandbox record is unusable, its pod gets a new sandbox; no action is needed");
@@ -77,106 +90,149 @@ fn read_containers(
     layout: &Layout,
     boot_id: &str,
     sandboxes: &[SandboxRecord],
-) -> Result<Vec<LoadedContainer>, (PathBuf, io::Error)> {
+) -> Result<(Vec<LoadedContainer>, Vec<DamagedRecord>), (PathBuf, io::Error)> {
     let earlier: HashSet<&str> =
         sandboxes.iter().filter(|sandbox| sandbox.boot_id != boot_id).map(|sandbox| sandbox.id.as_str()).collect();
-    let mut containers = Vec::new();
+    let (mut containers, mut damaged) = (Vec::new(), Vec::new());
     for dir in directories(&layout.containers())? {
         let files = ContainerFiles::new(dir.clone());
         match record::read::<ContainerRecord>(&files.state()) {
             Ok(record) => {
                 let is_earlier = earlier.contains(record.sandbox.as_str());
-                let found = container_state(&files, &record.id, boot_id, is_earlier).map_err(|error| (dir, error))?;
+                let found = container_state(&files, boot_id, is_earlier).map_err(|error| (dir, error))?;
                 containers.push((record, files, found));
             }
             Err(error) if error.is_missing() => drop_unfinished(&dir),
-            Err(error) => {
-                let id = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
-                // Without the record, the agent cannot assign these processes to their pod, and the pod would start them a
-                // second time. The shim has the same variable in its environment, so it is killed too.
-                let killed = start::kill_survivors(&files, id);
-                let aside = move_aside(&dir);
-                warn!(
-                    %error, %aside, ?killed,
-                    "container record is unusable and its processes are killed, its pod starts a new container; no action is needed"
-                );
-            }
+            Err(error) if record::is_exhausted(&error) => return Err((dir, io::Error::other(error))),
+            Err(error) => damaged.push((dir, error)),
         }
     }
-    Ok(containers)
+    Ok((containers, damaged))
 }
 
-/// The state of a container. `is_earlier` means that the container's sandbox is of an earlier boot.
-fn container_state(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io::Result<LoadedState> {
-    if let Ok(exit) = record::read::<ExitRecord>(&files.exit()) {
-        return Ok(LoadedState::Ended(record::read(&files.started()).ok(), exit));
+/// Kills the processes of a container whose record is damaged, and moves the record away.
+///
+/// Without the record, the agent cannot assign these processes to their pod, and the pod would start them a second time. The
+/// shim has the same variable in its environment, so it is killed too.
+fn remove_damaged((dir, error): DamagedRecord) {
+    let id = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let killed = start::kill_survivors(&ContainerFiles::new(dir.clone()), id);
+    let aside = move_aside(&dir);
+    warn!(
+        %error, %aside, ?killed,
+        "container record is unusable and its processes are killed, its pod starts a new container; no action is needed"
+    );
+}
+
+/// The state of a container; `None` if its shim was started in this boot and left no exit record, or still runs. `is_earlier`
+/// means that the container's sandbox is of an earlier boot.
+fn container_state(files: &ContainerFiles, boot_id: &str, is_earlier: bool) -> io::Result<Option<RunState>> {
+    let exited = |exit| RunState::Exited { started: record::read(&files.started()).ok(), exit: Box::new(exit) };
+    let was_started = files.lock().exists();
+    match record::read::<ExitRecord>(&files.exit()) {
+        // The shim writes the record before it kills the remaining processes.
+        Ok(_) if was_started && files.try_lock()?.is_none() => return Ok(None),
+        Ok(exit) => return Ok(Some(exited(exit))),
+        Err(error) if record::is_exhausted(&error) => return Err(io::Error::other(error)),
+        Err(_) => {}
     }
-    if !files.lock().exists() {
-        return Ok(LoadedState::Created);
+    if !was_started {
+        return Ok(Some(RunState::Created));
     }
-    let Some(lock) = files.try_lock()? else { return Ok(LoadedState::Alive) };
+    let Some(_lock) = files.try_lock()? else { return Ok(None) };
     match record::read::<ShimRecord>(&files.shim()) {
+        Err(error) if record::is_exhausted(&error) => Err(io::Error::other(error)),
         Err(error) if error.is_missing() && !is_earlier => {
             // A start was attempted, but the shim ended before it wrote its first record.
             remove_file(&files.lock())?;
-            Ok(LoadedState::Created)
+            Ok(Some(RunState::Created))
         }
         // The command may have run even without a record: the machine may have stopped before the shim's records reached the
         // disk.
         shim if is_earlier || shim.as_ref().is_ok_and(|shim| shim.boot_id != boot_id) => {
             let exit = ExitRecord::unknown("the node restarted: the container's exit code is unknown".into());
-            record::write(&files.exit(), &exit, Durability::Disk)?;
-            Ok(LoadedState::Ended(record::read(&files.started()).ok(), exit))
+            if let Err(error) = record::write(&files.exit(), &exit, Durability::Disk) {
+                // A later agent comes to the same result.
+                warn!(%error, path = %files.exit().display(), "cannot record the container's exit");
+            }
+            Ok(Some(exited(exit)))
         }
-        _ => {
-            drop(lock);
-            let (started, exit) = start::read_or_write_exit(files, id);
-            Ok(LoadedState::Ended(started, exit))
-        }
+        _ => Ok(None),
     }
 }
 
-/// Adopts a container whose shim held the container's lock when its files were read.
+/// Adopts a container that an earlier agent started. The container must be in the state running or exited afterwards. If it were
+/// listed as created, the engine would start it a second time.
 async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
-    let limit = Instant::now() + MAX_START_TIME;
+    let mut limit = Instant::now() + MAX_START_TIME;
+    let mut interval = POLL_INTERVAL;
+    let mut logged = false;
     let shim = loop {
-        // The pid belongs to the shim if the lock is still held after the process was opened.
-        let shim = record::read::<ShimRecord>(&container.files.shim()).and_then(|shim| {
-            Shim::open(shim.pid).map_err(|error| record::ReadError::Io { path: container.files.shim(), error })
-        });
-        if let Ok(None) = container.files.try_lock()
-            && Instant::now() < limit
-        {
-            match shim {
-                Ok(shim) => break shim,
-                // The shim was spawned just before the earlier agent died, and has written no record yet.
-                Err(_) => sleep(POLL_INTERVAL).await,
+        match holder(&container.files) {
+            Ok(LockHolder::None) => return start::settle(shared, container, Vec::new()).await,
+            Ok(LockHolder::Shim(shim)) => break shim,
+            // The shim was spawned just before the earlier agent died, and has written no record yet.
+            Ok(LockHolder::Unknown) if Instant::now() < limit => {}
+            Ok(LockHolder::Unknown) => {
+                warn!(container.id = %container.id, "a container's shim is stuck without a record, killing it");
+                let (files, id) = (container.files.clone(), container.id.clone());
+                if let Err(error) = shared.blocking(move || start::kill_survivors(&files, id.as_str())).await {
+                    warn!(%error, container.id = %container.id, "cannot kill a container's shim, trying again");
+                }
+                limit = Instant::now() + MAX_START_TIME;
             }
-            continue;
+            Err(error) if !logged => {
+                warn!(%error, container.id = %container.id, "cannot open a container's shim, trying again");
+                logged = true;
+            }
+            Err(_) => {}
         }
-        let (files, id) = (container.files.clone(), container.id.clone());
-        let (started, exit) = shared.blocking(move || start::read_or_write_exit(&files, id.as_str())).await;
-        container.set(RunState::Exited { started, exit: Box::new(exit) });
-        return;
+        sleep(interval).await;
+        interval = (interval * 2).min(start::RETRY_INTERVAL);
     };
-    // The container must be in the state running or exited before it is listed. If it were listed as created, the engine
-    // would start it a second time.
     let started = loop {
         match record::read::<StartedRecord>(&container.files.started()) {
             Ok(started) => break started,
-            Err(_) if matches!(container.files.try_lock(), Ok(None)) => {
-                if Instant::now() >= limit {
-                    shim.kill();
-                }
-                sleep(POLL_INTERVAL).await;
-            }
-            Err(_) => return start::watch(shared, container, shim).await,
+            Err(error) if record::is_exhausted(&error) => {}
+            Err(_) if shim.has_ended() => return start::watch(shared, container, shim, Vec::new()).await,
+            Err(_) if Instant::now() < limit => {}
+            Err(_) => shim.kill(),
         }
+        // No event follows the record, but the end of the shim ends the wait.
+        let _ = timeout(interval, start::ended(&shim)).await;
     };
     info!(container.id = %container.id, pod.uid = %container.uid, container.name = %container.name, "container adopted");
     container.set(RunState::Running { started, shim: shim.clone() });
+    shared.table.mark_changed(&container.uid);
     let (shared_too, container) = (Arc::clone(shared), Arc::clone(container));
-    shared.spawn(async move { start::watch(&shared_too, &container, shim).await });
+    shared.spawn(async move { start::watch(&shared_too, &container, shim, Vec::new()).await });
+}
+
+/// The process that holds a container's lock.
+enum LockHolder {
+    None,
+    Shim(Shim),
+    /// A shim that has not written its record, or whose record cannot be used.
+    Unknown,
+}
+
+/// # Errors
+/// If the system has no resources to find that out.
+fn holder(files: &ContainerFiles) -> io::Result<LockHolder> {
+    let shim = match record::read::<ShimRecord>(&files.shim()) {
+        Ok(shim) => match Shim::open(shim.pid) {
+            Ok(shim) => Some(shim),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => None,
+            Err(error) => return Err(error),
+        },
+        Err(error) if record::is_exhausted(&error) => return Err(io::Error::other(error)),
+        Err(_) => None,
+    };
+    // The pid belongs to the shim if the lock is still held after the process was opened.
+    Ok(match files.try_lock()? {
+        Some(_) => LockHolder::None,
+        None => shim.map_or(LockHolder::Unknown, LockHolder::Shim),
+    })
 }
 
 fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
@@ -215,5 +271,27 @@ const CORRUPT: &str = "corrupt";
 /// How long a start may take that the earlier agent began and did not finish. A start usually takes milliseconds. A start
 /// that takes longer than this is stuck.
 const MAX_START_TIME: Duration = Duration::from_secs(5);
-/// The interval between two reads of the files of an unfinished start.
+/// How long an opening runtime waits for its adoptions: until the stuck starts were killed.
+const ADOPTED_WITHIN: Duration = Duration::from_secs(6);
+/// The first interval between two reads of the files of an unfinished start. No event follows a record, and the shim's pid is
+/// not known before its first one.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_with_an_exit_record_has_ended_when_its_shim_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ContainerFiles::new(dir.path().to_owned());
+        let lock = files.try_lock().unwrap().unwrap();
+        let written = ExitRecord::start_error("x".into());
+        record::write(&files.exit(), &written, Durability::Boot).unwrap();
+        // The shim still kills the remaining processes.
+        assert!(container_state(&files, "boot", false).unwrap().is_none());
+        drop(lock);
+        let found = container_state(&files, "boot", false).unwrap();
+        assert!(matches!(found, Some(RunState::Exited { started: None, exit }) if *exit == written));
+    }
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use podwright_actors::time::Time;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use crate::adapters::record::{Damage, Durability, ReadError, decode, encode, read, seal, sync_parent, write};
@@ -156,6 +157,13 @@ impl ExitRecord {
     pub fn start_error(message: String) -> Self {
         ExitRecord { exit_code: 128, signal: None, reason: "StartError".into(), message, finished_at: now().as_nanos() }
     }
+}
+
+/// Whether a record could not be read because the system had no descriptor or memory left. The record itself may be good, so
+/// nothing may be decided from such an error.
+pub(super) fn is_exhausted(error: &ReadError) -> bool {
+    let ReadError::Io { error, .. } = error else { return false };
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// The time of the wall clock. Agents and shims compare times in records across restarts, so only the wall clock can be

@@ -2,21 +2,22 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::adapters::step_error::StepError;
 use podwright_actors::ports::RuntimeError;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::unix::pipe::Receiver;
-use tracing::{error, warn};
+use tokio::time::sleep;
+use tracing::warn;
 
 use super::CONTAINER_ENV;
 use super::container::{Container, RunState, Shim};
-use super::files::ContainerFiles;
+use super::files::{ContainerFiles, remove_file};
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, ReadError, RunRecord, StartedRecord};
 use super::shared::ProcessRuntimeState;
@@ -42,7 +43,7 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
         *run = RunState::Starting;
     }
     let files = container.files.clone();
-    let (shim, outcome_known) = match shared.blocking(move || launch(&files)).await {
+    let (shim, mut outcome_known) = match shared.blocking(move || launch(&files)).await {
         Ok(launched) => launched,
         Err(error) => {
             container.set(RunState::Created);
@@ -51,21 +52,26 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
     };
     // The shim's end of the pipe closes when the command was executed, when it could not be executed, and when the shim
     // dies.
-    let mut rest = Vec::new();
-    let read = async { Receiver::from_owned_fd(outcome_known)?.read_to_end(&mut rest).await };
-    if let Err(error) = read.await {
+    let mut report = Vec::new();
+    if let Err(error) = outcome_known.read_to_end(&mut report).await {
         warn!(%error, container.id = %container.id, "cannot read from the shim, waiting for its end");
     }
-    match record::read::<StartedRecord>(&container.files.started()) {
+    let started = loop {
+        match record::read::<StartedRecord>(&container.files.started()) {
+            Err(error) if record::is_exhausted(&error) => sleep(RETRY_INTERVAL).await,
+            read => break read,
+        }
+    };
+    match started {
         Ok(started) => {
             container.set(RunState::Running { started, shim: shim.clone() });
             shared.table.mark_changed(&container.uid);
             let watcher = Arc::clone(&shared);
-            shared.spawn(async move { watch(&watcher, &container, shim).await });
+            shared.spawn(async move { watch(&watcher, &container, shim, Vec::new()).await });
             Ok(())
         }
         Err(_) => {
-            watch(&shared, &container, shim).await;
+            watch(&shared, &container, shim, report).await;
             let message = match &*container.run.lock() {
                 RunState::Exited { exit, .. } => exit.message.clone(),
                 _ => "the start failed".into(),
@@ -77,13 +83,15 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
 
 /// Spawns the shim with the container's lock as its standard input (see "Adoption" in [`process`](super)). Returns the shim
 /// and the end of a pipe that closes when the command was executed or could not be.
-fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
+fn launch(files: &ContainerFiles) -> io::Result<(Shim, Receiver)> {
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("its command is empty"))?;
     let lock = files.try_lock()?.ok_or_else(|| io::Error::other("the container's lock is held"))?;
     // The lock file records the attempt, so it must be on disk before the shim exists.
     record::sync_parent(&files.lock())?;
     let (outcome_known, outcome_known_end) = io::pipe()?;
+    // This can fail, so it comes before the spawn: the container of a shim that was spawned may run.
+    let outcome_known = Receiver::from_owned_fd(outcome_known.into())?;
     let shim_log = File::options().create(true).append(true).open(files.shim_log())?;
     let spawned = Command::new(program)
         // The name in process listings.
@@ -98,28 +106,39 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
         .stderr(Stdio::from(shim_log))
         .spawn();
     match spawned {
-        // The pid cannot be reused yet: only `Shim::reap` reaps the child.
-        Ok(child) => Ok((Shim::open(child.id().cast_signed())?, outcome_known.into())),
+        Ok(child) => Ok((Shim::of_child(&child), outcome_known)),
         Err(error) => {
             // Nothing ran, so no start was attempted.
-            super::files::remove_file(&files.lock())?;
+            remove_file(&files.lock())?;
             Err(io::Error::new(error.kind(), format!("{program}: {error}")))
         }
     }
 }
 
-/// Waits for the end of a shim and records how its container ended.
-pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, shim: Shim) {
-    if let Err(error) = ended(&shim).await {
-        // Without a watch, the agent would not notice the end of the container, and it must not report a container that
-        // may run as exited.
-        error!(%error, container.id = %container.id, "cannot watch the shim, killing it");
-        shim.kill();
-    }
+/// Waits for the end of a shim and records how its container ended. `report` is what the shim reported about the start.
+pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, shim: Shim, report: Vec<u8>) {
+    ended(&shim).await;
     shim.reap();
-    let files = container.files.clone();
-    let id = container.id.clone();
-    let (started, exit) = shared.blocking(move || read_or_write_exit(&files, id.as_str())).await;
+    settle(shared, container, report).await;
+}
+
+/// Finds out how a container ended whose shim has ended, and publishes that.
+pub(super) async fn settle(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, report: Vec<u8>) {
+    let report: Arc<str> = String::from_utf8_lossy(&report).trim().into();
+    let mut logged = false;
+    let (started, exit) = loop {
+        let (files, id, report) = (container.files.clone(), container.id.clone(), Arc::clone(&report));
+        match shared.blocking(move || read_or_write_exit(&files, id.as_str(), &report)).await {
+            Ok(found) => break found,
+            Err(error) => {
+                if !logged {
+                    warn!(%error, container.id = %container.id, "cannot read how a container ended, trying again");
+                }
+                logged = true;
+                sleep(RETRY_INTERVAL).await;
+            }
+        }
+    };
     if exit.is_unknown() {
         warn!(container.id = %container.id, pod.uid = %container.uid, message = exit.message, "the container's exit is unknown");
     }
@@ -127,34 +146,67 @@ pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Con
     shared.table.mark_changed(&container.uid);
 }
 
-/// Waits for the end of the shim's process.
-async fn ended(shim: &Shim) -> io::Result<()> {
+/// Waits for the end of the shim's process. If the system cannot notify this process, for example because it has no descriptor
+/// left, this inspects the shim at intervals: its container is healthy and must not be killed for that.
+pub(super) async fn ended(shim: &Shim) {
+    let mut logged = false;
+    while !shim.has_ended() {
+        match notified(shim).await {
+            Ok(()) => return,
+            Err(error) => {
+                if !logged {
+                    warn!(%error, "the system does not notify of a shim's end, inspecting the shim at intervals");
+                }
+                logged = true;
+                sleep(RETRY_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn notified(shim: &Shim) -> io::Result<()> {
     #[expect(
         deprecated,
         reason = "the replacement is `unsafe` because a descriptor could close while it is registered; here the \
                   registration owns the descriptor"
     )]
-    let fd = AsyncFd::with_interest(shim.clone(), Interest::READABLE)?;
+    let fd = AsyncFd::with_interest(shim.pidfd()?, Interest::READABLE)?;
     fd.readable().await.map(drop)
 }
 
+/// The interval between two attempts of an operation for which the system has no resources.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Returns how a container ended, after its shim has ended. If the shim left no exit record, this kills the container's
-/// remaining processes and writes an exit record.
-pub(super) fn read_or_write_exit(files: &ContainerFiles, id: &str) -> (Option<StartedRecord>, ExitRecord) {
-    let started = record::read::<StartedRecord>(&files.started()).ok();
+/// remaining processes and writes an exit record. `report` is what the shim reported about the start.
+///
+/// # Errors
+/// If the system has no resources to read the records. The records are unchanged.
+fn read_or_write_exit(
+    files: &ContainerFiles,
+    id: &str,
+    report: &str,
+) -> Result<(Option<StartedRecord>, ExitRecord), ReadError> {
+    let started = match record::read::<StartedRecord>(&files.started()) {
+        Err(error) if record::is_exhausted(&error) => return Err(error),
+        started => started.ok(),
+    };
     let exit = match record::read::<ExitRecord>(&files.exit()) {
         Ok(exit) => exit,
+        Err(error) if record::is_exhausted(&error) => return Err(error),
         Err(error) => {
             // Even a damaged record proves that the command was executed.
             let ran = files.started().exists();
-            let exit = exit_without_record(files, ran, &error, kill_survivors(files, id));
+            let exit = exit_without_record(files, ran, &error, kill_survivors(files, id), report);
+            // On a full disk, this frees the space that the shim did not use.
+            let _ = remove_file(&files.exit_reserved());
             if let Err(error) = record::write(&files.exit(), &exit, Durability::Disk) {
                 warn!(%error, container.id = id, "cannot record the container's exit");
             }
             exit
         }
     };
-    (started, exit)
+    Ok((started, exit))
 }
 
 fn exit_without_record(
@@ -162,9 +214,10 @@ fn exit_without_record(
     started: bool,
     error: &ReadError,
     killed: io::Result<usize>,
+    report: &str,
 ) -> ExitRecord {
     let output = std::fs::read_to_string(files.shim_log()).unwrap_or_default();
-    let output = match output.trim() {
+    let output = match if report.is_empty() { output.trim() } else { report } {
         "" => String::new(),
         text => format!("; its output: {text}"),
     };

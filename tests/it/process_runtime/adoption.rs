@@ -1,5 +1,6 @@
 //! An agent that starts after another one and adopts its containers.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,12 +54,14 @@ async fn running_containers_are_adopted_and_ended_ones_are_reported() {
     assert_eq!(ended(&second, &stays).await.signal, Some(Signal::USR2.as_raw()));
 }
 
-fn watch(pid: u32) -> tokio::task::JoinHandle<()> {
+/// A task that ends when a process does.
+pub(super) fn watch(pid: u32) -> tokio::task::JoinHandle<OwnedFd> {
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     let pidfd = pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap();
     tokio::task::spawn_blocking(move || {
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+        pidfd
     })
 }
 
@@ -195,14 +198,10 @@ async fn exec_commands_of_an_earlier_agent_end() {
         done = first.exec(&id, &command, PATIENCE) => panic!("the command ends: {done:?}"),
         pid = in_exec.pid() => pid,
     };
+    let end = watch(pid);
     drop(first);
     let second = root.open().await;
     assert_eq!(status(&second, &pod).await.state, ContainerState::Running);
     // The keeper kills the command in the background.
-    let end = async {
-        while is_alive(pid) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, end).await.expect("the exec command outlives its agent");
+    tokio::time::timeout(PATIENCE, end).await.expect("the exec command outlives its agent").unwrap();
 }

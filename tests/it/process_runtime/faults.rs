@@ -1,0 +1,219 @@
+//! Faults of the machine: full disks, processes that hang in the kernel, no file descriptors, and stuck shims.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use podwright_actors::ports::{ContainerRuntime, ContainerState, ContainerStatus};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+
+use super::adoption::watch;
+use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+
+fn summary(status: &ContainerStatus) -> (i32, &str, &str) {
+    (status.exit_code, &status.reason, &status.message)
+}
+
+#[tokio::test]
+async fn exit_code_survives_a_full_disk() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    let root = Root::new();
+    if mount("tmpfs", root.path(), "tmpfs", MountFlags::empty(), Some(c"size=1m,mode=755")).is_err() {
+        eprintln!("skipped: this process may not mount");
+        return;
+    }
+    let first = root.open().await;
+    let pod = pod("u", |_| {});
+    let id = run(&first, &pod, "cat /dev/zero > fill 2> /dev/null; printf why > dev/termination-log; exit 7").await;
+    let exit = ended(&first, &pod).await;
+    drop(first);
+    let second = root.open().await;
+    let adopted = ended(&second, &pod).await;
+    second.remove_container(&id, false).await.unwrap();
+    let removed = second.pod_status(pod.uid()).await.unwrap().containers.is_empty();
+    drop(second);
+    unmount(root.path(), UnmountFlags::DETACH).unwrap();
+    // The message did not fit on the disk.
+    assert_eq!(summary(&exit), (7, "Error", ""));
+    assert_eq!(adopted, exit);
+    assert!(removed);
+}
+
+/// A freezer cgroup of version 1. Its processes are in state `D` and cannot be killed until it is dropped.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    /// `None` if this machine or this user has no freezer of version 1.
+    fn new(pid: u32) -> Option<Self> {
+        let dir = PathBuf::from(format!("/sys/fs/cgroup/freezer/podwright-test-{pid}"));
+        fs::create_dir(&dir).ok()?;
+        let frozen = Frozen(dir);
+        let prepared =
+            frozen.write("cgroup.procs", &pid.to_string()).and_then(|()| frozen.write("freezer.state", "FROZEN"));
+        prepared.ok().map(|()| frozen)
+    }
+
+    fn write(&self, file: &str, text: &str) -> std::io::Result<()> {
+        fs::write(self.0.join(file), text)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = self.write("freezer.state", "THAWED");
+        // Killed processes leave the cgroup when they end.
+        let end = Instant::now() + PATIENCE;
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < end {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[tokio::test]
+async fn process_that_hangs_in_the_kernel_does_not_hide_the_exit_code() {
+    let root = Root::new();
+    let runtime = root.open_with(|config| config.cgroups = false).await;
+    let pod = pod("u", |_| {});
+    let (hangs, go) = (root.fifo("hangs"), root.fifo("go"));
+    let text = format!("sh -c 'echo $$ > {}; exec sleep 1000' & cat {}; exit 7", hangs.path(), go.path());
+    run(&runtime, &pod, &text).await;
+    let Some(frozen) = Frozen::new(hangs.pid().await) else {
+        eprintln!("skipped: this machine has no freezer cgroup of version 1");
+        return;
+    };
+    fs::write(go.path(), "").unwrap();
+    let exit = ended(&runtime, &pod).await;
+    drop(frozen);
+    assert_eq!(summary(&exit), (7, "Error", ""));
+}
+
+#[tokio::test]
+async fn container_whose_command_hangs_in_the_kernel_runs_until_the_command_ends() {
+    let root = Root::new();
+    let runtime = root.open_with(|config| config.cgroups = false).await;
+    let pod = pod("u", |_| {});
+    let main = root.fifo("main");
+    let id = run(&runtime, &pod, &format!("trap '' TERM; echo $$ > {}; exec sleep 1000", main.path())).await;
+    let Some(frozen) = Frozen::new(main.pid().await) else {
+        eprintln!("skipped: this machine has no freezer cgroup of version 1");
+        return;
+    };
+    // Longer than the time after which the agent kills a shim that is stuck.
+    let stop = tokio::time::timeout(Duration::from_secs(12), runtime.stop_container(&id, Duration::ZERO)).await;
+    let state = status(&runtime, &pod).await.state;
+    drop(frozen);
+    assert!(stop.is_err(), "{stop:?}");
+    assert_eq!(state, ContainerState::Running);
+    let exit = ended(&runtime, &pod).await;
+    assert_eq!((exit.signal, exit.reason.as_str()), (Some(Signal::KILL.as_raw()), "Error"), "{}", exit.message);
+}
+
+/// Takes all file descriptors of this process except `free`. `None` if other tests share the process.
+fn take_descriptors(free: usize) -> Option<Vec<File>> {
+    if std::env::var_os("NEXTEST").is_none() {
+        eprintln!("skipped: other tests run in this process");
+        return None;
+    }
+    let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    taken.truncate(taken.len() - free);
+    Some(taken)
+}
+
+#[tokio::test]
+async fn exit_code_survives_an_agent_without_descriptors() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let (main, go) = (root.fifo("main"), root.fifo("go"));
+    run(&runtime, &pod, &format!("echo $$ > {}; read line < {}; exit 7", main.path(), go.path())).await;
+    let shim = watch(parent(main.pid().await));
+    let go = go.path();
+    let mut go = tokio::task::spawn_blocking(|| OpenOptions::new().write(true).open(go).unwrap()).await.unwrap();
+    let Some(taken) = take_descriptors(0) else { return };
+    go.write_all(b"\n").unwrap();
+    let _pidfd = shim.await.unwrap();
+    // The agent notices the end of the shim and tries to read the exit code.
+    let early = tokio::time::timeout(Duration::from_millis(500), ended(&runtime, &pod)).await;
+    drop(taken);
+    assert!(early.is_err(), "{early:?}");
+    assert_eq!(summary(&ended(&runtime, &pod).await), (7, "Error", ""));
+}
+
+#[tokio::test]
+async fn containers_survive_an_adoption_without_descriptors() {
+    let root = Root::new();
+    let pods: Vec<_> = ["a", "b", "c"].map(|uid| pod(uid, |_| {})).into();
+    let first = root.open().await;
+    let mut pids = Vec::new();
+    for (i, pod) in pods.iter().enumerate() {
+        let main = root.fifo(&i.to_string());
+        run(&first, pod, &format!("echo $$ > {}; exec sleep 1000", main.path())).await;
+        pids.push(main.pid().await);
+    }
+    drop(first);
+    // The tasks of the first runtime end and close their descriptors.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    // One for the lock of the root directory, one for a shim, and one to read files.
+    let Some(taken) = take_descriptors(3) else { return };
+    let second = root.open().await;
+    let mut states = Vec::new();
+    for pod in &pods {
+        states.push(status(&second, pod).await.state);
+    }
+    drop(taken);
+    states.sort_by_key(ToString::to_string);
+    assert_eq!(states, [ContainerState::Running, ContainerState::Unknown, ContainerState::Unknown]);
+    let adopted = async {
+        for pod in &pods {
+            while status(&second, pod).await.state != ContainerState::Running {
+                second.next_event().await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, adopted).await.expect("the containers are not adopted");
+    for (pod, pid) in pods.iter().zip(pids) {
+        kill(pid, Signal::USR2);
+        assert_eq!(ended(&second, pod).await.signal, Some(Signal::USR2.as_raw()));
+    }
+}
+
+#[tokio::test]
+async fn stuck_shims_delay_the_adoption_of_other_containers_by_a_limited_time() {
+    let root = Root::new();
+    let healthy = pod("healthy", |_| {});
+    let stuck: Vec<_> = ["a", "b", "c", "d"].map(|uid| pod(uid, |_| {})).into();
+    let main = root.fifo("main");
+    let first = root.open().await;
+    run(&first, &healthy, &format!("echo $$ > {}; exec sleep 1000", main.path())).await;
+    let main = main.pid().await;
+    let mut locks = Vec::new();
+    for pod in &stuck {
+        let sandbox = sandbox(&first, pod).await;
+        let id = first.create_container(script(pod, &sandbox, "true")).await.unwrap();
+        // The shim of an earlier agent that hangs before it writes its first record.
+        let lock = File::create(root.records(&id).join("lock")).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        locks.push(lock);
+    }
+    drop(first);
+    let begin = Instant::now();
+    let second = root.open().await;
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(15), "one after the other: {took:?}");
+    assert_eq!(status(&second, &healthy).await.state, ContainerState::Running);
+    for pod in &stuck {
+        // Reported as exited, it would be started a second time.
+        assert_eq!(status(&second, pod).await.state, ContainerState::Unknown);
+    }
+    drop(locks);
+    for pod in &stuck {
+        assert_eq!(ended(&second, pod).await.reason, "StartError");
+    }
+    assert!(is_alive(main));
+}
