@@ -101,6 +101,8 @@ async fn finish(mut keeper: UnixStream, pipe: &Receiver) -> io::Result<ExecOutpu
             ready = pipe.readable(), if open => {
                 ready?;
                 open = read_available(pipe, &mut output);
+                // A command that writes all the time must not delay its own time limit.
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -114,18 +116,52 @@ async fn finish(mut keeper: UnixStream, pipe: &Receiver) -> io::Result<ExecOutpu
     }
 }
 
-/// Reads the output that is in the pipe now and keeps the first [`MAX_OUTPUT`] bytes. Returns whether the pipe is still
-/// open.
+/// Reads the output that is in the pipe now, at most [`PORTION`] bytes, and keeps the first [`MAX_OUTPUT`] bytes of all output.
+/// Returns whether the pipe is still open.
 fn read_available(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 4096];
-    loop {
+    let mut left = PORTION;
+    while left > 0 {
         match pipe.try_read(&mut buffer) {
             Ok(0) => return false,
-            Ok(n) => output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]),
-            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+            Ok(n) => {
+                output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]);
+                left = left.saturating_sub(n);
+            }
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         }
     }
+    true
 }
 
+/// How many bytes of output are read at once: what a pipe holds. A command may write as fast as the agent reads.
+const PORTION: usize = 64 << 10;
 /// How many bytes of output are kept: the longest output that the event of a probe quotes.
 const MAX_OUTPUT: usize = 10 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use rustix::pipe::fcntl_setpipe_size;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn output_is_read_in_portions_of_a_limited_size() {
+        let (read, mut write) = io::pipe().unwrap();
+        fcntl_setpipe_size(&write, 4 * PORTION).unwrap();
+        write.write_all(&vec![b'x'; 3 * PORTION]).unwrap();
+        let pipe = Receiver::from_owned_fd(read.into()).unwrap();
+        let mut output = Vec::new();
+        for left in [2, 1, 0] {
+            pipe.readable().await.unwrap();
+            assert!(read_available(&pipe, &mut output));
+            assert_eq!(rustix::io::ioctl_fionread(&pipe).unwrap(), left * PORTION as u64);
+        }
+        assert_eq!(output, vec![b'x'; MAX_OUTPUT]);
+        drop(write);
+        pipe.readable().await.unwrap();
+        assert!(!read_available(&pipe, &mut output));
+    }
+}
