@@ -230,8 +230,8 @@ mod tests {
     #[tokio::test]
     async fn shim_without_a_pidfd_is_watched_killed_and_reaped() {
         let spawn = || {
-            let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-            Shim { pid: Pid::from_child(&child), pidfd: None }
+            let pid = std::process::Command::new("sleep").arg("1000").spawn().map(|child| Pid::from_child(&child));
+            Shim { pid: pid.unwrap(), pidfd: None }
         };
         let (killed, running) = (spawn(), spawn());
         assert!(!killed.has_ended() && !running.has_ended());
