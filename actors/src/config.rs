@@ -6,6 +6,6 @@ pub mod linux_id;
 pub mod mux;
 pub mod pod_resources;
 pub mod quantity;
-mod resource_amount;
+pub(crate) mod resource_amount;
 pub mod sysctl;
 pub mod validate;

@@ -11,6 +11,7 @@ use podwright_metrics::{Metrics, RuntimeOperation};
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
     RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
@@ -146,6 +147,17 @@ impl ContainerRuntime for MeteredRuntime {
 
     fn unready(&self) -> Unready {
         self.guard(Unready::default(), || self.inner.unready())
+    }
+
+    fn supports_recursive_read_only<'a>(&'a self, pod: &'a PodObject) -> BoxFuture<'a, bool> {
+        async move {
+            let asked = AssertUnwindSafe(self.inner.supports_recursive_read_only(pod)).catch_unwind().await;
+            asked.unwrap_or_else(|_| {
+                self.metrics.actors.hook_panicked();
+                false
+            })
+        }
+        .boxed()
     }
 
     fn counts_its_calls(&self) -> bool {

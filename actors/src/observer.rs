@@ -28,10 +28,12 @@ use tokio::sync::watch;
 use crate::health::OngoingFailure;
 use crate::ids::PodUid;
 use crate::metered::guarded;
+use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimeView,
     SandboxState, Unready,
 };
+use crate::status::wants_recursive_read_only;
 use crate::text::error_chain;
 use crate::time::Time;
 
@@ -96,6 +98,11 @@ impl Observer {
     /// The conditions that the runtime reports as not met.
     pub fn unready(&self) -> Unready {
         self.runtime.unready()
+    }
+
+    /// Whether recursive read-only mounts work for this pod. Only a pod that requests one asks the runtime.
+    pub(crate) async fn supports_recursive_read_only(&self, pod: &PodObject) -> bool {
+        wants_recursive_read_only(pod) && self.runtime.supports_recursive_read_only(pod).await
     }
 
     /// Reads a pod for a caller that acts on what it finds: the changes are not reported. The pod is no longer marked as

@@ -35,9 +35,9 @@ pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
-    ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput, ImageError, ImageRequest,
-    Mount, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer,
-    RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready,
+    AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput,
+    ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod,
+    RuntimePodContainer, RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};

@@ -24,6 +24,7 @@ mod merge;
 mod normalize;
 mod phase;
 pub(crate) mod reasons;
+mod settings;
 mod summary;
 mod terminate;
 
@@ -40,5 +41,6 @@ pub use merge::merge_for_api;
 pub(crate) use normalize::{normalize, same_for_node};
 pub(crate) use phase::phase;
 pub(crate) use reasons::DEADLINE_EXCEEDED;
+pub(crate) use settings::wants_recursive_read_only;
 pub use summary::{PodSummary, short_age};
 pub(crate) use terminate::terminate_pod;

@@ -6,7 +6,7 @@ use crate::config::quantity::Amount;
 
 /// An amount with its family of suffixes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ResourceAmount {
+pub(crate) struct ResourceAmount {
     amount: Amount,
     binary: bool,
 }
@@ -19,8 +19,13 @@ const DECIMAL: [(&str, u32); 9] =
 
 impl ResourceAmount {
     /// Parses a quantity; `None` if it is not valid.
-    pub(super) fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
+    pub(crate) fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
         Some(ResourceAmount { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
+    }
+
+    /// Parses a quantity and prints it with binary suffixes.
+    pub(crate) fn binary(quantity: &Quantity) -> Option<ResourceAmount> {
+        Some(ResourceAmount { binary: true, ..ResourceAmount::parse(quantity)? })
     }
 
     /// The amount.
@@ -50,7 +55,7 @@ impl ResourceAmount {
     }
 
     /// The canonical text: the largest suffix that leaves no fraction.
-    pub(super) fn to_quantity(self) -> Quantity {
+    pub(crate) fn to_quantity(self) -> Quantity {
         let nanos = self.amount.nanos();
         let whole = nanos / NANO;
         if nanos % NANO == 0 && (self.binary || whole == 0) {

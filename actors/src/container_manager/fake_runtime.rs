@@ -244,6 +244,7 @@ impl ContainerRuntime for FakeRuntime {
                 spec_hash: config.spec_hash,
                 image: image.to_owned(),
                 image_id: config.image_id,
+                applied: None,
             };
             state.containers.insert(0, Live { status, started: None, asked: None, killed_at: None });
             Ok(id)

@@ -121,6 +121,7 @@ pub(crate) fn run(name: &str, is: Is) -> ContainerStatus {
         spec_hash: Definition::new(ContainerKind::Regular, &container).spec_hash(),
         image: IMAGE.into(),
         image_id: String::new(),
+        applied: None,
     }
 }
 

@@ -13,14 +13,15 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::pod::PodObject;
 
 use super::WritableLayer;
 
 pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig};
 pub use error::{ImageError, RuntimeError};
 pub use status::{
-    ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
-    SandboxState, SandboxStatus,
+    AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,
+    RuntimePodSandbox, SandboxState, SandboxStatus,
 };
 
 /// The future of a runtime call.
@@ -109,6 +110,13 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// nothing is missing.
     fn unready(&self) -> Unready {
         Unready::default()
+    }
+
+    /// Whether the runtime can make the mounts below a read-only volume read-only too, for the containers of this pod (the
+    /// feature `recursive_read_only_mounts` of the pod's runtime handler).
+    fn supports_recursive_read_only<'a>(&'a self, pod: &'a PodObject) -> BoxFuture<'a, bool> {
+        let _ = pod;
+        Box::pin(std::future::ready(false))
     }
 
     /// Whether the runtime itself counts its calls in `kubelet_runtime_operations_*`, because one call of this trait

@@ -128,6 +128,7 @@ impl<'a> ContainerData<'a> {
             spec_hash: self.spec_hash,
             image: self.image.as_str().to_owned(),
             image_id: self.image_id.as_str().to_owned(),
+            applied: None,
         }
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct StatusInput<'a> {
     pub now: Time,
     /// The node.
     pub node: &'a NodeFacts,
+    /// Whether the runtime supports recursive read-only mounts for this pod. Read only for a pod that requests one.
+    pub recursive_read_only: bool,
 }
 
 /// Computes a pod's status (the kubelet's `generateAPIPodStatus`, 1.36).

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiStatus, PodStatus, Probe, ResourceRequirements,
+    ContainerStatus as ApiStatus, PodStatus, Probe, ResourceRequirements, VolumeMount,
 };
 
 use super::compute::StatusInput;
-use super::reasons;
+use super::{reasons, settings};
 use crate::containers::restart::{OnExit, on_exit};
 use crate::ids::ContainerName;
 use crate::pod::{ContainerKind, is_sidecar};
@@ -29,6 +29,7 @@ struct ContainerFields<'a> {
     name: &'a str,
     image: &'a str,
     resources: Option<&'a ResourceRequirements>,
+    mounts: &'a [VolumeMount],
     /// `None` for an ephemeral container, which never restarts and has no probes.
     container: Option<&'a Container>,
 }
@@ -40,6 +41,7 @@ impl<'a> ContainerFields<'a> {
             name: &container.name,
             image: container.image.as_deref().unwrap_or_default(),
             resources: container.resources.as_ref(),
+            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
             container: Some(container),
         }
     }
@@ -77,6 +79,7 @@ impl<'a> ContainerStatusLists<'a> {
             name: &container.name,
             image: container.image.as_deref().unwrap_or_default(),
             resources: container.resources.as_ref(),
+            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
             container: None,
         });
         let all = self.all(specs, self.previous.ephemeral_container_statuses.as_deref());
@@ -97,6 +100,10 @@ impl<'a> ContainerStatusLists<'a> {
         };
         self.show_start_error(spec, newest, &mut status);
         self.show_readiness(spec, newest, old, &mut status);
+        // A container's mounts never change. Those of an earlier status are what the runtime supported when the pod started.
+        status.volume_mounts = old
+            .and_then(|old| old.volume_mounts.clone())
+            .or_else(|| settings::volume_mounts(spec.mounts, self.input.recursive_read_only));
         status
     }
 
@@ -146,7 +153,8 @@ impl<'a> ContainerStatusLists<'a> {
             image: image.to_owned(),
             image_id: run.image_id.clone(),
             container_id: Some(id),
-            resources: Some(spec.resources.cloned().unwrap_or_default()),
+            resources: Some(settings::resources(spec.resources, run, old.filter(|_| same_run && was_running))),
+            user: settings::user(run),
             allocated_resources: spec.resources.and_then(|resources| resources.requests.clone()),
             ..ApiStatus::default()
         }

@@ -77,6 +77,7 @@ pub(super) fn run(name: &str, restarts: u32, state: ContainerState) -> Container
         spec_hash: 0,
         image: "img:resolved".into(),
         image_id: "sha256:1".into(),
+        applied: None,
     }
 }
 
@@ -99,6 +100,7 @@ pub(super) struct World {
     pub(super) termination_requested: bool,
     pub(super) now: Time,
     pub(super) node: NodeFacts,
+    pub(super) recursive_read_only: bool,
 }
 
 impl World {
@@ -118,6 +120,7 @@ impl World {
                 host_ips: vec!["192.0.2.1".parse().unwrap()],
                 runtime_name: "rt".into(),
             },
+            recursive_read_only: false,
         }
     }
 
@@ -161,6 +164,7 @@ impl World {
             termination_requested: self.termination_requested,
             now: self.now,
             node: &self.node,
+            recursive_read_only: self.recursive_read_only,
         })
     }
 }

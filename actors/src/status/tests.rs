@@ -5,5 +5,6 @@ mod containers;
 mod phase;
 mod pod;
 mod recordings;
+mod settings;
 mod summary;
 mod writing;

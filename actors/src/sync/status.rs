@@ -83,7 +83,8 @@ impl NodeSyncer {
         runtime: &PodRuntimeStatus,
         stage: Stage<'_>,
     ) -> PodStatus {
-        let mut status = self.compute(&cx.uid, pod, runtime, &stage);
+        let recursive_read_only = self.observer.supports_recursive_read_only(pod).await;
+        let mut status = self.compute(&cx.uid, pod, runtime, &stage, recursive_read_only);
         if let Stage::Stopping(TerminatingPod { status_fn: Some(edit), .. }) = &stage {
             edit(&mut status);
         }
@@ -118,7 +119,14 @@ impl NodeSyncer {
         }
     }
 
-    fn compute(&self, uid: &PodUid, pod: &PodObject, runtime: &PodRuntimeStatus, stage: &Stage<'_>) -> PodStatus {
+    fn compute(
+        &self,
+        uid: &PodUid,
+        pod: &PodObject,
+        runtime: &PodRuntimeStatus,
+        stage: &Stage<'_>,
+        recursive_read_only: bool,
+    ) -> PodStatus {
         compute(&StatusInput {
             pod,
             runtime,
@@ -129,6 +137,7 @@ impl NodeSyncer {
             termination_requested: !matches!(stage, Stage::Running),
             now: self.clock.now(),
             node: &self.node,
+            recursive_read_only,
         })
     }
 }

@@ -15,6 +15,16 @@ pub const POST_START_FAILED: &str = "PostStartHook failed";
 /// The event of a pre-stop hook that failed (`kuberuntime/kuberuntime_container.go`, `executePreStopHook`).
 pub const PRE_STOP_FAILED: &str = "PreStopHook failed";
 
+/// The error of a container with a volume mount that requires a recursive read-only mount, which the runtime does not support
+/// (`kubelet_pods.go`, `makeMounts` and `resolveRecursiveReadOnly`).
+pub fn no_recursive_read_only(volume: &str) -> String {
+    format!(
+        "failed to resolve recursive read-only mode: volume {} requested recursive read-only mode, but it is not supported by \
+         the runtime",
+        quoted(volume)
+    )
+}
+
 /// The event of a container that was not started (`kuberuntime/kuberuntime_container.go`, `startContainer`).
 pub fn start_failed(error: &str) -> String {
     format!("Error: {error}")

@@ -44,13 +44,7 @@ impl CriRuntimeInner {
         facts: &NodeFacts,
         pod: &PodObject,
     ) -> Result<PodAssignments, RuntimeError> {
-        let handler = match pod.spec().runtime_class_name.as_deref().filter(|class| !class.is_empty()) {
-            None => String::new(),
-            Some(class) => {
-                let handler = self.runtime_classes.handler(class).await;
-                handler.map_err(RuntimeError::config)?
-            }
-        };
+        let handler = self.handler(pod).await?;
         let has_own_users = pod.spec().host_users == Some(false) && facts.user_namespaces.contains(&handler);
         let users = if has_own_users {
             let (inner, uid) = (Arc::clone(self), pod.uid().to_string());
@@ -59,6 +53,14 @@ impl CriRuntimeInner {
             None
         };
         Ok(PodAssignments { handler, users })
+    }
+
+    /// The runtime handler of the pod's runtime class. The default handler has an empty name.
+    pub(super) async fn handler(&self, pod: &PodObject) -> Result<String, RuntimeError> {
+        match pod.spec().runtime_class_name.as_deref().filter(|class| !class.is_empty()) {
+            None => Ok(String::new()),
+            Some(class) => self.runtime_classes.handler(class).await.map_err(RuntimeError::config),
+        }
     }
 
     /// The user of an image. It is cached, because an image ID always names the same content.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use podwright_actors::ids::{FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
-    ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
-    SandboxState, SandboxStatus,
+    AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,
+    RuntimePodSandbox, SandboxState, SandboxStatus,
 };
 use podwright_actors::time::Time;
 
@@ -19,6 +19,8 @@ use crate::adapters::log::OpenLog;
 
 /// The exit code of a process that SIGKILL ended.
 const KILLED: i32 = 137;
+/// The smallest number of CPU shares that the kernel accepts.
+const MIN_CPU_SHARES: i64 = 2;
 /// How long after the end of a container its reason may still change.
 const REASON_WINDOW: Duration = Duration::from_secs(1);
 
@@ -137,6 +139,36 @@ pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> Con
         spec_hash: annotation(labels::HASH).and_then(|hash| u64::from_str_radix(hash, 16).ok()).unwrap_or(0),
         image: status.image.as_ref().map(|image| image.image.clone()).unwrap_or_default(),
         image_id: status.image_ref.clone(),
+        applied: applied(status).map(Box::new),
+    }
+}
+
+/// The user and the resources of a container. `None` if the runtime reports neither, as containerd 1.6.
+fn applied(status: &v1::ContainerStatus) -> Option<AppliedSettings> {
+    let user = status.user.as_ref().and_then(|user| user.linux.as_ref()).map(|user| LinuxUser {
+        uid: user.uid,
+        gid: user.gid,
+        groups: user.supplemental_groups.clone(),
+    });
+    let linux = status.resources.as_ref().and_then(|resources| resources.linux.as_ref());
+    if user.is_none() && linux.is_none() {
+        return None;
+    }
+    let limits = linux.map(applied_limits).unwrap_or_default();
+    Some(AppliedSettings { user, ..limits })
+}
+
+/// The limits as the kubelet reads them (`toKubeContainerResources`, kubelet 1.36). A zero, or a negative quota, means that there is
+/// none. The CPU request follows from the shares, of which one CPU has 1024, rounded up.
+fn applied_limits(linux: &v1::LinuxContainerResources) -> AppliedSettings {
+    let positive = |number: i64| (number > 0).then_some(number);
+    let limit = linux.cpu_quota.checked_mul(1000).and_then(|quota| quota.checked_div(linux.cpu_period));
+    let shares = (linux.cpu_shares >= MIN_CPU_SHARES).then(|| linux.cpu_shares.saturating_mul(1000));
+    AppliedSettings {
+        user: None,
+        cpu_request: shares.map(|shares| (shares as u64).div_ceil(1024) as i64),
+        cpu_limit: limit.and_then(positive),
+        memory_limit: positive(linux.memory_limit_in_bytes),
     }
 }
 
@@ -225,8 +257,28 @@ mod tests {
         let wire = [0x0a, 1, b'c', 0x92, 0x01, 4, 0x0a, 2, 0x08, 5, 0x98, 0x01, 8];
         let status = <v1::ContainerStatus as prost::Message>::decode(&wire[..]).unwrap();
         assert_eq!(status.id, "c");
-        assert_eq!(status.user.and_then(|user| user.linux).map(|user| user.uid), Some(5));
+        assert_eq!(applied(&status).and_then(|applied| applied.user).map(|user| user.uid), Some(5));
         assert_eq!(status.stop_signal, 8);
+    }
+
+    #[test]
+    fn applied_resources_are_read_as_a_kubelet_does() {
+        let applied_of = |quota, shares, memory| {
+            let linux = v1::LinuxContainerResources {
+                cpu_period: 100_000,
+                cpu_quota: quota,
+                cpu_shares: shares,
+                memory_limit_in_bytes: memory,
+                ..Default::default()
+            };
+            let resources = Some(v1::ContainerResources { linux: Some(linux) });
+            let applied = applied(&v1::ContainerStatus { resources, ..Default::default() }).unwrap();
+            (applied.cpu_limit, applied.cpu_request, applied.memory_limit)
+        };
+        assert_eq!(applied_of(50_000, 102, 64 << 20), (Some(500), Some(100), Some(64 << 20)));
+        assert_eq!(applied_of(-1, 2, 0), (None, Some(2), None), "2 shares are the least");
+        assert_eq!(applied_of(0, 0, -1), (None, None, None));
+        assert_eq!(applied(&v1::ContainerStatus::default()), None, "an older runtime reports nothing");
     }
 
     #[test]

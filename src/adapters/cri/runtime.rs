@@ -289,6 +289,16 @@ impl ContainerRuntime for CriRuntime {
         self.conditions.unready()
     }
 
+    fn supports_recursive_read_only<'a>(&'a self, pod: &'a PodObject) -> BoxFuture<'a, bool> {
+        async move {
+            // Without an answer the mount counts as not recursive. The creation of the container waits for the answer.
+            let Ok(facts) = self.inner.facts.cached().await else { return false };
+            let handler = self.inner.handler(pod).await;
+            handler.is_ok_and(|handler| facts.recursive_read_only.contains(&handler))
+        }
+        .boxed()
+    }
+
     fn counts_its_calls(&self) -> bool {
         true
     }

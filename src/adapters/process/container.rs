@@ -149,6 +149,7 @@ impl Container {
             spec_hash: self.record.spec_hash,
             image: self.record.image.clone(),
             image_id: self.record.image_id.clone(),
+            applied: None,
         }
     }
 }

@@ -321,6 +321,7 @@ impl FakeRuntime {
             spec_hash: 0,
             image: "img".into(),
             image_id: "sha256:img".into(),
+            applied: None,
         }
     }
 

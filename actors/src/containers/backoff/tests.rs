@@ -36,6 +36,7 @@ fn run(count: u32, image: &str, started: Time, finished: Time) -> ContainerStatu
         spec_hash: Definition::new(ContainerKind::Regular, &container).spec_hash(),
         image: image.into(),
         image_id: String::new(),
+        applied: None,
     }
 }
 

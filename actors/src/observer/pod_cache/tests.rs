@@ -22,6 +22,7 @@ fn status(containers: &[(&str, ContainerState)]) -> PodRuntimeStatus {
         spec_hash: 0,
         image: String::new(),
         image_id: String::new(),
+        applied: None,
     };
     PodRuntimeStatus { sandboxes: Vec::new(), containers: containers.iter().map(container).collect() }
 }

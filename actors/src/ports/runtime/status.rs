@@ -180,4 +180,30 @@ pub struct ContainerStatus {
     pub image: String,
     /// The id of the image that runs.
     pub image_id: String,
+    /// What the runtime applied to the container, if it reports that.
+    pub applied: Option<Box<AppliedSettings>>,
+}
+
+/// The settings that the runtime applied to a container. Only the status of the pod shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedSettings {
+    /// The user of the container's first process.
+    pub user: Option<LinuxUser>,
+    /// The CPU request, in thousandths of one CPU.
+    pub cpu_request: Option<i64>,
+    /// The CPU limit, in thousandths of one CPU.
+    pub cpu_limit: Option<i64>,
+    /// The memory limit, in bytes.
+    pub memory_limit: Option<i64>,
+}
+
+/// The user of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinuxUser {
+    /// The user ID.
+    pub uid: i64,
+    /// The ID of the primary group.
+    pub gid: i64,
+    /// The IDs of the supplementary groups.
+    pub groups: Vec<i64>,
 }

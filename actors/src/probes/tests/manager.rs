@@ -78,6 +78,7 @@ fn container(name: &str, id: &str, state: ContainerState, started: Time) -> Cont
         spec_hash: 0,
         image: String::new(),
         image_id: String::new(),
+        applied: None,
     }
 }
 

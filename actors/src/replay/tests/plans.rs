@@ -35,6 +35,7 @@ fn exited(code: i32) -> PodRuntimeStatus {
         spec_hash: 7,
         image: "i".to_owned(),
         image_id: "i".to_owned(),
+        applied: None,
     };
     PodRuntimeStatus { sandboxes: vec![sandbox], containers: vec![run] }
 }

@@ -1,6 +1,7 @@
 //! The error of the conversion.
 
 use podwright_actors::ports::RuntimeError;
+use podwright_actors::texts::containers as texts;
 
 /// The pod requests a setting that the node or the runtime cannot provide. A retry fails until the spec, the image or the node
 /// changes. Published as `CreateContainerConfigError` on containers.
@@ -45,6 +46,9 @@ pub(crate) enum ConfigError {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A mount has `recursiveReadOnly: Enabled`, and the runtime does not support it.
+    #[error("{}", texts::no_recursive_read_only(.0))]
+    RecursiveReadOnly(String),
     /// The host name is longer than the kernel allows.
     #[error("host name {name:?} has {} bytes and may have {limit}: shorten {field}", .name.len())]
     LongName {

@@ -114,11 +114,7 @@ fn recursive_read_only(
         None | Some("" | "Disabled") => Ok(false),
         Some("IfPossible") => Ok(possible),
         Some("Enabled") if possible => Ok(true),
-        Some("Enabled") => Err(ConfigError::Unsupported {
-            field: field(spec, "recursiveReadOnly"),
-            reason: "is Enabled, which the container runtime does not support",
-            remedy: "set it to IfPossible, or use a newer runtime and kernel",
-        }),
+        Some("Enabled") => Err(ConfigError::RecursiveReadOnly(spec.name.clone())),
         Some(other) => Err(ConfigError::Value {
             field: field(spec, "recursiveReadOnly"),
             value: other.to_owned(),

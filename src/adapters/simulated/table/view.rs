@@ -129,6 +129,7 @@ impl Container {
             spec_hash: self.spec_hash,
             image: self.image.to_string(),
             image_id: self.image.to_string(),
+            applied: None,
         }
     }
 }

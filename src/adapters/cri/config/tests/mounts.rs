@@ -79,6 +79,11 @@ fn mount_options_follow_the_volume_mount_spec() {
         let mount = of(node, empty(), json!({"recursiveReadOnly": mode}), true);
         assert_eq!(mount.map(|mount| mount.recursive_read_only).ok(), expected, "{mode}");
     }
+    let refused = of(&facts(), empty(), json!({"recursiveReadOnly": "Enabled"}), true).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("requested recursive read-only mode, but it is not supported by the runtime"),
+        "{refused}"
+    );
 
     // The SELinux labels of a `hostPath` are not changed.
     let labelled = NodeFacts { selinux: true, ..facts() };
