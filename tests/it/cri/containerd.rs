@@ -43,20 +43,20 @@ impl Containerd {
         self.0.socket()
     }
 
-    /// The flag with which an agent uses this containerd.
-    pub(super) fn runtime(&self) -> String {
-        format!("--runtime=cri=unix://{}", self.socket().display())
+    /// The flags with which an agent uses this containerd. Its cgroups are apart from those of a node on the same machine.
+    pub(super) fn flags(&self) -> [String; 2] {
+        [format!("--runtime=cri=unix://{}", self.socket().display()), format!("--cgroup-root={CGROUP_ROOT}")]
     }
 
-    /// Starts an agent that uses this containerd. Its cgroups are apart from those of a node on the same machine.
+    /// Starts an agent that uses this containerd.
     pub(super) async fn agent(&self, home: &AgentHome) -> Agent {
         self.agent_with(home, &[]).await
     }
 
     /// Starts an agent that uses this containerd, with more flags.
     pub(super) async fn agent_with(&self, home: &AgentHome, flags: &[&str]) -> Agent {
-        let (runtime, cgroups) = (self.runtime(), format!("--cgroup-root={CGROUP_ROOT}"));
-        home.start(&[&[&*runtime, &cgroups], flags].concat()).await
+        let own = self.flags();
+        home.start(&[&own.each_ref().map(String::as_str), flags].concat()).await
     }
 
     /// A client of this containerd.
@@ -114,5 +114,17 @@ impl Containerd {
     /// Imports images.
     pub(super) fn import(&self, images: &[&str]) {
         self.0.import(images);
+    }
+}
+
+impl Drop for Containerd {
+    /// Fails the test if a container runs outside of [`CGROUP_ROOT`]: only the cgroups below it are removed after the tests.
+    fn drop(&mut self) {
+        let root = format!("{CGROUP_ROOT}/");
+        let outside: Vec<String> = self.0.cgroups().into_iter().filter(|path| !path.starts_with(&root)).collect();
+        assert!(
+            outside.is_empty() || std::thread::panicking(),
+            "start agents with Containerd::flags: these cgroups would stay after the tests: {outside:?}"
+        );
     }
 }

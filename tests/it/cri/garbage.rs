@@ -75,9 +75,8 @@ async fn image_garbage_collection_removes_only_unused_images() {
     containerd.import(&[SPARE]);
     let images = || containerd.ctr(&["images", "list", "--quiet"]);
     assert!(images().contains(SPARE));
-    let runtime = containerd.runtime();
     let now = ["--image-gc-high-threshold=1", "--image-gc-low-threshold=0", "--image-minimum-gc-age=0"];
-    let agent = home.start(&[&[runtime.as_str()], &now[..]].concat()).await;
+    let agent = containerd.agent_with(&home, &now).await;
     eventually("the image is removed", || async { (!images().contains(SPARE)).then_some(()) }).await;
     assert!(images().contains(BUSYBOX) && images().contains(PAUSE), "{}", images());
     // The disk also contains other files than images.

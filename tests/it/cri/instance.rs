@@ -123,6 +123,15 @@ state = "{run}/state"
         fs::write(self.base.join("run/cni/10-podwright.conflist"), network).unwrap();
     }
 
+    /// The cgroups of the containers and sandboxes that run.
+    pub(super) fn cgroups(&self) -> Vec<String> {
+        let tasks = self.directory().join("state/io.containerd.runtime.v2.task/k8s.io");
+        let specs = fs::read_dir(tasks).into_iter().flatten().flatten().map(|task| task.path().join("config.json"));
+        // A task may end meanwhile.
+        let specs = specs.filter_map(|path| serde_json::from_slice::<serde_json::Value>(&fs::read(path).ok()?).ok());
+        specs.filter_map(|spec| Some(spec["linux"]["cgroupsPath"].as_str()?.to_owned())).collect()
+    }
+
     /// Imports the images. containerd must answer.
     pub(super) fn import(&self, images: &[&str]) {
         let archive = self.base.join("run/images.tar");

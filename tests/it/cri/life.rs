@@ -28,8 +28,7 @@ async fn example_pods_run_as_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
     let home = AgentHome::new();
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    let cgroups = format!("--cgroup-root={}", super::containerd::CGROUP_ROOT);
-    let agent = home.start(&[&containerd.runtime(), &cgroups, "--manifests", examples]).await;
+    let agent = containerd.agent_with(&home, &["--manifests", examples]).await;
 
     for name in ["hello-n1", "hooks-n1", "probes-n1", "stubborn-n1", "volumes-n1"] {
         let pod = agent.ready(name).await;
@@ -175,5 +174,6 @@ async fn log_rotation_loses_no_output_of_a_container() {
     let logs = home.root().join("log/pods");
     let dir = |uid: &str| logs.join(format!("default_busy-n1_{uid}/main"));
     let image = super::image::BUSYBOX;
-    crate::agent::logs::nothing_is_lost_in_rotation(&home, &[&containerd.runtime()], image, dir).await;
+    let flags = containerd.flags();
+    crate::agent::logs::nothing_is_lost_in_rotation(&home, &flags.each_ref().map(String::as_str), image, dir).await;
 }
