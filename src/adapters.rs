@@ -8,7 +8,7 @@ mod changed_pods;
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod disk_usage;
 #[cfg(any(feature = "agent", feature = "cri"))]
 mod grpc;

@@ -92,11 +92,11 @@ pub use podwright_actors::ports::{
 };
 pub use podwright_actors::{
     AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder,
-    EngineConfig, Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, InvalidSysctlPattern, KillOptions,
-    KillPodError, KnownPod, Lifecycle, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts,
-    NodePredicates, Notifier, PassError, Phase, PodObject, PodSnapshot, PodUid, RecordSummary, Recorder, Rejection,
-    Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError, Statuses, SysctlAllowlist, Threads,
-    Time, Transition, Update, UpdateKind, Wait, WaitFor,
+    EngineConfig, EvictionThresholds, Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, InvalidSysctlPattern,
+    KillOptions, KillPodError, KnownPod, Lifecycle, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle,
+    NodePorts, NodePredicates, Notifier, ParseThresholdsError, PassError, Phase, PodObject, PodSnapshot, PodUid,
+    RecordSummary, Recorder, Rejection, Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError,
+    Statuses, SysctlAllowlist, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
 };
 pub use podwright_actors::{explain, ports};
 

@@ -20,6 +20,7 @@ mod container_view;
 mod containers;
 pub(crate) mod facts;
 mod health;
+mod local_storage;
 mod long_wait_reports;
 mod lookup;
 mod text;
@@ -42,6 +43,7 @@ use wait::time;
 pub use container_view::{ContainerRun, ContainerView};
 pub use facts::{CountedEvent, NodeState, PodFacts};
 pub use health::{Health, is_stuck};
+pub use local_storage::{LocalStorage, StorageLimitView};
 pub use long_wait_reports::LongWaitReports;
 pub use lookup::{Explainer, Inspection};
 pub use wait::{LifecycleHook, SubjectKind, Wait, WaitKind, WaitSubject};
@@ -84,6 +86,9 @@ pub struct Explanation {
     pub chain: Vec<Wait>,
     /// The containers: init, regular, ephemeral.
     pub containers: Vec<ContainerView>,
+    /// The local storage that the pod uses of its limits; absent for a pod without limits, and before the first measurement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_storage: Option<LocalStorage>,
     /// The lifecycle transitions, oldest first.
     pub transitions: Vec<TransitionView>,
     /// The last events, oldest first.
@@ -265,6 +270,7 @@ fn explain(
         }),
         containers: container_view::views(pod, &chain),
         chain,
+        local_storage: pod.measured.as_ref().zip(pod.object.as_ref()).map(|(it, pod)| local_storage::view(pod, it)),
         transitions: transitions(pod),
         events: events.iter().map(event).collect(),
         others: others.iter().map(other).collect(),

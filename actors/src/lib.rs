@@ -32,6 +32,7 @@ pub use desired::{DesiredPods, MissingSource};
 pub use engine::{
     Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
 };
+pub use eviction::{EvictionThresholds, ParseThresholdsError};
 pub use housekeeping::PassError;
 pub use ids::{FullName, PodUid};
 pub use image_gc::ImageGcPolicy;
@@ -59,6 +60,8 @@ pub mod containers;
 pub mod desired;
 #[doc(hidden)]
 pub mod engine;
+#[doc(hidden)]
+pub mod eviction;
 #[doc(hidden)]
 pub mod final_statuses;
 #[doc(hidden)]

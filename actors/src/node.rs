@@ -21,6 +21,7 @@ use std::time::Duration;
 use crate::container_manager::ContainersConfig;
 use crate::containers::env::Allocatable;
 use crate::engine::{EngineConfig, StartEngineError};
+use crate::eviction::EvictionThresholds;
 use crate::image_gc::ImageGcPolicy;
 
 use crate::ports::{CheckpointError, RuntimeName, SourceKind};
@@ -44,6 +45,9 @@ pub struct NodeBuilder {
     allocatable: Allocatable,
     long_wait_after: Duration,
     image_gc: ImageGcPolicy,
+    eviction: EvictionThresholds,
+    pressure_transition: Duration,
+    eviction_period: Duration,
     sources: Vec<SourceKind>,
     critical_shutdown: Duration,
 }
@@ -71,6 +75,9 @@ impl Node {
             allocatable: Allocatable::new(),
             long_wait_after: Duration::from_secs(300),
             image_gc: ImageGcPolicy::default(),
+            eviction: EvictionThresholds::default(),
+            pressure_transition: Duration::from_secs(300),
+            eviction_period: Duration::from_secs(10),
             sources: Vec::new(),
             critical_shutdown: Duration::ZERO,
         }
@@ -125,6 +132,25 @@ impl NodeBuilder {
     /// When unused images are removed. Has no effect without an image store among the ports.
     pub fn image_gc(mut self, policy: ImageGcPolicy) -> Self {
         self.image_gc = policy;
+        self
+    }
+
+    /// When pods are evicted because the node's disks are full. Has no effect without a disk meter among the ports.
+    pub fn eviction_thresholds(mut self, thresholds: EvictionThresholds) -> Self {
+        self.eviction = thresholds;
+        self
+    }
+
+    /// How long new pods are rejected after a disk was last too full (upstream `evictionPressureTransitionPeriod`). By default
+    /// 300 s.
+    pub fn eviction_pressure_transition(mut self, period: Duration) -> Self {
+        self.pressure_transition = period;
+        self
+    }
+
+    /// How often pods with limits and the node's disks are measured. By default 10 s (upstream `evictionMonitoringPeriod`).
+    pub fn eviction_period(mut self, period: Duration) -> Self {
+        self.eviction_period = period;
         self
     }
 

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod containers;
+pub mod evictions;
 pub mod format;
 pub mod images;
 pub mod pods;

@@ -309,6 +309,14 @@ async fn node(
         .clock(clock.clone())
         .metrics(metrics.clone());
     ports = args.admission.handlers(name, capacity, strict_groups).into_iter().fold(ports, NodePorts::admission);
+    if args.runtime.uses_disk() {
+        let thresholds = &args.eviction_hard;
+        if !thresholds.unobserved().is_empty() {
+            let signals = thresholds.unobserved().join(", ");
+            tracing::warn!(signals, "these signals of --eviction-hard are not observed and have no effect");
+        }
+        ports = ports.disks(Arc::new(storage.clone()));
+    }
     if let Some(images) = images {
         ports = ports.images(images);
     }
@@ -329,6 +337,8 @@ async fn node(
         .sources(manifests.kinds())
         .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
+        .eviction_thresholds(args.eviction_hard.clone())
+        .eviction_pressure_transition(args.eviction_pressure_transition_period)
         .critical_shutdown(args.shutdown_grace.0.critical);
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);

@@ -93,6 +93,18 @@ impl Runtime {
         }
     }
 
+    /// Whether pods use the disk of this machine, so that their usage is measured.
+    pub(crate) fn uses_disk(&self) -> bool {
+        match *self {
+            #[cfg(feature = "process")]
+            Runtime::Process => true,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => true,
+            #[cfg(feature = "simulated")]
+            Runtime::Simulated => false,
+        }
+    }
+
     /// Whether containers keep running when the agent ends. If they do, the agent stops none of them.
     pub(crate) fn containers_outlive_agent(&self) -> bool {
         match *self {

@@ -4,6 +4,7 @@ mod admission;
 mod adoption;
 mod cgroups;
 mod crashes;
+mod evictions;
 mod explain;
 #[cfg(feature = "agent")]
 mod final_status_file;

@@ -1,6 +1,7 @@
 //! The process runtime with real processes.
 
 mod adoption;
+mod evictions;
 mod exec;
 mod faults;
 mod settings;

@@ -3,6 +3,7 @@
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod browser;
 pub(crate) mod fake_cgroups;
+pub(crate) mod fake_disks;
 pub(crate) mod fake_ports;
 pub(crate) mod fake_runtime;
 pub(crate) mod pods;

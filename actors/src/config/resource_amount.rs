@@ -81,6 +81,24 @@ impl ResourceAmount {
     }
 }
 
+/// The canonical text of a quantity, as the kubelet prints it: `1024Ki` is `1Mi`. A text that is no quantity stays as it is.
+pub(crate) fn canonical(quantity: &Quantity) -> String {
+    ResourceAmount::parse(quantity).map_or_else(|| quantity.0.clone(), |amount| amount.to_quantity().0)
+}
+
+/// A whole number with the largest binary suffix that leaves no fraction: 2048 is `2Ki`, 2000 is `2000`. Below 1024 the suffix is
+/// decimal: 1000 is `1k`.
+pub(crate) fn binary(number: u64) -> String {
+    let number = i64::try_from(number).unwrap_or(i64::MAX);
+    ResourceAmount { amount: Amount::from_units(number), binary: number >= 1024 }.to_quantity().0
+}
+
+/// A whole number with the largest decimal suffix that leaves no fraction: 2000 is `2k`, 1024 is `1024`.
+pub(crate) fn decimal(number: u64) -> String {
+    let number = i64::try_from(number).unwrap_or(i64::MAX);
+    ResourceAmount { amount: Amount::from_units(number), binary: false }.to_quantity().0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +127,21 @@ mod tests {
         ] {
             assert_eq!(total(from).to_quantity().0, to, "{from}");
         }
+    }
+
+    #[test]
+    fn numbers_have_the_largest_suffix_without_a_fraction() {
+        for (number, in_binary, in_decimal) in [
+            (0, "0", "0"),
+            (1000, "1k", "1k"),
+            (2048, "2Ki", "2048"),
+            (2000, "2000", "2k"),
+            (5 << 30, "5Gi", "5368709120"),
+        ] {
+            assert_eq!((binary(number).as_str(), decimal(number).as_str()), (in_binary, in_decimal));
+        }
+        assert_eq!(canonical(&Quantity("1024Ki".into())), "1Mi");
+        assert_eq!(canonical(&Quantity("much".into())), "much");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Builds the chain of waits of one pod.
 
 use crate::engine::PodSnapshot;
+use crate::eviction::DiskPressure;
 use crate::final_statuses::is_final;
 use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
@@ -236,7 +237,18 @@ pub(super) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wait> {
         ))
     };
     let (runtime, network) = (lacks(WaitKind::Runtime, runtime), lacks(WaitKind::Network, network));
-    [silent, runtime, network, sources(context)].into_iter().flatten().collect()
+    let disk = context.node.disk_pressure.as_ref().map(disk_pressure);
+    [silent, runtime, network, sources(context), disk].into_iter().flatten().collect()
+}
+
+/// Why new pods are rejected: a disk of the node is too full.
+fn disk_pressure(pressure: &DiskPressure) -> Wait {
+    let DiskPressure { signal, threshold, available, .. } = pressure;
+    let detail = format!(
+        "new pods are rejected, because the node has the condition DiskPressure: {signal} was {available}, less than {threshold}"
+    );
+    Wait::new(WaitKind::DiskPressure, WaitSubject::only(SubjectKind::Node), detail, "free disk space")
+        .since(pressure.since)
 }
 
 /// Why housekeeping passes do not run yet: a source has not sent its pods.
@@ -378,6 +390,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Grace => left("its containers to stop".into()),
         WaitKind::ContainerStop | WaitKind::StopOrder => left(of("the end")),
         WaitKind::Shutdown => left("its turn in the node's shutdown".into()),
+        WaitKind::DiskPressure => "free disk space".into(),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::containers::StartError;
 use crate::containers::image_backoff::PullFailure;
 use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
+use crate::eviction::{DiskPressure, MeasuredPod};
 use crate::health::OngoingFailure;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
@@ -46,6 +47,8 @@ pub struct PodFacts {
     pub pulls: BTreeMap<String, PullFailure>,
     /// The directory or volume that an operation on the pod uses now.
     pub volume_path: Option<PathBuf>,
+    /// The last measurement of the pod's local storage.
+    pub measured: Option<MeasuredPod>,
     /// When the node's shutdown stops the pod.
     pub stop: Option<StopTurn>,
 }
@@ -65,6 +68,8 @@ pub struct NodeState {
     pub runtime: Option<OngoingFailure>,
     /// The conditions that the runtime reports as not ready.
     pub unready: Unready,
+    /// Whether a disk of the node is too full, and which.
+    pub disk_pressure: Option<DiskPressure>,
 }
 
 impl NodeState {
@@ -107,6 +112,7 @@ impl PodFacts {
             volume_path: None,
             start_errors: BTreeMap::new(),
             pulls: BTreeMap::new(),
+            measured: None,
             stop: None,
         }
     }

@@ -16,6 +16,10 @@ impl fmt::Display for Explanation {
         self.heading(f)?;
         writeln!(f, "\nwaits for")?;
         self.chain.iter().try_for_each(|wait| write_wait(f, wait, self.at))?;
+        if let Some(storage) = &self.local_storage {
+            writeln!(f, "\nlocal storage, measured {} ago", short_age(self.at.since(storage.at)))?;
+            storage.lines().iter().try_for_each(|text| line(f, &format!("  {text}")))?;
+        }
         if !self.transitions.is_empty() {
             writeln!(f, "\ntransitions")?;
         }

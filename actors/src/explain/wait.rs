@@ -95,6 +95,8 @@ pub enum WaitKind {
     StopOrder,
     /// The shutdown of the node.
     Shutdown,
+    /// A disk of the node that is too full.
+    DiskPressure,
 }
 
 /// The lifecycle hooks of a container.
@@ -153,6 +155,7 @@ impl WaitKind {
             WaitKind::ContainerStop => "containerStop",
             WaitKind::StopOrder => "stopOrder",
             WaitKind::Shutdown => "shutdown",
+            WaitKind::DiskPressure => "diskPressure",
         }
     }
 
@@ -219,6 +222,8 @@ pub enum SubjectKind {
     Housekeeping,
     /// The shutdown of the node.
     Shutdown,
+    /// The node.
+    Node,
     /// Nothing.
     Nobody,
 }
@@ -239,7 +244,8 @@ impl Wait {
             | WaitKind::InitContainer
             | WaitKind::ReadinessGate
             | WaitKind::StopOrder
-            | WaitKind::Shutdown => false,
+            | WaitKind::Shutdown
+            | WaitKind::DiskPressure => false,
             WaitKind::Grace | WaitKind::ContainerStop | WaitKind::LifecycleHook(_) => {
                 self.next.is_none() || self.is_overdue(now)
             }

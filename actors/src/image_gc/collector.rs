@@ -23,6 +23,8 @@ pub(crate) struct ImageCollector {
     ledger: Mutex<ImageLedger>,
     /// The number of rounds in a row that failed.
     failures: Mutex<u32>,
+    /// Held during a removal, so that a round and [`remove_unused`](Self::remove_unused) do not overlap.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// A round failed, or could not free enough space.
@@ -77,10 +79,33 @@ impl ImageCollector {
             started,
             ledger: Mutex::default(),
             failures: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Runs one round. Rounds must not overlap.
+    /// Removes every image that nothing uses and that is not new, whatever the policy (upstream `DeleteUnusedImages`, kubelet 1.36).
+    /// Waits for a round that is under way.
+    ///
+    /// # Errors
+    /// [`CollectError`]. An image that cannot be removed does not keep other images from being removed.
+    pub(crate) async fn remove_unused(&self) -> Result<(), CollectError> {
+        let _turn = self.turn.lock().await;
+        let images = guarded(&self.metrics, || self.store.images()).await.map_err(CollectError::List)?;
+        let now = self.clock.now();
+        let unused = {
+            let mut ledger = self.ledger.lock();
+            ledger.note(images, now);
+            ledger.spare(&self.policy, now)
+        };
+        let mut failed = Vec::new();
+        self.remove(unused, u64::MAX, ImageRemoval::Space, &mut failed).await;
+        match failed.first() {
+            Some(first) => Err(CollectError::Remove { failed: failed.len(), first: first.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one round. Waits for another removal that is under way.
     ///
     /// # Errors
     /// [`CollectError`]. An image that cannot be removed does not keep other images from being removed.
@@ -88,6 +113,7 @@ impl ImageCollector {
         if self.policy.is_off() {
             return Ok(());
         }
+        let _turn = self.turn.lock().await;
         let result = self.round().await;
         let failures = {
             let mut failures = self.failures.lock();

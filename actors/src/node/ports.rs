@@ -7,8 +7,8 @@ use podwright_metrics::Metrics;
 use crate::admission::AdmissionHandler;
 use crate::pod::PodObject;
 use crate::ports::{
-    Checkpoint, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, PodCgroups, PodEvent,
-    PodStorage, TokioClock,
+    Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, PodCgroups,
+    PodEvent, PodStorage, TokioClock,
 };
 use crate::recorder::Recorder;
 
@@ -20,6 +20,7 @@ pub struct NodePorts {
     pub(super) network: Arc<dyn NetworkClient>,
     pub(super) storage: Arc<dyn PodStorage>,
     pub(super) images: Option<Arc<dyn ImageStore>>,
+    pub(super) disks: Option<Arc<dyn DiskMeter>>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
     pub(super) events: Arc<dyn EventRecorder>,
@@ -42,6 +43,7 @@ impl NodePorts {
             network,
             storage,
             images: None,
+            disks: None,
             cgroups: None,
             final_statuses: Arc::new(NoCheckpoint),
             events: Arc::new(NoEvents),
@@ -55,6 +57,13 @@ impl NodePorts {
     /// The image store, whose unused images are removed when the disk is full. By default none: no image is removed.
     pub fn images(mut self, images: Arc<dyn ImageStore>) -> Self {
         self.images = Some(images);
+        self
+    }
+
+    /// The meter of disk space. With it, a pod that exceeds a limit on its local storage is evicted, and so is one pod after the
+    /// other while a disk of the node is too full. By default none: nothing is measured.
+    pub fn disks(mut self, meter: Arc<dyn DiskMeter>) -> Self {
+        self.disks = Some(meter);
         self
     }
 

@@ -11,6 +11,7 @@ use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolv
 use crate::desired::DesiredPods;
 use crate::dispatcher::{self, Dispatcher, DispatcherActor};
 use crate::engine::Engine;
+use crate::eviction::{DiskState, EvictionActor, Evictor, EvictorParts, PressureGate};
 use crate::explain::Explainer;
 use crate::final_statuses::FinalStatusStore;
 use crate::health::{MAX_PASS_AGE, PassHealth};
@@ -34,6 +35,9 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         allocatable,
         long_wait_after,
         image_gc,
+        eviction,
+        pressure_transition,
+        eviction_period,
         sources,
         critical_shutdown,
     } = builder;
@@ -42,11 +46,12 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         network,
         storage,
         images,
+        disks,
         cgroups,
         final_statuses,
         events,
         clock,
-        admission,
+        mut admission,
         metrics,
         recorder,
     } = ports;
@@ -125,6 +130,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let shutdown = Arc::new(ShutdownProgress::default());
     let passes = Arc::new(PassHealth::default());
     let housekeeping_limit = MAX_PASS_AGE.max(engine_config.resync.saturating_mul(2));
+    let disk_state = Arc::new(DiskState::default());
     let explainer = Arc::new(Explainer {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -134,12 +140,31 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         observer: observer.clone(),
         passes: passes.clone(),
         shutdown: shutdown.clone(),
+        disk: disk_state.clone(),
         started: clock.now(),
         clock: clock.clone(),
     });
-    if let Some(store) = images {
-        let collector = ImageCollector::new(store, image_gc, events.clone(), clock.clone(), metrics.clone());
-        ImageGcActor::new(Arc::new(collector), stop.clone()).start();
+    let images = images.map(|store| {
+        let (events, clock, metrics) = (events.clone(), clock.clone(), metrics.clone());
+        let collector = Arc::new(ImageCollector::new(store.clone(), image_gc, events, clock, metrics));
+        ImageGcActor::new(collector.clone(), stop.clone()).start();
+        (store, collector)
+    });
+    if let Some(meter) = disks {
+        let parts = EvictorParts {
+            engine: engine.clone(),
+            desired: desired.clone(),
+            active: active.clone(),
+            runtime: runtime.clone(),
+            meter,
+            images,
+            events: events.clone(),
+            state: disk_state.clone(),
+        };
+        let evictor = Evictor::new(parts, clock.clone(), metrics.clone(), eviction, pressure_transition);
+        EvictionActor::new(Arc::new(evictor), eviction_period, stop.clone()).start();
+        // As upstream, a node under pressure rejects a pod before any other handler sees it.
+        admission.insert(0, Arc::new(PressureGate(disk_state)));
     }
     let dispatcher = Dispatcher {
         engine: engine.clone(),

@@ -2,7 +2,7 @@
 
 use crate::ids::ImageId;
 
-use super::RuntimeFuture;
+use super::{FileSystemSpace, RuntimeFuture};
 
 /// Lists and removes images. Only runtimes that store images have an image store.
 pub trait ImageStore: Send + Sync + 'static {
@@ -17,6 +17,15 @@ pub trait ImageStore: Send + Sync + 'static {
     /// # Errors
     /// [`RuntimeError`](super::RuntimeError) if the file system cannot be measured.
     fn disk(&self) -> RuntimeFuture<'_, DiskUsage>;
+
+    /// The file system that holds the images and the writable layers of containers (upstream `imagefs`). `None`, the default, if it
+    /// is not known.
+    ///
+    /// # Errors
+    /// [`RuntimeError`](super::RuntimeError) if the file system cannot be measured.
+    fn file_system(&self) -> RuntimeFuture<'_, Option<FileSystemSpace>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Removes an image with all its names. An image that does not exist is no error.
     ///

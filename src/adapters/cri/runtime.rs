@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, ImageError, ImageRequest, ImageStore,
-    PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage,
-    Unready, Unused, WritableLayer,
+    CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, FileSystemSpace, ImageError, ImageRequest,
+    ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
+    StoredImage, Unready, Unused, WritableLayer,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -348,6 +348,10 @@ impl ImageStore for CriRuntime {
 
     fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {
         self.images.disk().boxed()
+    }
+
+    fn file_system(&self) -> RuntimeFuture<'_, Option<FileSystemSpace>> {
+        async move { self.images.file_system().await.map(Some) }.boxed()
     }
 
     fn remove_image<'a>(&'a self, id: &'a ImageId) -> RuntimeFuture<'a, ()> {

@@ -1,9 +1,13 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use podwright_actors::ports::UsedSpace;
 use tempfile::TempDir;
 
+use super::scan::Scan;
+use super::tree::REST;
 use super::*;
 
 /// Measures without rests.

@@ -1,5 +1,6 @@
 //! Measures the disk space of pods' volumes and logs.
 
+use std::io;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -37,7 +38,12 @@ impl DiskMeter for FileStorage {
         let pods = self.disk.pods.clone();
         async move {
             let path = pods.clone();
-            let measured = disk_usage::blocking(move || disk_usage::of_file_system(&path)).await;
+            let measured = disk_usage::blocking(move || match (disk_usage::of_file_system(&path), path.parent()) {
+                // The directory of the pods is created with the first pod.
+                (Err(error), Some(root)) if error.kind() == io::ErrorKind::NotFound => disk_usage::of_file_system(root),
+                (measured, _) => measured,
+            })
+            .await;
             measured.map_err(|error| io_error(&pods, error))
         }
         .boxed()

@@ -153,6 +153,7 @@ mod tests {
             passes: failing(tries),
             runtime: failing(tries),
             unready: Unready { runtime: Some("no disk".into()), network: None },
+            disk_pressure: None,
         };
         let agent = AgentState::default().with_node(&node(1), true);
         let value = serde_json::to_value(&agent).unwrap();

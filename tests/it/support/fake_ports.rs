@@ -286,4 +286,9 @@ impl EventRecorder for Events {
         self.1.lock().push(event.clone());
         self.0.lock().push(format!("{}: {}", pod.full_name().name(), event.reason));
     }
+
+    fn record_of_node(&self, event: PodEvent) {
+        self.0.lock().push(format!("node: {}", event.reason));
+        self.1.lock().push(event);
+    }
 }

@@ -19,6 +19,7 @@ use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
+use super::fake_disks::FakeDisks;
 use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
@@ -50,6 +51,8 @@ pub(crate) struct TestNode {
 pub(crate) struct Setup {
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
+    /// The disks and images, if they are measured.
+    pub(crate) disks: Option<Arc<FakeDisks>>,
     /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
@@ -78,6 +81,7 @@ impl Setup {
         Setup {
             runtime: Arc::new(FakeRuntime::new(clock, with_events)),
             storage: Arc::default(),
+            disks: None,
             cgroups: None,
             final_statuses: Arc::default(),
             checkpoint: None,
@@ -94,6 +98,7 @@ impl Setup {
         let Setup {
             runtime,
             storage,
+            disks,
             cgroups,
             final_statuses,
             checkpoint,
@@ -118,6 +123,9 @@ impl Setup {
             .recorder(Arc::new(Recorder::new(Recorder::SMALLEST)));
         if let Some(admission) = admission {
             ports = ports.admission(admission);
+        }
+        if let Some(disks) = disks {
+            ports = ports.images(disks.clone()).disks(disks);
         }
         if let Some(cgroups) = cgroups {
             ports = ports.cgroups(cgroups);

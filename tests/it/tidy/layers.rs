@@ -36,7 +36,7 @@ pub(super) const ACTORS: Layers = &[
             "shutdown",
         ],
     ),
-    ("actors", &["observer", "sync", "dispatcher", "housekeeping", "image_gc", "explain"]),
+    ("actors", &["observer", "sync", "dispatcher", "housekeeping", "image_gc", "eviction", "explain"]),
     ("replay", &["replay"]),
     ("node", &["node"]),
 ];

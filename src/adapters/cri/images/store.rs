@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use podwright_actors::ids::ImageId;
-use podwright_actors::ports::{DiskUsage, ImageNeed, RuntimeError, StoredImage};
-use rustix::fs::statvfs;
+use podwright_actors::ports::{DiskUsage, FileSystemSpace, ImageNeed, RuntimeError, StoredImage};
 use tokio::time::Instant;
 
 use super::Images;
@@ -14,6 +13,7 @@ use crate::adapters::cri::inspect::PodFilter;
 use crate::adapters::cri::remove::ignore_not_found;
 use crate::adapters::cri::tasks::blocking;
 use crate::adapters::cri::v1;
+use crate::adapters::disk_usage;
 use crate::adapters::step_error::StepError;
 use podwright_actors::text::error_chain;
 
@@ -132,6 +132,12 @@ impl Images {
 
     /// The capacity and the free space of the file system that holds the images, in bytes.
     pub(in crate::adapters::cri) async fn disk(&self) -> Result<DiskUsage, RuntimeError> {
+        let FileSystemSpace { capacity, available, .. } = self.file_system().await?;
+        Ok(DiskUsage { capacity, available })
+    }
+
+    /// The file system that holds the images.
+    pub(in crate::adapters::cri) async fn file_system(&self) -> Result<FileSystemSpace, RuntimeError> {
         let info = self.inner.client.image_fs_info(v1::ImageFsInfoRequest {}).await?;
         let path = info.image_filesystems.into_iter().find_map(|usage| usage.fs_id.map(|id| id.mountpoint));
         let path = path.filter(|path| !path.is_empty()).ok_or_else(|| {
@@ -140,11 +146,8 @@ impl Images {
             )
         })?;
         blocking(move || {
-            let path = PathBuf::from(path);
-            let stat = statvfs(&path)
-                .map_err(|error| RuntimeError::failed(StepError::new(path.display().to_string(), error)))?;
-            let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-            Ok(DiskUsage { capacity: bytes(stat.f_blocks), available: bytes(stat.f_bavail) })
+            let measured = disk_usage::of_file_system(&PathBuf::from(path));
+            measured.map_err(|error| RuntimeError::failed(StepError::new("cannot measure the disk of images", error)))
         })
         .await
     }

@@ -79,7 +79,7 @@ fn assert_shape(explanation: &Explanation) {
         "others",
         "problems",
     ];
-    is(&value, "pod", &fields, &["source", "reason", "message", "lifecycle"]);
+    is(&value, "pod", &fields, &["source", "reason", "message", "lifecycle", "localStorage"]);
     let each = |list: &Value, field: &str, required: &[&str], optional: &[&str]| {
         list.as_array().unwrap().iter().for_each(|value| is(value, field, required, optional));
     };
@@ -98,6 +98,10 @@ fn assert_shape(explanation: &Explanation) {
         for run in ["run", "last"].iter().filter_map(|name| container.get(name)) {
             is(run, "run", &[], &["startedAt", "finishedAt", "exitCode", "reason"]);
         }
+    }
+    if let Some(storage) = value.get("localStorage") {
+        is(storage, "localStorage", &["at", "limits", "neverEvicted"], &["error"]);
+        each(&storage["limits"], "limit", &["what", "name", "usedBytes", "limit", "exceeded"], &[]);
     }
     each(&value["transitions"], "move", &["at", "to", "cause"], &["from"]);
     assert_eq!(value["chain"][0]["depth"], 0);

@@ -1,0 +1,71 @@
+//! Texts of evictions: the message of the pod, of its event and of its condition. All are from `eviction/helpers.go` and
+//! `eviction/eviction_manager.go`; each names the function. Every text ends with a space.
+
+use super::format::{list, quoted};
+
+/// The reason of an evicted pod, of its event, and of a pod that is rejected under pressure (`Reason`).
+pub const EVICTED: &str = "Evicted";
+/// The condition of a node that is low on disk space or inodes (`core/v1`, `NodeDiskPressure`).
+pub const DISK_PRESSURE: &str = "DiskPressure";
+/// The resource that bytes on disk are counted as (`core/v1`, `ResourceEphemeralStorage`).
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// The resource that files are counted as (`resourceInodes`).
+pub const INODES: &str = "inodes";
+
+/// An emptyDir that is larger than its limit (`emptyDirLimitEviction`).
+pub fn empty_dir_limit(volume: &str, limit: &str) -> String {
+    format!("Usage of EmptyDir volume {} exceeds the limit {}. ", quoted(volume), quoted(limit))
+}
+
+/// A pod whose files are larger than the limits of its containers together (`podEphemeralStorageLimitEviction`).
+pub fn pod_limit(limit: &str) -> String {
+    format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
+}
+
+/// A container whose files are larger than its limit (`containerEphemeralStorageLimitEviction`).
+pub fn container_limit(container: &str, limit: &str) -> String {
+    format!("Container {container} exceeded its local ephemeral storage limit {}. ", quoted(limit))
+}
+
+/// The start of the message of a pod that is evicted because the node is short of a resource (`evictionMessage`).
+pub fn node_low(resource: &str, threshold: &str, available: &str) -> String {
+    format!("The node was low on resource: {resource}. Threshold quantity: {threshold}, available: {available}. ")
+}
+
+/// The part of the same message for a container that uses more than it requests (`evictionMessage`).
+pub fn larger_consumption(container: &str, used: &str, request: &str, resource: &str) -> String {
+    format!("Container {container} was using {used}, request is {request}, has larger consumption of {resource}. ")
+}
+
+/// The event of the node before it reclaims a resource (`synchronize`).
+pub fn reclaims(resource: &str) -> String {
+    format!("Attempting to reclaim {resource}")
+}
+
+/// The rejection of a pod while the node has these conditions (`Admit`).
+pub fn node_had_condition(conditions: &[&str]) -> String {
+    format!("The node had condition: {}. ", list(conditions))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eviction_messages_end_with_a_space() {
+        for (text, expected) in [
+            (empty_dir_limit("cache", "1Mi"), "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". "),
+            (pod_limit("3Gi"), "Pod ephemeral local storage usage exceeds the total limit of containers 3Gi. "),
+            (container_limit("app", "1Gi"), "Container app exceeded its local ephemeral storage limit \"1Gi\". "),
+            (
+                node_low(EPHEMERAL_STORAGE, "46993491787", "45494108Ki")
+                    + &larger_consumption("app", "108Ki", "0", EPHEMERAL_STORAGE),
+                "The node was low on resource: ephemeral-storage. Threshold quantity: 46993491787, available: 45494108Ki. \
+                 Container app was using 108Ki, request is 0, has larger consumption of ephemeral-storage. ",
+            ),
+            (node_had_condition(&[DISK_PRESSURE]), "The node had condition: [DiskPressure]. "),
+        ] {
+            assert_eq!(text, expected);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Evictions: limits on local storage, and full disks.
+
+use std::sync::Arc;
+
+use podwright_actors::pod_worker::Lifecycle;
+use serde_json::json;
+
+use super::explain::reading::explain;
+use crate::support::fake_disks::{FakeDisks, Fault};
+use crate::support::fake_runtime::Script;
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::{Setup, TestNode};
+
+/// A node with a disk of 1000 MiB of which this much is left. Its pods from the API server and from files are none yet.
+async fn node(available: u64) -> (TestNode, Arc<FakeDisks>) {
+    let disks = FakeDisks::new(available);
+    let node = Setup { disks: Some(disks.clone()), ..Setup::new(true) }.start();
+    node.deliver(&[]).await;
+    (node, disks)
+}
+
+/// A pod with a volume `cache` of at most 1 MiB.
+fn limited(name: &str) -> PodBuilder {
+    pod(name).spec("volumes", json!([{"name": "cache", "emptyDir": {"sizeLimit": "1024Ki"}}]))
+}
+
+/// A pod with a volume without a limit.
+fn free(name: &str) -> PodBuilder {
+    pod(name).spec("volumes", json!([{"name": "cache", "emptyDir": {}}]))
+}
+
+fn outcome(node: &TestNode, name: &str) -> (String, String, String) {
+    let status = node.status(name);
+    (status.phase.unwrap_or_default(), status.reason.unwrap_or_default(), status.message.unwrap_or_default())
+}
+
+fn disruption(node: &TestNode, name: &str) -> Option<String> {
+    let conditions = node.status(name).conditions.unwrap_or_default();
+    conditions.into_iter().find(|condition| condition.type_ == "DisruptionTarget")?.message
+}
+
+const OVER: &str = "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". ";
+
+#[actix::test]
+async fn a_pod_over_its_volume_limit_is_evicted_and_its_neighbour_runs() {
+    let (node, disks) = node(900).await;
+    node.runtime.script("main", Script::stubborn());
+    let pods = [limited("a"), limited("b"), free("c")];
+    node.deliver(&pods).await;
+    disks.write("b", "cache", 1);
+    disks.write("c", "cache", 500);
+    node.until(15.0).await;
+    assert_eq!(node.phase("a"), "Running");
+    disks.write("a", "cache", 2);
+    node.until(20.5).await;
+    let begin = node.now();
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminating));
+    node.eventually(5.0, "the pod has stopped", || node.phase("a") == "Failed").await;
+    assert!(node.now() - begin < 2.0, "the grace period is one second");
+    assert_eq!(outcome(&node, "a"), ("Failed".into(), "Evicted".into(), OVER.into()));
+    assert_eq!(disruption(&node, "a"), None, "only pressure of the node is a disruption");
+    let events = node.events.of("Evicted");
+    assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), [OVER]);
+    node.until(100.0).await;
+    for name in ["b", "c"] {
+        assert_eq!(node.phase(name), "Running", "{name}");
+    }
+    assert_eq!(node.metric("kubelet_evictions{eviction_signal=\"emptydirfs.limit\"}"), 1.0, "evicted once");
+    assert_eq!(disks.measured("c"), 0, "a pod without limits is not measured");
+    // An evicted pod stays in the set of its source until it is deleted, and does not run again.
+    assert_eq!((node.phase("a").as_str(), node.lifecycle("a")), ("Failed", Some(Lifecycle::Finished)));
+    assert!(node.final_statuses.has("a"), "the next agent does not run it again");
+}
+
+#[actix::test]
+async fn static_and_critical_pods_are_measured_and_never_evicted() {
+    let (node, disks) = node(10).await;
+    node.runtime.script("main", Script::stubborn());
+    let pods = [limited("file").of_file(), limited("vital").spec("priority", 2_000_000_000)];
+    node.deliver(&pods).await;
+    for name in ["file", "vital"] {
+        disks.write(name, "cache", 3);
+    }
+    node.until(100.0).await;
+    for name in ["file", "vital"] {
+        assert_eq!(node.phase(name), "Running", "{name}");
+        let text = explain(&node, name).to_string();
+        let line = "  emptyDir cache: 3Mi of 1Mi, which exceeds the limit; a static or critical pod is not evicted";
+        assert!(text.lines().any(|printed| printed == line), "{text}");
+    }
+    assert!(node.events.of("Evicted").is_empty());
+    assert!(node.events.has("node", "EvictionThresholdMet"));
+}
+
+#[actix::test]
+async fn a_slow_or_failing_measurement_delays_no_other_pod() {
+    let (node, disks) = node(900).await;
+    let pods = [limited("slow"), limited("fails"), limited("panics"), limited("over")];
+    disks.slow("slow", 1000);
+    disks.fail("fails", Fault::Error);
+    disks.fail("panics", Fault::Panic);
+    node.until(5.0).await;
+    node.deliver(&pods).await;
+    disks.write("over", "cache", 2);
+    disks.write("slow", "cache", 2);
+    node.until(25.0).await;
+    assert_eq!(node.reason("over"), "Evicted");
+    assert_eq!(disks.measured("slow"), 1, "one measurement at a time");
+    assert!(disks.measured("panics") > 1, "a panic ends only one measurement");
+    assert!(explain(&node, "fails").to_string().contains("not measured: /pods: the disk is broken"));
+    assert_eq!((node.phase("fails"), node.phase("slow")), ("Running".into(), "Running".into()));
+    node.until(1020.0).await;
+    assert_eq!(node.reason("slow"), "Evicted");
+}
+
+#[actix::test]
+async fn unused_images_are_removed_before_a_pod_is_evicted() {
+    let (node, disks) = node(900).await;
+    node.deliver(&[free("a")]).await;
+    disks.write("a", "cache", 500);
+    disks.add_image(200);
+    // The image collector lists the image at 300 s, and keeps a new image for two minutes.
+    node.until(425.0).await;
+    disks.set_available(20);
+    node.until(445.0).await;
+    assert_eq!(disks.images(), 0);
+    assert_eq!(node.phase("a"), "Running");
+    assert_eq!(node.events.of("EvictionThresholdMet")[0].message, "Attempting to reclaim ephemeral-storage");
+}
+
+#[actix::test]
+async fn a_full_disk_evicts_one_pod_after_the_other_until_it_has_space() {
+    let (node, disks) = node(900).await;
+    node.runtime.script("main", Script::stubborn());
+    let pods = [free("big"), free("small"), free("important").spec("priority", 10), free("file").of_file()];
+    node.deliver(&pods).await;
+    for (name, size) in [("big", 300), ("small", 100), ("important", 400), ("file", 500)] {
+        disks.write(name, "cache", size);
+    }
+    node.until(15.0).await;
+    disks.set_available(99);
+    node.eventually(10.0, "a pod is evicted", || node.reason("big") == "Evicted").await;
+    assert_eq!(node.lifecycle("small"), Some(Lifecycle::Sync), "one pod at a time");
+    let low = "The node was low on resource: ephemeral-storage. Threshold quantity: 104857601, available: 99Mi. ";
+    assert_eq!(outcome(&node, "big"), ("Failed".into(), "Evicted".into(), low.into()));
+    assert_eq!(disruption(&node, "big").as_deref(), Some(low));
+    // New pods are rejected, except static ones.
+    let more = [pods.as_slice(), &[free("new"), free("new-file").of_file()]].concat();
+    node.deliver(&more).await;
+    let why = "Pod was rejected: The node had condition: [DiskPressure]. ";
+    assert_eq!(outcome(&node, "new"), ("Failed".into(), "Evicted".into(), why.into()));
+    node.eventually(10.0, "a static pod runs", || node.phase("new-file") == "Running").await;
+    let problems = node.node.explainer().node_problems();
+    assert!(problems[0].detail.contains("nodefs.available was 99Mi, less than 104857601"), "{problems:?}");
+    // The disk is still full, so the next pod follows once the first one is cleaned up.
+    node.eventually(40.0, "the next pod is evicted", || node.reason("small") == "Evicted").await;
+    assert_eq!(node.lifecycle("big"), Some(Lifecycle::Finished));
+    disks.set_available(500);
+    node.wait(30.0).await;
+    assert_eq!((node.phase("important"), node.phase("file")), ("Running".into(), "Running".into()));
+    assert_eq!(node.metric("kubelet_evictions{eviction_signal=\"nodefs.available\"}"), 2.0);
+    assert!(node.metric("kubelet_eviction_stats_age_seconds_count{eviction_signal=\"nodefs.available\"}") >= 2.0);
+    assert_eq!(node.metric("kubelet_admission_rejections_total{reason=\"Evicted\"}"), 1.0);
+    // The condition lasts for five minutes.
+    node.deliver(&[more.as_slice(), &[free("early")]].concat()).await;
+    assert_eq!(node.reason("early"), "Evicted");
+    node.wait(310.0).await;
+    assert!(node.node.explainer().node_problems().is_empty());
+    node.deliver(&[more.as_slice(), &[free("late")]].concat()).await;
+    node.eventually(10.0, "a new pod runs", || node.phase("late") == "Running").await;
+}

@@ -1,0 +1,104 @@
+//! Evictions of pods whose containers write too much.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright::adapters::storage::FileStorage;
+use podwright_actors::ids::FullName;
+use podwright_actors::node::{Node, NodeHandle, NodePorts};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{SourceKind, SourceSet};
+use podwright_metrics::{Format, Metrics};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use crate::support::fake_ports::NoNetwork;
+use crate::support::processes::{PATIENCE, Root};
+
+/// A pod with a volume of at most 1 MiB and a container of at most 1 MiB, in which a script runs and then waits.
+fn pod(name: &str, script: &str) -> Arc<PodObject> {
+    pod_with(name, script, json!({"limits": {"ephemeral-storage": "1Mi"}}))
+}
+
+fn pod_with(name: &str, script: &str, resources: Value) -> Arc<PodObject> {
+    let pod = json!({
+        "metadata": {"name": name, "namespace": "test", "uid": name},
+        "spec": {
+            "containers": [{
+                "name": "main",
+                "image": "none",
+                "command": ["/bin/sh", "-c", format!("{script}; touch $PODWRIGHT_ROOTFS/written; exec sleep 1000")],
+                "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
+                "resources": resources,
+            }],
+            "volumes": [{"name": "cache", "emptyDir": {"sizeLimit": "1Mi"}}],
+        },
+    });
+    PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+fn outcome(node: &NodeHandle, name: &str) -> (String, String) {
+    let status = node.statuses().get(&name.into());
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    status.map_or_else(Default::default, |status| (text(status.phase.as_ref()), text(status.message.as_ref())))
+}
+
+#[actix::test]
+async fn pods_that_write_over_a_limit_are_evicted_and_their_neighbours_run() {
+    let root = Root::new();
+    let runtime = Arc::new(root.open().await);
+    let storage = Arc::new(FileStorage::new(root.path(), BTreeMap::new()));
+    let metrics = Metrics::new();
+    let ports = NodePorts::new(runtime, Arc::new(NoNetwork), storage.clone()).disks(storage).metrics(metrics.clone());
+    let builder = Node::builder(ports).sources([SourceKind::Api]).eviction_period(Duration::from_millis(200));
+    // The disk of this machine may be full.
+    let node = builder.eviction_thresholds(podwright::EvictionThresholds::none()).start().unwrap();
+    let write = |bytes: &str, to: &str| format!("dd if=/dev/zero of={to} bs={bytes} count=1 2>/dev/null");
+    let pods = vec![
+        pod("volume", &write("1200k", "$PODWRIGHT_MOUNT_CACHE/file")),
+        pod("layer", &write("1200k", "$PODWRIGHT_ROOTFS/file")),
+        pod("log", "head -c 1200000 /dev/zero | tr '\\0' 'x'"),
+        pod("sum", &format!("{}; {}", write("700k", "$PODWRIGHT_ROOTFS/f"), write("700k", "$PODWRIGHT_MOUNT_CACHE/f"))),
+        // The file is removed, and a file with a hole uses little.
+        pod(
+            "neighbour",
+            &format!(
+                "cd $PODWRIGHT_MOUNT_CACHE; {}; ln file again; truncate -s 1G sparse; ln -s /usr usr",
+                write("600k", "file")
+            ),
+        ),
+        pod_with("free", &write("1200k", "$PODWRIGHT_ROOTFS/file"), json!({})),
+    ];
+    node.sources().send(SourceSet { source: SourceKind::Api, pods, problems: vec![] }.into()).await.unwrap();
+    let sum = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ";
+    for (name, message) in [
+        ("volume", "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". "),
+        ("layer", sum),
+        ("log", sum),
+        ("sum", sum),
+    ] {
+        let evicted = async {
+            while outcome(&node, name).0 != "Failed" {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, evicted).await.unwrap_or_else(|_| panic!("{name}: {:?}", outcome(&node, name)));
+        assert_eq!(outcome(&node, name).1, message, "{name}");
+    }
+    for name in ["neighbour", "free"] {
+        let explain = || node.explainer().explain(&FullName::new("test", name), None, &|_| vec![]).unwrap().to_string();
+        let used = if name == "free" { "emptyDir cache: 4Ki of 1Mi" } else { "emptyDir cache: 6" };
+        let measured = async {
+            while !explain().contains(used) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, measured).await.unwrap_or_else(|_| panic!("{}", explain()));
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(outcome(&node, name).0, "Running", "{}", explain());
+    }
+    let text = metrics.encode(Format::Classic);
+    assert!(text.contains("kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 3"), "{text}");
+    node.shutdown(Duration::from_secs(5)).await;
+}

@@ -1,0 +1,150 @@
+//! The disks of a node in memory: the usage of pods, the node's disk, and images.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use podwright_actors::ids::ImageId;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    DiskMeter, DiskUsage, FileSystemSpace, ImageNeed, ImageStore, PodDiskUsage, RuntimeFuture, StorageError,
+    StoredImage, UsedSpace,
+};
+
+const MI: u64 = 1 << 20;
+/// The size of the node's disk, in mebibytes.
+const CAPACITY: u64 = 1000;
+
+/// A disk of 1000 MiB that holds volumes and images. Sizes are in mebibytes.
+pub(crate) struct FakeDisks(Mutex<Disks>);
+
+struct Disks {
+    available: u64,
+    /// The sizes of volumes by pod and volume.
+    volumes: HashMap<String, BTreeMap<String, u64>>,
+    /// The pods whose measurement takes this long.
+    slow: HashMap<String, Duration>,
+    /// The pods whose measurement fails or panics.
+    broken: HashMap<String, Fault>,
+    /// The sizes of unused images.
+    images: Vec<u64>,
+    measured: HashMap<String, usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Error,
+    Panic,
+}
+
+impl FakeDisks {
+    /// A disk with this space left.
+    pub(crate) fn new(available: u64) -> Arc<Self> {
+        Arc::new(FakeDisks(Mutex::new(Disks {
+            available,
+            volumes: HashMap::new(),
+            slow: HashMap::new(),
+            broken: HashMap::new(),
+            images: Vec::new(),
+            measured: HashMap::new(),
+        })))
+    }
+
+    pub(crate) fn set_available(&self, available: u64) {
+        self.0.lock().available = available;
+    }
+
+    /// Sets the size of a pod's volume.
+    pub(crate) fn write(&self, pod: &str, volume: &str, size: u64) {
+        self.0.lock().volumes.entry(pod.to_owned()).or_default().insert(volume.to_owned(), size);
+    }
+
+    /// Makes the measurement of a pod take this many seconds.
+    pub(crate) fn slow(&self, pod: &str, seconds: u64) {
+        self.0.lock().slow.insert(pod.to_owned(), Duration::from_secs(seconds));
+    }
+
+    pub(crate) fn fail(&self, pod: &str, fault: Fault) {
+        self.0.lock().broken.insert(pod.to_owned(), fault);
+    }
+
+    /// Adds an unused image.
+    pub(crate) fn add_image(&self, size: u64) {
+        self.0.lock().images.push(size);
+    }
+
+    /// The number of images.
+    pub(crate) fn images(&self) -> usize {
+        self.0.lock().images.len()
+    }
+
+    /// How often a pod was measured.
+    pub(crate) fn measured(&self, pod: &str) -> usize {
+        self.0.lock().measured.get(pod).copied().unwrap_or(0)
+    }
+
+    fn space(&self) -> FileSystemSpace {
+        let available = self.0.lock().available * MI;
+        FileSystemSpace { device: 1, capacity: CAPACITY * MI, available, inodes: 1000, inodes_free: 1000 }
+    }
+}
+
+impl DiskMeter for FakeDisks {
+    fn pod_usage<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<PodDiskUsage, StorageError>> {
+        async move {
+            let uid = pod.uid().to_string();
+            let (slow, fault) = {
+                let mut disks = self.0.lock();
+                *disks.measured.entry(uid.clone()).or_default() += 1;
+                (disks.slow.get(&uid).copied(), disks.broken.get(&uid).copied())
+            };
+            if let Some(slow) = slow {
+                tokio::time::sleep(slow).await;
+            }
+            match fault {
+                Some(Fault::Error) => return Err(StorageError::io("/pods", "the disk is broken")),
+                Some(Fault::Panic) => panic!("the meter panics"),
+                None => {}
+            }
+            let sizes = self.0.lock().volumes.get(&uid).cloned().unwrap_or_default();
+            let volumes = sizes.into_iter().map(|(name, size)| (name, UsedSpace::new(size * MI, 1))).collect();
+            Ok(PodDiskUsage { volumes, ..PodDiskUsage::default() })
+        }
+        .boxed()
+    }
+
+    fn node_file_system(&self) -> BoxFuture<'_, Result<FileSystemSpace, StorageError>> {
+        async { Ok(self.space()) }.boxed()
+    }
+}
+
+impl ImageStore for FakeDisks {
+    fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>> {
+        let sizes = self.0.lock().images.clone();
+        let image = |size: u64| StoredImage { id: size.to_string().as_str().into(), size, need: ImageNeed::Unused };
+        async move { Ok(sizes.into_iter().map(image).collect()) }.boxed()
+    }
+
+    fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {
+        // The image collector itself finds enough space.
+        async { Ok(DiskUsage { capacity: CAPACITY, available: CAPACITY }) }.boxed()
+    }
+
+    fn file_system(&self) -> RuntimeFuture<'_, Option<FileSystemSpace>> {
+        async { Ok(Some(self.space())) }.boxed()
+    }
+
+    fn remove_image<'a>(&'a self, id: &'a ImageId) -> RuntimeFuture<'a, ()> {
+        async move {
+            let size: u64 = id.as_str().parse().unwrap();
+            let mut disks = self.0.lock();
+            disks.images.retain(|image| *image != size);
+            disks.available += size;
+            Ok(())
+        }
+        .boxed()
+    }
+}
