@@ -113,6 +113,7 @@ impl ProcessConfig {
 
 /// Why the process runtime could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The system refused an operation on a file or directory.
     #[error("{path}", path = .path.display())]
@@ -121,6 +122,26 @@ pub enum OpenError {
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
+    },
+    /// A directory of the runtime belongs to another user, who could replace the commands of containers.
+    #[error("the directory {path} belongs to user {owner}, who could replace the commands of containers: make it belong to user \
+        {user} (chown), or choose another root directory", path = .path.display())]
+    Owner {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        user: u32,
+    },
+    /// Other users can write to a directory of the runtime, so they could replace the commands of containers.
+    #[error("other users can write to the directory {path} (mode {mode:04o}) and replace the commands of containers: remove \
+        their write permission (chmod go-w), or choose another root directory", path = .path.display())]
+    Mode {
+        /// The directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
     },
     /// Another agent uses the root directory. Two agents would start and stop the same containers.
     #[error("{path} is in use by another agent: stop it, or choose another --root", path = .0.display())]

@@ -5,10 +5,13 @@ mod evictions;
 mod exec;
 mod faults;
 mod settings;
+mod unprivileged;
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use podwright::adapters::process::OpenError;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
 use rustix::process::Signal;
 
@@ -36,6 +39,31 @@ async fn container_exit_codes_and_signals_are_reported() {
         assert!(status.started_at <= status.finished_at, "{text}");
         assert_eq!((status.spec_hash, status.image.as_str()), (42, "busybox:1"));
     }
+}
+
+// Another user could replace the records, which say what is run as the agent's user.
+#[tokio::test]
+async fn directories_that_other_users_can_write_to_are_refused() {
+    let root = Root::new();
+    drop(root.open().await);
+    for name in ["", "pods", "process", "process/containers", "process/sandboxes"] {
+        let dir = root.path().join(name);
+        let mode = std::fs::metadata(&dir).unwrap().permissions();
+        for bad in [0o777, 0o1777, 0o770] {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(bad)).unwrap();
+            let error = root.try_open().await.unwrap_err();
+            assert!(matches!(&error, OpenError::Mode { path, .. } if path.ends_with(name)), "{name}: {error}");
+            assert!(error.to_string().contains("chmod go-w"), "{error}");
+        }
+        std::fs::set_permissions(&dir, mode).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&dir, Some(65534), None).unwrap();
+            let error = root.try_open().await.unwrap_err();
+            assert!(matches!(error, OpenError::Owner { owner: 65534, user: 0, .. }), "{name}: {error}");
+            std::os::unix::fs::chown(&dir, Some(0), None).unwrap();
+        }
+    }
+    root.open().await;
 }
 
 #[tokio::test]

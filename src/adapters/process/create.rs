@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext};
+use podwright_actors::config::oom_score::oom_score_adj;
 use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
@@ -26,6 +27,8 @@ pub(super) struct PlanContext<'a> {
     pub(super) rights: AgentRights,
     /// The soft limit on open files that containers get; `None` keeps the agent's limit.
     pub(super) open_files: Option<u64>,
+    /// The machine's memory in bytes.
+    pub(super) memory: i64,
 }
 
 /// A container that is about to be created.
@@ -111,6 +114,8 @@ pub(super) fn plan(
         }),
         message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
         open_files: context.open_files,
+        oom_score_adj: oom_score_adj(pod, config.kind, name, context.memory)
+            .map_err(|error| RuntimeError::config(format!("container {name}: {error}")))?,
         confinement,
         rootfs: root,
         termination_log,

@@ -1,6 +1,7 @@
 //! Decides the user and groups of a container. This module does no I/O.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
+use podwright_actors::config::linux_id::linux_id;
 use podwright_actors::ports::RuntimeError;
 
 use super::record::User;
@@ -79,15 +80,9 @@ pub(super) fn resolve(
     Ok(User { uid, gid, groups: node.groups.to_vec() })
 }
 
-/// Checks an id of a manifest. The range is that of the Kubernetes API (`IsValidUserID`, Kubernetes 1.36), without the
-/// groups that the agent gives to pods.
+/// Checks an id of a manifest: an id of the Kubernetes API, without the groups that the agent gives to pods.
 fn checked(name: &str, field: &str, value: i64) -> Result<u32, RuntimeError> {
-    let id = u32::try_from(value).ok().filter(|id| i32::try_from(*id).is_ok()).ok_or_else(|| {
-        RuntimeError::config(format!(
-            "container {name}: `{field}` {value} is not an id: use a number from 0 to {}",
-            i32::MAX
-        ))
-    })?;
+    let id = linux_id(value).map_err(|error| RuntimeError::config(format!("container {name}: `{field}` {error}")))?;
     if pod_group::RANGE.contains(&id) {
         return Err(RuntimeError::config(format!(
             "container {name}: `{field}` {id} is one of the groups that the agent gives to pods ({} to {}): use another \

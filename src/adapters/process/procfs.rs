@@ -13,6 +13,29 @@ pub(super) fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
+/// The machine's memory in bytes, from the text of `/proc/meminfo`, which has it in KiB. The largest number if the text does not
+/// have it.
+pub(super) fn total_memory(meminfo: &str) -> i64 {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<i64>().ok());
+    kibibytes.map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+}
+
+/// The `oom_score_adj` of this process.
+pub(super) fn oom_score_adj() -> io::Result<i64> {
+    std::fs::read_to_string(OOM_SCORE_ADJ)?.trim().parse().map_err(io::Error::other)
+}
+
+/// Sets the `oom_score_adj` of this process. Processes that it starts inherit the value.
+///
+/// # Errors
+/// The system's error. Only a process with `CAP_SYS_RESOURCE` may lower the value below the lowest one that such a process set.
+pub(super) fn set_oom_score_adj(value: i64) -> io::Result<()> {
+    std::fs::write(OOM_SCORE_ADJ, value.to_string())
+}
+
+const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
+
 /// Every process that this process can see.
 fn pids() -> impl Iterator<Item = Pid> {
     std::fs::read_dir("/proc")
@@ -155,6 +178,12 @@ const ROUNDS: usize = 50;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn total_memory_is_in_bytes() {
+        assert_eq!(total_memory("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
+        assert_eq!(total_memory(""), i64::MAX);
+    }
 
     #[test]
     fn marked_process_has_the_whole_name_and_the_start_of_the_value() {

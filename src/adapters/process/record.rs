@@ -66,6 +66,9 @@ pub struct RunRecord {
     pub message_from_log: bool,
     /// The soft limit on open files; `None` keeps the shim's limit.
     pub open_files: Option<u64>,
+    /// The `oom_score_adj` of the container's processes.
+    #[serde(default)]
+    pub oom_score_adj: i64,
     pub confinement: Confinement,
 }
 

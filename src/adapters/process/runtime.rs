@@ -15,11 +15,12 @@ use podwright_actors::ports::{
     RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::container::Container;
 use super::files::{Layout, Request, make_dir, try_lock};
 use super::shared::{ProcessRuntimeState, failed};
+use super::shim::SHIM_OOM_SCORE;
 use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
 use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
@@ -40,17 +41,17 @@ impl ProcessRuntime {
     /// of the process runtime run on that tokio runtime.
     ///
     /// # Errors
-    /// [`OpenError`] if the directory cannot be used. A damaged record is not an error: it is moved aside and logged.
+    /// [`OpenError`] if the directory cannot be used, or if another user can write to it. A damaged record is not an error: it is moved aside and logged.
     pub async fn open(config: ProcessConfig) -> Result<Self, OpenError> {
         let io = |path: PathBuf| move |error: io::Error| OpenError::Io { path, source: error };
-        make_dir(&config.root, 0o755).map_err(io(config.root.clone()))?;
+        make_dir(&config.root, 0o751).map_err(io(config.root.clone()))?;
         // A shim has another working directory, so it could not use a relative path.
         let root = config.root.canonicalize().map_err(io(config.root.clone()))?;
         if root.to_str().is_none() {
             return Err(OpenError::NotUtf8(root));
         }
         let layout = Layout::new(root.clone());
-        layout.make().map_err(|(path, error)| OpenError::Io { path, source: error })?;
+        layout.make()?;
         let lock = lock_root(&layout, root).await?;
         let shim: Vec<String> = config.shim.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         if shim.is_empty() {
@@ -59,7 +60,11 @@ impl ProcessRuntime {
         let boot_id = procfs::boot_id().map_err(io("/proc/sys/kernel/random/boot_id".into()))?;
         let cgroups = config.cgroups.then(cgroup::detect).flatten();
         debug!(?cgroups, "process runtime opens");
-        let shared = ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files);
+        let meminfo = std::fs::read_to_string("/proc/meminfo").map_err(io("/proc/meminfo".into()))?;
+        let memory = procfs::total_memory(&meminfo);
+        warn_if_unprotected();
+        let shared =
+            ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files, memory);
         let runtime = ProcessRuntime { shared, _lock: lock };
         load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, source: error })?;
         Ok(runtime)
@@ -78,6 +83,22 @@ impl ProcessRuntime {
     pub fn log_path(&self, id: &ContainerId) -> Option<PathBuf> {
         let container = self.shared.table.container(id)?;
         Some(create::rootfs_and_log(&self.shared.layout, &container.record).1)
+    }
+}
+
+/// Logs if the kernel will not let shims and guaranteed containers have the `oom_score_adj` that they have under a kubelet.
+fn warn_if_unprotected() {
+    let own = procfs::oom_score_adj().unwrap_or(0);
+    let may_lower = rustix::thread::capabilities(None)
+        .is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
+    if own <= SHIM_OOM_SCORE || may_lower {
+        return;
+    }
+    let text = "shims and guaranteed containers keep the agent's oom_score_adj: the agent has no CAP_SYS_RESOURCE";
+    if rustix::process::geteuid().is_root() {
+        warn!(oom_score_adj = own, "{text}");
+    } else {
+        debug!(oom_score_adj = own, "{text}");
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct ProcessRuntimeState {
     cgroups: Option<PathBuf>,
     addresses: Vec<IpAddr>,
     open_files: Option<u64>,
+    /// The machine's memory in bytes.
+    memory: i64,
     /// The tokio runtime on which the process runtime was opened. Callers may run on another tokio runtime, which may end
     /// earlier.
     handle: Handle,
@@ -56,6 +58,7 @@ impl ProcessRuntimeState {
         cgroups: Option<PathBuf>,
         addresses: Vec<IpAddr>,
         open_files: Option<u64>,
+        memory: i64,
     ) -> Arc<Self> {
         Arc::new(ProcessRuntimeState {
             layout,
@@ -65,6 +68,7 @@ impl ProcessRuntimeState {
             cgroups,
             addresses,
             open_files,
+            memory,
             handle: Handle::current(),
             open: CancellationToken::new(),
             gate: Semaphore::new(BLOCKING_AT_ONCE),
@@ -215,6 +219,7 @@ impl ProcessRuntimeState {
                 user_namespaces,
             },
             open_files: self.open_files,
+            memory: self.memory,
         };
         let ContainerPlan { record, mut run, links } =
             create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
@@ -223,7 +228,6 @@ impl ProcessRuntimeState {
         let (state, written) = (record.clone(), files.clone());
         let write = move || {
             make_dir(written.dir(), 0o700)?;
-            make_dir(&pods, 0o751)?;
             if agent.is_root() && run.user.uid != 0 {
                 run.user.groups.push(pod_group::make(&pods, &uid)?);
             } else {

@@ -91,6 +91,7 @@ fn prepare(files: &ContainerFiles) -> io::Result<(RunRecord, RecordSpace)> {
     let _ = rustix::thread::set_name(c"podwright-shim");
     set_child_subreaper(Some(getpid()))?;
     rustix::process::chdir("/")?;
+    protect_from_oom_killer();
     // This record is written first, so that an agent that finds the lock held can read the shim's pid soon.
     let shim = ShimRecord { pid: getpid().as_raw_nonzero().get(), boot_id: procfs::boot_id()? };
     record::write(&files.shim(), &shim, Durability::Boot)
@@ -100,6 +101,16 @@ fn prepare(files: &ContainerFiles) -> io::Result<(RunRecord, RecordSpace)> {
         .map_err(|error| with_context("cannot reserve disk space for the container's records", &error))?;
     Ok((run, space))
 }
+
+/// Sets the `oom_score_adj` of this process: the keeper of a container or of an exec command. The process needs little memory, and
+/// its end ends the container. Without the right to lower the value it keeps the agent's, which the agent has logged.
+fn protect_from_oom_killer() {
+    let _ = procfs::set_oom_score_adj(SHIM_OOM_SCORE);
+}
+
+/// The `oom_score_adj` of shims (`AdjustOOMScore` of containerd 1.7: one more than containerd's own value under systemd, which is
+/// -999).
+pub(super) const SHIM_OOM_SCORE: i64 = -998;
 
 /// The space for the records that are written once the command runs. A full disk must not hide that the command ran, or how
 /// it ended.

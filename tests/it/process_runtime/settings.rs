@@ -10,9 +10,9 @@ use podwright::adapters::storage::FileStorage;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::processes::{Root, ended, pod, run, sandbox, script, status};
+use crate::support::processes::{Root, ended, parent, pod, run, sandbox, script, status};
 
 #[tokio::test]
 async fn command_that_cannot_be_executed_is_a_start_error() {
@@ -149,8 +149,7 @@ async fn lines(root: &Root, uid: &str, security: PodSecurityContext, text: &str)
 
 #[tokio::test]
 async fn root_agent_runs_a_container_as_its_run_as_user() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can run a container as another user");
+    if !is_root("only root can run a container as another user") {
         return;
     }
     let root = Root::new();
@@ -173,8 +172,7 @@ async fn root_agent_runs_a_container_as_its_run_as_user() {
 
 #[tokio::test]
 async fn files_of_a_pod_with_several_users_are_closed_to_other_local_users() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can run a container as another user");
+    if !is_root("only root can run a container as another user") {
         return;
     }
     let root = Root::new();
@@ -212,22 +210,20 @@ async fn files_of_a_pod_with_several_users_are_closed_to_other_local_users() {
 
 #[tokio::test]
 async fn container_has_the_capabilities_and_privileges_of_its_security_context() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can limit capabilities");
+    if !is_root("only root can limit capabilities") {
         return;
     }
     let root = Root::new();
     let runtime = root.open().await;
     let all = std::fs::read_to_string("/proc/self/status").unwrap();
-    let all = all.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
+    let all = process_field(&all, "CapPrm").unwrap();
     for (uid, security, capabilities, no_new_privs) in [
         ("a", json!({}), "00000000a80425fb", "0"),
         ("b", json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}), "0000000000000000", "1"),
         ("c", json!({"capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}), "0000000000000001", "0"),
         ("d", json!({"privileged": true}), all, "0"),
     ] {
-        let pod =
-            pod(uid, |spec| spec.containers[0].security_context = Some(serde_json::from_value(security).unwrap()));
+        let pod = secured(uid, security);
         let id = run(&runtime, &pod, "exec sleep 1000").await;
         let command = ["sh", "-c", "cat /proc/self/status"].map(str::to_owned);
         // The rights of an exec command are those of its container.
@@ -235,7 +231,7 @@ async fn container_has_the_capabilities_and_privileges_of_its_security_context()
         let main = main_pid(&root, &id);
         for status in [std::fs::read(format!("/proc/{main}/status")).unwrap(), exec.output] {
             let status = String::from_utf8(status).unwrap();
-            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+            let field = |name: &str| process_field(&status, name);
             assert_eq!(field("CapEff"), Some(capabilities), "{uid}");
             assert_eq!(field("CapPrm"), Some(capabilities), "{uid}");
             assert_eq!(field("NoNewPrivs"), Some(no_new_privs), "{uid}");
@@ -245,11 +241,38 @@ async fn container_has_the_capabilities_and_privileges_of_its_security_context()
 }
 
 #[tokio::test]
+async fn processes_have_the_oom_score_of_their_pod_and_not_of_the_agent() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let score = |pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        text.trim().parse::<i64>().unwrap()
+    };
+    let own = score(std::process::id());
+    let full = json!({"limits": {"cpu": "1", "memory": "64Mi"}});
+    for (uid, resources, expected) in
+        [("a", json!({}), 1000), ("b", json!({"requests": {"cpu": "1m"}}), 999), ("c", full, -997)]
+    {
+        let pod = pod(uid, |spec| spec.containers[0].resources = Some(serde_json::from_value(resources).unwrap()));
+        let id = run(&runtime, &pod, "exec sleep 1000").await;
+        let main = main_pid(&root, &id);
+        let command = ["sh", "-c", "cat /proc/self/oom_score_adj /proc/$(cut -d ' ' -f 4 /proc/$$/stat)/oom_score_adj"];
+        let exec = runtime.exec(&id, &command.map(str::to_owned), Duration::from_secs(60)).await.unwrap();
+        let exec = String::from_utf8(exec.output).unwrap();
+        let exec: Vec<i64> = exec.lines().map(|line| line.parse().unwrap()).collect();
+        // Without CAP_SYS_RESOURCE, the kernel does not let a process lower the value.
+        let allowed = |value: i64, found: i64| found == value || (value < own && found == own);
+        assert!(allowed(expected, score(main)) && allowed(expected, exec[0]), "{uid}: {} {exec:?}", score(main));
+        assert!(allowed(-998, score(parent(main))) && allowed(-998, exec[1]), "{uid}: {exec:?}");
+    }
+}
+
+#[tokio::test]
 async fn security_context_that_cannot_be_applied_is_refused_by_its_field() {
     let root = Root::new();
     let runtime = root.open().await;
     let seccomp = json!({"seccompProfile": {"type": "RuntimeDefault"}});
-    let pod = pod("u", |spec| spec.containers[0].security_context = Some(serde_json::from_value(seccomp).unwrap()));
+    let pod = secured("u", seccomp);
     let sandbox = sandbox(&runtime, &pod).await;
     let result = runtime.create_container(script(&pod, &sandbox, "true")).await;
     assert!(
@@ -260,8 +283,7 @@ async fn security_context_that_cannot_be_applied_is_refused_by_its_field() {
 
 #[tokio::test]
 async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: the expected output is that of an agent of root");
+    if !is_root("the expected output is that of an agent of root") {
         return;
     }
     let root = Root::new();
@@ -274,8 +296,7 @@ async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
     run(&runtime, &other, "exec sleep 1000").await;
     for (uid, read_only_root, expected) in [("a", false, "rw ro rw log u=a r=0"), ("b", true, "rw ro ro log u=b r=0")] {
         let security = json!({"readOnlyRootFilesystem": read_only_root});
-        let pod =
-            pod(uid, |spec| spec.containers[0].security_context = Some(serde_json::from_value(security).unwrap()));
+        let pod = secured(uid, security);
         let sandbox = sandbox(&runtime, &pod).await;
         let writes = |path: &str| format!("(echo x > {path}) 2>/dev/null && printf 'rw ' || printf 'ro ';");
         let text = [
@@ -304,6 +325,25 @@ async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
     }
     // The node's own view is unchanged.
     std::fs::write(config.join("file"), "").unwrap();
+}
+
+/// Whether the test may run. Otherwise it is skipped for this reason.
+fn is_root(why: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: {why}");
+    }
+    is_root
+}
+
+/// A pod whose container has this security context.
+pub(super) fn secured(uid: &str, security: Value) -> Arc<PodObject> {
+    pod(uid, |spec| spec.containers[0].security_context = Some(serde_json::from_value(security).unwrap()))
+}
+
+/// A field of the text of `/proc/PID/status`.
+pub(super) fn process_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))
 }
 
 /// The process of a container's own command.

@@ -50,7 +50,12 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
         can_mount: user == 0,
         user_namespaces: true,
     };
-    plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, node, rights, open_files: None }, "id1", 5)
+    plan(
+        config,
+        &PlanContext { layout: &layout, shim: &shim, cgroups, node, rights, open_files: None, memory: 4 << 30 },
+        "id1",
+        5,
+    )
 }
 
 fn refusal(user: u32, config: &ContainerConfig) -> String {

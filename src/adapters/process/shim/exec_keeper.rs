@@ -28,7 +28,7 @@ use super::super::exec::{FAILED, STATUS};
 use super::super::files::ContainerFiles;
 use super::super::procfs;
 use super::super::record::{self, RunRecord, ShimRecord, StartedRecord};
-use super::{EXEC_INIT, with_context};
+use super::{EXEC_INIT, protect_from_oom_killer, with_context};
 
 /// Runs a command in a container and reports its end to the agent. Returns when all processes of the command have ended.
 /// Standard input is the socket to the agent.
@@ -76,6 +76,7 @@ fn start(files: &ContainerFiles, words: &[&str]) -> io::Result<ExecCommand> {
     setsid()?;
     let _ = rustix::thread::set_name(c"podwright-exec");
     set_child_subreaper(Some(getpid()))?;
+    protect_from_oom_killer();
     let lock = File::open(files.exec_used())?;
     flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|_| io::Error::other(ENDED))?;
     // The lock comes before this check. A container that ends after the check waits for the lock.

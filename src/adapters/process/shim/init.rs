@@ -14,6 +14,7 @@ use rustix::process::{
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::super::files::ContainerFiles;
+use super::super::procfs;
 use super::super::record::{self, RunRecord, User};
 use super::{InitResult, confine, view};
 
@@ -56,6 +57,9 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
     if let Some(cgroup) = &run.cgroup {
         cgroup.enter().map_err(|error| format!("cannot enter the cgroup: {error}"))?;
     }
+    // This comes before the change of capabilities: the kernel keeps the lowest value that a process with the right to lower it
+    // set, and the container may return to that.
+    set_oom_score_adj(run.oom_score_adj)?;
     if let Some(files) = run.open_files {
         setrlimit(Resource::Nofile, lowered(getrlimit(Resource::Nofile), files))
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
@@ -76,6 +80,15 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
     become_user(&run.user)?;
     confine::deny_new_privileges(&run.confinement)?;
     Ok(run)
+}
+
+/// Sets the `oom_score_adj` of this process. A value that is too high is kept if the kernel does not let the agent lower it. A value
+/// that is too low would protect the container at the expense of the node.
+fn set_oom_score_adj(value: i64) -> Result<(), String> {
+    procfs::set_oom_score_adj(value).or_else(|error| match procfs::oom_score_adj() {
+        Ok(own) if own >= value => Ok(()),
+        _ => Err(format!("cannot set oom_score_adj to {value}: {error}")),
+    })
 }
 
 /// Changes the groups and the user of this process. All of them are set, because the agent may be in groups that the container
