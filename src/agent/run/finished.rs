@@ -1,0 +1,50 @@
+//! The end of an agent with `--until-finished`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::agent::until::{PodsOutcome, outcome};
+use crate::agent::view::NodeView;
+
+/// With `--until-finished`, the agent inspects all pods this long after a status change.
+const INSPECT_DELAY: Duration = Duration::from_millis(20);
+/// The delay grows by this for each pod. The pause is then about ten times as long as the inspection, so that inspections
+/// take about a tenth of one CPU.
+const INSPECT_DELAY_PER_POD: Duration = Duration::from_micros(20);
+
+/// Resolves once every source has delivered and every pod has finished.
+pub(super) async fn finished(view: &NodeView) -> PodsOutcome {
+    let mut changes = view.node.statuses().subscribe();
+    loop {
+        let inspected = view.clone();
+        // The inspection runs on a blocking thread, because it visits every pod and this thread also starts pods.
+        let inspection = tokio::task::spawn_blocking(move || {
+            // `is_ready` comes first: the list of pods then includes everything that was delivered before it.
+            let delivered = inspected.node.desired().is_ready();
+            let pods = inspected.pods();
+            (outcome(delivered, &pods, &inspected.problems()), pods.len())
+        });
+        let pods = match inspection.await {
+            Ok((Some(outcome), _)) => return outcome,
+            Ok((None, pods)) => pods,
+            Err(_) => 0,
+        };
+        // Cleanup publishes a status just before the record becomes finished, and publishes nothing after that. The delay
+        // usually covers this gap. If it does not, the timeout below causes another inspection.
+        let pause = INSPECT_DELAY + INSPECT_DELAY_PER_POD * u32::try_from(pods).unwrap_or(u32::MAX);
+        tokio::select! {
+            _ = changes.changed() => tokio::time::sleep(pause).await,
+            () = tokio::time::sleep(pause + Duration::from_millis(500)) => {}
+        }
+    }
+}
+
+/// Logs the failed pods, and returns the exit code.
+pub(super) fn log_outcome(outcome: &PodsOutcome) -> ExitCode {
+    for line in &outcome.failed {
+        tracing::error!("{line}");
+    }
+    let failed = outcome.failed.len();
+    tracing::info!(succeeded = outcome.succeeded, failed, "all pods have finished");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

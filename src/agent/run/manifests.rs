@@ -1,0 +1,103 @@
+//! The sources of manifests.
+
+use std::path::PathBuf;
+
+use actix::Recipient;
+use reqwest::Url;
+use tokio_util::sync::CancellationToken;
+
+use super::RunError;
+use crate::actors::ports::{SourceKind, SourceUpdate};
+use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
+use crate::agent::cli::RunArgs;
+use crate::agent::page::ManifestLocation;
+use crate::agent::root::DefaultDirectories;
+
+/// The paths and URLs that manifests are read from.
+#[derive(Debug, Default)]
+pub(super) struct ManifestSources {
+    paths: Vec<PathBuf>,
+    urls: Vec<Url>,
+}
+
+impl ManifestSources {
+    pub(super) fn of(args: &RunArgs, defaults: &DefaultDirectories) -> Result<Self, RunError> {
+        let mut manifests = ManifestSources::default();
+        for origin in &args.manifests {
+            match origin {
+                Origin::Path(path) => manifests.paths.push(path.clone()),
+                Origin::Url(url) => manifests.urls.push(url.clone()),
+            }
+        }
+        if args.manifests.is_empty() {
+            manifests.paths.push(defaults.manifests()?);
+        }
+        match manifests.paths.iter().find(|path| !path.exists()) {
+            Some(path) if args.until_finished => Err(RunError::NoManifest(path.clone())),
+            _ => Ok(manifests),
+        }
+    }
+
+    pub(super) fn kinds(&self) -> Vec<SourceKind> {
+        let mut kinds = Vec::new();
+        if !self.paths.is_empty() {
+            kinds.push(SourceKind::File);
+        }
+        if !self.urls.is_empty() {
+            kinds.push(SourceKind::Http);
+        }
+        kinds
+    }
+
+    /// The locations as the page shows them. A URL is shown without its user name and password.
+    pub(super) fn locations(&self) -> Vec<ManifestLocation> {
+        let paths = self
+            .paths
+            .iter()
+            .map(|path| ManifestLocation { source: SourceKind::File, location: path.display().to_string() });
+        let urls = self.urls.iter().map(|url| {
+            let mut url = url.clone();
+            // These calls fail only for a URL that has no host, and such a URL holds no user name.
+            let _ = (url.set_username(""), url.set_password(None));
+            ManifestLocation { source: SourceKind::Http, location: url.to_string() }
+        });
+        paths.chain(urls).collect()
+    }
+
+    /// Starts the sources. They send their pods to `to` until `stop` is cancelled.
+    pub(super) fn start(self, cx: &SourceContext, to: &Recipient<SourceUpdate>, stop: &CancellationToken) {
+        for path in self.paths.iter().filter(|path| !path.exists()) {
+            tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
+        }
+        if !self.paths.is_empty() {
+            actix::spawn(FileSource::new(self.paths, cx.clone()).run(to.clone(), stop.clone()));
+        }
+        if !self.urls.is_empty() {
+            actix::spawn(UrlSource::new(self.urls, cx.clone()).run(to.clone(), stop.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::agent::cli::{Cli, Command};
+
+    fn manifests(args: &[&str], home: &Path) -> Result<ManifestSources, RunError> {
+        let Command::Run(args) = Cli::parse_from(["podwright", "run"].iter().chain(args)).command else { panic!() };
+        ManifestSources::of(&args, &DefaultDirectories::of_user(home))
+    }
+
+    #[test]
+    fn until_finished_refuses_a_manifest_path_that_does_not_exist() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(manifests(&[], home.path()).unwrap().paths, [home.path().join(".config/podwright/manifests")]);
+        for args in [&["--until-finished"][..], &["--until-finished", "--manifests", "/nowhere/at-all"]] {
+            assert!(matches!(manifests(args, home.path()), Err(RunError::NoManifest(_))), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Builds and starts the node.
+
+use std::sync::Arc;
+
+use super::RunError;
+use super::manifests::ManifestSources;
+use crate::actors::container_manager::ContainersConfig;
+use crate::actors::node::{Node, NodePorts};
+use crate::actors::ports::{Clock, SystemClock};
+use crate::actors::recorder::{Note, Recorder};
+use crate::actors::time::Time;
+use crate::adapters::adoption::Adoption;
+use crate::adapters::checkpoint::FileCheckpoint;
+use crate::adapters::log::rotation::{Limits, Rotator};
+use crate::adapters::storage::FileStorage;
+use crate::agent::boot::{self, BootChange};
+use crate::agent::cli::RunArgs;
+use crate::agent::events::EventLog;
+use crate::agent::machine;
+use crate::agent::root::RootDirectory;
+use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
+use crate::agent::view::NodeView;
+use crate::metrics::Metrics;
+
+/// The file below the root directory that keeps the final statuses of pods.
+const JOURNAL: &str = "journal";
+/// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
+pub(super) async fn start(
+    args: &RunArgs,
+    root: &RootDirectory,
+    name: &str,
+    manifests: &ManifestSources,
+) -> Result<(NodeView, Option<Adoption>), RunError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut booted = Time::ZERO;
+    match boot::compare(root.path()) {
+        Ok(BootChange::First | BootChange::Same) => {}
+        Ok(BootChange::New) => {
+            tracing::warn!("the machine rebooted since the last agent ran: containers of that agent have ended");
+            booted = machine::booted(clock.now());
+        }
+        Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
+    }
+    let host_ips = machine::host_ips();
+    let machine = machine::capacity(args.max_pods, root.path());
+    let capacity = args.runtime.allocatable(machine, &args.admission.reservations());
+    let metrics = Metrics::new();
+    let events = Arc::new(EventLog::new(clock.clone()));
+    let allocatable = machine::quantities(&capacity);
+    let runtime_name = args.runtime.name();
+    let logs = root.logs();
+    let runtime_config = RuntimeConfig {
+        root: root.path(),
+        logs: &logs,
+        addresses: host_ips.clone(),
+        clock: &clock,
+        name: &runtime_name,
+        metrics: &metrics,
+        events: &events,
+        open_files: machine::raise_open_files(),
+    };
+    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups } =
+        RuntimePorts::open(args, runtime_config).await?;
+    if let Some(log_writer) = log_writer {
+        let limits =
+            Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
+        actix::spawn(Rotator::new(log_writer, limits).run());
+    }
+    let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable.clone()), &logs);
+    let mut ports = NodePorts::new(runtime, network, Arc::new(storage.clone()))
+        .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
+        .events(events.clone())
+        .clock(clock.clone())
+        .metrics(metrics.clone());
+    ports = args.admission.handlers(name, capacity, strict_groups).into_iter().fold(ports, NodePorts::admission);
+    if args.runtime.uses_disk() {
+        let thresholds = &args.eviction_hard;
+        if !thresholds.unobserved().is_empty() {
+            let signals = thresholds.unobserved().join(", ");
+            tracing::warn!(signals, "these signals of --eviction-hard are not observed and have no effect");
+        }
+        ports = ports.disks(Arc::new(storage.clone()));
+    }
+    if let Some(images) = images {
+        ports = ports.images(images);
+    }
+    if let Some(cgroups) = cgroups {
+        ports = ports.cgroups(cgroups);
+    }
+    if args.recording_size.0 > 0 {
+        let recorder = Arc::new(Recorder::new(args.recording_size.0));
+        let build = format!("podwright {}", env!("CARGO_PKG_VERSION"));
+        recorder.note(clock.now(), &Note::AgentStarted { build, node: name.to_owned() });
+        ports = ports.recorder(recorder);
+    }
+    let node = Node::builder(ports)
+        .name(name)
+        .host_ips(host_ips)
+        .runtime_name(runtime_name)
+        .allocatable(allocatable)
+        .sources(manifests.kinds())
+        .containers(ContainersConfig::default().booted(booted))
+        .long_wait_after(args.explain_event_after)
+        .eviction_thresholds(args.eviction_hard.clone())
+        .eviction_pressure_transition(args.eviction_pressure_transition_period)
+        .critical_shutdown(args.shutdown_grace.0.critical);
+    #[cfg(feature = "cri")]
+    let node = node.image_gc(args.images.gc_policy()?);
+    let node = Arc::new(node.start()?);
+    Ok((NodeView { node, events, clock, metrics, logs: storage }, adoption))
+}
