@@ -33,6 +33,7 @@ use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, Source
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
 use crate::shutdown::ShutdownGate;
+use crate::status::reasons::NODE_SHUTDOWN;
 use crate::status::rejected;
 use crate::statuses::Statuses;
 use crate::texts::pods;
@@ -52,7 +53,7 @@ pub(crate) struct Dispatcher {
     /// The runtime's pods. A pod that already runs is not admitted again.
     pub(crate) view: Arc<dyn RuntimeView>,
     /// Refuses every new pod while the node shuts down. Comes before the handlers of `admission`.
-    pub(crate) gate: ShutdownGate,
+    pub(crate) gate: Arc<ShutdownGate>,
     /// The admission handlers, in their order. The first rejection counts.
     pub(crate) admission: Vec<Arc<dyn AdmissionHandler>>,
     pub(crate) events: Arc<dyn EventRecorder>,
@@ -131,6 +132,27 @@ impl Dispatcher {
         let mut admission = Admission { is_complete: true, rejected: Vec::new() };
         self.add(&mut desired, unadmitted, start, &mut admission);
         admission
+    }
+
+    /// Rejects new pods from now on, or admits them again after a shutdown that was cancelled. The static pods that the shutdown
+    /// rejected then lose their decision, and [`retry_admission`](Dispatcher::retry_admission) decides again. Returns whether
+    /// there are any.
+    pub(crate) fn refuse_new_pods(&self, refuse: bool) -> bool {
+        self.gate.set_closed(refuse);
+        if refuse {
+            return false;
+        }
+        let mut desired = self.desired.lock();
+        let is_refused = |pod: &&Arc<PodObject>| {
+            let status = self.statuses.get(pod.uid());
+            pod.is_static() && status.is_some_and(|status| status.reason.as_deref() == Some(NODE_SHUTDOWN))
+        };
+        let refused: Vec<_> = desired.pods.pods().filter(is_refused).cloned().collect();
+        for pod in &refused {
+            desired.pods.remove(pod);
+            self.statuses.forget(pod.uid());
+        }
+        !refused.is_empty()
     }
 
     /// Publishes the status and the event of each rejected pod, once the rejections are on disk: an agent that restarts must

@@ -58,17 +58,21 @@ pub enum Ending {
 
 /// Whether a status is final: no later agent may run the pod.
 ///
-/// The status of a static pod that failed only because its node shut down is not final. No controller would replace the pod,
-/// so the next agent runs it, unless its restart policy is `Never` and it had started.
+/// The status of a static pod that [runs again after a shutdown](runs_again_after_shutdown) is not final.
 pub fn is_final(pod: &PodObject, status: &PodStatus) -> bool {
-    let phase = Phase::parse(status.phase.as_deref());
+    Phase::parse(status.phase.as_deref()).is_terminal() && !runs_again_after_shutdown(pod, status)
+}
+
+/// Whether a static pod failed only because its node shut down. No controller would replace the pod, so the next agent runs it,
+/// unless its restart policy is `Never` and it had started.
+pub fn runs_again_after_shutdown(pod: &PodObject, status: &PodStatus) -> bool {
     let runs_once = pod.spec().restart_policy.as_deref() == Some("Never");
     let restarts = match status.reason.as_deref() {
         Some(NODE_SHUTDOWN) => true,
         Some(TERMINATED) => !runs_once,
         _ => false,
     };
-    phase.is_terminal() && !(pod.is_static() && phase == Phase::Failed && restarts)
+    pod.is_static() && Phase::parse(status.phase.as_deref()) == Phase::Failed && restarts
 }
 
 /// How many outdated lines the file may have, besides one for each entry.

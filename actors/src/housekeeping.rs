@@ -37,7 +37,7 @@ use crate::container_manager::ContainerManager;
 use crate::desired::{DesiredPods, DesiredState};
 use crate::engine::Engine;
 use crate::explain::{Explainer, LongWaitReports};
-use crate::final_statuses::FinalStatusStore;
+use crate::final_statuses::{FinalStatusStore, runs_again_after_shutdown};
 use crate::health::PassHealth;
 use crate::ids::PodUid;
 use crate::metered::guarded;
@@ -47,6 +47,7 @@ use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::{Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, RuntimeError, RuntimePod};
 use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
+use crate::shutdown::ShutdownGate;
 use crate::status::deadline;
 use crate::statuses::Statuses;
 use crate::text::error_chain;
@@ -93,6 +94,8 @@ pub(crate) struct Housekeeping {
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) explainer: Arc<Explainer>,
+    /// Closed while the node shuts down.
+    pub(crate) gate: Arc<ShutdownGate>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     pub(crate) state: PassState,
@@ -210,6 +213,7 @@ impl Housekeeping {
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
         actions.into_iter().for_each(|action| self.apply(&desired, action, known));
+        self.run_again_after_shutdown(&desired);
         self.request_overdue_syncs(&desired);
     }
 
@@ -232,6 +236,25 @@ impl Housekeeping {
         metrics.admission_pods(active + plan::occupying_orphans(known));
         self.metrics.containers.ephemeral_containers(desired.pods.ephemeral_containers());
         missing
+    }
+
+    /// Runs the static pods again that a shutdown stopped which was cancelled since, once they have finished. The next pass
+    /// drops the record of such a pod, and starts it.
+    fn run_again_after_shutdown(&self, desired: &DesiredState) {
+        self.gate.run_again(|uid| {
+            let Some(pod) = desired.pods.pod(uid) else { return true };
+            if self.engine.lifecycle(uid) != Some(Lifecycle::Finished) {
+                return false;
+            }
+            // A pod that was stopped before it started has no status.
+            if self.statuses.get(uid).is_none_or(|status| runs_again_after_shutdown(pod, &status)) {
+                tracing::info!(pod = %pod.full_name(), "the shutdown was cancelled: the pod runs again");
+                self.statuses.forget(uid);
+                let mirror = desired.pods.mirror_of(pod).cloned();
+                self.engine.update_pod(Update::create(pod.clone()).with_mirror(mirror));
+            }
+            true
+        });
     }
 
     fn apply(&self, desired: &DesiredState, action: PodAction, known: &mut Vec<KnownPod>) {

@@ -49,7 +49,6 @@ pub struct NodeBuilder {
     pressure_transition: Duration,
     eviction_period: Duration,
     sources: Vec<SourceKind>,
-    critical_shutdown: Duration,
 }
 
 /// The node cannot be started.
@@ -79,7 +78,6 @@ impl Node {
             pressure_transition: Duration::from_secs(300),
             eviction_period: Duration::from_secs(10),
             sources: Vec::new(),
-            critical_shutdown: Duration::ZERO,
         }
     }
 }
@@ -157,13 +155,6 @@ impl NodeBuilder {
     /// A pod that waits for longer than this gets the event `LongWait`. By default 300 s; zero disables the event.
     pub fn long_wait_after(mut self, after: Duration) -> Self {
         self.long_wait_after = after;
-        self
-    }
-
-    /// The part of a shutdown's time that is reserved for critical pods (upstream `shutdownGracePeriodCriticalPods`). By
-    /// default zero: all pods stop at once.
-    pub fn critical_shutdown(mut self, time: Duration) -> Self {
-        self.critical_shutdown = time;
         self
     }
 

@@ -95,6 +95,11 @@ impl Statuses {
         self.cache.lock().retain(keep);
     }
 
+    /// Drops the status of a pod that runs again.
+    pub fn forget(&self, uid: &PodUid) {
+        self.cache.lock().forget(uid);
+    }
+
     /// Whether the pod's cleanup has finished.
     pub fn is_finished(&self, uid: &PodUid) -> bool {
         self.cache.lock().is_finished(uid)

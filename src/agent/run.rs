@@ -9,16 +9,16 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::actors::node::StartNodeError;
 use crate::actors::recorder::Note;
+use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::SourceContext;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{self, AdminEndpoints, AdminError, AdminServer, TlsSettings};
-use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs};
+use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs, ShutdownGrace};
 use super::http::TlsFiles;
 use super::logging::{self, LogLines};
 use super::machine;
@@ -142,7 +142,12 @@ async fn serve(
     });
 
     // The containers of a container runtime keep running for the next agent.
-    let deadline = if args.runtime.containers_outlive_agent() { Duration::ZERO } else { args.shutdown_grace.0.total };
+    let ShutdownGrace { total, critical } = args.shutdown_grace;
+    let on_exit = if args.runtime.containers_outlive_agent() {
+        ShutdownConfig::default()
+    } else {
+        ShutdownConfig::new(total, critical)
+    };
     let code = tokio::select! {
         signal = signals.next() => {
             if let Some(recorder) = view.node.engine().recorder() {
@@ -151,7 +156,7 @@ async fn serve(
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             sources.cancel();
             tokio::select! {
-                _report = view.node.shutdown(deadline) => ExitCode::SUCCESS,
+                _report = view.node.shutdown(on_exit) => ExitCode::SUCCESS,
                 second = signals.next_after_stop() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();

@@ -249,7 +249,12 @@ impl Handler<ProbeChange> for DispatcherActor {
 impl Handler<RefuseNewPods> for DispatcherActor {
     type Result = ();
 
-    fn handle(&mut self, RefuseNewPods { refuse }: RefuseNewPods, _: &mut Self::Context) {
-        self.handle_now(|dispatcher| dispatcher.gate.set_closed(refuse));
+    fn handle(&mut self, RefuseNewPods { refuse }: RefuseNewPods, ctx: &mut Self::Context) {
+        let mut has_refused = false;
+        self.handle_now(|dispatcher| has_refused = dispatcher.refuse_new_pods(refuse));
+        if has_refused {
+            self.retry = AdmissionRetry::Due;
+            self.apply_accepted(ctx);
+        }
     }
 }

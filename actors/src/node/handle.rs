@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Addr, Recipient};
-use podwright_metrics::Metrics;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +19,7 @@ use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
 use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::ports::{Clock, SourceUpdate};
-use crate::shutdown::{self, ShutdownConfig, ShutdownProgress, stop_all};
+use crate::shutdown::{self, ShutdownConfig, ShutdownGate, ShutdownParts, ShutdownProgress, ShutdownTimes, stop_all};
 use crate::statuses::Statuses;
 
 /// How long a shutdown waits for the cleanup of stopped pods.
@@ -40,11 +39,13 @@ pub struct NodeHandle {
     pub(super) passes: Arc<PassHealth>,
     pub(super) housekeeping_limit: Duration,
     pub(super) shutdown: Arc<ShutdownProgress>,
-    pub(super) critical_shutdown: Duration,
+    pub(super) shutdown_times: ShutdownTimes,
+    pub(super) gate: Arc<ShutdownGate>,
+    /// Changes when a shutdown is cancelled.
+    pub(super) shutdown_cancelled: watch::Sender<()>,
     pub(super) dispatcher: Addr<DispatcherActor>,
     pub(super) housekeeping: Addr<HousekeepingActor>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) metrics: Metrics,
     /// Ends the actors and the background work.
     pub(super) stop: CancellationToken,
 }
@@ -57,7 +58,7 @@ pub struct ShutdownReport {
     pub stopped: usize,
     /// The pods that did not stop in time. Their containers may still run.
     pub late: Vec<Arc<PodObject>>,
-    /// The number of pods that were left running, because graceful shutdown is disabled.
+    /// The number of pods that were left running, because graceful shutdown is disabled or was cancelled.
     pub left_running: usize,
 }
 
@@ -131,42 +132,70 @@ impl NodeHandle {
         let _stopped = self.dispatcher.send(RefuseNewPods { refuse }).await;
     }
 
-    /// Stops all pods, and leaves the node running: rejects new pods, then stops normal pods and then critical ones, each group
-    /// within its part of the time and each pod within its grace period. Leaves all pods running if `config` disables graceful
-    /// shutdown.
+    /// Stops all pods, and leaves the node running: rejects new pods, then stops the groups of `config` from the lowest priority
+    /// to the highest, each group within its time and each pod within its grace period. Leaves all pods running if `config`
+    /// disables graceful shutdown. [`resume`](NodeHandle::resume) cancels this.
     ///
-    /// Does nothing after [`shutdown`](NodeHandle::shutdown). If this is cancelled, the stops that have begun continue.
-    pub async fn stop_pods(&self, config: ShutdownConfig) -> ShutdownReport {
+    /// Does nothing after [`shutdown`](NodeHandle::shutdown). If this future is dropped, the stops that have begun continue.
+    pub async fn stop_pods(&self, config: impl Into<ShutdownConfig>) -> ShutdownReport {
         if self.stop.is_cancelled() {
             return ShutdownReport::default();
         }
+        let config = config.into();
+        let mut cancelled = self.shutdown_cancelled.subscribe();
         self.refuse_new_pods(true).await;
         let pods = shutdown::pods(&self.engine, &self.desired);
         let count = pods.len();
-        let Some(groups) = shutdown::groups(config, pods) else {
+        if config.is_disabled() {
             tracing::info!(pods = count, "pods are left running for the next agent");
             return ShutdownReport { left_running: count, ..ShutdownReport::default() };
+        }
+        tracing::info!(pods = count, seconds = config.total().as_secs(), "stopping pods");
+        let parts = ShutdownParts {
+            engine: &self.engine,
+            clock: &*self.clock,
+            times: &self.shutdown_times,
+            progress: &self.shutdown,
+            gate: &self.gate,
         };
-        tracing::info!(pods = count, seconds = config.total.as_secs(), "stopping pods");
-        let late = stop_all(&self.engine, &*self.clock, &self.metrics.shutdown, &self.shutdown, &groups).await;
-        for pod in &late {
+        let groups = shutdown::groups(&config, &pods);
+        let outcome = stop_all(&parts, groups, async move {
+            if cancelled.changed().await.is_err() {
+                // The handle is gone, so nobody can cancel the shutdown.
+                std::future::pending().await
+            }
+        })
+        .await;
+        for pod in &outcome.late {
             tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), "pod did not stop in time");
         }
-        ShutdownReport { stopped: count - late.len(), late, left_running: 0 }
+        let stopped = count - outcome.late.len() - outcome.left_running;
+        ShutdownReport { stopped, late: outcome.late, left_running: outcome.left_running }
+    }
+
+    /// Ends a shutdown that was cancelled: [`stop_pods`](NodeHandle::stop_pods) stops no further group, new pods are admitted
+    /// again, and the static pods that the shutdown stopped or rejected run again. Pods of an API server stay as they are,
+    /// because their controllers replace them.
+    ///
+    /// Without a shutdown, nothing changes.
+    pub async fn resume(&self) {
+        self.shutdown_cancelled.send_replace(());
+        self.refuse_new_pods(false).await;
     }
 
     /// Stops all pods as [`stop_pods`](NodeHandle::stop_pods) does, waits up to 10 s more until they are cleaned up, and stops
-    /// the node. A deadline of zero, or of less than the time reserved for critical pods, leaves all pods running.
+    /// the node. `config` may be a [`Duration`] for all pods together. Zero leaves all pods running.
     ///
     /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun continue until the
     /// handle is dropped.
-    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+    pub async fn shutdown(&self, config: impl Into<ShutdownConfig>) -> ShutdownReport {
         if self.stop.is_cancelled() {
             return ShutdownReport::default();
         }
-        let config = ShutdownConfig { total: deadline, critical: self.critical_shutdown };
+        let config = config.into();
+        let is_disabled = config.is_disabled();
         let report = self.stop_pods(config).await;
-        if !config.is_disabled() && timeout(CLEANUP, self.engine.quiesced()).await.is_err() {
+        if !is_disabled && timeout(CLEANUP, self.engine.quiesced()).await.is_err() {
             tracing::warn!(seconds = CLEANUP.as_secs(), "cleanup is left to the next agent");
         }
         tracing::info!(stopped = report.stopped, late = report.late.len(), "node stopped");

@@ -23,6 +23,7 @@ pub struct NodePorts {
     pub(super) disks: Option<Arc<dyn DiskMeter>>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
+    pub(super) shutdown_times: Arc<dyn Checkpoint>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) admission: Vec<Arc<dyn AdmissionHandler>>,
@@ -46,6 +47,7 @@ impl NodePorts {
             disks: None,
             cgroups: None,
             final_statuses: Arc::new(NoCheckpoint),
+            shutdown_times: Arc::new(NoCheckpoint),
             events: Arc::new(NoEvents),
             clock: Arc::new(TokioClock::new()),
             admission: Vec::new(),
@@ -77,6 +79,12 @@ impl NodePorts {
     /// again.
     pub fn final_statuses(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
         self.final_statuses = checkpoint;
+        self
+    }
+
+    /// The file that keeps the begin and the end of the last shutdown for the metrics of the next agent. By default none.
+    pub fn shutdown_times(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
+        self.shutdown_times = checkpoint;
         self
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::prelude::*;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{NodeBuilder, NodeHandle, NodePorts, StartNodeError};
@@ -22,7 +23,7 @@ use crate::metered::{GuardedClock, MeteredRuntime};
 use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::manager::{ProbeManager, ProbePorts};
-use crate::shutdown::{ShutdownGate, ShutdownProgress};
+use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};
 use crate::statuses::Statuses;
 use crate::sync::NodeSyncer;
 
@@ -39,7 +40,6 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         pressure_transition,
         eviction_period,
         sources,
-        critical_shutdown,
     } = builder;
     let NodePorts {
         runtime,
@@ -49,6 +49,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         disks,
         cgroups,
         final_statuses,
+        shutdown_times,
         events,
         clock,
         mut admission,
@@ -128,6 +129,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
 
     // The parts that run by themselves.
     let shutdown = Arc::new(ShutdownProgress::default());
+    let shutdown_times = ShutdownTimes::open(&*shutdown_times, metrics.shutdown.clone());
+    let gate = Arc::new(ShutdownGate::default());
     let passes = Arc::new(PassHealth::default());
     let housekeeping_limit = MAX_PASS_AGE.max(engine_config.resync.saturating_mul(2));
     let disk_state = Arc::new(DiskState::default());
@@ -173,7 +176,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         final_statuses: final_statuses.clone(),
         active: active.clone(),
         view: observer.clone(),
-        gate: ShutdownGate::default(),
+        gate: gate.clone(),
         admission,
         events: events.clone(),
         clock: clock.clone(),
@@ -193,8 +196,9 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         cgroups,
         events,
         explainer: explainer.clone(),
+        gate: gate.clone(),
         clock: clock.clone(),
-        metrics: metrics.clone(),
+        metrics,
         state: PassState::new(passes.clone(), long_wait_after, stop.clone()),
     };
     let pods = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
@@ -216,11 +220,12 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         passes,
         housekeeping_limit,
         shutdown,
-        critical_shutdown,
+        shutdown_times,
+        gate,
+        shutdown_cancelled: watch::Sender::new(()),
         dispatcher,
         housekeeping,
         clock,
-        metrics,
         stop,
     })
 }

@@ -185,6 +185,11 @@ impl StatusCache {
         self.pods.retain(|uid, _| keep(uid));
     }
 
+    /// Removes a pod.
+    pub fn forget(&mut self, uid: &PodUid) {
+        self.pods.remove(uid);
+    }
+
     /// Whether the pod's cleanup is complete, so that the pod may be deleted from the API server.
     pub fn is_finished(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|entry| entry.finished)

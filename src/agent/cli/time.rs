@@ -4,8 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::actors::shutdown::ShutdownConfig;
-
 /// Parses a whole number of seconds.
 pub(super) fn whole_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
@@ -26,18 +24,22 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
 
 /// The value of `--shutdown-grace`: `SECONDS[,CRITICAL]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
+pub(crate) struct ShutdownGrace {
+    pub(crate) total: Duration,
+    /// The part of the total that is reserved for critical pods.
+    pub(crate) critical: Duration,
+}
 
 impl Default for ShutdownGrace {
     /// Twice the default grace period of a pod (30 s), with a sixth of it reserved for critical pods.
     fn default() -> Self {
-        ShutdownGrace(ShutdownConfig::new(Duration::from_secs(60), Duration::from_secs(10)))
+        ShutdownGrace { total: Duration::from_secs(60), critical: Duration::from_secs(10) }
     }
 }
 
 impl fmt::Display for ShutdownGrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}", self.0.total.as_secs(), self.0.critical.as_secs())
+        write!(f, "{},{}", self.total.as_secs(), self.critical.as_secs())
     }
 }
 
@@ -59,7 +61,7 @@ impl FromStr for ShutdownGrace {
                 total.as_secs()
             ));
         }
-        Ok(ShutdownGrace(ShutdownConfig::new(total, critical)))
+        Ok(ShutdownGrace { total, critical })
     }
 }
 

@@ -24,6 +24,9 @@ use crate::metrics::Metrics;
 
 /// The file below the root directory that keeps the final statuses of pods.
 const JOURNAL: &str = "journal";
+/// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
+const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
+
 /// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
 pub(super) async fn start(
     args: &RunArgs,
@@ -69,6 +72,7 @@ pub(super) async fn start(
     let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable.clone()), &logs);
     let mut ports = NodePorts::new(runtime, network, Arc::new(storage.clone()))
         .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
+        .shutdown_times(Arc::new(FileCheckpoint::new(root.path().join(SHUTDOWN_TIMES))))
         .events(events.clone())
         .clock(clock.clone())
         .metrics(metrics.clone());
@@ -102,8 +106,7 @@ pub(super) async fn start(
         .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
         .eviction_thresholds(args.eviction_hard.clone())
-        .eviction_pressure_transition(args.eviction_pressure_transition_period)
-        .critical_shutdown(args.shutdown_grace.0.critical);
+        .eviction_pressure_transition(args.eviction_pressure_transition_period);
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);

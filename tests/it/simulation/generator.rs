@@ -66,6 +66,12 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         let at = rng.millis(0, 119_999);
         steps.push(Step { at: FIRST + at, what });
     }
+    // Drawn last, so that the other steps of a seed stay the same.
+    if rng.percent(15) {
+        let (total, after) = (rng.pick(&[10, 30, 60]), rng.millis(0, 12_000));
+        let what = StepAction::CancelledShutdown { critical: rng.pick(&[0, 5, 10]), total, after };
+        steps.push(Step { at: when(&mut rng), what });
+    }
     steps.sort_by_key(|step| step.at);
     Scenario { seed, with_events, pods, steps }
 }

@@ -285,8 +285,11 @@ impl Simulation {
             StepAction::Fault(window) => self.machine.add_fault_window(window),
             StepAction::Crash(down) => return Some(LifeEnd::Down(down)),
             StepAction::Shutdown { critical, total, down } => {
-                self.shut_down(life, critical, total).await;
+                self.shut_down(life, critical, total, None).await;
                 return Some(LifeEnd::Down(down));
+            }
+            StepAction::CancelledShutdown { critical, total, after } => {
+                self.shut_down(life, critical, total, Some(after)).await;
             }
         }
         None
@@ -300,15 +303,28 @@ impl Simulation {
         }
     }
 
-    async fn shut_down(&mut self, life: &AgentLife, critical: u64, total: u64) {
+    async fn shut_down(&mut self, life: &AgentLife, critical: u64, total: u64, cancelled_after: Option<Duration>) {
         let config = ShutdownConfig::new(Duration::from_secs(total), Duration::from_secs(critical));
+        // Pods that were delivered before are added first, so that the set of pods does not change until they stop.
+        life.node.refuse_new_pods(true).await;
         let engine = &life.agent.engine;
         let stops = |uid: &PodUid| engine.is_pod_known(uid) && !engine.is_pod_known_terminated(uid);
         let desired = life.agent.desired.pods().into_iter().filter(|pod| stops(pod.uid()));
         let all: BTreeSet<PodUid> = desired.chain(engine.unterminated_pods()).map(|pod| pod.uid().clone()).collect();
         all.iter().for_each(|uid| self.sources.doom(uid));
-        let report = life.node.stop_pods(config).await;
-        if report.left_running > 0 {
+        let stopping = life.node.stop_pods(config);
+        let report = match cancelled_after {
+            None => stopping.await,
+            Some(after) => {
+                let cancel = async {
+                    sleep(after).await;
+                    life.node.resume().await;
+                };
+                tokio::join!(stopping, cancel).0
+            }
+        };
+        // A pod that stopped runs again after a cancelled shutdown.
+        if report.left_running > 0 || cancelled_after.is_some() {
             return;
         }
         for uid in all.iter().filter(|uid| !report.late.iter().any(|pod| pod.uid() == *uid)) {

@@ -57,6 +57,8 @@ pub(super) enum StepAction {
     Crash(Duration),
     /// The agent stops all pods and ends. The next one starts after `down`.
     Shutdown { critical: u64, total: u64, down: Duration },
+    /// The agent begins to stop all pods. The shutdown is cancelled after this time.
+    CancelledShutdown { critical: u64, total: u64, after: Duration },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,6 +56,8 @@ pub(crate) struct Setup {
     /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
+    /// The store of the times of the last shutdown.
+    pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
     /// The store of final statuses to use instead of the fake.
     pub(crate) checkpoint: Option<Arc<dyn Checkpoint>>,
     pub(crate) cpu_millis: i64,
@@ -84,6 +86,7 @@ impl Setup {
             disks: None,
             cgroups: None,
             final_statuses: Arc::default(),
+            shutdown_times: Arc::default(),
             checkpoint: None,
             cpu_millis: 4000,
             resync: Duration::from_secs(60),
@@ -101,6 +104,7 @@ impl Setup {
             disks,
             cgroups,
             final_statuses,
+            shutdown_times,
             checkpoint,
             cpu_millis,
             resync,
@@ -116,6 +120,7 @@ impl Setup {
         let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
         let mut ports = NodePorts::new(below, network, storage.clone())
             .final_statuses(checkpoint.unwrap_or_else(|| final_statuses.clone()))
+            .shutdown_times(shutdown_times)
             .events(events.clone())
             .clock(Arc::new(clock))
             .admission(Arc::new(capacity))

@@ -1,0 +1,51 @@
+//! What a shutdown changes for other parts of the node: it rejects new pods, and it stops pods that may have to run again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::admission::{AdmissionHandler, Admitted, Rejection};
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::status::reasons::NODE_SHUTDOWN;
+use crate::texts::pods::NODE_SHUTS_DOWN;
+
+/// Rejects new pods while the node shuts down, and knows which static pods run again after a shutdown that was cancelled.
+#[derive(Debug, Default)]
+pub(crate) struct ShutdownGate {
+    is_closed: AtomicBool,
+    /// The static pods that a shutdown stopped. An API server's pods are replaced by their controllers.
+    stopped: Mutex<BTreeSet<PodUid>>,
+}
+
+impl ShutdownGate {
+    /// Closes the gate when a shutdown begins, or opens it after a shutdown that was cancelled.
+    pub(crate) fn set_closed(&self, closed: bool) {
+        self.is_closed.store(closed, Ordering::Release);
+    }
+
+    /// Records that a shutdown stops these pods.
+    pub(super) fn stop(&self, pods: &[Arc<PodObject>]) {
+        let statics = pods.iter().filter(|pod| pod.is_static());
+        self.stopped.lock().extend(statics.map(|pod| pod.uid().clone()));
+    }
+
+    /// After a shutdown that was cancelled: the static pods that it stopped and that `decide` starts again. `decide` returns
+    /// whether it is done with a pod. It is called again for the others.
+    pub(crate) fn run_again(&self, mut decide: impl FnMut(&PodUid) -> bool) {
+        if !self.is_closed.load(Ordering::Acquire) {
+            self.stopped.lock().retain(|uid| !decide(uid));
+        }
+    }
+}
+
+impl AdmissionHandler for ShutdownGate {
+    fn admit(&self, _pod: &PodObject, _others: &Admitted) -> Result<(), Rejection> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Rejection::new(NODE_SHUTDOWN, NODE_SHUTS_DOWN));
+        }
+        Ok(())
+    }
+}
