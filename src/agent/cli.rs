@@ -7,6 +7,7 @@ pub(super) mod images;
 #[cfg(feature = "cri")]
 mod node_settings;
 mod parse;
+pub(super) mod shutdown;
 mod size;
 mod time;
 
@@ -24,7 +25,6 @@ pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
 pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
-pub(crate) use time::ShutdownGrace;
 
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]
@@ -98,11 +98,8 @@ pub(crate) struct RunArgs {
     /// Publish an event when a pod has waited this many seconds; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,
-    /// The seconds that pods have to stop when the agent stops, and how many of those are reserved for critical pods
-    /// [without CRITICAL: a sixth]. 0 leaves pods running for the next agent. Pods of a container runtime always keep
-    /// running.
-    #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
-    pub(crate) shutdown_grace: ShutdownGrace,
+    #[command(flatten)]
+    pub(crate) shutdown: shutdown::ShutdownArgs,
     /// Rotate a container's log when it reaches this size in bytes, such as 10Mi; 0 for never. Simulated pods have no logs.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) container_log_max_size: LogSize,

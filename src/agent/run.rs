@@ -12,13 +12,12 @@ use std::sync::Arc;
 
 use crate::actors::node::StartNodeError;
 use crate::actors::recorder::Note;
-use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::SourceContext;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{self, AdminEndpoints, AdminError, AdminServer, TlsSettings};
-use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs, ShutdownGrace};
+use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs};
 use super::http::TlsFiles;
 use super::logging::{self, LogLines};
 use super::machine;
@@ -141,13 +140,8 @@ async fn serve(
         actix::spawn(screen.run(stop.clone()))
     });
 
-    // The containers of a container runtime keep running for the next agent.
-    let ShutdownGrace { total, critical } = args.shutdown_grace;
-    let on_exit = if args.runtime.containers_outlive_agent() {
-        ShutdownConfig::default()
-    } else {
-        ShutdownConfig::new(total, critical)
-    };
+    let is_in_terminal = io::stdout().is_terminal() && args.runtime.stops_pods_in_terminal();
+    let on_exit = args.shutdown.on_exit(is_in_terminal || args.until_finished);
     let code = tokio::select! {
         signal = signals.next() => {
             if let Some(recorder) = view.node.engine().recorder() {

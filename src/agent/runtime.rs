@@ -105,15 +105,16 @@ impl Runtime {
         }
     }
 
-    /// Whether containers keep running when the agent ends. If they do, the agent stops none of them.
-    pub(crate) fn containers_outlive_agent(&self) -> bool {
+    /// Whether an agent that was started in a terminal stops its pods when it ends. The pods of a container runtime belong to
+    /// the machine, not to the terminal.
+    pub(crate) fn stops_pods_in_terminal(&self) -> bool {
         match *self {
             #[cfg(feature = "process")]
-            Runtime::Process => false,
+            Runtime::Process => true,
             #[cfg(feature = "cri")]
-            Runtime::Cri(_) => true,
+            Runtime::Cri(_) => false,
             #[cfg(feature = "simulated")]
-            Runtime::Simulated => false,
+            Runtime::Simulated => true,
         }
     }
 }

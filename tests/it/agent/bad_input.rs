@@ -80,6 +80,9 @@ async fn invalid_flags_are_refused_with_the_valid_values() {
         (["--admin-tls-cert", "/c.pem"], "--admin-token-file"),
         (["--admin", "nowhere"], "127.0.0.1:10255"),
         (["--shutdown-grace", "5,10"], "critical"),
+        (["--pods-on-exit", "leave"], "keep"),
+        (["--shutdown-grace-period-critical-pods", "10"], "--shutdown-grace-period"),
+        (["--shutdown-grace-period-by-pod-priority", "10"], "PRIORITY=SECONDS"),
         (["--node-name", "Not_A_Name"], "lower case"),
         (["--manifests", "http://"], "not a URL"),
     ] {

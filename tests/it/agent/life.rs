@@ -29,7 +29,8 @@ fn last_run(pod: &Pod) -> ContainerStateTerminated {
 #[tokio::test]
 async fn example_pods_run_and_a_signal_stops_them_all() {
     let home = AgentHome::new();
-    let mut agent = home.start(&["--manifests", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
+    let mut agent =
+        home.start(&["--manifests", concat!(env!("CARGO_MANIFEST_DIR"), "/examples"), "--pods-on-exit", "stop"]).await;
     for name in ["hello-n1", "hooks-n1", "init-sidecar-n1", "stubborn-n1", "volumes-n1", "probes-n1"] {
         agent.ready(name).await;
     }
@@ -132,7 +133,7 @@ async fn static_pod_with_fixed_uid_can_be_removed_and_added_again() {
 async fn second_signal_ends_the_agent_and_leaves_containers_running() {
     let home = AgentHome::new();
     home.put("stubborn.yaml", &manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 50"));
-    let mut agent = home.start(&[]).await;
+    let mut agent = home.start(&["--pods-on-exit", "stop"]).await;
     agent.ready("stubborn-n1").await;
     agent.signal(Signal::INT);
     agent.wait_for_line("stopping pods").await;
@@ -143,16 +144,28 @@ async fn second_signal_ends_the_agent_and_leaves_containers_running() {
 }
 
 #[tokio::test]
-async fn zero_shutdown_grace_leaves_pods_running_for_the_next_agent() {
+async fn a_signal_without_terminal_leaves_pods_running_for_the_next_agent() {
     let home = AgentHome::new();
     home.put("web.yaml", &manifest("web", SLEEPS, ""));
-    let mut agent = home.start(&["--shutdown-grace", "0"]).await;
-    let before = agent.ready("web-n1").await;
-    agent.signal(Signal::TERM);
-    assert_eq!(agent.ended().await, Some(0));
-    let agent = home.start(&[]).await;
-    let after = agent.ready("web-n1").await;
-    assert_eq!(container(&after).unwrap().container_id, container(&before).unwrap().container_id);
+    let run = async |args: &[&str]| {
+        let mut agent = home.start(args).await;
+        let pod = agent.ready("web-n1").await;
+        agent.signal(Signal::TERM);
+        assert_eq!(agent.ended().await, Some(0), "{}", agent.logged());
+        pod
+    };
+    let first = run(&[]).await;
+    for args in
+        [&["--pods-on-exit", "stop", "--shutdown-grace", "0"][..], &["--until-finished", "--pods-on-exit", "keep"]]
+    {
+        let next = run(args).await;
+        let (next, first) = (container(&next).unwrap(), container(&first).unwrap());
+        assert_eq!(next.container_id, first.container_id, "{args:?}");
+        assert_eq!((next.restart_count, &next.state), (0, &first.state), "{args:?}");
+    }
+    assert!(!home.processes().is_empty());
+    run(&["--until-finished"]).await;
+    assert_eq!(home.processes(), Vec::<String>::new(), "a signal ends a job and its pods");
 }
 
 #[tokio::test]
