@@ -23,6 +23,7 @@ use super::adoption::Adoption;
 use super::manifest::UnknownFields;
 
 pub use files::FileSource;
+pub(crate) use manifest_cache::MAX_NAME;
 pub use scan::{contents, list};
 pub use url::UrlSource;
 

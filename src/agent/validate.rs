@@ -9,6 +9,7 @@ use crate::adapters::manifest::{self, Manifest};
 use crate::adapters::sources;
 
 use super::error_text::reason;
+use super::machine;
 
 /// The output of `validate`: one line for each good file, for each fault and for each warning. A warning counts as a fault:
 /// a misspelled field is ignored, so the pod does not run as its author intends.
@@ -47,11 +48,19 @@ impl ValidationReport {
         let mut names = Vec::new();
         for pod in pods {
             let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-            let name = format!("{}/{}", namespace.unwrap_or("default"), pod.metadata.name.unwrap_or_default());
+            let pod_name = pod.metadata.name.unwrap_or_default();
+            let name = format!("{}/{pod_name}", namespace.unwrap_or("default"));
             if let Some(other) = seen.insert(name.clone(), file.display().to_string()) {
                 self.fault(
                     file,
                     &format!("pod {name} is already defined by {other}: change its name or remove one of the two"),
+                );
+            }
+            if let Some(over) = too_long_by(&pod_name) {
+                let remedy = format!("shorten it by {over} bytes");
+                self.fault(
+                    file,
+                    &format!("pod name {pod_name:?} is too long with this node's name behind it: {remedy}"),
                 );
             }
             names.push(name);
@@ -66,6 +75,12 @@ impl ValidationReport {
         self.faults += 1;
         self.lines.push(format!("{}: {message}", path.display()));
     }
+}
+
+/// The number of bytes by which the name of a static pod is too long. `run` appends the name of the node.
+fn too_long_by(pod: &str) -> Option<usize> {
+    let name = format!("{pod}-{}", machine::node_name());
+    name.len().checked_sub(sources::MAX_NAME).filter(|over| *over > 0)
 }
 
 /// The files that `run` would read. A missing path is an error here, although `run` waits for it to appear.
@@ -91,12 +106,14 @@ mod tests {
         write("c.yaml", GOOD);
         write(".hidden", "no manifest");
         write("d.yaml", &GOOD.replace("image: i", "image: i, tyy: true").replace("name: a", "name: d"));
+        write("e.yaml", &GOOD.replace("name: a", &format!("name: {}", "e".repeat(253))));
         let report = validate(&[dir.path().to_owned(), dir.path().join("missing")]);
         let says = |index: usize, what: &str| assert!(report.lines[index].contains(what), "{:#?}", report.lines);
         says(0, "a.yaml: ok, 1 pod: default/a");
         says(1, "imagee");
-        says(report.lines.len() - 3, "c.yaml: pod default/a is already defined by");
-        says(report.lines.len() - 2, "d.yaml: warning: line 4");
+        says(report.lines.len() - 4, "c.yaml: pod default/a is already defined by");
+        says(report.lines.len() - 3, "d.yaml: warning: line 4");
+        says(report.lines.len() - 2, "with this node's name behind it: shorten it by");
         says(report.lines.len() - 1, "missing: cannot be read");
         assert!(report.faults >= 4, "{:#?}", report.lines);
     }

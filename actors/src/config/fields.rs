@@ -110,7 +110,7 @@ pub fn resource(
 }
 
 /// Splits `metadata.labels['key']` into map and key.
-fn subscript(path: &str) -> Option<(&str, &str)> {
+pub(super) fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['")
 }
 

@@ -5,6 +5,7 @@
 mod annotations;
 mod container;
 mod env;
+mod metadata;
 mod names;
 mod network;
 mod probes;
@@ -26,44 +27,13 @@ use report::Report;
 /// Every problem of a pod, in the order of the fields. Fields with a default may be unset.
 pub fn validate(pod: &Pod) -> Vec<Problem> {
     let mut report = Report::default();
-    metadata(pod, &mut report);
+    metadata::check(&pod.metadata, &mut report);
     annotations::check(pod, &mut report);
     match &pod.spec {
         Some(spec) => self::spec(spec, &mut report),
         None => report.add("spec", "is missing", "add a spec with at least one container"),
     }
     report.problems
-}
-
-fn metadata(pod: &Pod, report: &mut Report) {
-    let meta = &pod.metadata;
-    match meta.name.as_deref() {
-        None | Some("") => report.add("metadata.name", "is missing", "give the pod a name"),
-        Some(name) => report.subdomain("metadata.name", name),
-    }
-    if let Some(namespace) = meta.namespace.as_deref()
-        && !namespace.is_empty()
-    {
-        report.label("metadata.namespace", namespace);
-    }
-    if let Some(uid) = meta.uid.as_deref()
-        && !uid.is_empty()
-        && !names::is_uid(uid)
-    {
-        // The UID becomes the name of a directory.
-        report.add(
-            "metadata.uid",
-            format!("{uid:?} cannot be a UID"),
-            "use at most 128 letters, digits, '-', '_' and '.', or remove it and one is generated",
-        );
-    }
-    scheduling::labels("metadata.labels", meta.labels.as_ref(), report);
-    for key in meta.annotations.iter().flatten().map(|(key, _)| key).filter(|key| !names::is_qualified(key)) {
-        report.bad_key(format!("metadata.annotations[{key}]"));
-    }
-    for (i, name) in meta.finalizers.iter().flatten().enumerate() {
-        report.qualified(format!("metadata.finalizers[{i}]"), name);
-    }
 }
 
 fn spec(spec: &PodSpec, report: &mut Report) {

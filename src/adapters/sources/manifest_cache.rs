@@ -13,7 +13,7 @@ use super::SourceContext;
 use crate::adapters::manifest::{self, Manifest};
 
 /// The longest name that an API object may have, in bytes.
-const MAX_NAME: usize = 253;
+pub(crate) const MAX_NAME: usize = 253;
 
 /// The pods of one manifest file or URL.
 #[derive(Debug, Default)]

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, SecurityContext};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, SecurityContext, Toleration};
 
 use super::report::Report;
+use super::scheduling;
 
 /// The largest size of all annotations together, in bytes (upstream `TotalAnnotationSizeLimitB`, Kubernetes 1.36).
 const MAX_TOTAL: usize = 256 << 10;
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -18,6 +21,23 @@ pub(super) fn check(pod: &Pod, report: &mut Report) {
     if total > MAX_TOTAL {
         let message = format!("have {total} bytes together");
         report.add("metadata.annotations", message, format!("use at most {MAX_TOTAL} bytes"));
+    }
+    if let Some(cost) = annotations.get(DELETION_COST) {
+        let path = format!("metadata.annotations[{DELETION_COST}]");
+        if cost.parse::<i32>().map_or(true, |number| number.to_string() != *cost) {
+            report.add(path, format!("{cost:?} is not a 32-bit number"), "use a whole number such as 10");
+        }
+    }
+    if let Some(text) = annotations.get(TOLERATIONS).filter(|text| !text.is_empty()) {
+        let path = format!("metadata.annotations[{TOLERATIONS}]");
+        match serde_json::from_str::<Vec<Toleration>>(text) {
+            Ok(tolerations) => {
+                for (i, toleration) in tolerations.iter().enumerate() {
+                    scheduling::toleration(&format!("{path}[{i}]"), toleration, report);
+                }
+            }
+            Err(error) => report.add(path, format!("is no list of tolerations: {error}"), "use spec.tolerations"),
+        }
     }
     let Some(spec) = &pod.spec else { return };
     for (key, value) in annotations {

@@ -194,7 +194,8 @@ fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Rep
                 report.relative_path(format!("{path}.{name}"), sub, "the volume");
             }
         }
-        if mount.sub_path.is_some() && mount.sub_path_expr.is_some() {
+        let is_set = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
+        if is_set(&mount.sub_path) && is_set(&mount.sub_path_expr) {
             report.add(format!("{path}.subPathExpr"), "is set beside subPath", "keep one of the two");
         }
         let modes = ["None", "HostToContainer", "Bidirectional"];

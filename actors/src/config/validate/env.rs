@@ -1,8 +1,9 @@
 //! Validates environment variables and their sources.
 
-use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource, FileKeySelector};
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector};
 
 use super::container::Known;
+use super::names;
 use super::report::Report;
 use super::resources;
 use crate::config::fields::{self, FieldUse};
@@ -51,7 +52,7 @@ fn source(path: &str, from: &EnvVarSource, known: &Known<'_>, report: &mut Repor
         ],
     );
     if let Some(field) = &from.field_ref {
-        field_ref(&format!("{path}.fieldRef.fieldPath"), &field.field_path, FieldUse::Env, report);
+        field_ref(&format!("{path}.fieldRef"), field, FieldUse::Env, report);
     }
     if let Some(field) = &from.resource_field_ref {
         resources::field_ref(&format!("{path}.resourceFieldRef"), field, &known.containers, false, report);
@@ -86,8 +87,11 @@ fn file_key(path: &str, selector: &FileKeySelector, known: &Known<'_>, report: &
     let file = format!("{path}.path");
     if selector.path.is_empty() {
         report.add(file, "is missing", "name a file of the volume");
-    } else if selector.path.split('/').any(|part| part == "..") {
-        report.add(file, format!("{:?} leaves the volume", selector.path), "use a path without '..'");
+    } else if selector.path.starts_with("..") {
+        let message = format!("{:?} starts with '..'", selector.path);
+        report.add(file, message, "use a path that starts with another name");
+    } else {
+        report.relative_path(file, &selector.path, "the volume");
     }
     let (volume, field) = (selector.volume_name.as_str(), format!("{path}.volumeName"));
     if volume.is_empty() {
@@ -99,8 +103,10 @@ fn file_key(path: &str, selector: &FileKeySelector, known: &Known<'_>, report: &
     }
 }
 
-/// Validates the path of a field.
-pub(super) fn field_ref(path: &str, field: &str, field_use: FieldUse, report: &mut Report) {
+/// Validates a reference to a field of the pod.
+pub(super) fn field_ref(path: &str, selector: &ObjectFieldSelector, field_use: FieldUse, report: &mut Report) {
+    report.one_of(format!("{path}.apiVersion"), selector.api_version.as_deref(), &["", "v1"]);
+    let (path, field) = (format!("{path}.fieldPath"), &selector.field_path);
     if !fields::allowed(field, field_use) {
         let listed = match field_use {
             FieldUse::Env => {
@@ -114,5 +120,9 @@ pub(super) fn field_ref(path: &str, field: &str, field_use: FieldUse, report: &m
             }
         };
         report.add(path, format!("{field:?} cannot be used here"), format!("use one of {listed}"));
+    } else if let Some((_, key)) = fields::subscript(field)
+        && !names::is_qualified(key)
+    {
+        report.bad_key(path);
     }
 }

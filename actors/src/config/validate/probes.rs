@@ -25,13 +25,17 @@ pub(super) fn check(path: &str, spec: &PodSpec, container: &Container, plain_ini
         self::probe(&path, kind, probe, report);
     }
     let Some(lifecycle) = &container.lifecycle else { return };
+    if plain_init {
+        let path = format!("{path}.lifecycle");
+        return report.add(
+            path,
+            "is set on an init container",
+            "remove it, or set restartPolicy: Always for a sidecar",
+        );
+    }
     for (kind, hook) in [("postStart", &lifecycle.post_start), ("preStop", &lifecycle.pre_stop)] {
         let Some(hook) = hook else { continue };
         let path = format!("{path}.lifecycle.{kind}");
-        if plain_init {
-            report.add(&path, "is set on an init container", "remove it, or set restartPolicy: Always for a sidecar");
-            continue;
-        }
         let grace = spec.termination_grace_period_seconds.map_or(30, |grace| if grace < 0 { 1 } else { grace });
         self::hook(&path, hook, grace, report);
     }
@@ -140,8 +144,8 @@ fn actions(
         port(&format!("{path}.httpGet.port"), &http.port, report);
         report.one_of(format!("{path}.httpGet.scheme"), http.scheme.as_deref(), &["", "HTTP", "HTTPS"]);
         for (i, header) in http.http_headers.iter().flatten().enumerate() {
-            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-            if header.name.is_empty() || !header.name.bytes().all(token) {
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+            if header.name.is_empty() || !header.name.bytes().all(allowed) {
                 let path = format!("{path}.httpGet.httpHeaders[{i}].name");
                 report.add(path, format!("{:?} is not a header's name", header.name), "use letters, digits and '-'");
             }

@@ -20,6 +20,9 @@ type Quantities = Option<BTreeMap<String, Quantity>>;
 /// Validates the resources of the whole pod (KEP-2837) and its overhead.
 pub(super) fn of_pod(spec: &PodSpec, report: &mut Report) {
     quantities("spec.overhead", &spec.overhead, report);
+    for name in spec.overhead.iter().flatten().map(|(name, _)| name) {
+        container_resource(format!("spec.overhead.{name}"), name, report);
+    }
     let Some(own) = &spec.resources else { return };
     let path = "spec.resources";
     if spec.os.as_ref().is_some_and(|os| os.name == "windows") {

@@ -55,7 +55,7 @@ pub(super) fn check(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn toleration(path: &str, toleration: &Toleration, report: &mut Report) {
+pub(super) fn toleration(path: &str, toleration: &Toleration, report: &mut Report) {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, operator, value, effect) =
         (text(&toleration.key), text(&toleration.operator), text(&toleration.value), text(&toleration.effect));

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use super::report::{Problem, Report};
-use super::volumes::kinds;
+use super::volumes::{kinds, set_fields};
 use crate::pod::MIRROR_ANNOTATION;
 
 /// The problems of a manifest as a static pod. It must not refer to API objects, because it must run without an API
@@ -85,7 +85,7 @@ fn volume(path: &str, volume: &Volume, report: &mut Report) {
         }
     }
     for (i, part) in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()).enumerate() {
-        if part.downward_api.is_none() {
+        if set_fields(part).iter().any(|kind| kind != "downwardAPI") {
             let message = "refers to an API object, which a static pod cannot use";
             report.add(format!("{path}.projected.sources[{i}]"), message, remedy);
         }

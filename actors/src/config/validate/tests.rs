@@ -69,6 +69,18 @@ fn a_valid_pod_has_no_problem() {
 }
 
 #[test]
+fn two_controllers_of_one_pod_are_rejected() {
+    let owner = |name: &str| json!({"apiVersion": "v1", "kind": "Job", "name": name, "uid": name, "controller": true});
+    let pod = |owners: &[Value]| -> Pod {
+        let metadata = json!({"name": "web", "generateName": "web-", "ownerReferences": owners});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "x"}]}}))
+            .unwrap()
+    };
+    assert_eq!(validate(&pod(&[owner("a")])), []);
+    assert_eq!(paths(&validate(&pod(&[owner("a"), owner("b")]))), ["metadata.ownerReferences"]);
+}
+
+#[test]
 fn negative_grace_period_is_valid() {
     let spec = json!({"terminationGracePeriodSeconds": -5, "containers": [{"name": "a", "image": "i"}]});
     assert_eq!(paths(&validate(&pod(spec, json!({})))), [""; 0]);
@@ -91,8 +103,15 @@ fn validation_names_each_fault_of_a_pod() {
         ),
         (
             json!({"initContainers": [{"name": "i", "image": "x", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}]}),
-            "spec.initContainers[0].lifecycle.preStop",
+            "spec.initContainers[0].lifecycle",
         ),
+        (json!({"initContainers": [{"name": "i", "image": "x", "lifecycle": {}}]}), "spec.initContainers[0].lifecycle"),
+        (
+            json!({"volumes": [{"name": "a", "projected": {"sources": [{"downwardAPI": {}, "secret": {"name": "x"}}]}}]}),
+            "spec.volumes[0].projected.sources[0]",
+        ),
+        (json!({"volumes": [{"name": "a", "projected": {"sources": [{}]}}]}), "spec.volumes[0].projected.sources[0]"),
+        (json!({"overhead": {"foo": "1"}}), "spec.overhead.foo"),
         (json!({"volumes": [{"emptyDir": {}}]}), "spec.volumes[0].name"),
         (json!({"volumes": [{"name": "a"}, {"name": "a"}]}), "spec.volumes[1].name"),
         (json!({"volumes": [{"name": "a", "emptyDir": {}, "hostPath": {"path": "/"}}]}), "spec.volumes[0]"),
@@ -196,6 +215,22 @@ fn validation_names_each_fault_of_a_container() {
             json!({"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}}]}),
             "env[0].valueFrom.resourceFieldRef.resource",
         ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v2", "fieldPath": "metadata.name"}}}]}),
+            "env[0].valueFrom.fieldRef.apiVersion",
+        ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a b']"}}}]}),
+            "env[0].valueFrom.fieldRef.fieldPath",
+        ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['']"}}}]}),
+            "env[0].valueFrom.fieldRef.fieldPath",
+        ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "/x", "key": "k"}}}]}),
+            "env[0].valueFrom.fileKeyRef.path",
+        ),
         (json!({"envFrom": [{}]}), "envFrom[0]"),
         (json!({"volumeMounts": [{"name": "nope", "mountPath": "/x"}]}), "volumeMounts[0].name"),
         (json!({"volumeMounts": [{"name": "v", "mountPath": ""}]}), "volumeMounts[0].mountPath"),
@@ -204,6 +239,10 @@ fn validation_names_each_fault_of_a_container() {
             "volumeMounts[1].mountPath",
         ),
         (json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "../y"}]}), "volumeMounts[0].subPath"),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "y", "subPathExpr": "z"}]}),
+            "volumeMounts[0].subPathExpr",
+        ),
         (
             json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]}),
             "volumeMounts[0].mountPropagation",
@@ -238,6 +277,10 @@ fn validation_names_each_fault_of_a_container() {
         (json!({"readinessProbe": {"httpGet": {"port": 70000}}}), "readinessProbe.httpGet.port"),
         (json!({"readinessProbe": {"httpGet": {"port": "80"}}}), "readinessProbe.httpGet.port"),
         (json!({"readinessProbe": {"httpGet": {"port": 80, "scheme": "http"}}}), "readinessProbe.httpGet.scheme"),
+        (
+            json!({"readinessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "X_A", "value": ""}]}}}),
+            "readinessProbe.httpGet.httpHeaders[0].name",
+        ),
         (json!({"readinessProbe": {"grpc": {"port": 0}}}), "readinessProbe.grpc.port"),
         (json!({"lifecycle": {"postStart": {}}}), "lifecycle.postStart"),
         (json!({"lifecycle": {"preStop": {"sleep": {"seconds": 31}}}}), "lifecycle.preStop.sleep.seconds"),
@@ -261,6 +304,26 @@ fn a_bad_identity_is_named() {
         (json!({"name": "web", "labels": {"a b": "x"}}), "metadata.labels[a b]"),
         (json!({"name": "web", "labels": {"a": "x y"}}), "metadata.labels[a]"),
         (json!({"name": "web", "annotations": {"-": "x"}}), "metadata.annotations[-]"),
+        (json!({"name": "web", "generateName": "Web-"}), "metadata.generateName"),
+        (json!({"name": "web", "generation": -1}), "metadata.generation"),
+        (json!({"name": "web", "finalizers": ["example.com/x", "mine"]}), "metadata.finalizers[1]"),
+        (json!({"name": "web", "finalizers": ["orphan", "foregroundDeletion"]}), "metadata.finalizers"),
+        (
+            json!({"name": "web", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": ""}]}),
+            "metadata.ownerReferences[0].uid",
+        ),
+        (
+            json!({"name": "web", "annotations": {"controller.kubernetes.io/pod-deletion-cost": "+1"}}),
+            "metadata.annotations[controller.kubernetes.io/pod-deletion-cost]",
+        ),
+        (
+            json!({"name": "web", "annotations": {"scheduler.alpha.kubernetes.io/tolerations": "{}"}}),
+            "metadata.annotations[scheduler.alpha.kubernetes.io/tolerations]",
+        ),
+        (
+            json!({"name": "web", "annotations": {"scheduler.alpha.kubernetes.io/tolerations": "[{\"operator\": \"Is\"}]"}}),
+            "metadata.annotations[scheduler.alpha.kubernetes.io/tolerations][0].operator",
+        ),
     ];
     for (meta, path) in cases {
         let pod = json!({"metadata": meta, "spec": {"containers": [{"name": "c", "image": "x"}]}});

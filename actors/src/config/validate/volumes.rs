@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, PodSpec, Volume};
+use serde::Serialize;
 
 use super::container::Known;
 use super::report::Report;
@@ -87,8 +88,18 @@ fn source(path: &str, volume: &Volume, kinds: &[String], known: &Known<'_>, repo
         // The sources write into one directory.
         let mut files = BTreeSet::new();
         for (i, part) in projected.sources.iter().flatten().enumerate() {
+            let kinds = set_fields(part);
+            let path = || format!("{path}.projected.sources[{i}]");
+            match kinds.len() {
+                0 => report.add(path(), "says nothing", "set one kind of source, such as downwardAPI"),
+                1 => {}
+                _ => {
+                    let message = format!("sets {} together", kinds.join(" and "));
+                    report.add(path(), message, "make each a source of its own");
+                }
+            }
             if let Some(downward) = &part.downward_api {
-                let path = format!("{path}.projected.sources[{i}].downwardAPI");
+                let path = format!("{}.downwardAPI", path());
                 downward_items(&path, downward.items.as_deref(), known, &mut files, report);
             }
         }
@@ -123,8 +134,7 @@ fn downward_items<'a>(
         let sources = [("fieldRef", item.field_ref.is_some()), ("resourceFieldRef", item.resource_field_ref.is_some())];
         report.exactly_one(&path, &sources);
         if let Some(field) = &item.field_ref {
-            let path = format!("{path}.fieldRef.fieldPath");
-            env::field_ref(&path, &field.field_path, FieldUse::Volume, report);
+            env::field_ref(&format!("{path}.fieldRef"), field, FieldUse::Volume, report);
         }
         if let Some(field) = &item.resource_field_ref {
             let path = format!("{path}.resourceFieldRef");
@@ -143,11 +153,13 @@ fn in_the_way(files: &BTreeSet<Vec<&str>>, parts: &[&str]) -> Option<String> {
 
 /// The sources that a volume sets, by the names of the API.
 pub(super) fn kinds(volume: &Volume) -> Vec<String> {
-    // There are thirty, and serializing knows them all.
-    match serde_json::to_value(volume) {
-        Ok(serde_json::Value::Object(fields)) => {
-            fields.into_iter().map(|(key, _)| key).filter(|key| key != "name").collect()
-        }
+    set_fields(volume).into_iter().filter(|key| key != "name").collect()
+}
+
+/// The names of the fields that are set. A volume has thirty kinds, and its serialization knows them all.
+pub(super) fn set_fields(of: &impl Serialize) -> Vec<String> {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(key, _)| key).collect(),
         _ => vec![],
     }
 }
