@@ -42,6 +42,8 @@ pub mod storage;
 mod sub_path;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod tree;
+#[cfg(any(feature = "agent", feature = "process"))]
+pub(crate) mod trusted_dir;
 
 /// The mode of a pod's directory: only the agent and its group have access (upstream `makePodDataDirs`, kubelet 1.36).
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]

@@ -7,13 +7,15 @@
 //!
 //! The directory itself records its group, so the group is free again when the directory is removed.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Gid, Mode, fchmod, fchown, flock, fstat};
+
+use super::trusted_dir;
 
 /// The groups that the agent gives to pods. systemd's table of users and groups lists them as unused ("UIDs and GIDs",
 /// systemd 257), and the Kubernetes API permits them.
@@ -23,7 +25,8 @@ pub(crate) const RANGE: Range<u32> = 0x7000_0000..0x7ffd_0000;
 /// exists keeps its group, so containers that run already keep their access.
 ///
 /// # Errors
-/// The system's error. The caller must be root: only root may give a directory to another group.
+/// The system's error, or an error that names the directory if another user owns it or may write to it. The caller must be root:
+/// only root may give a directory to another group.
 pub(crate) fn make(pods: &Path, uid: &str) -> io::Result<u32> {
     let dir = pods.join(uid);
     match DirBuilder::new().mode(0o700).create(&dir) {
@@ -33,16 +36,14 @@ pub(crate) fn make(pods: &Path, uid: &str) -> io::Result<u32> {
     // Two pods must not get one group, so a group is chosen under a lock.
     let lock = File::open(pods)?;
     flock(&lock, FlockOperation::LockExclusive)?;
-    let meta = fs::symlink_metadata(&dir)?;
-    if !meta.is_dir() {
-        return Err(io::Error::other(format!("{} is not a directory: remove it", dir.display())));
+    let opened = trusted_dir::open(&dir)?;
+    let stat = fstat(&opened)?;
+    let group = if RANGE.contains(&stat.st_gid) { stat.st_gid } else { unused(pods)? };
+    if stat.st_gid != group {
+        fchown(&opened, None, Some(Gid::from_raw(group)))?;
     }
-    let group = if RANGE.contains(&meta.gid()) { meta.gid() } else { unused(pods)? };
-    if meta.gid() != group {
-        chown(&dir, None, Some(group))?;
-    }
-    if meta.permissions().mode() & 0o7777 != MODE {
-        fs::set_permissions(&dir, Permissions::from_mode(MODE))?;
+    if stat.st_mode & 0o7777 != MODE {
+        fchmod(&opened, Mode::from_raw_mode(MODE))?;
     }
     Ok(group)
 }
@@ -64,6 +65,9 @@ fn unused(pods: &Path) -> io::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
     use super::*;
 
     #[test]
@@ -82,5 +86,11 @@ mod tests {
         assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o710, groups[0]));
         std::os::unix::fs::symlink("/etc", pods.path().join("link")).unwrap();
         make(pods.path(), "link").unwrap_err();
+        for (mode, owner) in [(0o777, 0), (0o700, 65534)] {
+            fs::set_permissions(pods.path().join("b"), Permissions::from_mode(mode)).unwrap();
+            chown(pods.path().join("b"), Some(owner), None).unwrap();
+            let error = make(pods.path(), "b").unwrap_err();
+            assert!(error.to_string().contains("must not be trusted: move it away"), "{error}");
+        }
     }
 }

@@ -69,6 +69,8 @@ pub use runtime::ProcessRuntime;
 pub use shim::log;
 pub use shim::shim_main;
 
+pub use crate::adapters::trusted_dir::UntrustedDirectory;
+
 /// The environment variable with the container's id. Every process of a container has it, so that the agent finds the
 /// container's remaining processes after its shim was killed.
 pub const CONTAINER_ENV: &str = "PODWRIGHT_CONTAINER_ID";
@@ -123,26 +125,9 @@ pub enum OpenError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A directory of the runtime belongs to another user, who could replace the commands of containers.
-    #[error("the directory {path} belongs to user {owner}, who could replace the commands of containers: make it belong to user \
-        {user} (chown), or choose another root directory", path = .path.display())]
-    Owner {
-        /// The directory.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// The user of this process.
-        user: u32,
-    },
-    /// Other users can write to a directory of the runtime, so they could replace the commands of containers.
-    #[error("other users can write to the directory {path} (mode {mode:04o}) and replace the commands of containers: remove \
-        their write permission (chmod go-w), or choose another root directory", path = .path.display())]
-    Mode {
-        /// The directory.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    /// Other users could replace the commands of containers.
+    #[error(transparent)]
+    Untrusted(#[from] UntrustedDirectory),
     /// Another agent uses the root directory. Two agents would start and stop the same containers.
     #[error("{path} is in use by another agent: stop it, or choose another --root", path = .0.display())]
     InUse(PathBuf),

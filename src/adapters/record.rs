@@ -5,13 +5,16 @@
 //! its own checksum.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use podwright_actors::text::plain;
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use super::regular;
 
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -86,9 +89,32 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
     decode(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
 }
 
-/// Reads the bytes of a file.
+/// Reads the bytes of a regular file of this process's user.
+///
+/// # Errors
+/// [`ReadError::Io`] also if the file belongs to another user, who may have put it there: a record says what is run.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
-    std::fs::read(path).map_err(|error| match error.kind() {
+    let read = || {
+        // A FIFO does not block, and a link is not followed: another user may have put it there.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+        let (meta, user) = (file.metadata()?, rustix::process::geteuid().as_raw());
+        // The read below reports a directory.
+        if !meta.is_file() && !meta.is_dir() {
+            return Err(regular::not_regular());
+        }
+        if meta.uid() != user {
+            let text = format!(
+                "it belongs to user {} and not to user {user}, so its content must not be trusted: move it away",
+                meta.uid()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or_default());
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::Missing(path.into()),
         _ => ReadError::Io { path: path.into(), error },
     })

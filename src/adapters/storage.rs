@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,9 +46,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
+use rustix::fs::{Mode, fchmod, fstat};
 
 use super::log::LogDir;
-use super::{POD_DIR, pod_group};
+use super::{POD_DIR, pod_group, trusted_dir};
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
 
@@ -263,12 +264,14 @@ fn sets_a_user(pod: &PodObject) -> bool {
     of_pod.into_iter().chain(all_containers).any(|ids| ids != (None, None))
 }
 
-/// Creates a directory and its parents. The process's umask does not reduce the directory's mode.
+/// Creates a directory and its parents. The process's umask does not reduce the directory's mode. A directory that another user
+/// owns or may write to is an error, because its content may lead anywhere.
 fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
     let make = || -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(POD_DIR).create(path)?;
-        if fs::metadata(path)?.permissions().mode() & 0o7777 != mode {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let dir = trusted_dir::open(path)?;
+        if fstat(&dir)?.st_mode & 0o7777 != mode {
+            fchmod(&dir, Mode::from_raw_mode(mode))?;
         }
         Ok(())
     };

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error_text::reason;
+use crate::adapters::trusted_dir::{self, UntrustedDirectory};
 
 /// The default root directory of an agent that runs as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";
@@ -36,12 +37,8 @@ pub(crate) enum RootError {
     #[error("cannot create the root directory {path} ({why}): choose another with --root", path = .path.display(),
         why = reason(.error))]
     Make { path: PathBuf, error: io::Error },
-    #[error("the root directory {path} belongs to user {owner}, who could replace files of pods: make it belong to user \
-        {user} (chown), or choose another with --root", path = .path.display())]
-    Owner { path: PathBuf, owner: u32, user: u32 },
-    #[error("other users can replace files in the root directory {path} (mode {mode:04o}): remove their write permission \
-        (chmod go-w), or choose another with --root", path = .path.display())]
-    Mode { path: PathBuf, mode: u32 },
+    #[error("the root directory cannot be used")]
+    Untrusted(#[from] UntrustedDirectory),
     #[error("cannot write to the root directory {path} ({why}): make it writable, or choose another with --root",
         path = .path.display(), why = reason(.error))]
     Write { path: PathBuf, error: io::Error },
@@ -57,16 +54,18 @@ impl RootDirectory {
     /// Blocking.
     ///
     /// The mode of a new directory is 0751, because containers that run as other users pass through it to their volumes. An
-    /// existing directory must belong to this process's user, and no other user may write to it.
+    /// existing directory, the records in it and the directories of pods must belong to this process's user. No other user except
+    /// root may write to them or replace a directory above them.
     ///
     /// # Errors
-    /// [`RootError`] if the directory cannot be created or written to, if other users can write to it, or if another agent
-    /// has locked it.
+    /// [`RootError`] if the directory cannot be created or written to, if its content must not be trusted, or if another agent has
+    /// locked it.
     pub(crate) fn lock(path: &Path) -> Result<Self, RootError> {
         let make = |error| RootError::Make { path: path.to_owned(), error };
         DirBuilder::new().recursive(true).mode(0o751).create(path).map_err(make)?;
+        trusted_dir::check_above(path)?;
         let path = fs::canonicalize(path).map_err(make)?;
-        refuse_foreign_writers(&path)?;
+        check(&path)?;
         let write = |error| RootError::Write { path: path.clone(), error };
         let file = OpenOptions::new()
             .create(true)
@@ -99,24 +98,17 @@ impl RootDirectory {
     }
 }
 
-/// Checks that only this process's user can write to a directory.
-fn refuse_foreign_writers(path: &Path) -> Result<(), RootError> {
-    let metadata = fs::metadata(path).map_err(|error| RootError::Make { path: path.to_owned(), error })?;
-    let user = rustix::process::geteuid().as_raw();
-    if metadata.uid() != user {
-        return Err(RootError::Owner { path: path.to_owned(), owner: metadata.uid(), user });
-    }
-    let mode = metadata.mode() & 0o7777;
-    if metadata.is_dir() && mode & 0o022 != 0 {
-        return Err(RootError::Mode { path: path.to_owned(), mode });
+/// Checks the root directory and everything in it that the agent trusts: the files, the records of containers and the directories of
+/// pods and their logs. Other directories, such as one with manifests, may belong to other users.
+fn check(path: &Path) -> Result<(), UntrustedDirectory> {
+    trusted_dir::check_files(path)?;
+    for (name, depth) in [("process", 2), ("pods", 1), ("log", 1)] {
+        let dir = path.join(name);
+        if dir.symlink_metadata().is_ok() {
+            trusted_dir::check_tree(&dir, depth)?;
+        }
     }
     Ok(())
-}
-
-/// A directory above `path` in which every user can rename what belongs to others, and so replace `path`. The sticky bit
-/// prevents that.
-pub(crate) fn replaceable_by_all(path: &Path) -> Option<&Path> {
-    path.ancestors().skip(1).find(|ancestor| fs::metadata(ancestor).is_ok_and(|dir| dir.mode() & 0o1002 == 0o002))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the root directory is locked before any async runtime starts")]
@@ -186,7 +178,7 @@ impl DefaultDirectories {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
@@ -231,26 +223,43 @@ mod tests {
         for mode in [0o777, 0o1777, 0o770, 0o775, 0o702] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let error = RootDirectory::lock(&path).unwrap_err();
-            assert!(matches!(error, RootError::Mode { .. }) && error.to_string().contains("chmod go-w"), "{error}");
+            assert!(matches!(error, RootError::Untrusted(UntrustedDirectory::Mode { .. })), "{error}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         drop(RootDirectory::lock(&path).unwrap());
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-            let error = RootDirectory::lock(&path).unwrap_err();
-            assert!(matches!(error, RootError::Owner { owner: 65534, .. }), "{error}");
-        }
     }
 
     #[test]
-    fn a_directory_above_that_every_user_can_change_is_found() {
+    fn a_root_directory_with_directories_or_files_of_other_users_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let (above, path) = (dir.path().join("a"), dir.path().join("a/b/root"));
-        fs::create_dir_all(&path).unwrap();
-        for (mode, found) in [(0o755, None), (0o775, None), (0o1777, None), (0o777, Some(above.as_path()))] {
-            fs::set_permissions(&above, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(replaceable_by_all(&path), found, "{mode:o}");
+        let path = dir.path().join("root");
+        drop(RootDirectory::lock(&path).unwrap());
+        for name in ["process/containers/c1", "pods/u1", "log/pods", "manifests"] {
+            fs::create_dir_all(path.join(name)).unwrap();
         }
+        fs::write(path.join("journal"), "").unwrap();
+        let names = ["process", "process/containers", "process/containers/c1", "pods", "pods/u1", "log"];
+        let refused = |name: &str| match RootDirectory::lock(&path) {
+            Err(RootError::Untrusted(error)) => assert!(error.to_string().contains(name), "{error}"),
+            other => panic!("{name}: {other:?}"),
+        };
+        for name in names {
+            fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o777)).unwrap();
+            refused(name);
+            fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(path.join("manifests"), fs::Permissions::from_mode(0o777)).unwrap();
+        drop(RootDirectory::lock(&path).unwrap());
+        if rustix::process::geteuid().is_root() {
+            for name in names.iter().chain(&["", "journal"]) {
+                std::os::unix::fs::chown(path.join(name), Some(65534), None).unwrap();
+                refused(name);
+                std::os::unix::fs::chown(path.join(name), Some(0), None).unwrap();
+            }
+        }
+        fs::rename(path.join("pods"), path.join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", path.join("pods")).unwrap();
+        refused("pods");
     }
 
     #[test]

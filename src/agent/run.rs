@@ -22,7 +22,7 @@ use super::http::TlsFiles;
 use super::logging::{self, LogLines};
 use super::machine;
 use super::page::AgentInfo;
-use super::root::{DefaultDirectories, RootDirectory, RootError, replaceable_by_all};
+use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::runtime_ports::OpenRuntimeError;
 use super::screen::{Screen, Terminal};
 use finished::{finished, log_outcome};
@@ -113,13 +113,6 @@ async fn serve(
         ..SourceContext::new(name.clone(), view.clock.clone())
     };
     tracing::info!(node = name, root = %root.path().display(), "agent started");
-    if let Some(above) = replaceable_by_all(root.path()) {
-        tracing::warn!(
-            directory = %above.display(),
-            "every user can replace the root directory, because all may write to a directory above it: remove that \
-             permission (chmod o-w), or set the sticky bit (chmod +t)"
-        );
-    }
     let info = AgentInfo {
         name: name.clone(),
         started: view.now(),

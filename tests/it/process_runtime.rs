@@ -11,11 +11,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use podwright::adapters::process::OpenError;
+use podwright::adapters::process::record::{self, Durability, RunRecord};
+use podwright::adapters::process::{OpenError, ProcessRuntime, UntrustedDirectory};
 use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
 use rustix::process::Signal;
 
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+use crate::support::processes::{
+    PATIENCE, Root, config, ended, is_alive, kill, parent, pod, run, sandbox, script, status,
+};
 
 #[tokio::test]
 async fn container_exit_codes_and_signals_are_reported() {
@@ -52,18 +55,61 @@ async fn directories_that_other_users_can_write_to_are_refused() {
         for bad in [0o777, 0o1777, 0o770] {
             std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(bad)).unwrap();
             let error = root.try_open().await.unwrap_err();
-            assert!(matches!(&error, OpenError::Mode { path, .. } if path.ends_with(name)), "{name}: {error}");
+            assert!(
+                matches!(&error, OpenError::Untrusted(UntrustedDirectory::Mode { path, .. }) if path.ends_with(name)),
+                "{name}: {error}"
+            );
             assert!(error.to_string().contains("chmod go-w"), "{error}");
         }
         std::fs::set_permissions(&dir, mode).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&dir, Some(65534), None).unwrap();
             let error = root.try_open().await.unwrap_err();
-            assert!(matches!(error, OpenError::Owner { owner: 65534, user: 0, .. }), "{name}: {error}");
+            assert!(
+                matches!(error, OpenError::Untrusted(UntrustedDirectory::Owner { owner: 65534, user: 0, .. })),
+                "{name}: {error}"
+            );
             std::os::unix::fs::chown(&dir, Some(0), None).unwrap();
         }
     }
     root.open().await;
+}
+
+#[tokio::test]
+async fn directories_above_that_other_users_can_write_to_are_refused() {
+    let above = tempfile::tempdir().unwrap();
+    let root = above.path().join("root");
+    std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = ProcessRuntime::open(config(&root)).await.unwrap_err();
+    assert!(matches!(&error, OpenError::Untrusted(UntrustedDirectory::ModeAbove { mode: 0o777, .. })), "{error}");
+    std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    ProcessRuntime::open(config(&root)).await.unwrap();
+}
+
+// A record may have been written by whoever had the directory before.
+#[tokio::test]
+async fn program_that_a_record_names_as_its_shim_is_not_executed() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let (program, executed) = (root.path().join("program"), root.path().join("executed"));
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", executed.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let pod = pod("u", |_| {});
+    let sandbox = sandbox(&runtime, &pod).await;
+    let id = runtime.create_container(script(&pod, &sandbox, "exec sleep 1000")).await.unwrap();
+    let file = root.records(&id).join("run");
+    let mut planted: RunRecord = record::read(&file).unwrap();
+    planted.shim[0] = program.to_str().unwrap().into();
+    record::write(&file, &planted, Durability::Boot).unwrap();
+    runtime.start_container(&id).await.unwrap();
+    let output = runtime.exec(&id, &["true".to_owned()], Duration::from_secs(60)).await.unwrap();
+    assert!(output.exit_code == 0 && !executed.exists());
+
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+        let error = runtime.exec(&id, &["true".to_owned()], Duration::from_secs(60)).await.unwrap_err();
+        assert!(podwright_actors::text::error_chain(&error).to_string().contains("must not be trusted"), "{error}");
+    }
 }
 
 #[tokio::test]

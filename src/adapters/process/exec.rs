@@ -37,9 +37,9 @@ pub(super) async fn exec(
     if !matches!(*container.run.lock(), RunState::Running { .. }) {
         return Err(not_running());
     }
-    let files = container.files.clone();
+    let (files, shim) = (container.files.clone(), shared.shim());
     let failed = |error: io::Error| RuntimeError::failed(StepError::new("cannot run the command", error));
-    let prepared = shared.blocking(move || prepare(&files, &command)).await.map_err(failed)?;
+    let prepared = shared.blocking(move || prepare(&files, shim, &command)).await.map_err(failed)?;
     let PreparedExec { mut command, output, keeper } = prepared;
     // Dropping the handle does not kill the keeper, which would leave the processes of the command without a parent.
     let _child = command.spawn().map_err(failed)?;
@@ -62,11 +62,14 @@ struct PreparedExec {
     keeper: std::os::unix::net::UnixStream,
 }
 
-fn prepare(files: &ContainerFiles, words: &[String]) -> io::Result<PreparedExec> {
+fn prepare(
+    files: &ContainerFiles,
+    (program, args): (String, Vec<String>),
+    words: &[String],
+) -> io::Result<PreparedExec> {
     // The keeper locks this file, so that the shim can wait for the keeper at the container's end.
     std::fs::write(files.exec_used(), b"")?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
-    let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("the shim's command is empty"))?;
     // One pipe for stdout and stderr keeps the order in which the command wrote to them.
     let (output, end) = io::pipe()?;
     let (keeper, keeper_end) = std::os::unix::net::UnixStream::pair()?;

@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::OpenError;
 use crate::adapters::log::LogDir;
+use crate::adapters::trusted_dir;
 
 /// The number of names in the path of a log below the directory of all pods.
 const LOG_DEPTH: usize = 4;
@@ -72,14 +73,18 @@ impl Layout {
         (LogDir::new(pods, below), log.file_name().unwrap_or_default().to_string_lossy().into_owned())
     }
 
-    /// Creates the directories of all sandboxes and all containers. Only this process's user may write to the runtime's
-    /// directories, because another user could replace the records, which say what is run.
-    pub(super) fn make(&self) -> Result<(), OpenError> {
-        refuse_foreign_writers(&self.root)?;
-        for dir in [self.records(), self.sandboxes(), self.containers(), self.pods()] {
-            let mode = if dir == self.pods() { PODS_MODE } else { 0o700 };
+    /// Creates the directories of all sandboxes and all containers. `root` is the root directory as it was configured. Only this
+    /// process's user may write to the directories with records and to the directories of pods, and only this user and root may
+    /// replace them: the records say what is run.
+    pub(super) fn make(&self, root: &Path) -> Result<(), OpenError> {
+        trusted_dir::check_above(root)?;
+        trusted_dir::open(&self.root)?;
+        for (dir, mode, depth) in [(self.records(), 0o700, 2), (self.pods(), PODS_MODE, 1)] {
             make_dir(&dir, mode).map_err(|source| OpenError::Io { path: dir.clone(), source })?;
-            refuse_foreign_writers(&dir)?;
+            trusted_dir::check_tree(&dir, depth)?;
+        }
+        for dir in [self.sandboxes(), self.containers()] {
+            make_dir(&dir, 0o700).map_err(|source| OpenError::Io { path: dir, source })?;
         }
         Ok(())
     }
@@ -87,24 +92,6 @@ impl Layout {
 
 /// The mode of the directory of all pods: containers that run as other users pass through it to their volumes.
 const PODS_MODE: u32 = 0o751;
-
-/// Checks that a directory belongs to this process's user and that no other user can write to it.
-fn refuse_foreign_writers(path: &Path) -> Result<(), OpenError> {
-    let path = path.to_owned();
-    let metadata = match std::fs::metadata(&path) {
-        Ok(metadata) => metadata,
-        Err(source) => return Err(OpenError::Io { path, source }),
-    };
-    let user = rustix::process::geteuid().as_raw();
-    if metadata.uid() != user {
-        return Err(OpenError::Owner { path, owner: metadata.uid(), user });
-    }
-    let mode = metadata.mode() & 0o7777;
-    if mode & 0o022 != 0 {
-        return Err(OpenError::Mode { path, mode });
-    }
-    Ok(())
-}
 
 /// The files of one container.
 #[derive(Clone, Debug)]
@@ -225,7 +212,7 @@ pub(super) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Creates a directory and its parents with a mode.
+/// Creates a directory and its parents with a mode. An existing directory is not changed.
 pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)
 }

@@ -49,7 +49,7 @@ pub struct ContainerRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     pub id: String,
-    /// The program that runs shims, with its leading arguments.
+    /// The program that runs shims, with its leading arguments. Only the shim uses the arguments, for its own program.
     pub shim: Vec<String>,
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,

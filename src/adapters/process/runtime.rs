@@ -41,7 +41,8 @@ impl ProcessRuntime {
     /// of the process runtime run on that tokio runtime.
     ///
     /// # Errors
-    /// [`OpenError`] if the directory cannot be used, or if another user can write to it. A damaged record is not an error: it is moved aside and logged.
+    /// [`OpenError`] if the directory cannot be used, or if another user could replace its content. A damaged record is not an
+    /// error: it is moved aside and logged.
     pub async fn open(config: ProcessConfig) -> Result<Self, OpenError> {
         let io = |path: PathBuf| move |error: io::Error| OpenError::Io { path, source: error };
         make_dir(&config.root, 0o751).map_err(io(config.root.clone()))?;
@@ -51,7 +52,7 @@ impl ProcessRuntime {
             return Err(OpenError::NotUtf8(root));
         }
         let layout = Layout::new(root.clone());
-        layout.make()?;
+        layout.make(&config.root)?;
         let lock = lock_root(&layout, root).await?;
         let shim: Vec<String> = config.shim.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         if shim.is_empty() {

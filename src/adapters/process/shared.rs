@@ -28,6 +28,7 @@ use crate::adapters::log::remove_run;
 use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
 use crate::adapters::tree;
+use crate::adapters::trusted_dir;
 
 /// The state that the runtime's tasks share.
 #[derive(Debug)]
@@ -99,6 +100,13 @@ impl ProcessRuntimeState {
             // The tokio runtime is shutting down and will drop this task too.
             Err(_) => std::future::pending().await,
         }
+    }
+
+    /// The program that runs a shim, and its first arguments. The one that a container's record names is not used: it is that of
+    /// an earlier agent.
+    pub(super) fn shim(&self) -> (String, Vec<String>) {
+        let (program, args) = self.shim.split_first().expect("`ProcessRuntime::open` refuses an empty command");
+        (program.clone(), args.to_vec())
     }
 
     pub(super) async fn closed(&self) {
@@ -232,6 +240,7 @@ impl ProcessRuntimeState {
                 run.user.groups.push(pod_group::make(&pods, &uid)?);
             } else {
                 make_dir(&pods.join(&uid), 0o700)?;
+                trusted_dir::open(&pods.join(&uid))?;
             }
             rootfs::make(&run, &links)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;

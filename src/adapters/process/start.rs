@@ -42,8 +42,8 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
         }
         *run = RunState::Starting;
     }
-    let files = container.files.clone();
-    let (shim, mut outcome_known) = match shared.blocking(move || launch(&files)).await {
+    let (files, program) = (container.files.clone(), shared.shim());
+    let (shim, mut outcome_known) = match shared.blocking(move || launch(&files, program)).await {
         Ok(launched) => launched,
         Err(error) => {
             container.set(RunState::Created);
@@ -83,9 +83,8 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
 
 /// Spawns the shim with the container's lock as its standard input (see "Adoption" in [`process`](super)). Returns the shim
 /// and the end of a pipe that closes when the command was executed or could not be.
-fn launch(files: &ContainerFiles) -> io::Result<(Shim, Receiver)> {
+fn launch(files: &ContainerFiles, (program, args): (String, Vec<String>)) -> io::Result<(Shim, Receiver)> {
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
-    let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("its command is empty"))?;
     let lock = files.try_lock()?.ok_or_else(|| io::Error::other("the container's lock is held"))?;
     // The lock file records the attempt, so it must be on disk before the shim exists.
     record::sync_parent(&files.lock())?;
@@ -93,7 +92,7 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, Receiver)> {
     // This can fail, so it comes before the spawn: the container of a shim that was spawned may run.
     let outcome_known = Receiver::from_owned_fd(outcome_known.into())?;
     let shim_log = File::options().create(true).append(true).open(files.shim_log())?;
-    let spawned = Command::new(program)
+    let spawned = Command::new(&program)
         // The name in process listings.
         .arg0("podwright-shim")
         .args(args)

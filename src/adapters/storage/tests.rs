@@ -1,6 +1,6 @@
 mod in_memory;
 
-use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::process::Command;
 
 use serde_json::{Value, json};

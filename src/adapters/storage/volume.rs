@@ -1,11 +1,12 @@
 //! Creates the volumes of a pod.
 
-use std::fs::{self, DirBuilder, FileType, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, FileType, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::adapters::step_error::StepError;
+use crate::adapters::tree;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 use podwright_actors::config::fields::{self, FieldFacts};
 use podwright_actors::pod::PodObject;
@@ -15,7 +16,7 @@ use podwright_actors::texts::volumes;
 use super::calls::CallProgress;
 use super::fs_group::{FsGroup, volume_mode};
 use super::payload::Payload;
-use super::{Disk, PASSABLE, component, empty_dir, io_error, is_dir, make_dir};
+use super::{Disk, PASSABLE, PRIVATE, component, empty_dir, io_error, is_dir, make_dir};
 
 pub(super) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
@@ -153,12 +154,13 @@ fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> 
     path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
     // The name of a volume contains no dot, so this is not another volume.
     let new = path.with_extension("new");
-    make_dir(&new, volume_mode(group))?;
+    tree::remove(&new).map_err(|error| io_error(&new, error))?;
+    make_dir(&new, PRIVATE)?;
     if let Some(group) = group {
         group.give(&new).map_err(|error| io_error(&new, error))?;
-        // Without root, the change of the group clears the setgid bit.
-        make_dir(&new, volume_mode(Some(group)))?;
     }
+    // Without root, a change of the group clears the setgid bit, so the mode is set last.
+    fs::set_permissions(&new, Permissions::from_mode(volume_mode(group))).map_err(|error| io_error(&new, error))?;
     fs::rename(&new, path).map_err(|error| io_error(path, error))
 }
 

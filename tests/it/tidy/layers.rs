@@ -56,6 +56,7 @@ const HELPERS: &[&str] = &[
     "step_error",
     "sub_path",
     "tree",
+    "trusted_dir",
 ];
 const ADAPTERS: &[&str] = &["checkpoint", "cri", "network", "process", "simulated", "sources", "storage"];
 
