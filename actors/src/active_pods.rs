@@ -32,8 +32,8 @@ impl ActivePods {
         is_active(pod, activity)
     }
 
-    /// The pods that a new pod is admitted beside: the active desired pods, and the orphans whose containers still run
-    /// and use the node's resources (POD-W1).
+    /// The pods that a new pod is admitted beside: the active desired pods, the orphans whose containers still run and use the
+    /// node's resources (POD-W1), and the pods that wait for admission.
     pub(crate) fn admitted(&self, desired: &DesiredState) -> Admitted {
         let mut admitted = Admitted::default();
         for pod in desired.pods.pods() {
@@ -47,6 +47,7 @@ impl ActivePods {
         }
         let orphans = self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none());
         orphans.for_each(|pod| admitted.push_stopping(pod));
+        desired.queue.waiting().iter().for_each(|waiting| admitted.push_waiting(waiting.pod.clone()));
         admitted
     }
 }

@@ -6,9 +6,9 @@
 //!     NodePredicates  <----------------- capacity, labels, host ports, taints
 //!     AppArmor
 //!        |
-//!        +-- a lasting reason ---------> the pod is rejected
-//!        +-- something is in use -----> a static pod is rejected, and judged again when something is freed
-//!        `-- a resource is short -----> a critical pod waits until its victims (`choose_victims`) have stopped
+//!      judge -- a lasting reason -----> the pod is rejected
+//!        +----- something is in use --> a static pod is rejected, and judged again when something is freed (AdmissionQueue)
+//!        `----- a resource is short --> a critical pod waits until its victims (choose_victims) have stopped
 //! ```
 
 mod admitted;
@@ -18,16 +18,21 @@ mod capacity;
 mod host_ports;
 mod node_predicates;
 mod preemption;
+mod queue;
 mod requests;
 mod sysctls;
 mod taints;
+mod verdict;
 
 pub use admitted::{Admitted, PodActivity, is_active};
 pub use app_armor::AppArmor;
 pub use capacity::{NodeCapacity, Shortage};
 pub use node_predicates::NodePredicates;
 pub use preemption::choose_victims;
+pub use queue::WaitingPod;
+pub(crate) use queue::{AdmissionQueue, Earlier};
 pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
+pub(crate) use verdict::{Verdict, Wait, judge};
 
 use crate::pod::PodObject;
 use crate::texts::admission as texts;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::admission::{AdmissionQueue, WaitingPod};
 use crate::config::mux::{Changes, SourceConfig};
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
@@ -22,6 +23,8 @@ pub struct DesiredState {
     /// The desired pods that were admitted or rejected.
     #[doc(hidden)]
     pub pods: PodManager,
+    /// The pods that admission judges again when something is freed.
+    pub(crate) queue: AdmissionQueue,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,7 @@ impl DesiredPods {
     /// No pods. The desired pods are [ready](DesiredPods::is_ready) once each of the `expected` sources has delivered.
     pub(crate) fn new(expected: impl IntoIterator<Item = SourceKind>) -> Self {
         let sources = expected.into_iter().map(|kind| (kind, Source::default())).collect();
-        DesiredPods(Mutex::new(DesiredState { sources, pods: PodManager::default() }))
+        DesiredPods(Mutex::new(DesiredState { sources, pods: PodManager::default(), queue: AdmissionQueue::default() }))
     }
 
     /// Locks the desired pods. The dispatcher and the housekeeping pass decide under this lock, so they exclude each other.
@@ -94,14 +97,20 @@ impl DesiredPods {
         self.lock().sources.values().flat_map(|source| source.problems.iter().cloned()).collect()
     }
 
-    /// All desired pods, and those of updates that wait until the runtime is healthy.
+    /// The pod with this UID, if it waits for admission.
+    pub(crate) fn waiting_pod(&self, uid: &PodUid) -> Option<WaitingPod> {
+        self.lock().queue.waiting().iter().find(|waiting| waiting.pod.uid() == uid).cloned()
+    }
+
+    /// All desired pods, also those that wait for admission, and those of updates that wait until the runtime is healthy.
     pub(crate) fn pods_and_held(&self) -> (Vec<Arc<PodObject>>, Vec<Arc<PodObject>>) {
         let desired = self.lock();
         let held = desired.sources.values().filter_map(|source| source.held.as_ref()).flatten();
         let mut uids = HashSet::new();
         let is_new = |pod: &&Arc<PodObject>| !desired.is_admitted_or_rejected(pod) && uids.insert(pod.uid().clone());
         let held = held.filter(is_new).cloned().collect();
-        (desired.pods.pods().cloned().collect(), held)
+        let waiting = desired.queue.waiting().iter().map(|waiting| &waiting.pod);
+        (desired.pods.pods().chain(waiting).cloned().collect(), held)
     }
 
     /// The sources that have not delivered yet.

@@ -14,6 +14,8 @@ mod status;
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use crate::container_manager::{ContainerManager, RunningParts, SyncWork};
 use crate::containers::plan::plan;
 use crate::desired::DesiredPods;
@@ -49,6 +51,8 @@ pub(crate) struct NodeSyncer {
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Fires when the containers of a pod have ended, so that pods which wait for what they used are judged again.
+    pub(crate) pod_ended: Arc<Notify>,
     /// The facts of the node that statuses show.
     pub(crate) node: NodeFacts,
 }
@@ -103,6 +107,7 @@ impl PodSyncer for NodeSyncer {
     }
 
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        self.pod_ended.notify_one();
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         self.clean_up(cx).await.inspect_err(|error| {

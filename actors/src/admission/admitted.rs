@@ -1,6 +1,9 @@
 //! The pods that count for admission.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
 
 use super::requests::Requests;
 use crate::pod::{Phase, PodObject};
@@ -52,6 +55,11 @@ impl Admitted {
         &self.staying
     }
 
+    /// The pods that use the node and are being stopped.
+    pub(crate) fn stopping(&self) -> &[Arc<PodObject>] {
+        &self.stopping
+    }
+
     /// The requests beside which a new pod has to fit.
     pub(super) fn used(&self) -> Requests {
         let mut used = self.now.clone();
@@ -61,7 +69,22 @@ impl Admitted {
 
     /// The pods that use the node once the stopping pods are gone and the waiting pods are admitted.
     pub(crate) fn settled(&self) -> Admitted {
-        self.staying.iter().chain(&self.waiting).cloned().collect()
+        Admitted {
+            staying: self.staying.iter().chain(&self.waiting).cloned().collect(),
+            now: self.later.clone(),
+            later: self.later.clone(),
+            ..Admitted::default()
+        }
+    }
+
+    /// A number that differs, except by rare chance, if other pods use the node or if other pods are stopping. The order of the pods
+    /// does not matter.
+    pub(super) fn digest(&self) -> u64 {
+        let hasher = FixedState::default();
+        let digest = |pods: &[Arc<PodObject>], kind: u8| {
+            pods.iter().fold(0u64, |sum, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
+        };
+        digest(&self.staying, 0).wrapping_add(digest(&self.stopping, 1))
     }
 }
 

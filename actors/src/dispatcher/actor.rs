@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, stream};
 use podwright_metrics::ActorMetrics;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::Dispatcher;
+use super::admit::Admission;
 use super::messages::{RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
-use super::{Admission, Dispatcher};
 use crate::mailbox::stop_with;
 use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceUpdate};
 use crate::probes::ProbeChange;
@@ -30,6 +31,12 @@ const MAX_ACCEPTED: usize = 2 * SOURCE_CHANNEL_DEPTH;
 /// (upstream `backOffPeriod`, kubelet 1.36).
 const ADMISSION_RETRY: Duration = Duration::from_secs(10);
 
+/// How often the pods of the queue are judged again, besides each time a pod has ended. A pod may end without a hook that says so.
+const READMISSION_PERIOD: Duration = Duration::from_secs(2);
+
+/// The shortest time between two such judgements, because many pods may end at once.
+const READMISSION_PAUSE: Duration = Duration::from_millis(100);
+
 /// Receives the updates and changes that the dispatcher handles. See the module.
 pub(crate) struct DispatcherActor {
     dispatcher: Arc<Dispatcher>,
@@ -42,6 +49,9 @@ pub(crate) struct DispatcherActor {
     /// Whether the rejections of the update that was applied last are still being published.
     publishing: bool,
     retry: AdmissionRetry,
+    /// Fires each time the containers of a pod have ended.
+    pod_ended: Arc<Notify>,
+    readmission: Readmission,
 }
 
 struct AcceptedUpdate {
@@ -61,18 +71,36 @@ enum AdmissionRetry {
     Due,
 }
 
+/// Whether the pods of the queue have to be judged again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readmission {
+    NotNeeded,
+    /// A timer runs.
+    Scheduled,
+    Due,
+    /// The pods were judged a short time ago. A timer runs, and a pod that ends now schedules the next judgement.
+    Paused,
+}
+
 /// The next step of the dispatcher.
 enum Turn {
+    /// Judges the pods of the queue. It comes first, so that no new pod gets what a pod of the queue waits for.
+    Readmit,
     Update(SourceUpdate),
     RetryAdmission,
 }
 
+/// The containers of one or more pods have ended.
+struct PodsEnded;
+
 impl DispatcherActor {
-    /// Applies source updates while `healthy` is true, and holds them back otherwise. Ends when `stop` is cancelled.
+    /// Applies source updates while `healthy` is true, and holds them back otherwise. `pod_ended` fires each time the containers
+    /// of a pod have ended. Ends when `stop` is cancelled.
     pub(crate) fn new(
         dispatcher: Arc<Dispatcher>,
         metrics: ActorMetrics,
         healthy: watch::Receiver<bool>,
+        pod_ended: Arc<Notify>,
         stop: CancellationToken,
     ) -> Self {
         DispatcherActor {
@@ -83,6 +111,8 @@ impl DispatcherActor {
             accepted: VecDeque::new(),
             publishing: false,
             retry: AdmissionRetry::NotNeeded,
+            pod_ended,
+            readmission: Readmission::NotNeeded,
         }
     }
 
@@ -122,7 +152,36 @@ impl DispatcherActor {
         }
     }
 
+    /// Judges the pods of the queue again, if there are any, at once or after the pause.
+    fn readmit(&mut self, ctx: &mut Context<Self>) {
+        if !self.dispatcher.has_queue() {
+            return;
+        }
+        match self.readmission {
+            Readmission::NotNeeded | Readmission::Due => {
+                self.readmission = Readmission::Due;
+                self.apply_accepted(ctx);
+            }
+            Readmission::Paused | Readmission::Scheduled => self.readmission = Readmission::Scheduled,
+        }
+    }
+
+    /// Pauses after a judgement of the queue.
+    fn pause_readmission(&mut self, ctx: &mut Context<Self>) {
+        self.readmission = Readmission::Paused;
+        ctx.run_later(READMISSION_PAUSE, |actor, ctx| {
+            let is_scheduled = actor.readmission == Readmission::Scheduled;
+            actor.readmission = Readmission::NotNeeded;
+            if is_scheduled {
+                actor.readmit(ctx);
+            }
+        });
+    }
+
     fn next_turn(&mut self) -> Option<Turn> {
+        if self.readmission == Readmission::Due {
+            return Some(Turn::Readmit);
+        }
         if let Some(AcceptedUpdate { update, reply }) = self.accepted.pop_front() {
             debug_assert!(reply.is_none(), "the first update in line has room");
             self.reply_to_next();
@@ -135,16 +194,26 @@ impl DispatcherActor {
         self.metrics.received();
         let start = self.dispatcher.clock.now();
         let is_retry = matches!(turn, Turn::RetryAdmission);
+        if matches!(turn, Turn::Readmit) {
+            self.pause_readmission(ctx);
+        }
         let dispatcher = self.dispatcher.clone();
         let applied = catch_unwind(AssertUnwindSafe(|| match turn {
+            Turn::Readmit => dispatcher.readmit(),
             Turn::Update(update) => dispatcher.deliver(update),
             Turn::RetryAdmission => dispatcher.retry_admission(),
         }));
-        let Ok(Admission { is_complete, rejected }) = applied else {
+        let Ok(Admission { panics, rejected, preempted }) = applied else {
             self.panicked();
             self.applied(is_retry, false, start, ctx);
             return;
         };
+        let is_complete = panics == 0;
+        for pod in preempted {
+            let dispatcher = dispatcher.clone();
+            let stopped = async move { dispatcher.await_preempted(pod).await };
+            ctx.spawn(stopped.into_actor(self).map(|(), actor, ctx| actor.readmit(ctx)));
+        }
         if rejected.is_empty() {
             self.applied(is_retry, is_complete, start, ctx);
             return;
@@ -200,6 +269,17 @@ impl Actor for DispatcherActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         stop_with(&self.stop, self, ctx);
+        ctx.add_stream(stream::unfold(self.pod_ended.clone(), |ended| async move {
+            ended.notified().await;
+            Some((PodsEnded, ended))
+        }));
+        ctx.run_interval(READMISSION_PERIOD, |actor, ctx| actor.readmit(ctx));
+    }
+}
+
+impl StreamHandler<PodsEnded> for DispatcherActor {
+    fn handle(&mut self, _: PodsEnded, ctx: &mut Self::Context) {
+        self.readmit(ctx);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Builds the chain of waits of one pod.
 
+use crate::admission::{WaitingPod, is_want};
 use crate::engine::PodSnapshot;
 use crate::eviction::DiskPressure;
 use crate::final_statuses::is_final;
@@ -30,7 +31,7 @@ pub(super) fn chain(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
 fn follow(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
     let mut chain = match &pod.snapshot {
         Some(snapshot) => known(context, pod, snapshot, seen),
-        None => unknown(context, pod),
+        None => unknown(context, pod, seen),
     };
     let is_explained_by_record = pod.desired || pod.lifecycle() >= Some(Lifecycle::Terminating);
     if let (false, Some(snapshot)) = (is_explained_by_record, &pod.snapshot) {
@@ -284,7 +285,10 @@ fn housekeeping(context: &ExplainContext<'_>, detail: &str, since: Time) -> Vec<
 }
 
 /// The waits of a pod without a record in the engine: the pod was rejected, or the engine has not received it yet.
-fn unknown(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
+fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+    if let Some(waiting) = &pod.admission {
+        return admission(context, waiting, seen);
+    }
     match &pod.status {
         Some(status) if pod.phase().is_terminal() => {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -292,6 +296,7 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
             let detail = format!("nothing: it may not start on this node ({reason}: {message})");
             let is_rejected_for_good = pod.object.as_ref().is_none_or(|object| is_final(object, status));
             let released_by = match (is_rejected_for_good, &pod.object) {
+                (false, _) if is_want(&reason) => "the end of pods that use what it needs, or a change of its manifest",
                 (false, _) => "the next start of the agent",
                 (true, Some(object)) if object.is_static() => "a change of its manifest, or its removal",
                 (true, _) => "its removal from its source",
@@ -314,6 +319,33 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
             housekeeping(context, "the engine has not received it: a housekeeping pass starts it", first_seen)
         }
     }
+}
+
+/// The wait of a critical pod for other pods to stop, and below it how they stop.
+fn admission(context: &ExplainContext<'_>, waiting: &WaitingPod, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+    let stopping: Vec<PodFacts> = waiting
+        .stopping
+        .iter()
+        .filter_map(|pod| (context.find)(pod.uid()))
+        .filter(|pod| pod.lifecycle().is_some_and(|lifecycle| lifecycle < Lifecycle::Terminated))
+        .collect();
+    let names: Vec<String> = stopping.iter().map(|pod| pod.full_name.to_string()).collect();
+    let names = if names.is_empty() { "pods that have just ended".to_owned() } else { names.join(", ") };
+    let on = WaitSubject {
+        uid: stopping.first().map(|pod| pod.uid.to_string()),
+        ..WaitSubject::new(SubjectKind::Pod, names.clone())
+    };
+    let detail = format!("the node has no room for it until other pods have stopped ({names}): {}", waiting.lack);
+    let released_by = "these pods have stopped; what they free is reserved for it";
+    let first = Wait::new(WaitKind::Admission, on, detail, released_by).since(waiting.since);
+    let mut chain = vec![first];
+    for pod in stopping {
+        if !seen.contains(&pod.uid) {
+            seen.push(pod.uid.clone());
+            chain.extend(follow(context, &pod, seen).into_iter().map(|wait| wait.below(1)));
+        }
+    }
+    chain
 }
 
 fn stopping(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot) -> Vec<Wait> {
@@ -366,6 +398,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Housekeeping => "housekeeping".into(),
         WaitKind::Source => format!("source {name}"),
         WaitKind::Rejected => wait.released_by.clone(),
+        WaitKind::Admission => format!("room on the node, used by {name}"),
         WaitKind::Worker => "its worker".into(),
         WaitKind::FullName => "its name, held by an earlier pod".into(),
         WaitKind::Circle => "itself".into(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 
+use crate::admission::WaitingPod;
 use crate::container_manager::activity::Activity;
 use crate::container_manager::governor::QueuePosition;
 use crate::containers::StartError;
@@ -39,6 +40,8 @@ pub struct PodFacts {
     pub desired: bool,
     /// Whether the pod's update waits until the runtime's containers are listed.
     pub held: bool,
+    /// Why the pod waits for admission, if it does.
+    pub admission: Option<WaitingPod>,
     /// The current activities of the pod's hook, with the queue positions of the waiting starts.
     pub activities: Vec<(Activity, Option<QueuePosition>)>,
     /// The start errors of the pod's containers.
@@ -108,6 +111,7 @@ impl PodFacts {
             snapshot: None,
             desired: false,
             held: false,
+            admission: None,
             activities: Vec::new(),
             volume_path: None,
             start_errors: BTreeMap::new(),

@@ -129,7 +129,9 @@ impl Inspection<'_> {
 
     /// The facts of one pod.
     pub fn pod(&self, uid: &PodUid) -> Option<PodFacts> {
-        self.facts(uid, self.explainer.desired.pod(uid), self.explainer.engine.snapshot(uid))
+        let desired = &self.explainer.desired;
+        let object = desired.pod(uid).or_else(|| Some(desired.waiting_pod(uid)?.pod));
+        self.facts(uid, object, self.explainer.engine.snapshot(uid))
     }
 
     /// The line of a pod.
@@ -202,7 +204,9 @@ impl Inspection<'_> {
             _ => None,
         };
         let activities = self.explainer.containers.activities();
+        let admission = if snapshot.is_none() { self.explainer.desired.waiting_pod(uid) } else { None };
         Some(PodFacts {
+            admission,
             status: self.explainer.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone()))),
             object,
             snapshot,

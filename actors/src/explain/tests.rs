@@ -114,7 +114,8 @@ fn rejected_pod_is_released_by_what_can_start_it() {
     let object = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": {"containers": []}});
     of_api.object = Some(PodObject::new(serde_json::from_value(object).unwrap()).unwrap());
     for (pod, released_by) in [
-        (rejected("OutOfpods"), "a change of its manifest, or its removal"),
+        (rejected("NodeAffinity"), "a change of its manifest, or its removal"),
+        (rejected("NodePorts"), "the end of pods that use what it needs, or a change of its manifest"),
         (rejected("NodeShutdown"), "the next start of the agent"),
         (of_api, "its removal from its source"),
     ] {

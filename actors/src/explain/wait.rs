@@ -51,6 +51,8 @@ pub enum WaitKind {
     Source,
     /// Nothing: the node rejected the pod.
     Rejected,
+    /// Other pods, which have to stop before the pod is admitted.
+    Admission,
     /// The worker, which has not taken the last update.
     Worker,
     /// The full name, which another pod holds.
@@ -133,6 +135,7 @@ impl WaitKind {
             WaitKind::Housekeeping => "housekeeping",
             WaitKind::Source => "source",
             WaitKind::Rejected => "rejected",
+            WaitKind::Admission => "admission",
             WaitKind::Worker => "worker",
             WaitKind::FullName => "fullName",
             WaitKind::Circle => "circle",
@@ -251,6 +254,7 @@ impl Wait {
             }
             WaitKind::Housekeeping
             | WaitKind::Source
+            | WaitKind::Admission
             | WaitKind::Worker
             | WaitKind::FullName
             | WaitKind::Circle

@@ -302,7 +302,7 @@ fn an_unreadable_line_does_not_lose_other_final_statuses() {
 }
 
 #[test]
-fn a_status_is_final_unless_a_node_shutdown_failed_a_static_pod() {
+fn a_status_is_final_unless_a_static_pod_failed_by_a_node_shutdown_or_for_want_of_something() {
     let end = |phase: &str, reason: &str| {
         let reason = (!reason.is_empty()).then(|| reason.to_owned());
         PodStatus { phase: Some(phase.into()), reason, ..PodStatus::default() }
@@ -313,7 +313,11 @@ fn a_status_is_final_unless_a_node_shutdown_failed_a_static_pod() {
         (false, "Always", "Failed", NODE_SHUTDOWN, true),
         (true, "Never", "Succeeded", "", true),
         (true, "Always", "Failed", "Evicted", true),
-        (true, "Always", "Failed", "OutOfcpu", true),
+        (true, "Always", "Failed", "NodeAffinity", true),
+        (true, "Always", "Failed", "OutOfcpu", false),
+        (true, "Never", "Failed", "NodePorts", false),
+        (true, "Always", "Failed", "UnexpectedAdmissionError", false),
+        (false, "Always", "Failed", "OutOfcpu", true),
         (true, "Always", "Failed", TERMINATED, false),
         (true, "OnFailure", "Failed", TERMINATED, false),
         (true, "OnFailure", "Succeeded", TERMINATED, true),

@@ -21,7 +21,7 @@ impl Housekeeping {
         let Some(limit) = reports.limit() else { return };
         let node = self.explainer.inspect();
         let now = node.at();
-        let desired = self.desired.pods();
+        let (desired, _) = self.desired.pods_and_held();
         let known = self.engine.unfinished_pods();
         let mut uids: HashSet<PodUid> = HashSet::with_capacity(desired.len());
         for pod in desired.iter().chain(&known) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix::prelude::*;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{NodeBuilder, NodeHandle, NodePorts, StartNodeError};
@@ -100,6 +100,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     };
     let probes =
         Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics), stop.clone()));
+    let pod_ended = Arc::new(Notify::new());
     let syncer = Arc::new(NodeSyncer {
         observer: observer.clone(),
         containers: containers.clone(),
@@ -112,6 +113,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         cgroups: cgroups.clone(),
         events: events.clone(),
         clock: clock.clone(),
+        pod_ended: pod_ended.clone(),
         node: facts,
     });
     let mut engine = Engine::builder(syncer)
@@ -207,7 +209,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let stop_writing = stop.clone();
     actix::spawn(async move { final_statuses.run(&stop_writing).await });
     let dispatcher_actor =
-        DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), stop.clone());
+        DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), pod_ended, stop.clone());
     let dispatcher = dispatcher_context.run(dispatcher_actor);
     let housekeeping = HousekeepingActor::new(Arc::new(housekeeping), stop.clone()).start();
     Ok(NodeHandle {

@@ -11,30 +11,35 @@ fn reason(pod: &k8s_openapi::api::core::v1::Pod) -> String {
 }
 
 #[tokio::test]
-async fn rejected_pod_stays_rejected_after_agent_crash_with_free_capacity() {
+async fn next_agent_keeps_lasting_rejections_and_judges_pods_that_lacked_room_again() {
     let home = AgentHome::new();
     home.put("a.yaml", &manifest("a", "exec sleep 1000", ""));
-    let agent = home.start(&["--max-pods", "1"]).await;
+    let agent = home.start(&["--max-pods", "1", "--node-labels", "disk=hdd"]).await;
     agent.ready("a-n1").await;
     home.put("b.yaml", &manifest("b", "exec sleep 1000", ""));
-    let rejected = agent.until("b-n1", "is rejected", |pod| phase(pod) == "Failed").await;
-    assert_eq!(reason(&rejected), "OutOfpods");
+    home.put("d.yaml", &manifest("d", "exec sleep 1000", "nodeSelector: {disk: ssd}"));
+    let is_rejected = |pod: &k8s_openapi::api::core::v1::Pod| phase(pod) == "Failed";
+    let lacks_room = agent.until("b-n1", "is rejected", is_rejected).await;
+    assert_eq!(reason(&lacks_room), "UnexpectedAdmissionError");
+    let rejected = agent.until("d-n1", "is rejected", is_rejected).await;
+    assert_eq!(reason(&rejected), "NodeAffinity");
     // A status is on disk before it is published.
     agent.crash().await;
 
-    let agent = home.start(&[]).await;
+    let agent = home.start(&["--node-labels", "disk=ssd"]).await;
+    agent.ready("b-n1").await;
     home.put("c.yaml", &manifest("c", "exec sleep 1000", ""));
     agent.ready("c-n1").await;
-    let still = agent.named("b-n1").remove(0);
+    let still = agent.named("d-n1").remove(0);
     assert_eq!(still.status, rejected.status);
-    let answer = agent.explain("b-n1");
-    assert!(answer.contains("OutOfpods"), "{answer}");
+    let answer = agent.explain("d-n1");
+    assert!(answer.contains("NodeAffinity"), "{answer}");
     agent.crash().await;
 
     // A damaged journal stops no pod, and the log names the file that was kept.
     fs::write(home.root().join("journal"), "0123456789abcdef nonsense\n").unwrap();
-    let agent = home.start(&[]).await;
-    agent.ready("b-n1").await;
+    let agent = home.start(&["--node-labels", "disk=ssd"]).await;
+    agent.ready("d-n1").await;
     let line = agent.wait_for_line("the journal of final statuses is damaged").await;
     assert!(line.contains("journal.corrupt") && line.contains("good=0"), "{line}");
     assert!(home.root().join("journal.corrupt").exists());

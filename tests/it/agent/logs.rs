@@ -66,7 +66,7 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
         (&["default/two-n1"], "pod default/two-n1 has several containers: choose with -c one of side, main"),
         (&["default/two-n1", "-c", "x"], "pod default/two-n1 has no container \"x\": it has side, main"),
         (&["default/a-n1", "-p"], "container main of pod default/a-n1 had no run before this one"),
-        (&["default/greedy-n1"], "container main of pod default/greedy-n1 has not started: OutOfcpu"),
+        (&["default/greedy-n1"], "container main of pod default/greedy-n1 has not started: UnexpectedAdmissionError"),
         (&["default/none-n1"], "container main of pod default/none-n1 is waiting to start: CreateContainerConfigError"),
     ] {
         let error = refused(&agent, args).await;

@@ -36,12 +36,24 @@ async fn until_finished_counts_rejected_pods_and_broken_manifests_as_failed() {
     home.put("greedy.yaml", &greedy);
     let output = home.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("pod default/greedy-n1 failed: OutOfcpu"), "{}", text(&output.stdout));
+    let line = "pod default/greedy-n1 failed: UnexpectedAdmissionError: Pod was rejected: ";
+    assert!(text(&output.stdout).contains(line), "{}", text(&output.stdout));
 
     home.put("greedy.yaml", "kind: Pod\n");
     let output = home.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("greedy.yaml"), "{}", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn until_finished_runs_pods_in_turn_if_the_node_has_no_room_for_all() {
+    let home = AgentHome::new();
+    for name in ["a", "b", "c"] {
+        home.put(&format!("{name}.yaml"), &manifest(name, "sleep 0.3", NEVER));
+    }
+    let output = home.run(&["--until-finished", "--max-pods", "1"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("all pods have finished succeeded=3 failed=0"), "{}", text(&output.stdout));
 }
 
 #[tokio::test]

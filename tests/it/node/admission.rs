@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use podwright_actors::admission::{
     AdmissionHandler, Admitted, AppArmor, NodeCapacity, NodePredicates, Rejection, SysctlAllowlist,
 };
+use podwright_actors::explain::WaitKind;
+use podwright_actors::ids::FullName;
 use podwright_actors::pod::PodObject;
+use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::SourceKind;
 use serde_json::json;
 
@@ -219,4 +222,156 @@ async fn pod_with_a_forbidden_sysctl_or_a_profile_without_apparmor_is_rejected()
     assert_eq!(["Unconfined", "RuntimeDefault"].map(|uid| node.phase(uid)), ["Running", "Failed"]);
     let message = "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host";
     assert_eq!(node.status("RuntimeDefault").message.as_deref(), Some(message));
+}
+
+fn critical(pod: PodBuilder) -> PodBuilder {
+    pod.spec("priority", 2_000_000_000)
+}
+
+// Upstream blocks its dispatcher here (POD-W30).
+#[actix::test]
+async fn critical_pod_waits_for_its_victim_while_other_pods_start() {
+    let node = Setup { cpu_millis: 5000, ..Setup::new(true) }.start();
+    node.deliver(&[]).await;
+    node.runtime.script("slow", Script::stubborn());
+    let small = pod("small").cpu("1");
+    let large = pod("large").containers(&["slow"]).cpu("3").grace(20);
+    node.deliver(&[small.clone(), large.clone()]).await;
+    let vip = critical(pod("vip").cpu("3"));
+    node.deliver(&[small.clone(), large.clone(), vip.clone()]).await;
+    // The victim is the pod that is nearest to the missing CPU, with the texts of upstream.
+    assert_eq!(node.lifecycle("large"), Some(Lifecycle::Terminating));
+    assert_eq!(node.events.count("large", "Preempting"), 1);
+    assert_eq!(node.events.count("small", "Preempting"), 0);
+    assert_eq!(node.metric("kubelet_preemptions{preemption_signal=\"cpu\"}"), 1.0);
+    assert_eq!((node.lifecycle("vip"), node.phase("vip")), (None, String::new()));
+    let name = FullName::new("test", "vip");
+    let explanation = node.node.explainer().explain(&name, None, &|_| Vec::new()).unwrap();
+    assert_eq!(explanation.chain[0].what, WaitKind::Admission);
+    assert_eq!(explanation.chain[0].on.name, "test/large");
+    assert!(
+        explanation.chain[0].detail.contains("Node didn't have enough resource: cpu"),
+        "{:?}",
+        explanation.chain[0]
+    );
+    assert_eq!((explanation.chain[1].what, explanation.chain[1].depth), (WaitKind::Grace, 1));
+
+    // Other pods are admitted meanwhile, but not to what is reserved for the critical pod: one core is free now and later.
+    let all = [small.clone(), large.clone(), vip.clone(), pod("one").cpu("1"), pod("two").cpu("1")];
+    node.deliver(&all).await;
+    assert_eq!([node.phase("one"), node.phase("two")], ["Running", "Failed"]);
+    assert_eq!(node.reason("two"), "OutOfcpu");
+    node.wait(10.0).await;
+    assert_eq!(node.runtime.calls_of("vip"), [""; 0]);
+
+    node.eventually(15.0, "the critical pod runs", || node.phase("vip") == "Running").await;
+    let status = node.status("large");
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("Preempting")));
+    assert_eq!(status.message.as_deref(), Some("Preempted in order to admit critical pod"));
+    let conditions = status.conditions.unwrap();
+    let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
+    assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
+    assert_eq!(target.message.as_deref(), Some("Pod was preempted by Kubelet to accommodate a critical pod."));
+    assert_eq!([node.phase("small"), node.phase("one")], ["Running", "Running"]);
+}
+
+#[actix::test]
+async fn two_critical_pods_have_victims_of_their_own() {
+    let node = TestNode::start().await;
+    let pods = ["a", "b"].map(|name| pod(name).cpu("2"));
+    node.deliver(&pods).await;
+    let vips = ["v", "w"].map(|name| critical(pod(name).cpu("2")));
+    node.deliver(&[&pods[..], &vips[..]].concat()).await;
+    node.wait(5.0).await;
+    assert_eq!(["a", "b"].map(|uid| node.reason(uid)), ["Preempting", "Preempting"]);
+    assert_eq!(["v", "w"].map(|uid| node.phase(uid)), ["Running", "Running"]);
+}
+
+#[actix::test]
+async fn critical_pod_that_leaves_its_source_gives_its_room_back() {
+    let node = TestNode::start().await;
+    node.runtime.script("slow", Script::stubborn());
+    let large = pod("large").containers(&["slow"]).cpu("3").grace(60);
+    node.deliver(std::slice::from_ref(&large)).await;
+    node.deliver(&[large.clone(), critical(pod("vip").cpu("4"))]).await;
+    node.deliver(&[large.clone(), critical(pod("vip").cpu("4")), pod("late").cpu("1")]).await;
+    assert_eq!(node.reason("late"), "OutOfcpu");
+    node.deliver(&[large.clone(), pod("later").cpu("1")]).await;
+    assert_eq!(node.phase("later"), "Running");
+    node.wait(70.0).await;
+    assert_eq!((node.lifecycle("vip"), node.runtime.calls_of("vip").len()), (None, 0));
+}
+
+#[actix::test]
+async fn critical_pod_without_victims_is_rejected_and_preempts_nothing() {
+    let node = TestNode::start().await;
+    let running = [pod("a").cpu("2"), critical(pod("b").cpu("2"))];
+    node.deliver(&running).await;
+    node.deliver(&[&running[..], &[critical(pod("vip").cpu("3"))]].concat()).await;
+    assert_eq!(node.reason("vip"), "UnexpectedAdmissionError");
+    assert!(node.status("vip").message.unwrap().ends_with("to reclaim resources: [(res: cpu, q: 1000), ]"));
+    assert_eq!([node.phase("a"), node.phase("b")], ["Running", "Running"]);
+    // A pod of the API server is replaced by a controller, so that it is not judged again.
+    node.deliver(&[critical(pod("vip").cpu("3"))]).await;
+    node.wait(60.0).await;
+    assert_eq!(node.phase("vip"), "Failed");
+}
+
+#[actix::test]
+async fn static_pod_that_lacks_something_starts_when_it_is_freed() {
+    let setup = Setup {
+        admission: Some(Arc::new(NodePredicates::new("node1", NodeCapacity::new(4000, 1 << 30, 500)))),
+        ..Setup::new(true)
+    };
+    let final_statuses = setup.final_statuses.clone();
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.runtime.script("short", Script::ends(30.0, 0));
+    let short = pod("short").of_file().policy("Never").containers(&["short"]).cpu("3");
+    let web = with_port("web", 80).of_file();
+    let greedy = pod("greedy").of_file().cpu("3");
+    let port = with_port("port", 80).of_file();
+    let elsewhere = pod("elsewhere").of_file().spec("nodeSelector", json!({"disk": "ssd"}));
+    node.deliver(&[short.clone(), web.clone()]).await;
+    let rest = [greedy.clone(), port.clone(), elsewhere.clone()];
+    node.deliver(&[&[short.clone(), web.clone()][..], &rest].concat()).await;
+    let uids = ["greedy", "port", "elsewhere"];
+    assert_eq!(uids.map(|uid| node.reason(uid)), ["UnexpectedAdmissionError", "NodePorts", "NodeAffinity"]);
+    assert_eq!(
+        node.status("greedy").message.as_deref(),
+        Some(
+            "Pod was rejected: Unexpected error while attempting to recover from admission failure: preemption: error \
+             finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]"
+        )
+    );
+    node.wait(10.0).await;
+    assert_eq!(uids.map(|uid| node.phase(uid)), ["Failed", "Failed", "Failed"]);
+    assert_eq!(node.events.count("greedy", "UnexpectedAdmissionError"), 1, "each rejection is reported once");
+    node.eventually(25.0, "a finished pod gives its CPUs back", || node.phase("greedy") == "Running").await;
+    assert_eq!((node.reason("greedy"), node.phase("port")), (String::new(), "Failed".into()));
+    node.deliver(&[&[short.clone()][..], &rest].concat()).await;
+    node.eventually(5.0, "a removed pod gives its port back", || node.phase("port") == "Running").await;
+    assert_eq!(node.phase("elsewhere"), "Failed");
+    drop(node);
+
+    // The next agent judges such pods again, and keeps lasting rejections.
+    let setup = Setup { final_statuses, ..Setup::again(true) };
+    let node = setup.start();
+    node.deliver(&[greedy, port, elsewhere]).await;
+    assert_eq!([node.phase("greedy"), node.phase("port")], ["Running", "Running"]);
+    assert_eq!(node.reason("elsewhere"), "NodeAffinity");
+}
+
+#[actix::test]
+async fn changed_static_pod_waits_for_the_resources_and_ports_of_its_old_version() {
+    let predicates = NodePredicates::new("node1", NodeCapacity::new(4000, 1 << 30, 500));
+    let node = Setup { admission: Some(Arc::new(predicates)), ..Setup::new(true) }.start();
+    node.deliver(&[]).await;
+    node.runtime.script("main", Script::stubborn());
+    let version = |uid: &str| with_port("web", 80).of_file().uid(uid).cpu("3").grace(15);
+    node.deliver(&[version("1")]).await;
+    node.deliver(&[version("2")]).await;
+    assert_eq!((node.phase("2"), node.events.count("2", "NodePorts")), (String::new(), 0));
+    node.eventually(25.0, "the new version runs", || node.phase("2") == "Running").await;
+    assert_eq!(node.metric("kubelet_admission_rejections_total{reason=\"NodePorts\"}"), 0.0);
 }

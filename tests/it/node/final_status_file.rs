@@ -27,7 +27,7 @@ fn dropped_node_writes_nothing_after_the_next_node_has_started() {
         let checkpoint: Arc<dyn Checkpoint> = Arc::new(FileCheckpoint::new(path.clone()));
         // Writes to a real file take real time, so time is not paused.
         let start = || Setup { checkpoint: Some(checkpoint.clone()), ..Setup::again(true) }.start();
-        let rejected = |name: &str| pod(name).cpu("9").of_file();
+        let rejected = |name: &str| pod(name).cpu("9");
 
         let old = start();
         old.runtime.script("done", Script::ends(0.05, 0));

@@ -25,9 +25,9 @@ async fn deliver(node: &TestNode, pods: &[PodBuilder]) {
 async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     let node = TestNode::start().await;
     node.final_statuses.slow(3000);
-    let pods = [pod("a").cpu("3").of_file(), pod("b").cpu("3").of_file()];
-    let (files, none) = (pods.iter().map(PodBuilder::build).collect(), Vec::new());
-    node.deliver_set(SourceKind::File, files, none).await;
+    let pods = [pod("a").cpu("3"), pod("b").cpu("3")];
+    let (set, none) = (pods.iter().map(PodBuilder::build).collect(), Vec::new());
+    node.deliver_set(SourceKind::Api, set, none).await;
     // Before the rejection is stored, it is not published and the pod is not started.
     let mut early = 0;
     while !node.final_statuses.has("b") {
@@ -50,7 +50,7 @@ async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     assert_eq!(later.events.count("b", "OutOfcpu"), 0, "the rejection has its event already");
     later.wait(120.0).await;
     assert_eq!(later.runtime.calls_of("b"), [""; 0]);
-    assert_eq!(later.pod_counts(), ["desired_pods{true} 1"]);
+    assert_eq!(later.pod_counts(), ["desired_pods{} 1"]);
 }
 
 #[actix::test]
@@ -113,7 +113,7 @@ async fn final_status_of_a_pod_no_longer_desired_is_removed() {
     let node = TestNode::start().await;
     node.runtime.script("done", Script::ends(1.0, 0));
     let done = pod("a").policy("Never").containers(&["done"]).of_file();
-    let pods = [done.clone(), pod("b").cpu("9").of_file(), pod("c").of_file()];
+    let pods = [done.clone(), pod("b").cpu("9"), pod("c").of_file()];
     deliver(&node, &pods).await;
     assert_eq!(["a", "b", "c"].map(|uid| node.final_statuses.has(uid)), [true, true, false]);
 
@@ -139,7 +139,7 @@ async fn unwritable_final_status_store_delays_no_pod() {
     let node = TestNode::start().await;
     node.final_statuses.broken(true);
     node.runtime.script("done", Script::ends(1.0, 0));
-    let pods = [pod("a").policy("Never").containers(&["done"]).of_file(), pod("b").cpu("9").of_file()];
+    let pods = [pod("a").policy("Never").containers(&["done"]).of_file(), pod("b").cpu("9")];
     deliver(&node, &pods).await;
     assert_eq!((node.phase("a"), node.phase("b")), ("Succeeded".into(), "Failed".into()));
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
@@ -177,7 +177,7 @@ async fn node_whose_file_another_node_opened_publishes_no_final_status() {
     let old = TestNode::start().await;
     old.runtime.script("done", Script::ends(1.0, 0));
     let new = next(&old.final_statuses);
-    let pods = [pod("a").policy("Never").containers(&["done"]).of_file(), pod("b").cpu("9").of_file()];
+    let pods = [pod("a").policy("Never").containers(&["done"]).of_file(), pod("b").cpu("9")];
     deliver(&old, &pods).await;
     old.wait(60.0).await;
     assert_eq!((old.phase("a"), old.phase("b")), ("Running".into(), String::new()));
@@ -185,7 +185,7 @@ async fn node_whose_file_another_node_opened_publishes_no_final_status() {
     assert_eq!(old.events.count("b", "OutOfcpu"), 0);
     assert_eq!(old.final_statuses.records(), [""; 0]);
 
-    deliver(&new, &[pod("d").cpu("9").of_file()]).await;
+    deliver(&new, &[pod("d").cpu("9")]).await;
     assert_eq!(new.phase("d"), "Failed");
     assert!(new.final_statuses.has("d"));
     // The old node still serves its other pods.

@@ -1,0 +1,182 @@
+//! The pods that admission judges again when something is freed.
+//!
+//! ```text
+//!                  .-- wait --> Waiting --.
+//!   new pod -- judge -- admit ------------+--> the pod starts
+//!                  `-- reject --> Rejected (a static pod that lacks something)
+//! ```
+//!
+//! A waiting pod has no status and no record: other parts of the node see only pods that may start or were rejected. A rejected
+//! pod keeps its failed status until it is admitted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::Admitted;
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::time::Time;
+
+/// The pods that are judged again, the waiting ones first, both in the order of their arrival.
+#[derive(Debug, Default)]
+pub(crate) struct AdmissionQueue {
+    waiting: Vec<WaitingPod>,
+    /// The rejected pods with their numbers in the order of their arrival.
+    rejected: HashMap<PodUid, (u64, Arc<PodObject>), RandomState>,
+    next_number: u64,
+    /// The pods beside which the queue was judged last, as a digest.
+    judged_beside: Option<u64>,
+}
+
+/// A critical pod that waits until other pods have stopped.
+#[derive(Clone, Debug)]
+pub struct WaitingPod {
+    /// The pod.
+    pub pod: Arc<PodObject>,
+    /// The start of the wait.
+    pub since: Time,
+    /// The pods that have to stop.
+    pub stopping: Vec<Arc<PodObject>>,
+    /// What the node has too little of, for people.
+    pub lack: String,
+}
+
+/// The earlier decision on a pod that is judged again.
+#[derive(Debug)]
+pub(crate) enum Earlier {
+    /// There is none.
+    None,
+    /// The pod waited since this time, with so many pods before it.
+    Waited { since: Time, before: usize },
+    /// The pod was rejected, and has this number in the order of arrival.
+    Rejected { number: u64 },
+}
+
+impl AdmissionQueue {
+    /// Whether no pod is judged again.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.rejected.is_empty()
+    }
+
+    /// The pods that wait.
+    pub(crate) fn waiting(&self) -> &[WaitingPod] {
+        &self.waiting
+    }
+
+    /// The pods in the order in which they are judged.
+    pub(crate) fn pods(&self) -> Vec<Arc<PodObject>> {
+        let mut rejected: Vec<_> = self.rejected.values().collect();
+        rejected.sort_unstable_by_key(|(number, _)| *number);
+        let rejected = rejected.into_iter().map(|(_, pod)| pod);
+        self.waiting.iter().map(|waiting| &waiting.pod).chain(rejected).cloned().collect()
+    }
+
+    /// Whether the queue was judged beside the same pods before. Then no decision would change.
+    pub(crate) fn is_judged_beside(&self, others: &Admitted) -> bool {
+        self.judged_beside == Some(others.digest())
+    }
+
+    /// Notes the pods beside which the queue was judged.
+    pub(crate) fn set_judged_beside(&mut self, others: &Admitted) {
+        self.judged_beside = Some(others.digest());
+    }
+
+    /// Whether the pod was rejected and is judged again.
+    pub(crate) fn is_rejected(&self, uid: &PodUid) -> bool {
+        self.rejected.contains_key(uid)
+    }
+
+    /// Removes a pod, because it is judged again or left its source.
+    pub(crate) fn take(&mut self, uid: &PodUid) -> Earlier {
+        if let Some(before) = self.waiting.iter().position(|waiting| waiting.pod.uid() == uid) {
+            return Earlier::Waited { since: self.waiting.remove(before).since, before };
+        }
+        match self.rejected.remove(uid) {
+            Some((number, _)) => Earlier::Rejected { number },
+            None => Earlier::None,
+        }
+    }
+
+    /// Lets a pod wait. A pod that waited before keeps its place.
+    pub(crate) fn wait(&mut self, waiting: WaitingPod, earlier: &Earlier) {
+        let index = match *earlier {
+            Earlier::Waited { before, .. } => before.min(self.waiting.len()),
+            Earlier::None | Earlier::Rejected { .. } => self.waiting.len(),
+        };
+        self.waiting.insert(index, waiting);
+    }
+
+    /// Keeps a rejected pod, so that it is judged again. A pod that was rejected before keeps its place.
+    pub(crate) fn reject(&mut self, pod: Arc<PodObject>, earlier: &Earlier) {
+        let number = match *earlier {
+            Earlier::Rejected { number } => number,
+            Earlier::None | Earlier::Waited { .. } => {
+                self.next_number += 1;
+                self.next_number
+            }
+        };
+        self.rejected.insert(pod.uid().clone(), (number, pod));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    fn names(queue: &AdmissionQueue) -> Vec<String> {
+        queue.pods().iter().map(|pod| pod.full_name().name().to_owned()).collect()
+    }
+
+    #[test]
+    fn waiting_pods_are_judged_first_and_keep_their_place() {
+        let mut queue = AdmissionQueue::default();
+        let waiting = |name: &str, since: u64| WaitingPod {
+            pod: pod(name).build(),
+            since: Time::from_secs(since),
+            stopping: Vec::new(),
+            lack: String::new(),
+        };
+        queue.reject(pod("r").build(), &Earlier::None);
+        queue.reject(pod("q").build(), &Earlier::None);
+        queue.wait(waiting("a", 1), &Earlier::None);
+        queue.wait(waiting("b", 2), &Earlier::None);
+        assert_eq!(names(&queue), ["a", "b", "r", "q"]);
+        let earlier = queue.take(&"a".into());
+        assert!(matches!(earlier, Earlier::Waited { since, before: 0 } if since == Time::from_secs(1)));
+        assert_eq!(names(&queue), ["b", "r", "q"]);
+        queue.wait(waiting("a", 1), &earlier);
+        assert_eq!(names(&queue), ["a", "b", "r", "q"]);
+        assert!(queue.is_rejected(&"r".into()) && !queue.is_rejected(&"a".into()));
+        let earlier = queue.take(&"r".into());
+        assert!(matches!(earlier, Earlier::Rejected { .. }));
+        assert!(matches!(queue.take(&"r".into()), Earlier::None));
+        queue.reject(pod("r").build(), &earlier);
+        assert_eq!(names(&queue), ["a", "b", "r", "q"]);
+        assert_eq!((queue.waiting().len(), queue.is_empty()), (2, false));
+    }
+
+    #[test]
+    fn queue_is_judged_again_only_beside_other_pods() {
+        let mut queue = AdmissionQueue::default();
+        let beside = |staying: &[&str], stopping: &[&str]| {
+            let mut others: Admitted = staying.iter().map(|name| pod(name).build()).collect();
+            stopping.iter().for_each(|name| others.push_stopping(pod(name).build()));
+            others
+        };
+        assert!(!queue.is_judged_beside(&beside(&[], &[])));
+        queue.set_judged_beside(&beside(&["a", "b"], &["c"]));
+        for (staying, stopping, expected) in [
+            (&["a", "b"][..], &["c"][..], true),
+            (&["b", "a"], &["c"], true),
+            (&["a"], &["c"], false),
+            (&["a", "b"], &[], false),
+            (&["a", "c"], &["b"], false),
+            (&["a", "d"], &["c"], false),
+        ] {
+            assert_eq!(queue.is_judged_beside(&beside(staying, stopping)), expected, "{staying:?} {stopping:?}");
+        }
+    }
+}

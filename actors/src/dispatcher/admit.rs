@@ -1,0 +1,261 @@
+//! Admits new pods, and judges again the pods of the queue.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+
+use super::Dispatcher;
+use super::preemption::PreemptedPod;
+use crate::admission::{AdmissionHandler, Admitted, Earlier, Rejection, Verdict, Wait, WaitingPod, judge};
+use crate::desired::DesiredState;
+use crate::final_statuses::{Ending, is_final};
+use crate::pod::PodObject;
+use crate::pod_worker::Update;
+use crate::ports::{Observed, PodEvent};
+use crate::status::rejected;
+use crate::texts::pods;
+use crate::time::Time;
+
+/// What admission decided on pods.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Admission {
+    /// The number of pods for which an admission handler panicked. Such a pod is neither started nor rejected until
+    /// [`Dispatcher::retry_admission`], or the next change of the pod, admits it again.
+    pub(super) panics: usize,
+    /// The rejected pods, to be published by [`Dispatcher::publish_rejections`].
+    pub(super) rejected: Vec<RejectedPod>,
+    /// The pods that are being stopped for critical pods, to be awaited by [`Dispatcher::await_preempted`].
+    pub(super) preempted: Vec<PreemptedPod>,
+}
+
+/// A pod that was rejected. The store of final statuses has the rejection, and its status and event are not published yet.
+#[derive(Debug)]
+pub(crate) struct RejectedPod {
+    pod: Arc<PodObject>,
+    rejection: Rejection,
+    status: PodStatus,
+}
+
+impl Dispatcher {
+    /// Admits the desired pods without a decision, because an admission handler panicked.
+    pub(super) fn retry_admission(&self) -> Admission {
+        let start = self.clock.now();
+        let mut desired = self.desired.lock();
+        let unadmitted = desired.unadmitted();
+        let mut admission = Admission::default();
+        self.add(&mut desired, unadmitted, start, &mut admission);
+        admission
+    }
+
+    /// Whether pods wait for others to end, or were rejected and may start when others end.
+    pub(super) fn has_queue(&self) -> bool {
+        !self.desired.lock().queue.is_empty()
+    }
+
+    /// Judges the pods of the queue again, because a pod has ended.
+    pub(super) fn readmit(&self) -> Admission {
+        let start = self.clock.now();
+        let mut admission = Admission::default();
+        self.judge_queue(&mut self.desired.lock(), start, &mut admission);
+        admission
+    }
+
+    /// Judges the pods of the queue again, the waiting ones first.
+    pub(super) fn judge_queue(&self, desired: &mut DesiredState, start: Time, admission: &mut Admission) {
+        if desired.queue.is_empty() {
+            return;
+        }
+        let mut others = Some(self.active.admitted(desired));
+        if others.as_ref().is_some_and(|others| desired.queue.is_judged_beside(others)) {
+            return;
+        }
+        for pod in desired.queue.pods() {
+            self.decide(desired, pod, start, &mut others, admission);
+        }
+        let others = others.unwrap_or_else(|| self.active.admitted(desired));
+        desired.queue.set_judged_beside(&others);
+    }
+
+    /// Publishes the status and the event of each rejected pod, once the rejections are on disk: an agent that restarts must
+    /// not run a pod that was reported as failed (POD-W13). Publishes nothing if another node has opened the file of final
+    /// statuses.
+    pub(super) async fn publish_rejections(&self, rejected: Vec<RejectedPod>) {
+        if rejected.is_empty() {
+            return;
+        }
+        if self.final_statuses.written().await.is_err() {
+            return;
+        }
+        for RejectedPod { pod, rejection, status } in rejected {
+            self.statuses.set(&pod, None, status, true);
+            self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
+        }
+    }
+
+    /// Adds new pods to the desired ones, and starts those that are admitted.
+    pub(super) fn add(
+        &self,
+        desired: &mut DesiredState,
+        pods: Vec<Arc<PodObject>>,
+        start: Time,
+        admission: &mut Admission,
+    ) {
+        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.was_admitted(&pod), pod)).collect();
+        // A pod that was admitted before keeps its resources, so it counts before any other pod is admitted.
+        pods.sort_by_key(|(admitted, pod)| (!admitted, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
+        let mut others = None;
+        for (was_admitted, pod) in pods {
+            if pod.is_mirror() {
+                desired.pods.put(pod.clone());
+                self.update_static_pod_of(desired, &pod, start);
+                continue;
+            }
+            if pod.is_deleting() && matches!(desired.queue.take(pod.uid()), Earlier::Waited { .. }) {
+                // The pod was deleted while it waited. The engine ends it without starting anything.
+                self.start(desired, pod, None, start);
+                others = None;
+                continue;
+            }
+            // A pod that is stopping, or that ended before the agent started, needs no admission: it starts nothing.
+            let may_start = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
+            let ending = self.ending(&pod);
+            if may_start && ending == Some(Ending::Rejected) && !pod.is_deleting() {
+                // Its status still says that it was rejected, and there is nothing to clean up.
+                desired.pods.put(pod);
+                continue;
+            }
+            if may_start && !was_admitted && ending.is_none() {
+                self.decide(desired, pod, start, &mut others, admission);
+                continue;
+            }
+            // A pod that ended under an earlier agent comes from its source as if it still ran. The engine gets the pod with
+            // its final status, so that it only cleans up.
+            let final_status = ending.filter(|_| may_start).and_then(|_| self.statuses.get(pod.uid()));
+            self.start(desired, pod, final_status.as_deref(), start);
+        }
+    }
+
+    /// Decides on a pod beside the others, which are gathered if they are not known yet, and acts on the decision.
+    fn decide(
+        &self,
+        desired: &mut DesiredState,
+        pod: Arc<PodObject>,
+        start: Time,
+        others: &mut Option<Admitted>,
+        admission: &mut Admission,
+    ) {
+        let earlier = desired.queue.take(pod.uid());
+        if matches!(earlier, Earlier::Waited { .. }) {
+            // What was reserved for the pod is not used by another one.
+            *others = None;
+        }
+        let beside = others.get_or_insert_with(|| self.active.admitted(desired));
+        let verdict = catch_unwind(AssertUnwindSafe(|| judge(&pod, beside, &|others| self.check(&pod, others))));
+        match verdict {
+            Ok(Verdict::Admit) => {
+                beside.push(pod.clone());
+                self.withdraw_rejection(desired, &earlier, &pod);
+                self.start(desired, pod, None, start);
+            }
+            Ok(Verdict::Wait(Wait { victims, lack, resource })) => {
+                let stopping = beside.stopping().iter().chain(&victims).cloned().collect();
+                // The others change with the victims and with the reservation.
+                *others = None;
+                self.withdraw_rejection(desired, &earlier, &pod);
+                admission.preempted.extend(victims.into_iter().map(|victim| self.preempt(victim, &resource)));
+                let since = if let Earlier::Waited { since, .. } = earlier { since } else { start };
+                desired.queue.wait(WaitingPod { pod, since, stopping, lack }, &earlier);
+            }
+            Ok(Verdict::Reject(rejection)) => {
+                desired.pods.put(pod.clone());
+                if pod.is_static() && rejection.may_end() {
+                    desired.queue.reject(pod.clone(), &earlier);
+                }
+                // A pod that was rejected before keeps that status.
+                if !matches!(earlier, Earlier::Rejected { .. }) {
+                    admission.rejected.extend(self.reject(pod, rejection));
+                }
+            }
+            Err(_) => {
+                self.metrics.actors.hook_panicked();
+                tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
+                admission.panics += 1;
+                if matches!(earlier, Earlier::Rejected { .. }) {
+                    desired.queue.reject(pod, &earlier);
+                }
+            }
+        }
+    }
+
+    /// Runs the admission handlers. The first rejection counts, with one exception: a critical pod may get what it lacks, so that
+    /// a lasting rejection by a later handler comes first, and then a rejection that no preemption ends.
+    fn check(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
+        self.gate.admit(pod, others)?;
+        let mut lacks: Option<Rejection> = None;
+        for handler in &self.admission {
+            let Err(rejection) = handler.admit(pod, others) else { continue };
+            if !pod.is_critical() || !rejection.may_end() {
+                return Err(rejection);
+            }
+            lacks = match lacks {
+                Some(first) if first.shortages().is_empty() || !rejection.shortages().is_empty() => Some(first),
+                Some(_) | None => Some(rejection),
+            };
+        }
+        lacks.map_or(Ok(()), Err)
+    }
+
+    /// Sends a pod to the engine.
+    fn start(&self, desired: &mut DesiredState, pod: Arc<PodObject>, status: Option<&PodStatus>, start: Time) {
+        desired.pods.put(pod.clone());
+        let mirror = desired.pods.mirror_of(&pod).cloned();
+        let pod = status.map(|status| pod.with_status(status.clone())).unwrap_or(pod);
+        self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
+    }
+
+    /// Records a rejection. Returns the pod if the rejection has to be on disk before it is published.
+    fn reject(&self, pod: Arc<PodObject>, rejection: Rejection) -> Option<RejectedPod> {
+        self.metrics.admission.rejected(&rejection.reason);
+        // Programs know the reason and this prefix (upstream `rejectPod`, kubelet 1.36).
+        let message = pods::rejected(&rejection.message);
+        let status = self.statuses.completed(&pod, None, rejected(&pod, &rejection.reason, &message))?;
+        if is_final(&pod, &status) {
+            self.final_statuses.note(&pod, Ending::Rejected, &status);
+            return Some(RejectedPod { pod, rejection, status });
+        }
+        // The next agent admits or rejects such a pod again, so nothing has to be on disk first.
+        self.statuses.set(&pod, None, status, true);
+        self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
+        None
+    }
+
+    /// Removes the failed status of a pod that was rejected and is admitted now or waits. A waiting pod is not among the desired
+    /// pods, so that no part of the node starts it.
+    fn withdraw_rejection(&self, desired: &mut DesiredState, earlier: &Earlier, pod: &Arc<PodObject>) {
+        if matches!(earlier, Earlier::Rejected { .. }) {
+            desired.pods.remove(pod);
+            self.statuses.forget(pod.uid());
+        }
+    }
+
+    /// Why the status of a pod is final. An earlier version of the agent stored rejections that are judged again now.
+    fn ending(&self, pod: &PodObject) -> Option<Ending> {
+        let ending = self.final_statuses.ending(pod.uid())?;
+        let status = self.statuses.get(pod.uid());
+        if ending == Ending::Rejected && status.is_some_and(|status| !is_final(pod, &status)) {
+            self.final_statuses.retain(|uid| uid != pod.uid());
+            self.statuses.forget(pod.uid());
+            return None;
+        }
+        Some(ending)
+    }
+
+    /// Whether the pod was admitted before and may still run. There are two cases. This agent admitted the pod, and the pod left
+    /// its source and came back before every source had delivered, so it was not stopped in between. Or an earlier agent
+    /// admitted it: containers of the pod run, or the runtime lists the pod and its status cannot be read.
+    fn was_admitted(&self, pod: &PodObject) -> bool {
+        self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped
+    }
+}
