@@ -224,9 +224,33 @@ impl Shim {
 #[cfg(test)]
 mod tests {
     use rustix::io::Errno;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
     use crate::adapters::process::start::ended;
+
+    #[tokio::test]
+    async fn shim_is_watched_while_no_descriptor_is_left() {
+        if std::env::var_os("NEXTEST").is_none() {
+            eprintln!("skipped: other tests run in this process");
+            return;
+        }
+        let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        let shim = Shim::of_child(&child);
+        assert!(shim.pidfd.is_none());
+        let early = tokio::time::timeout(std::time::Duration::from_millis(300), ended(&shim)).await;
+        shim.kill();
+        ended(&shim).await;
+        shim.reap();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert!(early.is_err(), "the shim runs");
+        assert_eq!(
+            waitid(WaitId::Pid(shim.pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG).unwrap_err(),
+            Errno::CHILD
+        );
+    }
 
     #[tokio::test]
     async fn shim_without_a_pidfd_is_watched_killed_and_reaped() {

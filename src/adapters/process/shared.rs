@@ -144,7 +144,11 @@ impl ProcessRuntimeState {
             host_network: config.pod.is_host_network(),
             ips: self.addresses.clone(),
         };
-        self.write_sandbox(record.clone()).await?;
+        if let Err(error) = self.write_sandbox(record.clone()).await {
+            let dir = self.layout.sandbox(&record.id);
+            let _ = self.blocking(move || tree::remove(&dir)).await;
+            return Err(error);
+        }
         let id = record.id.as_str().into();
         self.table.put_sandbox(record);
         self.table.mark_changed(config.pod.uid());
@@ -233,8 +237,9 @@ impl ProcessRuntimeState {
             create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
         let (pods, uid) = (self.layout.pods(), record.uid.clone());
         let files = self.layout.container(&id);
-        let (state, written) = (record.clone(), files.clone());
-        let write = move || {
+        let (state, written, unfinished) = (record.clone(), files.clone(), files.clone());
+        let root = run.rootfs.clone();
+        let mut write = move || {
             make_dir(written.dir(), 0o700)?;
             if agent.is_root() && run.user.uid != 0 {
                 run.user.groups.push(pod_group::make(&pods, &uid)?);
@@ -248,7 +253,13 @@ impl ProcessRuntimeState {
             // This file is written last, because a container exists only if it has this file.
             record::write(&written.state(), &state, Durability::Disk)
         };
-        self.blocking(write).await.map_err(failed("cannot create the container's files"))?;
+        let write_or_remove = move || {
+            write().inspect_err(|_| {
+                // The next attempt makes other directories, and the disk may be full.
+                let _ = tree::remove(unfinished.dir()).and(rootfs::remove(&root));
+            })
+        };
+        self.blocking(write_or_remove).await.map_err(failed("cannot create the container's files"))?;
         let container = Container::new(record, files, RunState::Created);
         self.table.mark_changed(&container.uid);
         self.table.put_container(container);

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use podwright_actors::ports::{ContainerRuntime, ContainerState, ContainerStatus};
+use podwright_actors::ports::{ContainerRuntime, ContainerState, ContainerStatus, RuntimeError, SandboxConfig};
 use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::adoption::watch;
@@ -16,14 +18,69 @@ fn summary(status: &ContainerStatus) -> (i32, &str, &str) {
     (status.exit_code, &status.reason, &status.message)
 }
 
+/// A file system of 1 MiB in a directory. It is unmounted when this is dropped.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    /// `None` if this process may not mount.
+    fn new(dir: &'a Path) -> Option<Self> {
+        if let Err(error) = mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(c"size=1m,mode=755")) {
+            eprintln!("skipped: this process may not mount: {error}");
+            return None;
+        }
+        Some(SmallDisk(dir))
+    }
+
+    /// Fills the file system with one file.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.join("fill");
+        let mut file = File::create(&path).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[tokio::test]
+async fn full_disk_fails_creations_and_starts_without_leaving_files() {
+    let root = Root::new();
+    let Some(disk) = SmallDisk::new(root.path()) else { return };
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let sandbox = sandbox(&runtime, &pod).await;
+    let idle = runtime.create_container(script(&pod, &sandbox, "true")).await.unwrap();
+    let count = |dir: &str| fs::read_dir(root.path().join(dir)).unwrap().count();
+    let fill = disk.fill();
+    for _ in 0..2 {
+        runtime.create_container(script(&pod, &sandbox, "true")).await.unwrap_err();
+        runtime.run_sandbox(SandboxConfig { pod: Arc::clone(&pod), attempt: 1 }).await.unwrap_err();
+    }
+    let dirs = ["process/containers", "process/sandboxes", "pods/u/containers/main"];
+    assert_eq!(dirs.map(count), [1, 1, 1]);
+    let start = runtime.start_container(&idle).await;
+    assert!(
+        matches!(&start, Err(RuntimeError::Config(text)) if text.to_string().contains("No space left")),
+        "{start:?}"
+    );
+    let status = ended(&runtime, &pod).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (128, "StartError"));
+    assert!(status.message.contains("No space left"), "{}", status.message);
+    fs::remove_file(fill).unwrap();
+    runtime.remove_container(&idle, false).await.unwrap();
+    let id = runtime.create_container(script(&pod, &sandbox, "exit 3")).await.unwrap();
+    runtime.start_container(&id).await.unwrap();
+    assert_eq!(ended(&runtime, &pod).await.exit_code, 3);
+}
+
 #[tokio::test]
 async fn exit_code_survives_a_full_disk() {
-    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
     let root = Root::new();
-    if mount("tmpfs", root.path(), "tmpfs", MountFlags::empty(), Some(c"size=1m,mode=755")).is_err() {
-        eprintln!("skipped: this process may not mount");
-        return;
-    }
+    let Some(_disk) = SmallDisk::new(root.path()) else { return };
     let first = root.open().await;
     let pod = pod("u", |_| {});
     let id = run(&first, &pod, "cat /dev/zero > fill 2> /dev/null; printf why > dev/termination-log; exit 7").await;
@@ -34,7 +91,6 @@ async fn exit_code_survives_a_full_disk() {
     second.remove_container(&id, false).await.unwrap();
     let removed = second.pod_status(pod.uid()).await.unwrap().containers.is_empty();
     drop(second);
-    unmount(root.path(), UnmountFlags::DETACH).unwrap();
     // The message did not fit on the disk.
     assert_eq!(summary(&exit), (7, "Error", ""));
     assert_eq!(adopted, exit);
@@ -108,6 +164,37 @@ async fn container_whose_command_hangs_in_the_kernel_runs_until_the_command_ends
     assert_eq!(state, ContainerState::Running);
     let exit = ended(&runtime, &pod).await;
     assert_eq!((exit.signal, exit.reason.as_str()), (Some(Signal::KILL.as_raw()), "Error"), "{}", exit.message);
+}
+
+#[tokio::test]
+async fn process_of_another_user_with_the_mark_of_a_container_changes_nothing() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let root = Root::new();
+    let runtime = root.open_with(|config| config.cgroups = false).await;
+    let pod = pod("u", |_| {});
+    let main = root.fifo("main");
+    let id = run(&runtime, &pod, &format!("echo $$ > {}; exec sleep 1000", main.path())).await;
+    let main = main.pid().await;
+    let mut marked = std::process::Command::new("sleep")
+        .arg("1000")
+        .env("PODWRIGHT_CONTAINER_ID", id.as_str())
+        .uid(65534)
+        .gid(65534)
+        .spawn()
+        .unwrap();
+    // Only the mark shows which processes remain after the shim was killed.
+    kill(parent(main), Signal::KILL);
+    let exit = ended(&runtime, &pod).await;
+    let survived = marked.try_wait().unwrap().is_none();
+    marked.kill().unwrap();
+    marked.wait().unwrap();
+    assert!(survived);
+    assert_eq!((exit.exit_code, exit.message.contains("could not be killed")), (137, false), "{}", exit.message);
+    assert!(!is_alive(main));
 }
 
 /// Takes all file descriptors of this process except `free`. `None` if other tests share the process.
