@@ -12,5 +12,6 @@ mod life;
 mod names;
 mod outages;
 mod stops;
+mod storage_limits;
 mod v1;
 mod volumes;

@@ -222,7 +222,7 @@ impl Evictor {
                 return true;
             }
         }
-        tracing::warn!(signal = met.signal.as_str(), "the node is short of disk space, and no pod may be evicted");
+        tracing::debug!(signal = met.signal.as_str(), "the node is short of disk space, and no pod may be evicted");
         false
     }
 

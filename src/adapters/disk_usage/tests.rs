@@ -118,7 +118,9 @@ fn a_scan_survives_a_tree_that_changes() {
     for dir in deep.ancestors().take(151) {
         fs::write(dir.join("file"), "").unwrap();
     }
-    // The directories are moved and removed at each depth that the scan reaches.
+    // A scan that took the moved directory's new parent for the old one would count these files.
+    (0..3000).for_each(|name| fs::write(root.path().join(format!("other{name}")), "").unwrap());
+    // The directories are moved at each depth that the scan reaches.
     for entries in [1, 40, 90, 149, 200, 299] {
         let mut scan = Scan::open(&top).unwrap().unwrap();
         let is_done = scan.step(entries).unwrap();
