@@ -30,6 +30,7 @@ mod scenario;
 mod shrink;
 mod sources;
 mod trace;
+mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

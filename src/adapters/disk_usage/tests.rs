@@ -111,26 +111,29 @@ fn open_files() -> i64 {
 
 #[test]
 fn a_scan_survives_a_tree_that_changes() {
+    const DEPTH: u64 = 150;
+    const FILES: u64 = 10;
     let root = TempDir::new().unwrap();
     let top = root.path().join("top");
-    let deep = (0..150).fold(top.clone(), |path, _| path.join("d"));
-    fs::create_dir_all(&deep).unwrap();
-    for dir in deep.ancestors().take(151) {
-        fs::write(dir.join("file"), "").unwrap();
+    // The names differ, so that each directory has entries before and after the one that leads down.
+    let level = |depth: u64| (0..depth).fold(top.clone(), |path, depth| path.join(format!("d{depth}")));
+    fs::create_dir_all(level(DEPTH)).unwrap();
+    for dir in level(DEPTH).ancestors().take(DEPTH as usize + 1) {
+        (0..FILES).for_each(|file| fs::write(dir.join(file.to_string()), "").unwrap());
     }
     // A scan that took the moved directory's new parent for the old one would count these files.
     (0..3000).for_each(|name| fs::write(root.path().join(format!("other{name}")), "").unwrap());
-    // The directories are moved at each depth that the scan reaches.
-    for entries in [1, 40, 90, 149, 200, 299] {
+    let all = (DEPTH + 1) * (FILES + 1);
+    assert_eq!(measure(&top).inodes, all);
+    // A directory is moved at each depth that the scan reaches.
+    for entries in (1..all as usize).step_by(97) {
         let mut scan = Scan::open(&top).unwrap().unwrap();
-        let is_done = scan.step(entries).unwrap();
-        assert!(!is_done, "{entries}");
-        let half = (0..70).fold(top.clone(), |path, _| path.join("d"));
+        assert!(!scan.step(entries).unwrap(), "{entries}");
         let away = root.path().join("away");
-        fs::rename(&half, &away).unwrap();
+        fs::rename(level(70), &away).unwrap();
         while !scan.step(100).unwrap() {}
-        assert!(scan.used().inodes <= 302, "{:?}", scan.used());
-        fs::rename(&away, &half).unwrap();
+        assert!(scan.used().inodes <= all, "{entries}: {:?}", scan.used());
+        fs::rename(&away, level(70)).unwrap();
     }
     let mut scan = Scan::open(&top).unwrap().unwrap();
     assert!(!scan.step(100).unwrap());

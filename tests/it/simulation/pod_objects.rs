@@ -8,6 +8,7 @@ use podwright_actors::pod::PodObject;
 use serde_json::{Map, Value, json};
 
 use super::scenario::{ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, Source};
+use super::usage::VOLUME;
 
 /// The state of a pod in its source.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,10 @@ pub(super) fn pod_object(plan: &PodPlan, revision_of_pod: &PodRevision<'_>) -> A
     }
     if let Some(cpu) = plan.cpu {
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    }
+    if plan.source == Source::Api {
+        let (name, limit) = VOLUME;
+        spec["volumes"] = json!([{"name": name, "emptyDir": {"sizeLimit": limit}}]);
     }
     let mut metadata = json!({
         "name": plan.name, "namespace": "sim", "uid": revision_of_pod.uid, "generation": 1,

@@ -27,6 +27,7 @@ use super::machine::{Agent, BEGIN, Machine};
 use super::scenario::{Scenario, Source, StepAction};
 use super::sources::SimSources;
 use super::trace::KEPT;
+use super::usage::Usage;
 
 /// The time between two samples of all pods.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -118,6 +119,7 @@ impl EventRecorder for SimEvents {
 struct AgentLife {
     node: NodeHandle,
     agent: Agent,
+    usage: Arc<Usage>,
     metrics: Metrics,
     samples: Samples,
     started: Time,
@@ -143,12 +145,14 @@ impl Simulation {
         let seed = machine.scenario.seed ^ u64::from(machine.life());
         let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
         let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
+        let usage = Arc::new(Usage::default());
         let ports = NodePorts::new(
             Arc::new(FaultyRuntime::new(machine.clone())),
             Arc::new(FaultyNetwork::new(machine.clone())),
             self.disk.clone(),
         )
         .final_statuses(self.disk.clone())
+        .disks(usage.clone())
         .events(Arc::new(SimEvents(machine.clone())))
         .clock(machine.clock.clone())
         .admission(Arc::new(capacity))
@@ -163,7 +167,7 @@ impl Simulation {
             .start()
             .unwrap();
         let agent = Agent::of(&node);
-        AgentLife { node, agent, metrics, samples: Samples::default(), started: machine.clock.now() }
+        AgentLife { node, agent, usage, metrics, samples: Samples::default(), started: machine.clock.now() }
     }
 
     async fn run_steps(&mut self, life: &mut AgentLife) -> LifeEnd {
@@ -270,6 +274,11 @@ impl Simulation {
             StepAction::Replace(which) => sources.replace(which),
             StepAction::Kill { pod, evict, grace } => {
                 let pod = sources.kill(pod)?;
+                if evict && matches!(grace, Some(0 | 1)) && !pod.is_critical() {
+                    // The agent measures the pod and evicts it.
+                    life.usage.exceed(pod.uid());
+                    return None;
+                }
                 let engine = life.agent.engine.clone();
                 actix::spawn(async move {
                     let how = KillNow { evict, grace_seconds: grace, status_fn: None };
