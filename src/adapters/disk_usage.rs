@@ -42,5 +42,6 @@ fn with_path(path: &Path, error: Errno) -> io::Error {
     io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", path.display()))
 }
 
-#[cfg(all(test, any(feature = "agent", feature = "process")))]
+#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(test)]
 mod tests;
