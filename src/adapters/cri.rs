@@ -65,4 +65,4 @@ pub use client::OpenError;
 pub use config::{CgroupDriver, ParseCgroupDriverError};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
-pub use settings::{CGROUP_ROOT, CriConfig, NodeSettings};
+pub use settings::{Allocatable, CGROUP_ROOT, CriConfig, NodeSettings};

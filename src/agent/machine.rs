@@ -11,7 +11,7 @@ use crate::actors::time::Time;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub(crate) use capacity::{Reservation, allocatable, capacity, quantities};
+pub(crate) use capacity::{Reservation, allocatable, capacity, enforced, quantities};
 
 /// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.
 pub(crate) fn node_name() -> String {

@@ -51,6 +51,8 @@ pub(crate) struct RuntimeConfig<'a> {
     pub(crate) events: &'a Arc<EventLog>,
     /// The soft limit on open files that containers get, if the agent raised its own.
     pub(crate) open_files: Option<u64>,
+    /// What pods may use together: CPU in thousandths of a core, and memory in bytes.
+    pub(crate) enforced: Option<(i64, i64)>,
 }
 
 /// The ports of an open runtime.
@@ -75,17 +77,18 @@ impl RuntimePorts {
     /// # Errors
     /// [`OpenRuntimeError`] if the runtime cannot be used.
     pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files } = node;
+        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files, enforced } = node;
         // Each runtime uses only some of these values.
-        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files);
+        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files, enforced);
         match args.runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
                 use crate::actors::ports::NoPullSecrets;
                 use crate::adapters::adoption::AdoptedPods;
-                use crate::adapters::cri::{CriConfig, CriRuntime};
+                use crate::adapters::cri::{Allocatable, CriConfig, CriRuntime, NodeSettings};
                 use crate::adapters::network::Network;
                 let adopted = Arc::new(AdoptedPods::load(root, args.node_settings.adopt_kubelet_pods)?);
+                let allocatable = enforced.map(|(cpu_millis, memory_bytes)| Allocatable { cpu_millis, memory_bytes });
                 let runtime = Arc::new(CriRuntime::open(CriConfig {
                     endpoint: endpoint.clone(),
                     root: root.to_owned(),
@@ -97,7 +100,7 @@ impl RuntimePorts {
                     parallel_pulls: args.images.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
-                    settings: (&*args.node_settings).into(),
+                    settings: NodeSettings { allocatable, ..(&*args.node_settings).into() },
                     runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
                     adopted: adopted.clone(),

@@ -1,4 +1,7 @@
-//! The cgroups of pods in the cgroup file system. Everything here blocks.
+//! The cgroups of pods. Everything here blocks.
+//!
+//! With the cgroup driver cgroupfs they are directories of the cgroup file system. [`slices`] describes them with the driver
+//! systemd.
 //!
 //! ```text
 //! ROOT/kubepods                    all pods; CPU shares for all CPUs of the machine
@@ -10,24 +13,26 @@
 //! ```
 //!
 //! Cgroup version 1 has this tree once for each controller. The adapter creates the cgroups of the controllers `cpu` and
-//! `memory`; the runtime creates the others. If the cgroup driver is systemd, the runtime lets systemd create all slices, and the
-//! slices of pods have no limits.
+//! `memory`; the runtime creates the others. When the last pod in a cgroup is removed, the cgroup of its class, `kubepods` and the
+//! agent's default root are removed too.
+
+mod leftovers;
+mod slices;
+mod systemd;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::CgroupError;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::config::limits::{self, CgroupSetting};
+use self::leftovers::remove_cgroup;
+use self::systemd::{Slices, Systemd};
+use super::config::limits::{self, Bounds, CgroupSetting};
 use super::config::{CgroupDriver, CgroupVersion, Cgroups};
 use super::settings::CGROUP_ROOT;
 
@@ -35,11 +40,6 @@ use super::settings::CGROUP_ROOT;
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers of version 1 in which pods have limits.
 const LIMITED: [&str; 2] = ["cpu", "memory"];
-
-/// How many rounds of kills the removal of a cgroup makes, and how long it waits for each killed process to end. After the last
-/// round the removal fails, because a process may be stuck in the kernel. The caller retries the removal.
-const KILL_ROUNDS: u32 = 10;
-const EXIT_WAIT: Duration = Duration::from_millis(200);
 
 /// Creates and removes the cgroups of pods, if the kernel allows it.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ pub(super) struct CgroupTrees {
     allowed: Mutex<Option<bool>>,
     /// The CPU requests of the burstable pods, in thousandths of a CPU.
     burstable: Mutex<HashMap<PodUid, i64>>,
+    slices: Box<dyn Slices>,
 }
 
 impl Default for CgroupTrees {
@@ -60,12 +61,17 @@ impl Default for CgroupTrees {
 impl CgroupTrees {
     /// The cgroups of the file system that is mounted at `mount`.
     fn at(mount: &Path) -> Self {
-        CgroupTrees { mount: mount.to_owned(), allowed: Mutex::default(), burstable: Mutex::default() }
+        CgroupTrees {
+            mount: mount.to_owned(),
+            allowed: Mutex::default(),
+            burstable: Mutex::default(),
+            slices: Box::new(Systemd::default()),
+        }
     }
 
     /// Whether the agent creates the cgroups of pods. If not, the runtime creates them, without limits for pods as a whole.
     fn is_managed(&self, cgroups: &Cgroups) -> bool {
-        cgroups.driver == CgroupDriver::Cgroupfs && cgroups.shared && *self.allowed.lock() != Some(false)
+        cgroups.shared && *self.allowed.lock() != Some(false)
     }
 
     /// Whether the pod has its cgroup. True if the agent cannot create cgroups, so that no pod is stopped because its cgroup is
@@ -77,6 +83,9 @@ impl CgroupTrees {
         }
         self.add_to_class(cgroups, pod);
         let path = cgroups.of_pod(pod);
+        if cgroups.driver == CgroupDriver::Systemd {
+            return self.slice_exists(cgroups, &path);
+        }
         let missing = self.limited(cgroups.version).into_iter().map(|(_, tree)| below(&tree, &path));
         let missing: Vec<PathBuf> = missing.filter(|dir| !dir.is_dir()).collect();
         missing.is_empty() || !self.may_create(&missing)
@@ -103,13 +112,19 @@ impl CgroupTrees {
     }
 
     /// Creates the pod's cgroup and its parents, and sets their limits. If the kernel does not allow it, logs a warning once and
-    /// succeeds: pods then run without limits as a whole.
-    pub(super) fn create(&self, cgroups: &Cgroups, cpu_millis: i64, pod: &PodObject) -> Result<(), CgroupError> {
+    /// succeeds: pods then run without limits as a whole. `all` are the bounds of all pods.
+    pub(super) fn create(&self, cgroups: &Cgroups, all: Bounds, pod: &PodObject) -> Result<(), CgroupError> {
         if !self.is_managed(cgroups) {
             return Ok(());
         }
+        if cgroups.driver == CgroupDriver::Systemd {
+            self.create_slices(cgroups, all, pod)?;
+            self.burstable.lock().remove(pod.uid());
+            self.add_to_class(cgroups, pod);
+            return Ok(());
+        }
         let mut allowed = self.allowed.lock();
-        match self.create_with_limits(cgroups, cpu_millis, pod) {
+        match self.create_with_limits(cgroups, all, pod) {
             Err((path, error)) if is_denied(&error) => {
                 if allowed.replace(false) != Some(false) {
                     log_denied(&path, &error);
@@ -123,12 +138,12 @@ impl CgroupTrees {
     fn create_with_limits(
         &self,
         cgroups: &Cgroups,
-        cpu_millis: i64,
+        bounds: Bounds,
         pod: &PodObject,
     ) -> Result<(), (PathBuf, io::Error)> {
         let (version, path) = (cgroups.version, cgroups.of_pod(pod));
         let all = cgroups.all_pods();
-        let share = limits::share(version, cpu_millis);
+        let share = limits::share(version, bounds.cpu_request);
         let best_effort = limits::share(version, 0);
         let own_root = cgroups.root == CGROUP_ROOT;
         for (controller, tree) in self.limited(version) {
@@ -151,22 +166,41 @@ impl CgroupTrees {
             // The cgroup of a QoS class is created with the first pod of the class.
             let parents = [(all.clone(), share.clone()), (format!("{all}/besteffort"), best_effort.clone())];
             let parents = parents.into_iter().filter(|(at, _)| path.starts_with(&format!("{at}/")));
-            let own = limits::of_pod(version, pod).into_iter().map(|setting| (path.clone(), setting));
+            let own = limits::settings(version, Bounds::of_pod(pod)).into_iter().map(|setting| (path.clone(), setting));
             for (at, setting) in
                 parents.chain(own).filter(|(_, setting)| controller.is_none_or(|it| it == setting.controller))
             {
                 set(&below(&tree, &at), &setting)?;
             }
         }
+        self.limit_all_pods(cgroups, bounds);
         self.burstable.lock().remove(pod.uid());
         self.add_to_class(cgroups, pod);
         Ok(())
+    }
+
+    /// Sets the limits of all pods together. A failure is logged and does not stop the pod: the kernel refuses a limit of version
+    /// 1 below what the pods use at the time.
+    fn limit_all_pods(&self, cgroups: &Cgroups, bounds: Bounds) {
+        for (controller, tree) in self.limited(cgroups.version) {
+            let dir = below(&tree, &cgroups.all_pods());
+            for setting in limits::settings(cgroups.version, bounds) {
+                if controller.is_none_or(|it| it == setting.controller)
+                    && let Err((path, error)) = set(&dir, &setting)
+                {
+                    tracing::warn!(path = %path.display(), %error, "cannot enforce the node's allocatable resources on its pods");
+                }
+            }
+        }
     }
 
     /// Sets the CPU shares of the burstable class from the sum of its pods' CPU requests. If the cgroup of the class does not
     /// exist yet, its shares are set when the first pod creates it.
     fn update_burstable_shares(&self, cgroups: &Cgroups) {
         let millis = self.burstable.lock().values().sum();
+        if cgroups.driver == CgroupDriver::Systemd {
+            return self.update_burstable_slice(cgroups, millis);
+        }
         let share = limits::share(cgroups.version, millis);
         for (controller, tree) in self.limited(cgroups.version) {
             let dir = below(&tree, &format!("{}/burstable", cgroups.all_pods()));
@@ -185,11 +219,16 @@ impl CgroupTrees {
         if !self.is_managed(cgroups) || text.contains('/') {
             return Ok(());
         }
-        for tree in self.all(cgroups.version) {
-            for path in cgroups.of_uid(&text) {
-                remove_cgroup(&below(&tree, &path)).map_err(io_error)?;
+        if cgroups.driver == CgroupDriver::Systemd {
+            self.remove_slices(cgroups, uid)?;
+        } else {
+            for tree in self.all(cgroups.version) {
+                for path in cgroups.of_uid(&text) {
+                    remove_cgroup(&below(&tree, &path)).map_err(io_error)?;
+                }
             }
         }
+        self.remove_empty_parents(cgroups);
         if self.burstable.lock().remove(uid).is_some() {
             self.update_burstable_shares(cgroups);
         }
@@ -198,13 +237,43 @@ impl CgroupTrees {
 
     /// Removes the cgroups of a pod that have neither processes nor child cgroups. The kernel refuses to remove the others.
     pub(super) fn remove_empty(&self, cgroups: &Cgroups, uid: &str) {
-        if cgroups.driver != CgroupDriver::Cgroupfs || uid.contains('/') {
+        if !self.is_managed(cgroups) || uid.contains('/') {
             return;
         }
-        for tree in self.all(cgroups.version) {
-            for path in cgroups.of_uid(uid) {
-                // Errors are expected: the pod has a cgroup in one QoS class only, and trees may be links to each other.
-                let _ = fs::remove_dir(below(&tree, &path));
+        for path in cgroups.of_uid(uid) {
+            self.remove_if_empty(cgroups, &path);
+        }
+        self.remove_empty_parents(cgroups);
+    }
+
+    /// Removes the cgroups of the QoS classes, `kubepods` and the agent's default root, if no pod has a cgroup in them.
+    fn remove_empty_parents(&self, cgroups: &Cgroups) {
+        // A creation must not lose the parents that it has just found.
+        let _creation = self.allowed.lock();
+        let classes = ["burstable", "besteffort"].map(|class| cgroups.of_class(class));
+        for path in classes.into_iter().chain([cgroups.all_pods()]) {
+            self.remove_if_empty(cgroups, &path);
+        }
+        // Another root may be the operator's.
+        if cgroups.root == CGROUP_ROOT {
+            self.remove_if_empty(cgroups, &cgroups.of_root());
+        }
+    }
+
+    /// Removes a cgroup that has neither processes nor child cgroups.
+    fn remove_if_empty(&self, cgroups: &Cgroups, path: &str) {
+        if cgroups.driver == CgroupDriver::Systemd {
+            return self.stop_empty_slice(cgroups, path);
+        }
+        // A pod that is being created has its cgroup in these trees first. The runtime may not have created those in the others.
+        let is_removed = |(_, tree): (_, PathBuf)| match fs::remove_dir(below(&tree, path)) {
+            Ok(()) => true,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        };
+        if self.limited(cgroups.version).into_iter().all(is_removed) {
+            for tree in self.all(cgroups.version) {
+                // Errors are expected: the cgroup may not exist, and trees may be links to each other.
+                let _ = fs::remove_dir(below(&tree, path));
             }
         }
     }
@@ -295,52 +364,6 @@ fn set(dir: &Path, setting: &CgroupSetting) -> Result<(), (PathBuf, io::Error)> 
         }
         result => result.map_err(|error| (path, error)),
     }
-}
-
-/// Removes a cgroup and its child cgroups, and kills the processes in them.
-fn remove_cgroup(dir: &Path) -> Result<(), (PathBuf, io::Error)> {
-    let failed = |error| (dir.to_owned(), error);
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(failed)?,
-    };
-    for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_cgroup(&entry.path())?;
-        }
-    }
-    for _ in 0..KILL_ROUNDS {
-        match fs::remove_dir(dir) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
-            Err(error) => return Err(failed(error)),
-        }
-        for pid in processes(dir) {
-            kill(dir, pid);
-        }
-    }
-    let left = processes(dir).iter().take(3).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    Err(failed(io::Error::new(ErrorKind::ResourceBusy, format!("these processes did not end after SIGKILL: {left}"))))
-}
-
-/// The processes in a cgroup.
-fn processes(dir: &Path) -> Vec<Pid> {
-    let list = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
-}
-
-/// Kills a process of a cgroup and waits until it has ended. Does nothing if it has ended already.
-fn kill(dir: &Path, pid: Pid) {
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // The kernel may have given the number to another process before the descriptor was opened, but not after.
-    if !processes(dir).contains(&pid) {
-        return;
-    }
-    tracing::warn!(path = %dir.display(), %pid, "killing a process that is left in the cgroup of a removed pod");
-    let _ = pidfd_send_signal(&process, Signal::KILL);
-    let limit = Timespec::try_from(EXIT_WAIT).ok();
-    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], limit.as_ref());
 }
 
 #[cfg(test)]

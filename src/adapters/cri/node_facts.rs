@@ -12,7 +12,8 @@ use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::config::{
-    CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver, cgroup_driver, reported_driver,
+    CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver, cgroup_driver, limits::Bounds,
+    reported_driver,
 };
 use super::endpoint::Endpoint;
 use super::layout::Layout;
@@ -135,9 +136,7 @@ fn resolver_file(path: &Path) -> Result<String, RuntimeError> {
 
 /// Logs a warning if pods have no limits as a whole on this node.
 fn log_missing_limits(cgroups: &Cgroups) {
-    if cgroups.driver == CgroupDriver::Systemd {
-        tracing::warn!("the cgroup driver is systemd: containers have limits, pods as a whole have none");
-    } else if !cgroups.shared {
+    if !cgroups.shared {
         tracing::warn!(
             "the runtime's cgroups are in another cgroup namespace: containers have limits, pods as a whole have none"
         );
@@ -181,8 +180,11 @@ async fn read_facts(
             resolver: Resolver::default(),
             cluster_dns: ClusterDns { servers: settings.cluster_dns, domain: settings.cluster_domain },
             cgroups: Cgroups { version, driver, root: settings.cgroup_root, shared },
-            cpu_millis: std::thread::available_parallelism()
-                .map_or(1000, |cores| i64::try_from(cores.get()).unwrap_or(i64::MAX / 1000) * 1000),
+            all_pods: settings.allocatable.map_or_else(all_cpus, |pods| Bounds {
+                cpu_request: pods.cpu_millis,
+                cpu_limit: None,
+                memory_limit: Some(pods.memory_bytes),
+            }),
             memory: memory(&read_file("/proc/meminfo")),
             huge_pages: huge_pages(version),
             seccomp_profiles,
@@ -194,6 +196,12 @@ async fn read_facts(
         })
     })
     .await
+}
+
+/// The bounds of all pods on a machine that reserves nothing: the CPUs that this process may use, and no limit.
+fn all_cpus() -> Bounds {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    Bounds::of_class(i64::try_from(cpus).unwrap_or(i64::MAX).saturating_mul(1000))
 }
 
 /// Whether the runtime is in the same cgroup namespace as this process (cgroup_namespaces(7)). In another namespace the runtime

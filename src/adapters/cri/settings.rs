@@ -61,8 +61,20 @@ pub struct NodeSettings {
     /// kubelet removes pod cgroups below its root that it does not know, and sets the CPU shares of the QoS classes from its
     /// own pods alone.
     pub cgroup_root: String,
+    /// What pods may use of the node together: the machine's capacity minus what is reserved for the system. `None`: the CPUs
+    /// that this process may use, and no limit on memory.
+    pub allocatable: Option<Allocatable>,
     /// The cgroup driver, if the runtime does not report its own. It is an error if the runtime reports another one.
     pub cgroup_driver: Option<CgroupDriver>,
+}
+
+/// What pods may use of the node together (upstream "node allocatable"). It is enforced on the cgroup `kubepods`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocatable {
+    /// CPU in thousandths of a CPU. It decides the CPU shares of all pods, compared to the rest of the system.
+    pub cpu_millis: i64,
+    /// Memory in bytes. It is a limit.
+    pub memory_bytes: i64,
 }
 
 impl Default for NodeSettings {
@@ -72,6 +84,7 @@ impl Default for NodeSettings {
             cluster_domain: String::new(),
             resolv_conf: None,
             cgroup_root: CGROUP_ROOT.to_owned(),
+            allocatable: None,
             cgroup_driver: None,
         }
     }

@@ -51,6 +51,7 @@ impl From<&NodeSettingsArgs> for NodeSettings {
             resolv_conf: args.resolv_conf.clone().map(|ReadableFile(path)| path),
             cgroup_root: args.cgroup_root.0.clone(),
             cgroup_driver: args.cgroup_driver,
+            allocatable: None,
         }
     }
 }
@@ -144,6 +145,7 @@ mod tests {
             resolv_conf: None,
             cgroup_root: "/a/b".into(),
             cgroup_driver: Some(CgroupDriver::Systemd),
+            allocatable: None,
         };
         assert_eq!(parse(&args), Ok(expected));
         for (arg, says) in [

@@ -44,6 +44,16 @@ pub(crate) fn capacity(max_pods: usize, root: &Path) -> NodeCapacity {
         .fold(capacity, |capacity, (name, bytes)| capacity.huge_pages(name, bytes))
 }
 
+/// What pods may use together: the CPU in thousandths of a core and the memory in bytes that are not reserved. Pods may use the
+/// memory that they may not request, so that an eviction can happen before the kernel kills (upstream
+/// `getNodeAllocatableAbsolute`, kubelet 1.36). `None` if everything is reserved.
+pub(crate) fn enforced(capacity: &NodeCapacity, reservations: &[Reservation]) -> Option<(i64, i64)> {
+    let sum = |of: fn(&Reservation) -> i64| reservations.iter().map(of).fold(0, i64::saturating_add);
+    let cpu_millis = capacity.cpu_millis.saturating_sub(sum(|it| it.cpu_millis));
+    let memory_bytes = capacity.memory_bytes.saturating_sub(sum(|it| it.memory_bytes));
+    (cpu_millis > 0 && memory_bytes > 0).then_some((cpu_millis, memory_bytes))
+}
+
 /// What remains for pods: the capacity without the reservations, and without what stays free so that the node does not run out of
 /// memory and disk space. Huge pages are memory that pods cannot use otherwise (upstream `node.status.allocatable`, kubelet 1.36).
 pub(crate) fn allocatable(capacity: NodeCapacity, reservations: &[Reservation]) -> NodeCapacity {

@@ -46,7 +46,9 @@ pub(super) async fn start(
     }
     let host_ips = machine::host_ips();
     let machine = machine::capacity(args.max_pods, root.path());
-    let capacity = args.runtime.allocatable(machine, &args.admission.reservations());
+    let reservations = args.admission.reservations();
+    let enforced = machine::enforced(&machine, &reservations);
+    let capacity = args.runtime.allocatable(machine, &reservations);
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let allocatable = machine::quantities(&capacity);
@@ -61,6 +63,7 @@ pub(super) async fn start(
         metrics: &metrics,
         events: &events,
         open_files: machine::raise_open_files(),
+        enforced,
     };
     let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups } =
         RuntimePorts::open(args, runtime_config).await?;

@@ -1,5 +1,7 @@
 //! Tests of the cgroup file system, in temporary directories and in the real tree.
 
+mod slices;
+
 use serde_json::json;
 
 use super::super::config::fixtures::pod_with;
@@ -37,7 +39,7 @@ fn burstable_cgroup_shares_follow_the_pods_in_it() {
         let (one, other) = (pod("1", "1"), pod("2", "500m"));
 
         assert!(!trees.exists(&cgroups, &one));
-        trees.create(&cgroups, 2000, &one).unwrap();
+        trees.create(&cgroups, Bounds::of_class(2000), &one).unwrap();
         assert!(trees.exists(&cgroups, &one));
         assert_eq!(share(), shares[0]);
         // An earlier agent process created this cgroup.
@@ -57,12 +59,12 @@ fn cgroups_that_the_agent_cannot_create_count_as_existing() {
     let root = tempfile::tempdir().unwrap();
     let ours = Cgroups { version: V2, driver: CgroupDriver::Cgroupfs, root: "/".into(), shared: true };
     let pod = pod("1", "1");
-    // With the systemd driver, and with a runtime in another cgroup namespace, the agent creates no cgroups.
-    for others in [Cgroups { driver: CgroupDriver::Systemd, ..ours.clone() }, Cgroups { shared: false, ..ours.clone() }]
-    {
+    // With a runtime in another cgroup namespace the agent creates no cgroups.
+    for driver in [CgroupDriver::Systemd, CgroupDriver::Cgroupfs] {
+        let others = Cgroups { shared: false, driver, ..ours.clone() };
         let trees = CgroupTrees::at(root.path());
         assert!(trees.exists(&others, &pod));
-        trees.create(&others, 1000, &pod).unwrap();
+        trees.create(&others, Bounds::of_class(1000), &pod).unwrap();
         trees.remove(&others, pod.uid()).unwrap();
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
@@ -73,7 +75,7 @@ fn cgroups_that_the_agent_cannot_create_count_as_existing() {
     let sealed = CgroupTrees::at(Path::new("/sys"));
     for _ in 0..2 {
         assert!(sealed.exists(&ours, &pod));
-        sealed.create(&ours, 1000, &pod).unwrap();
+        sealed.create(&ours, Bounds::of_class(1000), &pod).unwrap();
     }
 }
 
@@ -85,7 +87,7 @@ fn new_parent_cgroups_get_the_shares_of_all_pods() {
     let root = format!("podwright-test-{}-root", std::process::id());
     let cgroups = Cgroups { version, driver: CgroupDriver::Cgroupfs, root: format!("/{root}/in"), shared: true };
     let trees = CgroupTrees::default();
-    let made = trees.create(&cgroups, 1500, &pod("1", "1"));
+    let made = trees.create(&cgroups, Bounds::of_class(1500), &pod("1", "1"));
     let (controller, name) = file.rsplit_once('/').unwrap_or(("", file));
     let share_of =
         |below: &str| fs::read_to_string(Path::new(ROOT).join(controller).join(&root).join(below).join(name));
@@ -110,7 +112,7 @@ fn shares_of_the_default_cgroup_root_are_set_even_if_it_exists() {
         // The kernel's default.
         fs::write(of_root.join("cpu.weight"), "100").unwrap();
         let cgroups = Cgroups { version: V2, driver: CgroupDriver::Cgroupfs, root: root.into(), shared: true };
-        CgroupTrees::at(mount.path()).create(&cgroups, 1500, &pod("1", "1")).unwrap();
+        CgroupTrees::at(mount.path()).create(&cgroups, Bounds::of_class(1500), &pod("1", "1")).unwrap();
         assert_eq!(fs::read_to_string(of_root.join("cpu.weight")).unwrap(), weight, "{root}");
     }
 }
@@ -133,4 +135,28 @@ fn cgroup_removal_kills_the_processes_left_in_it() {
     put.unwrap();
     removed.unwrap();
     assert!(!dir.exists());
+}
+
+#[test]
+fn parent_cgroups_are_removed_with_the_last_pod_and_limited_by_the_allocatable_resources() {
+    for root in [CGROUP_ROOT, "/theirs"] {
+        let mount = tempfile::tempdir().unwrap();
+        let of_root = below(mount.path(), root);
+        fs::create_dir_all(of_root.join("kubepods/burstable")).unwrap();
+        fs::write(of_root.join("kubepods/memory.max"), "max").unwrap();
+        let cgroups = Cgroups { version: V2, driver: CgroupDriver::Cgroupfs, root: root.into(), shared: true };
+        let trees = CgroupTrees::at(mount.path());
+        let all = Bounds { cpu_request: 2000, cpu_limit: None, memory_limit: Some(1 << 30) };
+        trees.create(&cgroups, all, &pod("1", "1")).unwrap();
+        trees.create(&cgroups, all, &pod("2", "1")).unwrap();
+        assert_eq!(fs::read_to_string(of_root.join("kubepods/memory.max")).unwrap(), "1073741824");
+        fs::remove_file(of_root.join("kubepods/memory.max")).unwrap();
+
+        trees.remove(&cgroups, pod("1", "1").uid()).unwrap();
+        assert!(of_root.join("kubepods/burstable/pod2").is_dir());
+        trees.remove(&cgroups, pod("2", "1").uid()).unwrap();
+        assert!(!of_root.join("kubepods").exists());
+        // Another root than the default belongs to the operator.
+        assert_eq!(of_root.exists(), root != CGROUP_ROOT);
+    }
 }

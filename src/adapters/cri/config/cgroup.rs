@@ -107,6 +107,16 @@ impl Cgroups {
 
     /// The path of `kubepods`, which contains the cgroups of all pods.
     pub(crate) fn all_pods(&self) -> String {
+        self.join(&["kubepods"])
+    }
+
+    /// The path of a QoS class, `burstable` or `besteffort`.
+    pub(crate) fn of_class(&self, class: &str) -> String {
+        self.join(&["kubepods", class])
+    }
+
+    /// The path of the cgroup root.
+    pub(crate) fn of_root(&self) -> String {
         self.join(&[])
     }
 
@@ -117,12 +127,12 @@ impl Cgroups {
 
     fn path(&self, class: QosClass, uid: &str) -> String {
         let of_pod = format!("pod{uid}");
-        let parts: Vec<&str> = class.cgroup().into_iter().chain([of_pod.as_str()]).collect();
+        let parts: Vec<&str> = ["kubepods"].into_iter().chain(class.cgroup()).chain([of_pod.as_str()]).collect();
         self.join(&parts)
     }
 
     fn join(&self, parts: &[&str]) -> String {
-        let root = self.root.split('/').filter(|part| !part.is_empty()).chain(["kubepods"]);
+        let root = self.root.split('/').filter(|part| !part.is_empty());
         let parts: Vec<&str> = root.chain(parts.iter().copied()).collect();
         match self.driver {
             CgroupDriver::Cgroupfs => format!("/{}", parts.join("/")),

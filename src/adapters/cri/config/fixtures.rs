@@ -6,6 +6,7 @@ use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{ContainerConfig, Mount};
 use serde_json::{Value, json};
 
+use super::limits::Bounds;
 use super::{CgroupDriver, CgroupVersion, Cgroups, ClusterDns, ContainerLookups, ImageUser, NodeFacts, Resolver};
 use crate::adapters::cri::layout::{KubeletDirectories, Layout};
 
@@ -38,7 +39,7 @@ pub(crate) fn facts() -> NodeFacts {
             root: "/".into(),
             shared: true,
         },
-        cpu_millis: 2000,
+        all_pods: Bounds::of_class(2000),
         memory: 4 << 30,
         huge_pages: vec![],
         seccomp_profiles: "/r/seccomp".into(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use podwright_actors::ids::ContainerId;
 
 use super::cgroup::Cgroups;
+use super::limits::Bounds;
 use super::resolver::{ClusterDns, Resolver};
 use crate::adapters::cri::layout::Layout;
 use crate::adapters::cri::v1;
@@ -21,8 +22,8 @@ pub(crate) struct NodeFacts {
     pub(crate) cluster_dns: ClusterDns,
     /// How the node's cgroups are set up.
     pub(crate) cgroups: Cgroups,
-    /// The machine's CPUs, in thousandths of one CPU.
-    pub(crate) cpu_millis: i64,
+    /// What all pods may use together.
+    pub(crate) all_pods: Bounds,
     /// The machine's memory, in bytes.
     pub(crate) memory: i64,
     /// The huge page sizes that the kernel supports, in bytes.

@@ -1,4 +1,4 @@
-//! The limits and CPU shares of pod cgroups, as the kernel's files and values.
+//! The limits and CPU shares of pod cgroups: as the kernel's files and values, and as the properties of systemd slices.
 
 use podwright_actors::config::pod_resources::pod_bounds;
 use podwright_actors::config::quantity::Amount;
@@ -22,13 +22,40 @@ fn setting(controller: &'static str, file: &'static str, value: impl ToString) -
     CgroupSetting { controller, file, value: value.to_string() }
 }
 
-/// The CPU shares and limits of a pod's cgroup, which apply to all its containers together (upstream
-/// `cm.ResourceConfigForPod`, kubelet 1.36).
-pub(crate) fn of_pod(version: CgroupVersion, pod: &PodObject) -> Vec<CgroupSetting> {
-    let bounds = pod_bounds(pod.spec());
-    let mut settings = vec![share(version, bounds.cpu_request.millis())];
-    let quota = bounds.cpu_limit.map(|limit| quota(limit.millis()));
-    let memory = bounds.memory_limit.map(Amount::units);
+/// What the pods in one cgroup request and may use together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// The CPU requests in thousandths of a CPU. They decide the CPU shares.
+    pub(crate) cpu_request: i64,
+    /// The CPU limit in thousandths of a CPU.
+    pub(crate) cpu_limit: Option<i64>,
+    /// The memory limit in bytes.
+    pub(crate) memory_limit: Option<i64>,
+}
+
+impl Bounds {
+    /// The bounds of a pod's cgroup, which apply to all its containers together (upstream `cm.ResourceConfigForPod`, kubelet
+    /// 1.36).
+    pub(crate) fn of_pod(pod: &PodObject) -> Self {
+        let bounds = pod_bounds(pod.spec());
+        Bounds {
+            cpu_request: bounds.cpu_request.millis(),
+            cpu_limit: bounds.cpu_limit.map(Amount::millis),
+            memory_limit: bounds.memory_limit.map(Amount::units),
+        }
+    }
+
+    /// The bounds of a QoS class whose pods request `cpu_request` thousandths of a CPU.
+    pub(crate) fn of_class(cpu_request: i64) -> Self {
+        Bounds { cpu_request, ..Bounds::default() }
+    }
+}
+
+/// The bounds as files of a cgroup. A resource without a limit has no file.
+pub(crate) fn settings(version: CgroupVersion, bounds: Bounds) -> Vec<CgroupSetting> {
+    let mut settings = vec![share(version, bounds.cpu_request)];
+    let quota = bounds.cpu_limit.map(quota);
+    let memory = bounds.memory_limit;
     match version {
         CgroupVersion::V1 { .. } => {
             settings.extend(quota.iter().flat_map(|quota| {
@@ -61,4 +88,38 @@ fn weight(shares: i64) -> i64 {
 /// class: the cgroup of a guaranteed pod is not in a class, and the best-effort class has fixed shares.
 pub(crate) fn burstable_request(pod: &PodObject) -> Option<i64> {
     (QosClass::of(pod) == QosClass::Burstable).then(|| pod_bounds(pod.spec()).cpu_request.millis())
+}
+
+/// The value of a property without a limit (`CGROUP_LIMIT_MAX` and `USEC_INFINITY` of systemd).
+const NO_LIMIT: u64 = u64::MAX;
+
+/// A property of a systemd unit (systemd.resource-control(5)). The value's D-Bus type is `t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SliceProperty {
+    /// The property's name.
+    pub(crate) name: &'static str,
+    /// The property's value.
+    pub(crate) value: u64,
+}
+
+/// The bounds as properties of a slice. A resource without a limit has a property that lifts the limit, because the slice may
+/// exist with other properties. Pods have no limit on processes of their own, and systemd's default for other units does not
+/// apply to them.
+pub(crate) fn slice_properties(version: CgroupVersion, bounds: Bounds) -> Vec<SliceProperty> {
+    let property = |name, value: i64| SliceProperty { name, value: u64::try_from(value).unwrap_or(NO_LIMIT) };
+    let (shares, memory) = (shares(bounds.cpu_request), bounds.memory_limit.unwrap_or(-1));
+    let [share, memory] = match version {
+        CgroupVersion::V1 { .. } => [property("CPUShares", shares), property("MemoryLimit", memory)],
+        CgroupVersion::V2 { .. } => [property("CPUWeight", weight(shares)), property("MemoryMax", memory)],
+    };
+    let quota = property("CPUQuotaPerSecUSec", bounds.cpu_limit.map_or(-1, quota_per_second));
+    vec![share, quota, memory, SliceProperty { name: "TasksMax", value: NO_LIMIT }]
+}
+
+/// The CPU quota in microseconds of each second. systemd stores the quota in whole percents of a CPU, and its cgroup must not
+/// have less than the containers in it, so the quota is rounded up to 10 ms.
+fn quota_per_second(millis: i64) -> i64 {
+    const PERCENT: i64 = 10_000;
+    let quota = quota(millis).saturating_mul(1_000_000 / PERIOD);
+    quota.saturating_add(PERCENT - 1) / PERCENT * PERCENT
 }

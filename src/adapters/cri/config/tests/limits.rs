@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 
 use super::super::fixtures::pod;
-use super::super::limits::{burstable_request, of_pod, share};
+use super::super::limits;
+use super::super::limits::{Bounds, SliceProperty, burstable_request, share, slice_properties};
 use super::super::{CgroupDriver, CgroupVersion, Cgroups};
 
 const V1: CgroupVersion = CgroupVersion::V1 { swap: false };
 const V2: CgroupVersion = CgroupVersion::V2 { swap: false };
 
 fn settings(version: CgroupVersion, spec: Value) -> Vec<String> {
-    let of = of_pod(version, &pod(spec));
+    let of = limits::settings(version, Bounds::of_pod(&pod(spec)));
     of.into_iter().map(|it| format!("{}/{}={}", it.controller, it.file, it.value)).collect()
 }
 
@@ -108,4 +109,33 @@ fn pod_cgroups_are_below_the_configured_root() {
         of("/", CgroupDriver::Systemd),
         pair("/kubepods.slice", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice")
     );
+}
+
+#[test]
+fn a_slice_has_the_bounds_of_its_pods_as_properties() {
+    let bounds = |cpu_request, cpu_limit, memory_limit| Bounds { cpu_request, cpu_limit, memory_limit };
+    const MAX: u64 = u64::MAX;
+    // CPU shares (version 1), CPU weight (version 2), quota per second in microseconds, memory in bytes.
+    let cases = [
+        (bounds(500, Some(500), Some(64 << 20)), [512, 20, 500_000, 64 << 20]),
+        (bounds(2000, Some(3000), None), [2048, 79, 3_000_000, MAX]),
+        // The quota is rounded up to one percent of a CPU. The smallest is the kernel's, 1 ms in 100 ms.
+        (bounds(125, Some(125), None), [128, 5, 130_000, MAX]),
+        (bounds(1, Some(1), None), [2, 1, 10_000, MAX]),
+        (bounds(0, None, None), [2, 1, MAX, MAX]),
+        (Bounds::of_class(1500), [1536, 59, MAX, MAX]),
+        (
+            bounds(1_000_000_000, Some(i64::MAX), Some(i64::MAX)),
+            [262_144, 10_000, 9_223_372_036_854_770_000, i64::MAX as u64],
+        ),
+    ];
+    for (bounds, [shares, weight, quota, memory]) in cases {
+        for (version, share, limit) in
+            [(V1, ("CPUShares", shares), "MemoryLimit"), (V2, ("CPUWeight", weight), "MemoryMax")]
+        {
+            let expected = [share, ("CPUQuotaPerSecUSec", quota), (limit, memory), ("TasksMax", MAX)];
+            let expected = expected.map(|(name, value)| SliceProperty { name, value });
+            assert_eq!(slice_properties(version, bounds), expected, "{bounds:?}");
+        }
+    }
 }
