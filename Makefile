@@ -12,8 +12,9 @@ export INSTALL
 HAVE_BROWSER = command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
 HAVE_CONTAINERD = command -v containerd && command -v runc && [ -x /bin/busybox ] && { [ -d /usr/lib/cni ] || [ -d /opt/cni/bin ]; }
 HAVE_VALGRIND = command -v valgrind
+HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v mke2fs && command -v ssh-keygen
 
-.PHONY: run test browser containers lint bench instructions
+.PHONY: run test test-vm browser containers lint bench instructions
 
 # Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
@@ -34,6 +35,14 @@ endif
 
 browser:
 	@{ $(HAVE_BROWSER); } >/dev/null || .ci/install "test the page in a browser" chromium
+
+# Checks that need a whole machine: systemd, cgroup version 2, power cuts, a clock of its own. Builds a virtual machine of Debian
+# packages in target/vm and boots it in software emulation, so it takes many minutes. `make test-vm CHECKS="slices oom"` runs only
+# these files of tests/vm/checks.
+test-vm:
+	@{ $(HAVE_VM); } >/dev/null || .ci/install "run checks on a virtual machine" mmdebstrap qemu-system-x86 e2fsprogs openssh-client
+	$(CARGO) build --bin podwright
+	tests/vm/run target/debug/podwright $(CHECKS)
 
 lint:
 	$(CARGO) fmt --all --check
