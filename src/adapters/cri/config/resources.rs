@@ -107,7 +107,7 @@ pub(super) fn of_container(
         }
         CgroupVersion::V1 { swap: false } | CgroupVersion::V2 { swap: false } => {}
     }
-    resources.hugepage_limits = huge_pages(&facts.huge_pages, container)?;
+    resources.hugepage_limits = huge_pages(&facts.huge_pages, pod, container)?;
     resources.oom_score_adj = oom_score_adj(pod, kind, &container.name, facts.memory)
         .map_err(|InvalidMemoryRequest { field, source }| ConfigError::Quantity { field, source })?;
     Ok(resources)
@@ -127,15 +127,24 @@ pub(super) fn of_sandbox(
     Ok((resources, ComputeResources::parse("spec.overhead", Some(&both))?.in_cgroup(version)))
 }
 
-/// The limits of huge pages, one for each page size that the kernel supports. The limit is 0 if the container requests none.
-fn huge_pages(sizes: &[u64], container: &Container) -> Result<Vec<v1::HugepageLimit>, ConfigError> {
+/// The limits of huge pages, one for each page size that the kernel supports. The limit is that of the container, or else that of
+/// the whole pod, or else 0 (upstream `GetHugepageLimitsFromResources`, kubelet 1.36).
+fn huge_pages(sizes: &[u64], pod: &PodObject, container: &Container) -> Result<Vec<v1::HugepageLimit>, ConfigError> {
     let mut limits: BTreeMap<u64, u64> = sizes.iter().map(|size| (*size, 0)).collect();
-    let requested = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    for (name, quantity) in requested.into_iter().flatten() {
+    fn limits_of<'a>(
+        owner: &'a str,
+        resources: Option<&'a ResourceRequirements>,
+    ) -> impl Iterator<Item = (&'a str, &'a String, &'a Quantity)> {
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
+        limits.into_iter().flatten().map(move |(name, quantity)| (owner, name, quantity))
+    }
+    // The container's limits come last and replace those of the pod.
+    let of_pod = limits_of("spec", pod.spec().resources.as_ref());
+    for (owner, name, quantity) in of_pod.chain(limits_of(&container.name, container.resources.as_ref())) {
         // The name of the resource has the page size, such as `hugepages-2Mi`.
         let Some(size) = name.strip_prefix("hugepages-") else { continue };
-        let size = amount(&container.name, "limits", name, &Quantity(size.to_owned()))?.units();
-        let most = amount(&container.name, "limits", name, quantity)?.units();
+        let size = amount(owner, "limits", name, &Quantity(size.to_owned()))?.units();
+        let most = amount(owner, "limits", name, quantity)?.units();
         if let Some(limit) = u64::try_from(size).ok().and_then(|size| limits.get_mut(&size)) {
             *limit = u64::try_from(most).unwrap_or(0);
         }

@@ -72,6 +72,13 @@ fn every_huge_page_size_gets_a_limit() {
     let found = one(&node, json!({"limits": {"hugepages-2Mi": "10Mi", "hugepages-64Ki": "1Mi", "memory": "1Mi"}}));
     let found: Vec<_> = found.hugepage_limits.into_iter().map(|limit| (limit.page_size, limit.limit)).collect();
     assert_eq!(found, [("2MB".to_owned(), 10 << 20), ("1GB".to_owned(), 0)]);
+    let whole = json!({
+        "resources": {"limits": {"hugepages-2Mi": "8Mi", "hugepages-1Gi": "2Gi"}},
+        "containers": [{"name": "a", "resources": {"limits": {"hugepages-1Gi": "1Gi"}}}],
+    });
+    let found = of(&node, whole, ContainerKind::Regular, "a");
+    let found: Vec<_> = found.hugepage_limits.iter().map(|limit| limit.limit).collect();
+    assert_eq!(found, [8 << 20, 1 << 30], "a container without a limit has the limit of its pod");
     assert_eq!([page_size(64 << 10), page_size(16 << 30), page_size(512)], ["64KB", "16GB", "512B"]);
 }
 
