@@ -30,6 +30,25 @@ pub(super) fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
     reopen(&found, OFlags::RDONLY)
 }
 
+/// Reads a regular file of at most `limit` bytes in a directory whose content may be hostile. A link leads to a file in the
+/// directory, also an absolute one (upstream uses `securejoin`).
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if it is not a regular file, [`ErrorKind::FileTooLarge`] if it is larger; otherwise the system's
+/// error.
+#[cfg(any(feature = "agent", feature = "process"))]
+pub(super) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let found = resolve(&root, path, OFlags::PATH, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)?;
+    if !is_regular(&found)? {
+        return Err(not_regular());
+    }
+    let mut bytes = Vec::new();
+    reopen(&found, OFlags::RDONLY)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+}
+
 /// Creates a file for appending.
 ///
 /// # Errors
@@ -55,7 +74,10 @@ fn reopen(found: &OwnedFd, flags: OFlags) -> io::Result<File> {
 }
 
 fn beneath(dir: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    resolve(dir, path, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+fn resolve(dir: impl AsFd, path: &Path, flags: OFlags, mode: Mode, inside: ResolveFlags) -> Result<OwnedFd, Errno> {
     for _ in 0..TRIES {
         match openat2(&dir, path, flags | OFlags::CLOEXEC, mode, inside) {
             // Another process renamed a file during the lookup, so the kernel could not decide whether the result is beneath.
@@ -142,6 +164,29 @@ pub(super) mod tests {
         }
         fs::write(&path, "text").unwrap();
         assert_eq!(io::read_to_string(open(&opened, Path::new("a")).unwrap()).unwrap(), "text");
+    }
+
+    #[cfg(any(feature = "agent", feature = "process"))]
+    #[test]
+    fn a_link_in_a_volume_leads_to_a_file_of_the_volume() {
+        let (dir, secret) = secret();
+        let (volume, file) = (dir.path().join("volume"), Path::new("file"));
+        fs::create_dir(&volume).unwrap();
+        let read = |path: &str| read_in_root(&volume, Path::new(path), 6);
+        fs::write(volume.join(file), "inside").unwrap();
+        for (name, to) in [("a", "/file"), ("b", "../../file"), ("c", "file")] {
+            symlink(to, volume.join(name)).unwrap();
+            assert_eq!(read(name).unwrap(), b"inside", "{to}");
+        }
+        symlink(&secret, volume.join("d")).unwrap();
+        assert_eq!(read("d").unwrap_err().kind(), ErrorKind::NotFound);
+        fs::write(volume.join("long"), "1234567").unwrap();
+        assert_eq!(read("long").unwrap_err().kind(), ErrorKind::FileTooLarge);
+        for (what, plant) in plants(&secret) {
+            plant(&volume.join("x"));
+            assert!(read("x").is_err(), "{what}");
+            clear(&volume.join("x"));
+        }
     }
 
     #[test]

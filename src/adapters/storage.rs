@@ -49,10 +49,12 @@ use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 use rustix::fs::{Mode, fchmod, fstat};
 
 use super::log::LogDir;
-use super::{POD_DIR, pod_group, trusted_dir};
+use super::{POD_DIR, pod_group, regular, trusted_dir};
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
 
+/// The size limit of a file that the agent reads from a volume, in bytes. A file of variables is much smaller.
+const MAX_VOLUME_FILE: u64 = 1 << 20;
 /// The mode of a directory that other users may enter but not list.
 const PASSABLE: u32 = 0o751;
 /// The mode of a pod's directory if the pod's containers run as the agent's user. Other users in the agent's group, which may
@@ -206,6 +208,17 @@ impl PodStorage for FileStorage {
 
     fn under_way(&self, uid: &PodUid) -> Option<PathBuf> {
         self.progress.of(uid)
+    }
+
+    fn read_volume_file<'a>(&'a self, volume: &'a Path, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, StorageError>> {
+        let (volume, path) = (volume.to_owned(), PathBuf::from(path));
+        let name = volume.join(&path);
+        let read = tokio::task::spawn_blocking(move || regular::read_in_root(&volume, &path, MAX_VOLUME_FILE));
+        async move {
+            let read = read.await.map_err(io::Error::other).and_then(|read| read);
+            read.map_err(|error| StorageError::io(name, error))
+        }
+        .boxed()
     }
 
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::quantity::Amount;
@@ -88,9 +88,11 @@ pub fn allowed_resource(resource: &str) -> bool {
 /// The value of a container's resource (`limits.cpu`, `requests.memory`, ...) in units of `divisor`, rounded up. An
 /// unset or zero divisor is one unit.
 ///
-/// An unset limit has the value of `allocatable`; an unset request is 0 (the kubelet's `ExtractContainerResourceValue`,
-/// 1.36). Other resources and invalid quantities are `None`.
+/// A limit of CPU, memory or ephemeral storage that is unset or zero has the value of the pod's limit (`spec.resources`), and else
+/// of `allocatable` (the kubelet's `defaultPodLimitsForDownwardAPI`, 1.36). An unset request, and an unset limit of huge pages,
+/// is 0 (`ExtractContainerResourceValue`). Other resources and invalid quantities are `None`.
 pub fn resource(
+    pod: &PodSpec,
     container: &Container,
     resource: &str,
     divisor: Option<&Quantity>,
@@ -102,11 +104,23 @@ pub fn resource(
     let (list, name) = resource.split_once('.')?;
     let own = container.resources.as_ref();
     let quantity = match list {
-        "limits" => own.and_then(|own| own.limits.as_ref()).and_then(|all| all.get(name)).or(allocatable.get(name)),
+        "limits" => {
+            let own = own.and_then(|own| own.limits.as_ref()).and_then(|all| all.get(name));
+            if name.starts_with("hugepages-") {
+                own
+            } else {
+                let of_pod = pod.resources.as_ref().and_then(|pod| pod.limits.as_ref()).and_then(|all| all.get(name));
+                own.filter(|own| !is_zero(own)).or(of_pod.filter(|limit| !is_zero(limit))).or(allocatable.get(name))
+            }
+        }
         _ => own.and_then(|own| own.requests.as_ref()).and_then(|all| all.get(name)),
     };
     let read = |quantity: Option<&Quantity>| quantity.map_or(Some(Amount::ZERO), |quantity| Amount::of(quantity).ok());
     Some(read(quantity)?.divided_by(read(divisor)?).to_string())
+}
+
+fn is_zero(quantity: &Quantity) -> bool {
+    Amount::of(quantity) == Ok(Amount::ZERO)
 }
 
 /// Splits `metadata.labels['key']` into map and key.
@@ -225,13 +239,14 @@ mod tests {
             }),
             ..Container::default()
         };
-        let node = list(&[("cpu", "2"), ("memory", "1Gi")]);
+        let node = list(&[("cpu", "2"), ("memory", "1Gi"), ("hugepages-1Gi", "1Gi")]);
         let cases = [
             ("limits.cpu", "1", Some("1")),
             ("limits.cpu", "1m", Some("250")),
             ("limits.cpu", "0", Some("1")),
             ("limits.memory", "1Mi", Some("1024")),
             ("limits.hugepages-2Mi", "1Mi", Some("4")),
+            ("limits.hugepages-1Gi", "1Mi", Some("0")),
             ("limits.ephemeral-storage", "1", Some("0")),
             ("requests.memory", "1", Some("67108864")),
             ("requests.memory", "60Mi", Some("2")),
@@ -243,7 +258,33 @@ mod tests {
         ];
         for (name, divisor, text) in cases {
             let divisor = Quantity(divisor.into());
-            assert_eq!(resource(&container, name, Some(&divisor), &node).as_deref(), text, "{name} / {}", divisor.0);
+            let value = resource(&PodSpec::default(), &container, name, Some(&divisor), &node);
+            assert_eq!(value.as_deref(), text, "{name} / {}", divisor.0);
+        }
+    }
+
+    #[test]
+    fn an_unset_or_zero_limit_is_that_of_the_pod() {
+        let list = |items: serde_json::Value| {
+            serde_json::from_value::<ResourceRequirements>(json!({"limits": items})).unwrap()
+        };
+        let pod = |limits| PodSpec { resources: Some(list(limits)), ..PodSpec::default() };
+        let container = |limits| Container { resources: Some(list(limits)), ..Container::default() };
+        let node =
+            BTreeMap::from([("cpu".to_owned(), Quantity("8".into())), ("memory".to_owned(), Quantity("1Gi".into()))]);
+        let whole = pod(json!({"cpu": "2", "memory": "0", "hugepages-2Mi": "4Mi"}));
+        for (own, name, value) in [
+            (json!({}), "limits.cpu", "2"),
+            (json!({"cpu": "0"}), "limits.cpu", "2"),
+            (json!({"cpu": "1"}), "limits.cpu", "1"),
+            (json!({}), "limits.memory", "1073741824"),
+            (json!({}), "limits.hugepages-2Mi", "0"),
+        ] {
+            assert_eq!(
+                resource(&whole, &container(own.clone()), name, None, &node).as_deref(),
+                Some(value),
+                "{own} {name}"
+            );
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::container_manager::activity::Task;
 use crate::container_manager::governor::{self, StartKind};
 use crate::containers::backoff::BackoffDecision;
 use crate::containers::definition::Definition;
+use crate::containers::env::{EnvFiles, env_files};
 use crate::containers::image_backoff::PullFailure;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
@@ -170,8 +171,10 @@ impl ContainerManager {
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
+        let files = self.env_files(work, container).await.ok_or(StartFailure::Cancelled)?;
         let resolver = &self.ports.resolver;
-        let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips).map_err(StartFailure::Config)?;
+        let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips, &files);
+        let resolved = resolved.map_err(StartFailure::Config)?;
         Ok(ContainerConfig {
             pod: Arc::clone(work.pod),
             sandbox: target.sandbox.clone(),
@@ -187,6 +190,21 @@ impl ContainerManager {
             devices: Vec::new(),
             cdi_devices: Vec::new(),
         })
+    }
+
+    /// Reads the files that the container's variables are taken from; `None` if the work was cancelled.
+    async fn env_files(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Option<EnvFiles> {
+        let mut files = EnvFiles::new();
+        for (volume, path) in env_files(work.pod, container.kind, container.name) {
+            let Some(directory) = work.volumes.get(&volume) else { continue };
+            let read = self.ports.storage.read_volume_file(directory, &path);
+            let read = work.cancel.run_until_cancelled(read).await?;
+            if let Err(error) = &read {
+                tracing::warn!(pod.uid = %work.pod.uid(), container.name, volume, path, error = %error_chain(error), "cannot read a file of variables");
+            }
+            files.insert((volume, path), read.ok());
+        }
+        Some(files)
     }
 
     /// Waits until the governor grants the start; `None` if the work was cancelled. Cancel safe: dropping the future

@@ -1,6 +1,7 @@
 //! Resolves a container's command, environment and mounts from its spec.
 
 mod expand;
+mod file;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use expand::{MissingValues, expand, expand_all};
+pub use file::{EnvFiles, env_files};
 
 use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
 use crate::pod::{ContainerKind, PodObject};
@@ -58,6 +60,9 @@ pub enum ConfigError {
         /// Why not, and the remedy.
         reason: String,
     },
+    /// The source of a variable in a file cannot be used.
+    #[error(transparent)]
+    File(#[from] file::FileKeyError),
     /// A mount cannot be made.
     #[error("mount of volume {volume:?} at {path}: {reason}")]
     Mount {
@@ -81,6 +86,8 @@ pub enum ConfigError {
 ///
 /// A link inside the volume can lead a `subPath` out of the volume. Only the runtime can detect that, at the mount.
 ///
+/// `files` has the content of the files that [`env_files`] lists.
+///
 /// `allocatable` gives the value of a `resourceFieldRef` to a limit that is not set.
 ///
 /// # Errors
@@ -92,6 +99,7 @@ pub fn resolve(
     volumes: &VolumeMounts,
     facts: &FieldFacts,
     allocatable: &Allocatable,
+    files: &EnvFiles,
 ) -> Result<ResolvedContainer, ConfigError> {
     let spec = ContainerFields::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
     for from in spec.env_from {
@@ -100,6 +108,7 @@ pub fn resolve(
     let mut env = Environment::default();
     for variable in spec.env {
         let value = match (&variable.value, &variable.value_from) {
+            (_, Some(EnvVarSource { file_key_ref: Some(selector), .. })) => file::value_of(selector, volumes, files)?,
             (_, Some(source)) => value_from(pod, &spec, variable, source, facts, allocatable)?,
             (Some(text), None) => Some(expand(text, |name| env.get(name))),
             (None, None) => Some(String::new()),
@@ -211,7 +220,7 @@ fn value_from(
         let container = resources_of(pod, spec, named).ok_or_else(|| {
             refuse(format!("resourceFieldRef names container {named:?}, which the pod does not have"))
         })?;
-        let value = resource(&container, &from.resource, from.divisor.as_ref(), allocatable);
+        let value = resource(pod.spec(), &container, &from.resource, from.divisor.as_ref(), allocatable);
         return value.map(Some).ok_or_else(|| {
             refuse(format!("resourceFieldRef {:?} names no resource with a valid quantity", from.resource))
         });
@@ -222,7 +231,7 @@ fn value_from(
     if let Some(from) = &source.secret_key_ref {
         return needs_api_server(place(), "secret", &from.name, from.optional).map(|()| None);
     }
-    let supported = "fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef";
+    let supported = "fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef";
     Err(refuse(format!("valueFrom names no supported source: use {supported}")))
 }
 

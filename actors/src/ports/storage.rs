@@ -54,6 +54,17 @@ pub trait PodStorage: Send + Sync + 'static {
         None
     }
 
+    /// Reads a file of a volume. `volume` is the volume's path on the node, and `path` is relative to it. A link in the volume leads
+    /// to a file in the volume.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`] if there is no regular file of a reasonable size, or if it cannot be read.
+    fn read_volume_file<'a>(&'a self, volume: &'a Path, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, StorageError>> {
+        let error = std::io::Error::from(std::io::ErrorKind::Unsupported);
+        let unsupported = StorageError::io(volume.join(path), error);
+        Box::pin(std::future::ready(Err(unsupported)))
+    }
+
     /// The container's restart count by its log directory; `None` if the directory has no logs to count.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>>;
 }

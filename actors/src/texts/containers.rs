@@ -25,6 +25,19 @@ pub fn no_recursive_read_only(volume: &str) -> String {
     )
 }
 
+/// The error of a variable from a file in a volume that the pod does not have (`kubelet_pods.go`, `makeEnvironmentVariables`).
+pub fn no_env_volume(volume: &str) -> String {
+    format!("cannot find the volume {} referenced by FileKeyRef", quoted(volume))
+}
+
+/// The error of a variable from a file that cannot be read or parsed (`kubelet_pods.go`, `makeEnvironmentVariables`).
+pub const BAD_ENV_FILE: &str = "couldn't parse env file";
+
+/// The error of a variable that its file does not set (`kubelet_pods.go`, `makeEnvironmentVariables`).
+pub fn no_env_key(key: &str, path: &str) -> String {
+    format!("environment variable key {} not found in file {}", quoted(key), quoted(path))
+}
+
 /// The event of a container that was not started (`kuberuntime/kuberuntime_container.go`, `startContainer`).
 pub fn start_failed(error: &str) -> String {
     format!("Error: {error}")

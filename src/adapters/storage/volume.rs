@@ -98,7 +98,7 @@ impl Disk {
                 let container = pod.init_containers().iter().chain(pod.containers()).find(|one| one.name == name);
                 let container = container
                     .ok_or_else(|| refused(format!("the pod has no container {name:?}: correct containerName")))?;
-                fields::resource(container, &field.resource, field.divisor.as_ref(), &self.allocatable)
+                fields::resource(pod.spec(), container, &field.resource, field.divisor.as_ref(), &self.allocatable)
                     .ok_or_else(|| refused(format!("{:?} is not a resource: correct resource", field.resource)))?
             } else {
                 return Err(refused(format!("item {:?} has no source: set fieldRef or resourceFieldRef", item.path)));

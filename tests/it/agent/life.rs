@@ -27,6 +27,26 @@ fn last_run(pod: &Pod) -> ContainerStateTerminated {
 }
 
 #[tokio::test]
+async fn a_variable_comes_from_a_file_that_an_init_container_wrote() {
+    let home = AgentHome::new();
+    let put = |name: &str, write: &str| {
+        let variable = "env: [{name: V, valueFrom: {fileKeyRef: {volumeName: data, path: env, key: KEY}}}]";
+        let init = format!(
+            "restartPolicy: Never\n  volumes: [{{name: data, emptyDir: {{}}}}]\n  initContainers:\n  - name: write\n    image: i\n    command: [/bin/sh, -c, {write:?}]\n    volumeMounts: [{{name: data, mountPath: /data}}]"
+        );
+        let text = manifest(name, "test \"$V\" = 'from a file'", &init);
+        home.put(&format!("{name}.yaml"), &format!("{text}    {variable}\n"));
+    };
+    put("good", "echo \"KEY='from a file'\" > \"$PODWRIGHT_ROOTFS/data/env\"");
+    put("bad", "echo 'KEY=x' > \"$PODWRIGHT_ROOTFS/data/env\"");
+    let agent = home.start(&[]).await;
+    agent.until("good-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;
+    let waits = |pod: &Pod| restarts(pod) == Some((0, "CreateContainerConfigError".to_owned()));
+    let pod = agent.until("bad-n1", "reports the file", waits).await;
+    assert_eq!(backoff(&pod), "couldn't parse env file");
+}
+
+#[tokio::test]
 async fn example_pods_run_and_a_signal_stops_them_all() {
     let home = AgentHome::new();
     let mut agent =

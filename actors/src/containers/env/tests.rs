@@ -33,7 +33,33 @@ fn facts() -> FieldFacts {
 
 fn try_main(container: Value) -> Result<ResolvedContainer, ConfigError> {
     let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
-    resolve(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable)
+    resolve(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable, &files())
+}
+
+/// The files that an init container wrote.
+fn files() -> EnvFiles {
+    let file = |path: &str, content: Option<&str>| {
+        (("data".to_owned(), path.to_owned()), content.map(|text| text.as_bytes().to_vec()))
+    };
+    [file("env", Some("KEY='value $(A)'\n")), file("bad", Some("KEY=x")), file("absent", None)].into()
+}
+
+#[test]
+fn a_variable_has_the_value_of_its_key_in_a_file() {
+    let variable = |path: &str, key: &str, optional: bool| {
+        let selector = json!({"volumeName": "data", "path": path, "key": key, "optional": optional});
+        json!({"env": [{"name": "A", "value": "1"}, {"name": "V", "valueFrom": {"fileKeyRef": selector}}]})
+    };
+    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(main(variable("env", "KEY", false)).env, [set("A", "1"), set("V", "value $(A)")]);
+    assert_eq!(main(variable("env", "NONE", true)).env, [set("A", "1")]);
+    assert_eq!(error(variable("env", "NONE", false)), "environment variable key \"NONE\" not found in file \"env\"");
+    for path in ["bad", "absent"] {
+        assert_eq!(error(variable(path, "KEY", true)), "couldn't parse env file");
+    }
+    let selector = json!({"volumeName": "none", "path": "env", "key": "KEY"});
+    let unknown = json!({"env": [{"name": "V", "valueFrom": {"fileKeyRef": selector}}]});
+    assert_eq!(error(unknown), "cannot find the volume \"none\" referenced by FileKeyRef");
 }
 
 fn main(container: Value) -> ResolvedContainer {
@@ -153,7 +179,8 @@ fn a_value_from_a_reference_is_not_expanded() {
         ]}]},
     });
     let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
-    let resolved = resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts(), &Allocatable::new()).unwrap();
+    let resolved =
+        resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts(), &Allocatable::new(), &files()).unwrap();
     assert_eq!(resolved.env[1].1, "$(A)$$");
 }
 
@@ -204,7 +231,8 @@ fn unresolvable_settings_are_errors_with_a_remedy() {
         assert_eq!(error(container), text);
     }
     assert!(error(from(json!({}))).contains("names no supported source"));
-    let missing = resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts(), &Allocatable::new());
+    let missing =
+        resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts(), &Allocatable::new(), &files());
     assert_eq!(missing, Err(ConfigError::NoContainer("main".into())));
 }
 
@@ -259,8 +287,19 @@ fn a_mount_outside_its_volume_is_refused() {
 
 #[test]
 fn every_kind_of_container_is_found() {
-    let resolved =
-        resolve(&pod(json!({})), ContainerKind::Ephemeral, "debug", &volumes(), &facts(), &Allocatable::new()).unwrap();
+    let resolved = resolve(
+        &pod(json!({})),
+        ContainerKind::Ephemeral,
+        "debug",
+        &volumes(),
+        &facts(),
+        &Allocatable::new(),
+        &files(),
+    )
+    .unwrap();
     assert_eq!(resolved.env, [("WHO".to_owned(), "debug".to_owned())]);
-    assert!(resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts(), &Allocatable::new()).is_ok());
+    assert!(
+        resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts(), &Allocatable::new(), &files())
+            .is_ok()
+    );
 }
