@@ -1,5 +1,6 @@
 //! A `v1.Pod` from a source, checked to have an identity, with the fields that the engine reads often.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus};
@@ -190,6 +191,16 @@ impl PodObject {
         let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
         never(spec.restart_policy.as_deref())
             && all.all(|one| one.restart_policy.is_none() || never(one.restart_policy.as_deref()))
+    }
+
+    /// The address for probes and hooks: the first address of the sandbox. A pod on the node's network has the node's address, as in
+    /// `status.podIP`. Without any address its servers are on this machine. `None` for another pod without an address.
+    pub(crate) fn address(&self, sandbox: Option<IpAddr>, node: Option<IpAddr>) -> Option<IpAddr> {
+        match (sandbox, self.is_host_network()) {
+            (Some(own), _) => Some(own),
+            (None, true) => Some(node.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))),
+            (None, false) => None,
+        }
     }
 
     /// The grace period of the spec; one second if the spec has none.

@@ -142,10 +142,9 @@ impl Hook {
 
     /// The host of a hook: the pod's address, unless the hook names its own.
     fn address(&self, own: &Option<String>) -> Result<String, HookError> {
-        match self.ips.first() {
+        let node = self.ports.resolver.host_ips.first().copied();
+        match self.pod.address(self.ips.first().copied(), node) {
             Some(ip) => Ok(ip.to_string()),
-            // A pod on the node's network is reachable at the loopback address.
-            None if self.pod.is_host_network() => Ok("127.0.0.1".to_owned()),
             None if own.as_deref().is_some_and(|host| !host.is_empty()) => Ok(String::new()),
             None => Err(HookError::NoAddress),
         }

@@ -5,7 +5,7 @@ mod definition;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct ProbePorts {
     pub events: Arc<dyn EventRecorder>,
     /// Counts the probes.
     pub metrics: ProbeMetrics,
+    /// The node's address, if known: that of a pod on the node's network.
+    pub node_ip: Option<IpAddr>,
 }
 
 /// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all
@@ -190,7 +192,7 @@ impl ProbeManager {
 
 impl SharedPodProbes {
     fn new(pod: &Arc<PodObject>) -> Self {
-        let host = address(&PodRuntimeStatus::default());
+        let host = address(pod, &PodRuntimeStatus::default(), None);
         SharedPodProbes {
             probes: Mutex::new(PodProbes {
                 pod: Arc::clone(pod),
@@ -220,7 +222,7 @@ impl SharedPodProbes {
 
     fn observe(self: &Arc<Self>, context: &Arc<ProbeContext>, status: &PodRuntimeStatus) {
         let mut probes = self.probes.lock();
-        probes.host = address(status);
+        probes.host = address(&probes.pod, status, context.ports.node_ip);
         let probes = &mut *probes;
         probes.newest_runs.clear();
         for worker in &probes.workers {
@@ -394,9 +396,9 @@ async fn probe(
     }
 }
 
-/// The address for a pod's probes: its own. A pod on the node's network, or in a runtime without networks, may have
-/// none; its servers are then on this machine.
-fn address(status: &PodRuntimeStatus) -> String {
-    let first = status.sandboxes.iter().find_map(|sandbox| sandbox.ips.first());
-    first.map_or_else(|| "127.0.0.1".to_owned(), IpAddr::to_string)
+/// The address for a pod's probes; see [`PodObject::address`]. A pod in a runtime without networks may have none; its servers are
+/// then on this machine.
+fn address(pod: &PodObject, status: &PodRuntimeStatus, node: Option<IpAddr>) -> String {
+    let own = status.sandboxes.iter().find_map(|sandbox| sandbox.ips.first()).copied();
+    pod.address(own, node).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_string()
 }

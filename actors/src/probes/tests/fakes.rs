@@ -53,7 +53,14 @@ impl Fakes {
     pub(super) fn ports(self: &Arc<Self>) -> ProbePorts {
         let clock: Arc<dyn Clock> = Arc::new(self.clock);
         let metrics = podwright_metrics::Metrics::new().probes;
-        ProbePorts { runtime: self.clone(), network: self.clone(), clock, events: self.clone(), metrics }
+        ProbePorts {
+            runtime: self.clone(),
+            network: self.clone(),
+            clock,
+            events: self.clone(),
+            metrics,
+            node_ip: Some("192.0.2.1".parse().unwrap()),
+        }
     }
 
     pub(super) fn on_exec(&self, answer: impl Fn(&str) -> Result<ExecOutput, RuntimeError> + Send + Sync + 'static) {

@@ -246,6 +246,19 @@ fn an_http_probe_passes_for_200_to_399() {
 }
 
 #[test]
+fn a_pod_on_the_node_network_is_probed_at_the_nodes_address() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        let container = json!({"name": "main", "readinessProbe": {"httpGet": {"port": 80}}});
+        manager.add_pod(&pod_of(json!({"hostNetwork": true, "containers": [container]})));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
+        pass(1).await;
+        assert_eq!(fakes.take_asked(), [(0, "http 192.0.2.1:80/".to_owned())]);
+    });
+}
+
+#[test]
 fn a_run_that_ends_during_its_probe_is_not_ready() {
     paused(async {
         let fakes = Fakes::new();
