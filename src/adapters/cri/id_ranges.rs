@@ -5,15 +5,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use crate::adapters::step_error::StepError;
 use parking_lot::Mutex;
 use podwright_actors::ports::RuntimeError;
 use serde::{Deserialize, Serialize};
 
 use super::config::HostIdRange;
+use crate::adapters::record::{self, Durability};
+use crate::adapters::step_error::StepError;
 
 /// The file in a pod's directory (upstream `userns.mappingsFile`, kubelet 1.36).
 const FILE: &str = "userns";
@@ -91,11 +92,7 @@ fn write(path: &Path, ids: HostIdRange) -> io::Result<()> {
     let mapping = || vec![Mapping { host_id: ids.first, container_id: 0, length: HostIdRange::LENGTH }];
     let text = serde_json::to_vec(&Mappings { uid_mappings: mapping(), gid_mappings: mapping() })?;
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    let new = path.with_extension("new");
-    let mut file = fs::File::create(&new)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    record::replace(path, &text, Durability::Disk)
 }
 
 #[cfg(test)]
@@ -114,6 +111,16 @@ mod tests {
         assert_eq!(of(&ranges, "b"), Ok(2));
         fs::remove_dir_all(pods.path().join("a")).unwrap();
         assert_eq!((of(&ranges, "c"), of(&ranges, "d")), (Ok(1), Ok(3)));
+
+        // A link of another program at the temporary name is not followed.
+        let other = pods.path().join("other");
+        fs::write(&other, "other").unwrap();
+        fs::create_dir(pods.path().join("f")).unwrap();
+        for name in ["userns.new", "userns.tmp"] {
+            std::os::unix::fs::symlink(&other, pods.path().join("f").join(name)).unwrap();
+        }
+        assert_eq!(of(&ranges, "f"), Ok(4));
+        assert_eq!(fs::read_to_string(&other).unwrap(), "other");
 
         fs::write(pods.path().join("c").join(FILE), "{}").unwrap();
         let refused = podwright_actors::text::error_chain(&of(&ranges, "e").unwrap_err()).to_string();

@@ -10,9 +10,9 @@
 //! again.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, DirEntry};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,6 +22,7 @@ use ring::digest::{SHA256, digest};
 
 use super::access::{Access, AccessDecision, PulledImage, SecretIdentity};
 use super::image_name::ImageName;
+use crate::adapters::record::{self, Durability};
 
 /// How far the modification time of a file may lag behind the clock: the kernel updates file times once per tick.
 const FILE_TIME_LAG: Duration = Duration::from_secs(1);
@@ -178,13 +179,7 @@ fn read_record(path: &Path) -> io::Result<Option<PulledImage>> {
 /// Writes a file atomically, readable by the agent only.
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let path = record_path(dir, name);
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(dir)?.sync_all()
+    record::replace(&record_path(dir, name), bytes, Durability::Disk)
 }
 
 /// The files of a directory that were last written before a time.
