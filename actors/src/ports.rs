@@ -37,7 +37,7 @@ pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError,
 pub use runtime::{
     AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput,
     ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod,
-    RuntimePodContainer, RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready,
+    RuntimePodContainer, RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready, VolumeImage,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};

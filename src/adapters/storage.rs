@@ -254,7 +254,8 @@ impl Disk {
             let path = self.volume(dir, pod, volume, step).map_err(|error| for_volume(&volume.name, error))?;
             Ok((volume.name.clone(), path))
         };
-        volumes.iter().map(set_up).collect()
+        // A runtime that mounts volumes also mounts images. They have no directory.
+        volumes.iter().filter(|volume| !(self.mounted && volume.image.is_some())).map(set_up).collect()
     }
 }
 

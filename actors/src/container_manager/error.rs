@@ -79,6 +79,8 @@ pub(super) enum StartFailure {
         last: ImageError,
         until: Time,
     },
+    /// An image volume of the container cannot be used.
+    ImageVolume(Box<StartFailure>),
     Config(ConfigError),
     Create(RuntimeError),
     Start {
@@ -98,6 +100,7 @@ impl StartFailure {
             StartFailure::CrashLoop { .. } => "CrashLoopBackOff",
             StartFailure::ImageBackOff { .. } => "ImagePullBackOff",
             StartFailure::Image(error) => return error.reason(),
+            StartFailure::ImageVolume(failure) => return failure.reason(),
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
             StartFailure::Create(_) => "CreateContainerError",
             StartFailure::Start { .. } => RUN_CONTAINER_ERROR,
@@ -116,6 +119,7 @@ impl StartFailure {
                 images::backoff(image, last.reason().unwrap_or_default(), &error_chain(last).to_string())
             }
             StartFailure::Image(error) => error_chain(error).to_string(),
+            StartFailure::ImageVolume(failure) => failure.message(pod),
             StartFailure::Config(error) => error_chain(error).to_string(),
             StartFailure::Create(error) | StartFailure::Start { error, .. } => error_chain(error).to_string(),
             StartFailure::PostStart(message) => message.clone(),
@@ -127,6 +131,7 @@ impl StartFailure {
     pub(super) fn until(&self) -> Option<Time> {
         match self {
             StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => Some(*until),
+            StartFailure::ImageVolume(failure) => failure.until(),
             _ => None,
         }
     }
@@ -143,11 +148,9 @@ impl StartFailure {
     pub(super) fn into_sync_error(self, pod: &PodObject, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
         let message = self.message(pod);
-        match self {
-            StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => {
-                SyncError::BackOff { what: format!("{reason}: {message}"), until }
-            }
-            _ => ContainerError::StartContainer { container, reason, message }.into(),
+        match self.until() {
+            Some(until) => SyncError::BackOff { what: format!("{reason}: {message}"), until },
+            None => ContainerError::StartContainer { container, reason, message }.into(),
         }
     }
 }

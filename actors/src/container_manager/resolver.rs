@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::config::fields::FieldFacts;
 use crate::containers::definition::Definition;
-use crate::containers::env::{Allocatable, ConfigError, EnvFiles, ResolvedContainer, resolve};
+use crate::containers::env::{Allocatable, ConfigError, ResolvedContainer, VolumeContents, resolve};
 use crate::pod::PodObject;
 use crate::ports::VolumeMounts;
 
@@ -18,8 +18,8 @@ pub struct ContainerResolver {
 }
 
 impl ContainerResolver {
-    /// Resolves one container of a pod. `pod_ips` are the addresses of the pod's sandbox, and `files` the files that variables are
-    /// taken from.
+    /// Resolves one container of a pod. `pod_ips` are the addresses of the pod's sandbox, and `contents` what was read and
+    /// pulled for its volumes.
     ///
     /// # Errors
     /// [`ConfigError`] if the container cannot run as its spec says.
@@ -29,12 +29,12 @@ impl ContainerResolver {
         container: &Definition<'_>,
         volumes: &VolumeMounts,
         pod_ips: &[IpAddr],
-        files: &EnvFiles,
+        contents: &VolumeContents,
     ) -> Result<ResolvedContainer, ConfigError> {
         // A pod on the node's network has the node's addresses.
         let pod_ips = if pod.is_host_network() { self.host_ips.clone() } else { pod_ips.to_vec() };
         let facts = FieldFacts { pod_ips, host_ips: self.host_ips.clone() };
-        resolve(pod, container.kind, container.name, volumes, &facts, &self.allocatable, files)
+        resolve(pod, container.kind, container.name, volumes, &facts, &self.allocatable, contents)
     }
 }
 
@@ -56,7 +56,8 @@ mod tests {
         let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
         let resolver = ContainerResolver { host_ips: vec![], allocatable };
         let container = Definition::find(&pod, "a").unwrap();
-        let resolved = resolver.resolve(&pod, &container, &VolumeMounts::new(), &[], &EnvFiles::new()).unwrap();
+        let resolved =
+            resolver.resolve(&pod, &container, &VolumeMounts::new(), &[], &VolumeContents::default()).unwrap();
         assert_eq!(resolved.env, [("CPUS".to_owned(), "4".to_owned())]);
     }
 }

@@ -1,5 +1,6 @@
 //! Starts one container.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +9,13 @@ use crate::container_manager::activity::Task;
 use crate::container_manager::governor::{self, StartKind};
 use crate::containers::backoff::BackoffDecision;
 use crate::containers::definition::Definition;
-use crate::containers::env::{EnvFiles, env_files};
+use crate::containers::env::{EnvFiles, VolumeContents, env_files};
 use crate::containers::image_backoff::PullFailure;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use crate::pod::PodObject;
-use crate::ports::{ContainerConfig, ContainerState, ImageError, ImageRequest, PodEvent, SyncError};
+use crate::pod::{ContainerKind, PodObject};
+use crate::ports::{ContainerConfig, ContainerState, ImageError, ImageRequest, PodEvent, SyncError, VolumeImage};
 use crate::statuses::container_type;
 use crate::text::error_chain;
 use crate::texts::{containers as texts, images};
@@ -130,7 +131,8 @@ impl ContainerManager {
     }
 
     /// A run that was created for this container and not started, because the agent died, the sync was cancelled or the
-    /// answer to its start was lost. Starting it again is safe: a run starts only once.
+    /// answer to its start was lost. A run starts at most once, so a second start does no harm. It may fail: containerd 1.6 keeps the
+    /// task of a start during which containerd itself died, and then ends the run with the reason `StartError`.
     fn existing_run<'a>(
         &self,
         work: &SyncWork<'a>,
@@ -152,7 +154,8 @@ impl ContainerManager {
         refused.is_none_or(|error| self.ports.clock.now().since(error.since) < FOREIGN_START)
     }
 
-    /// Whether a start without an answer took effect. If the status cannot be read now, the next sync finds out.
+    /// Whether a start without an answer took effect. A run that ended and was never started has failed to start. If the status
+    /// cannot be read now, the next sync finds out.
     async fn has_started(&self, uid: &PodUid, id: &ContainerId) -> bool {
         let status = self.ports.runtime.pod_status(uid).await;
         let run = status.iter().flat_map(|status| &status.containers).find(|run| run.id == *id);
@@ -166,14 +169,16 @@ impl ContainerManager {
         target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Result<ContainerConfig, StartFailure> {
-        let image_id = self.image(work, container).await?;
+        let images = self.image_volumes(work, container).await?;
+        let image_id = self.image(work, container, Wanted::of_container(container)).await?;
         let restart_count = self.restart_count(work, container).await;
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
         let files = self.env_files(work, container).await.ok_or(StartFailure::Cancelled)?;
+        let contents = VolumeContents { files, images };
         let resolver = &self.ports.resolver;
-        let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips, &files);
+        let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips, &contents);
         let resolved = resolved.map_err(StartFailure::Config)?;
         Ok(ContainerConfig {
             pod: Arc::clone(work.pod),
@@ -232,14 +237,50 @@ impl ContainerManager {
         }
     }
 
-    async fn image(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<String, StartFailure> {
-        let (uid, image) = (work.pod.uid(), container.image);
+    /// Makes the images of the image volumes present that a container mounts. Events of the pulls belong to the pod (upstream
+    /// `getImageVolumes`, kubelet 1.36).
+    async fn image_volumes(
+        &self,
+        work: &SyncWork<'_>,
+        container: &Definition<'_>,
+    ) -> Result<BTreeMap<String, VolumeImage>, StartFailure> {
+        let mut images = BTreeMap::new();
+        for volume in work.pod.spec().volumes.iter().flatten() {
+            let Some(source) = &volume.image else { continue };
+            if !container.mounts.iter().any(|mount| mount.name == volume.name) {
+                continue;
+            }
+            let reference = source.reference.as_deref().unwrap_or_default();
+            let wanted = Wanted { image: reference, policy: source.pull_policy.as_deref(), of: None };
+            match self.image(work, container, wanted).await {
+                Ok(id) => {
+                    images.insert(volume.name.clone(), VolumeImage { id, reference: reference.to_owned() });
+                }
+                Err(StartFailure::Cancelled) => return Err(StartFailure::Cancelled),
+                Err(failure) => {
+                    if let Some(event) = image_event(reference, &failure) {
+                        self.record(work.pod, event);
+                    }
+                    return Err(StartFailure::ImageVolume(Box::new(failure)));
+                }
+            }
+        }
+        Ok(images)
+    }
+
+    async fn image(
+        &self,
+        work: &SyncWork<'_>,
+        container: &Definition<'_>,
+        wanted: Wanted<'_>,
+    ) -> Result<String, StartFailure> {
+        let (uid, image) = (work.pod.uid(), wanted.image);
         let waits = self.images.lock().waits(uid, image, self.ports.clock.now()).cloned();
         let pulled = match &waits {
-            None => self.ensure_image(work, container, container.pull_policy).await,
+            None => self.ensure_image(work, container, wanted).await,
             // The image may have become present without a pull. Only the policy `Always` needs the registry.
-            Some(_) if container.pull_policy != Some("Always") => {
-                self.ensure_image(work, container, Some("Never")).await
+            Some(_) if wanted.policy != Some("Always") => {
+                self.ensure_image(work, container, Wanted { policy: Some("Never"), ..wanted }).await
             }
             Some(_) => Err(ImageError::NeverPull(image.to_owned())),
         };
@@ -265,13 +306,12 @@ impl ContainerManager {
         &self,
         work: &SyncWork<'_>,
         container: &Definition<'_>,
-        policy: Option<&str>,
+        wanted: Wanted<'_>,
     ) -> Result<String, ImageError> {
-        let (uid, image) = (work.pod.uid(), container.image);
+        let (uid, image) = (work.pod.uid(), wanted.image);
         let task = Task::PullImage(image.to_owned());
         let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
-        let of = Some((container.kind, container.name));
-        let request = ImageRequest { pod: work.pod, container: of, image, pull_policy: policy };
+        let request = ImageRequest { pod: work.pod, container: wanted.of, image, pull_policy: wanted.policy };
         let pull = self.ports.runtime.ensure_image(request, work.cancel);
         // The token is checked here too: a runtime that reacts late to it must not delay the end of the pod (POD-S98).
         work.cancel.run_until_cancelled(pull).await.unwrap_or(Err(ImageError::Cancelled))
@@ -330,10 +370,37 @@ impl ContainerManager {
     }
 }
 
+/// An image that a container needs, as its own image or as a volume.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    image: &'a str,
+    policy: Option<&'a str>,
+    /// The container that the events of the pull belong to; `None` for the pod.
+    of: Option<(ContainerKind, &'a str)>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of_container(container: &Definition<'a>) -> Self {
+        let of = Some((container.kind, container.name));
+        Wanted { image: container.image, policy: container.pull_policy, of }
+    }
+}
+
 fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
-    let image = container.image;
+    if let Some(event) = image_event(container.image, failure) {
+        return event;
+    }
     match failure {
         StartFailure::CrashLoop { .. } => PodEvent::warning("BackOff", texts::crash_backoff_event(container.name, pod)),
+        // A hook's error may show secrets, so the event does not have it.
+        StartFailure::PostStart(_) => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
+        _ => PodEvent::warning("Failed", texts::start_failed(&failure.message(pod))),
+    }
+}
+
+/// The event of an image that is not present; `None` for another failure.
+fn image_event(image: &str, failure: &StartFailure) -> Option<PodEvent> {
+    Some(match failure {
         StartFailure::ImageBackOff { .. } => PodEvent::normal("BackOff", images::backoff_event(image)),
         StartFailure::Image(error @ ImageError::NeverPull(_)) => {
             PodEvent::warning("ErrImageNeverPull", error.to_string())
@@ -342,10 +409,6 @@ fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFail
             PodEvent::warning("InspectFailed", error.to_string())
         }
         StartFailure::Image(error) => PodEvent::warning("Failed", images::pull_failed(image, &error.of_runtime())),
-        // A hook's error may show secrets, so the event does not have it.
-        StartFailure::PostStart(_) => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
-        StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start { .. } | StartFailure::Cancelled => {
-            PodEvent::warning("Failed", texts::start_failed(&failure.message(pod)))
-        }
-    }
+        _ => return None,
+    })
 }

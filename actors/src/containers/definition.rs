@@ -1,7 +1,7 @@
 //! A container of a pod's spec, from any of its three lists.
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EphemeralContainer, Lifecycle, Probe, ResourceRequirements,
+    Container, ContainerPort, EphemeralContainer, Lifecycle, Probe, ResourceRequirements, VolumeMount,
 };
 
 use crate::ids::ContainerName;
@@ -22,6 +22,8 @@ pub struct Definition<'a> {
     pub lifecycle: Option<&'a Lifecycle>,
     /// The ports, for hooks that name a port.
     pub ports: &'a [ContainerPort],
+    /// The volume mounts.
+    pub mounts: &'a [VolumeMount],
     /// The resource requests and limits.
     pub resources: Option<&'a ResourceRequirements>,
     /// The liveness probe.
@@ -54,6 +56,7 @@ impl<'a> Definition<'a> {
             pull_policy: container.image_pull_policy.as_deref(),
             lifecycle: container.lifecycle.as_ref(),
             ports: container.ports.as_deref().unwrap_or_default(),
+            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
             resources: container.resources.as_ref(),
             liveness: container.liveness_probe.as_ref(),
             startup: container.startup_probe.as_ref(),
@@ -70,6 +73,7 @@ impl<'a> Definition<'a> {
             pull_policy: container.image_pull_policy.as_deref(),
             lifecycle: container.lifecycle.as_ref(),
             ports: container.ports.as_deref().unwrap_or_default(),
+            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
             resources: container.resources.as_ref(),
             liveness: container.liveness_probe.as_ref(),
             startup: container.startup_probe.as_ref(),

@@ -16,9 +16,18 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use expand::{MissingValues, expand, expand_all};
 pub use file::{EnvFiles, env_files};
 
+/// The content of volumes that was read or pulled before a container is resolved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeContents {
+    /// The files that [`env_files`] lists.
+    pub files: EnvFiles,
+    /// The images of image volumes, by volume name.
+    pub images: BTreeMap<String, VolumeImage>,
+}
+
 use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
 use crate::pod::{ContainerKind, PodObject};
-use crate::ports::{Mount, VolumeMounts};
+use crate::ports::{Mount, VolumeImage, VolumeMounts};
 
 /// The resolved settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +95,7 @@ pub enum ConfigError {
 ///
 /// A link inside the volume can lead a `subPath` out of the volume. Only the runtime can detect that, at the mount.
 ///
-/// `files` has the content of the files that [`env_files`] lists.
+/// `contents` has the files that [`env_files`] lists, and the images of the image volumes that the container mounts.
 ///
 /// `allocatable` gives the value of a `resourceFieldRef` to a limit that is not set.
 ///
@@ -99,7 +108,7 @@ pub fn resolve(
     volumes: &VolumeMounts,
     facts: &FieldFacts,
     allocatable: &Allocatable,
-    files: &EnvFiles,
+    contents: &VolumeContents,
 ) -> Result<ResolvedContainer, ConfigError> {
     let spec = ContainerFields::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
     for from in spec.env_from {
@@ -108,7 +117,9 @@ pub fn resolve(
     let mut env = Environment::default();
     for variable in spec.env {
         let value = match (&variable.value, &variable.value_from) {
-            (_, Some(EnvVarSource { file_key_ref: Some(selector), .. })) => file::value_of(selector, volumes, files)?,
+            (_, Some(EnvVarSource { file_key_ref: Some(selector), .. })) => {
+                file::value_of(selector, volumes, &contents.files)?
+            }
             (_, Some(source)) => value_from(pod, &spec, variable, source, facts, allocatable)?,
             (Some(text), None) => Some(expand(text, |name| env.get(name))),
             (None, None) => Some(String::new()),
@@ -125,7 +136,7 @@ pub fn resolve(
         mounts: spec
             .mounts
             .iter()
-            .map(|volume_mount| mount(pod, volume_mount, volumes, &env))
+            .map(|volume_mount| mount(pod, volume_mount, volumes, &contents.images, &env))
             .collect::<Result<_, _>>()?,
         env: env.list,
     })
@@ -257,6 +268,7 @@ fn mount(
     pod: &PodObject,
     volume_mount: &VolumeMount,
     volumes: &VolumeMounts,
+    images: &BTreeMap<String, VolumeImage>,
     env: &Environment,
 ) -> Result<Mount, ConfigError> {
     let refuse = |reason: String| ConfigError::Mount {
@@ -264,9 +276,12 @@ fn mount(
         path: volume_mount.mount_path.clone(),
         reason,
     };
-    let volume = volumes
-        .get(&volume_mount.name)
-        .ok_or_else(|| refuse("the pod has no such volume: add it to spec.volumes".into()))?;
+    let image = images.get(&volume_mount.name);
+    let volume = match volumes.get(&volume_mount.name) {
+        Some(path) => path.as_path(),
+        None if image.is_some() => Path::new(""),
+        None => return Err(refuse("the pod has no such volume: add it to spec.volumes".into())),
+    };
     let sub_path = match (text(&volume_mount.sub_path), text(&volume_mount.sub_path_expr)) {
         (Some(_), Some(_)) => return Err(refuse("subPath and subPathExpr exclude each other".into())),
         (Some(path), None) => Some(path.to_owned()),
@@ -277,8 +292,8 @@ fn mount(
         Some(path) if !stays_inside(Path::new(path)) => {
             return Err(refuse(format!("subPath {path:?} must be relative and without \"..\"")));
         }
-        Some(path) => volume.join(path),
-        None => volume.clone(),
+        Some(path) if image.is_none() => volume.join(path),
+        Some(_) | None => volume.to_owned(),
     };
     Ok(Mount {
         volume: volume_mount.name.clone(),
@@ -291,6 +306,7 @@ fn mount(
         },
         read_only: volume_mount.read_only == Some(true)
             || pod_volume(pod, &volume_mount.name).is_some_and(is_read_only),
+        image: image.cloned(),
     })
 }
 

@@ -17,7 +17,7 @@ use crate::pod::PodObject;
 
 use super::WritableLayer;
 
-pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig};
+pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig, VolumeImage};
 pub use error::{ImageError, RuntimeError};
 pub use status::{
     AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,

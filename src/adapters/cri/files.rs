@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, RuntimeError};
+use podwright_actors::ports::{ContainerConfig, Mount, RuntimeError};
 use podwright_actors::text::error_chain;
 use rustix::fs::OFlags;
 
@@ -49,8 +49,8 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
     // The file is writable for every user, because the container may run as any user.
     write(&layout.message(&uid, name, config.restart_count), "", 0o666)?;
 
-    for (number, mount) in config.mounts.iter().enumerate().filter(|(_, mount)| !mount.sub_path.as_os_str().is_empty())
-    {
+    let is_part = |mount: &Mount| mount.image.is_none() && !mount.sub_path.as_os_str().is_empty();
+    for (number, mount) in config.mounts.iter().enumerate().filter(|(_, mount)| is_part(mount)) {
         let mount_point = layout.sub_path(&uid, &mount.volume, name, number);
         sub_path::bind(sub_path::volume(&mount.host_path, &mount.sub_path), &mount.sub_path, &mount_point)
             .map_err(|error| RuntimeError::config(StepError::new(format!("volume {:?}", mount.volume), error)))?;

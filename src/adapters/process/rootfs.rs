@@ -128,6 +128,7 @@ mod tests {
             sub_path: "".into(),
             container_path: path.into(),
             read_only: false,
+            image: None,
         }
     }
 

@@ -85,6 +85,7 @@ mod tests {
             sub_path: "".into(),
             container_path: "/x".into(),
             read_only,
+            image: None,
         }
     }
 

@@ -199,10 +199,15 @@ async fn projected_volume_supports_downward_api_sources_only() {
         json!({"name": "p", "projected": {"sources": [part, {"secret": {"name": "s"}}]}}),
         json!({"name": "p", "secret": {"secretName": "s"}}),
         json!({"name": "p", "nfs": {"server": "s", "path": "/"}}),
+        json!({"name": "p", "image": {"reference": "i"}}),
     ] {
         let error = node.storage.set_up(&pod(json!([volume]))).await.unwrap_err();
         assert!(matches!(&error, StorageError::Unsupported { volume, .. } if volume == "p"), "{error}");
     }
+    // A runtime that mounts volumes mounts images too.
+    let Node { storage, root: _root } = node;
+    let image = pod(json!([{"name": "p", "image": {"reference": "i"}}]));
+    assert_eq!(storage.for_mounted_volumes().set_up(&image).await, Ok(VolumeMounts::new()));
 }
 
 #[tokio::test]

@@ -61,6 +61,14 @@ impl Disk {
             return Ok(path);
         }
         let group = FsGroup::of(pod).map_err(|error| StorageError::volume(&volume.name, error))?;
+        if volume.image.is_some() {
+            return Err(StorageError::Unsupported {
+                volume: volume.name.clone(),
+                kind: "image".into(),
+                remedy: "run the pod with a container runtime (--runtime cri=ENDPOINT), or use emptyDir or hostPath"
+                    .into(),
+            });
+        }
         let kind = kind(volume);
         if !matches!(kind.as_deref(), None | Some("emptyDir")) {
             return Err(StorageError::Unsupported {

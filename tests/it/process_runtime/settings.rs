@@ -77,6 +77,7 @@ async fn container_mounts_are_links_and_environment_variables() {
         sub_path: "".into(),
         container_path: "/var/data".into(),
         read_only: false,
+        image: None,
     }];
     let id = runtime.create_container(config).await.unwrap();
     runtime.start_container(&id).await.unwrap();

@@ -184,6 +184,35 @@ async fn start_failures_of_each_step_have_their_reasons() {
     }
 }
 
+/// The pod of [`one`], which mounts an image volume.
+fn with_image_volume() -> Arc<PodObject> {
+    let mounts = serde_json::json!([{"name": "files", "mountPath": "/files"}]);
+    let container = Container { volume_mounts: Some(serde_json::from_value(mounts).unwrap()), ..named("a") };
+    let mut object = pod("Always", Vec::new(), vec![container]).pod().clone();
+    let volumes = serde_json::json!([{"name": "files", "image": {"reference": "files:1"}}]);
+    object.spec.as_mut().unwrap().volumes = Some(serde_json::from_value(volumes).unwrap());
+    PodObject::new(object).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_image_of_a_volume_is_pulled_before_its_container_is_created() {
+    let rig = Rig::new();
+    rig.runtime.fail_image("files:1", ImageError::pull("gone"));
+    let pod = with_image_volume();
+    assert!(rig.sync(&pod).await.error.is_some());
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "ErrImagePull")]);
+    let events: Vec<_> =
+        rig.fakes.events.lock().iter().map(|it| (it.field_path.is_some(), it.message.clone())).collect();
+    let pull = "Failed to pull image \"files:1\": gone".to_owned();
+    assert_eq!(events, [(false, pull), (true, "Error: gone".to_owned())], "the pull belongs to the pod");
+    let wait = rig.backoff(&rig.sync(&pod).await).unwrap();
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "ImagePullBackOff")]);
+    rig.runtime.have_image("files:1");
+    sleep(secs(wait)).await;
+    assert!(rig.sync(&pod).await.error.is_none());
+    assert!(rig.waiting(&pod).is_empty());
+}
+
 /// The pod of [`one`], with a variable that only an API server could resolve.
 fn unresolvable() -> Arc<PodObject> {
     let source = EnvVarSource {

@@ -33,15 +33,19 @@ fn facts() -> FieldFacts {
 
 fn try_main(container: Value) -> Result<ResolvedContainer, ConfigError> {
     let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
-    resolve(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable, &files())
+    resolve(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable, &contents())
 }
 
-/// The files that an init container wrote.
-fn files() -> EnvFiles {
+/// Files that an init container wrote, and the image of a volume.
+fn contents() -> VolumeContents {
     let file = |path: &str, content: Option<&str>| {
         (("data".to_owned(), path.to_owned()), content.map(|text| text.as_bytes().to_vec()))
     };
-    [file("env", Some("KEY='value $(A)'\n")), file("bad", Some("KEY=x")), file("absent", None)].into()
+    let image = VolumeImage { id: "sha256:1".into(), reference: "files:1".into() };
+    VolumeContents {
+        files: [file("env", Some("KEY='value $(A)'\n")), file("bad", Some("KEY=x")), file("absent", None)].into(),
+        images: [("files".to_owned(), image)].into(),
+    }
 }
 
 #[test]
@@ -180,7 +184,7 @@ fn a_value_from_a_reference_is_not_expanded() {
     });
     let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
     let resolved =
-        resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts(), &Allocatable::new(), &files()).unwrap();
+        resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts(), &Allocatable::new(), &contents()).unwrap();
     assert_eq!(resolved.env[1].1, "$(A)$$");
 }
 
@@ -232,7 +236,7 @@ fn unresolvable_settings_are_errors_with_a_remedy() {
     }
     assert!(error(from(json!({}))).contains("names no supported source"));
     let missing =
-        resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts(), &Allocatable::new(), &files());
+        resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts(), &Allocatable::new(), &contents());
     assert_eq!(missing, Err(ConfigError::NoContainer("main".into())));
 }
 
@@ -294,12 +298,23 @@ fn every_kind_of_container_is_found() {
         &volumes(),
         &facts(),
         &Allocatable::new(),
-        &files(),
+        &contents(),
     )
     .unwrap();
     assert_eq!(resolved.env, [("WHO".to_owned(), "debug".to_owned())]);
     assert!(
-        resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts(), &Allocatable::new(), &files())
+        resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts(), &Allocatable::new(), &contents())
             .is_ok()
     );
+}
+
+#[test]
+fn a_mount_of_an_image_volume_names_the_image() {
+    let mounts = json!({"volumeMounts": [
+        {"name": "files", "mountPath": "/all"}, {"name": "files", "mountPath": "/part", "subPath": "a/b"},
+    ]});
+    let mounts = main(mounts).mounts;
+    assert!(mounts.iter().all(|mount| mount.image.as_ref().is_some_and(|image| image.id == "sha256:1")), "{mounts:?}");
+    assert!(mounts.iter().all(|mount| mount.host_path.as_os_str().is_empty()), "{mounts:?}");
+    assert_eq!(mounts[1].sub_path, PathBuf::from("a/b"));
 }

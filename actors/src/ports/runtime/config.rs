@@ -85,6 +85,17 @@ pub struct Mount {
     pub container_path: String,
     /// Whether the mount is read-only.
     pub read_only: bool,
+    /// The image whose files are mounted, for an image volume. Then `host_path` is empty.
+    pub image: Option<VolumeImage>,
+}
+
+/// The image of an image volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeImage {
+    /// The image id that [`ContainerRuntime::ensure_image`](super::ContainerRuntime::ensure_image) returned.
+    pub id: String,
+    /// The image as the spec names it.
+    pub reference: String,
 }
 
 /// The result of a command.

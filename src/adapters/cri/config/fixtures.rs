@@ -83,5 +83,6 @@ pub(crate) fn mount(path: &str) -> Mount {
         sub_path: "".into(),
         container_path: path.into(),
         read_only: false,
+        image: None,
     }
 }

@@ -73,6 +73,20 @@ fn volume(
         .find(|spec| spec.name == mount.volume && absolute_path(&spec.mount_path) == container_path);
     let propagation = spec.map_or(Ok(MountPropagation::PropagationPrivate), propagation)?;
     let recursive = spec.map_or(Ok(false), |spec| recursive_read_only(facts, assignments, spec))?;
+    if let Some(image) = &mount.image {
+        return Ok(v1::Mount {
+            container_path,
+            readonly: true,
+            image: Some(v1::ImageSpec {
+                image: image.id.clone(),
+                user_specified_image: image.reference.clone(),
+                runtime_handler: assignments.handler.clone(),
+                ..Default::default()
+            }),
+            image_sub_path: mount.sub_path.display().to_string(),
+            ..Default::default()
+        });
+    }
     let host_path = if mount.sub_path.as_os_str().is_empty() {
         mount.host_path.clone()
     } else {

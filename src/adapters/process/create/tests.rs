@@ -107,6 +107,7 @@ fn environment_names_the_host_path_of_each_mount() {
         sub_path: "".into(),
         container_path: "/data".into(),
         read_only: false,
+        image: None,
     };
     let plan = planned_as(0, &config(|_, c| c.mounts = vec![mount])).unwrap();
     assert_eq!(value(&plan, "PODWRIGHT_MOUNT_MY_DATA"), Some("/h"));

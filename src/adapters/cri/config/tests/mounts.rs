@@ -1,6 +1,6 @@
 //! Tests of the mounts.
 
-use podwright_actors::ports::Mount;
+use podwright_actors::ports::{Mount, VolumeImage};
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
@@ -89,6 +89,22 @@ fn mount_options_follow_the_volume_mount_spec() {
     let labelled = NodeFacts { selinux: true, ..facts() };
     assert!(of(&labelled, empty(), json!({}), false).unwrap().selinux_relabel);
     assert!(!of(&labelled, json!({"hostPath": {"path": "/x"}}), json!({}), false).unwrap().selinux_relabel);
+}
+
+#[test]
+fn a_mount_of_an_image_volume_names_the_image_and_no_path() {
+    let image = Some(VolumeImage { id: "sha256:1".into(), reference: "files:1".into() });
+    let given = Mount { image, host_path: "".into(), sub_path: "a/b".into(), ..mount("/files") };
+    let found = of_mounts(given);
+    assert_eq!((found.container_path.as_str(), found.host_path.as_str()), ("/files", ""));
+    assert_eq!((found.image_sub_path.as_str(), found.readonly), ("a/b", true));
+    let image = found.image.unwrap();
+    assert_eq!((image.image.as_str(), image.user_specified_image.as_str()), ("sha256:1", "files:1"));
+}
+
+/// The mount of an image volume, in a pod that has one.
+fn of_mounts(given: Mount) -> v1::Mount {
+    mounts(&facts(), json!({"image": {"reference": "files:1"}}), json!({}), vec![given]).unwrap().remove(0)
 }
 
 #[test]
