@@ -256,9 +256,16 @@ impl ContainerRuntime for FakeRuntime {
         async move {
             let mut state = self.state.lock();
             let name = FakeRuntime::name(&state, id)?;
-            self.note(&mut state, &format!("start {name}"), "")?;
+            let noted = self.note(&mut state, &format!("start {name}"), "");
             let now = self.clock.now();
+            let exits = state.failures.contains_key(&format!("exit of start {name}"));
             let live = state.containers.iter_mut().find(|live| live.status.id == *id).unwrap();
+            if noted.is_err() && exits {
+                live.status.state = ContainerState::Exited;
+                (live.status.exit_code, live.status.reason) = (128, "StartError".to_owned());
+                live.status.finished_at = Some(now);
+            }
+            noted?;
             live.started = Some(Instant::now());
             live.status.started_at = Some(now);
             live.status.state = ContainerState::Running;

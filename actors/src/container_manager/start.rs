@@ -159,7 +159,11 @@ impl ContainerManager {
     async fn has_started(&self, uid: &PodUid, id: &ContainerId) -> bool {
         let status = self.ports.runtime.pod_status(uid).await;
         let run = status.iter().flat_map(|status| &status.containers).find(|run| run.id == *id);
-        run.is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Exited))
+        run.is_some_and(|run| match run.state {
+            ContainerState::Running => true,
+            ContainerState::Exited => run.started_at.is_some(),
+            ContainerState::Created | ContainerState::Unknown => false,
+        })
     }
 
     /// Resolves the settings of a new run.

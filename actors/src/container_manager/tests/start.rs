@@ -319,6 +319,21 @@ async fn a_start_that_another_agent_began_is_waited_for() {
     assert_eq!(calls, ["0: start a", "240: start a", "240: create a#1", "240: start a"]);
 }
 
+// containerd 1.6 keeps the task of a start that it did not survive. It refuses the next start of the container, and reports the
+// container as exited.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_exits_because_its_start_failed_has_not_started() {
+    let rig = Rig::new();
+    rig.runtime.fail_with("start a", timeout_of_start());
+    assert!(rig.sync(&one()).await.error.is_some());
+    rig.runtime.heal();
+    rig.runtime.fail("start a");
+    rig.runtime.fail("exit of start a");
+    assert!(rig.sync(&one()).await.error.is_some());
+    assert_eq!(rig.waiting(&one()), [("a".to_owned(), "RunContainerError")]);
+    assert!(!rig.reasons().iter().any(|reason| reason == "Started"), "{:?}", rig.reasons());
+}
+
 #[tokio::test(start_paused = true)]
 async fn network_hooks_call_the_pod_and_resolve_named_ports() {
     let http = |scheme: Option<&str>, host: Option<&str>, port| {
