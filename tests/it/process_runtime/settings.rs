@@ -315,6 +315,7 @@ async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
             sub_path: "".into(),
             container_path: format!("/{volume}"),
             read_only,
+            image: None,
         };
         config_of.mounts = vec![mount("data", &data, false), mount("config", &config, true)];
         let id = runtime.create_container(config_of).await.unwrap();
