@@ -1,0 +1,219 @@
+//! Faults that tests set: what happens to requests, and what watches see when.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::call::Verb;
+use crate::refusal::Refusal;
+
+/// A request as a fault sees it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RequestInfo {
+    /// The HTTP method.
+    pub method: String,
+    /// The path without the options.
+    pub path: String,
+    /// The options behind the `?`.
+    pub query: String,
+    /// The user, empty for a request without a known credential.
+    pub user: String,
+    /// The verb, where the path names a resource.
+    pub verb: Option<Verb>,
+    /// The plural of the resource, with the path below the object: `pods/status`. Empty for other paths.
+    pub resource: String,
+    /// The namespace of the path.
+    pub namespace: String,
+    /// The name of the object.
+    pub name: String,
+    /// The media type of the body.
+    pub content_type: String,
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request waits until [`Faults::release`] and is then processed.
+    Stall,
+    /// The server answers with this refusal, and does nothing.
+    Refuse(Refusal),
+    /// The connection is closed before the request is processed.
+    DropBefore,
+    /// The connection is closed after the request has been processed, without an answer.
+    DropAfter,
+    /// The request is processed after this time.
+    Delay(Duration),
+}
+
+impl Fault {
+    /// The server answers with a status code.
+    #[must_use]
+    pub fn status(code: u16) -> Self {
+        let reason = match code {
+            403 => "Forbidden",
+            404 => "NotFound",
+            409 => "Conflict",
+            503 => "ServiceUnavailable",
+            504 => "Timeout",
+            _ => "InternalError",
+        };
+        Self::Refuse(Refusal::plain(code, reason, format!("the stand-in was told to answer {code}")))
+    }
+
+    /// The server answers 429 with the header `Retry-After`.
+    #[must_use]
+    pub fn too_many_requests(retry_after_seconds: u64) -> Self {
+        let message = "the server has received too many requests and has asked us to try again later";
+        Self::Refuse(Refusal::too_many_requests(message, retry_after_seconds))
+    }
+}
+
+type Hook = Box<dyn FnMut(&RequestInfo) -> Option<Fault> + Send>;
+
+/// Which requests a fault hits. Every part that is set must match.
+#[derive(Clone, Debug, Default)]
+pub struct Rule {
+    verb: Option<Verb>,
+    resource: Option<String>,
+    name: Option<String>,
+    user: Option<String>,
+    skip: usize,
+    times: Option<usize>,
+}
+
+impl Rule {
+    /// A rule that every request matches.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only requests with this verb.
+    #[must_use]
+    pub fn verb(mut self, verb: Verb) -> Self {
+        self.verb = Some(verb);
+        self
+    }
+
+    /// Only requests to this resource, `pods` or `pods/status`.
+    #[must_use]
+    pub fn resource(mut self, resource: &str) -> Self {
+        self.resource = Some(resource.to_owned());
+        self
+    }
+
+    /// Only requests to an object of this name.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Only requests of this user.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Self {
+        self.user = Some(user.to_owned());
+        self
+    }
+
+    /// Lets the first matching requests pass.
+    #[must_use]
+    pub fn skip(mut self, requests: usize) -> Self {
+        self.skip = requests;
+        self
+    }
+
+    /// Ends after this many requests.
+    #[must_use]
+    pub fn times(mut self, requests: usize) -> Self {
+        self.times = Some(requests);
+        self
+    }
+
+    fn hits(&mut self, request: &RequestInfo) -> bool {
+        let is = |rule: &Option<String>, text: &str| rule.as_ref().is_none_or(|rule| rule == text);
+        let matches = self.verb.is_none_or(|verb| request.verb == Some(verb))
+            && is(&self.resource, &request.resource)
+            && is(&self.name, &request.name)
+            && is(&self.user, &request.user);
+        if !matches || self.times == Some(0) {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        self.times = self.times.map(|times| times - 1);
+        true
+    }
+}
+
+/// The faults of one server.
+#[derive(Default)]
+pub struct Faults {
+    hooks: Mutex<Vec<Hook>>,
+    latency: Mutex<Duration>,
+    lags: Mutex<BTreeMap<String, Duration>>,
+    stalled: tokio::sync::Notify,
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults").field("hooks", &self.hooks.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl Faults {
+    /// Decides for every request. The first hook that returns a fault wins.
+    pub fn on(&self, hook: impl FnMut(&RequestInfo) -> Option<Fault> + Send + 'static) {
+        self.hooks.lock().push(Box::new(hook));
+    }
+
+    /// Lets a fault hit the requests of a rule.
+    pub fn inject(&self, mut rule: Rule, fault: Fault) {
+        self.on(move |request| rule.hits(request).then(|| fault.clone()));
+    }
+
+    /// Ends all faults, and lets stalled requests go on.
+    pub fn clear(&self) {
+        self.hooks.lock().clear();
+        *self.latency.lock() = Duration::ZERO;
+        self.lags.lock().clear();
+        self.release();
+    }
+
+    /// Lets the requests go on that are stalled now.
+    pub fn release(&self) {
+        self.stalled.notify_waiters();
+    }
+
+    /// Delays every request.
+    pub fn set_latency(&self, latency: Duration) {
+        *self.latency.lock() = latency;
+    }
+
+    /// Delays the watch events of a resource. Resources with different lags overtake each other.
+    pub fn set_lag(&self, plural: &str, lag: Duration) {
+        self.lags.lock().insert(plural.to_owned(), lag);
+    }
+
+    pub(crate) fn lag(&self, plural: &str) -> Duration {
+        self.lags.lock().get(plural).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn latency(&self) -> Duration {
+        *self.latency.lock()
+    }
+
+    pub(crate) fn decide(&self, request: &RequestInfo) -> Option<Fault> {
+        self.hooks.lock().iter_mut().find_map(|hook| hook(request))
+    }
+
+    pub(crate) async fn stall(&self) {
+        self.stalled.notified().await;
+    }
+}

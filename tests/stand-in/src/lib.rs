@@ -1,0 +1,47 @@
+//! A Kubernetes API server for tests. It speaks HTTP, keeps objects in memory and answers as a server of version 1.36
+//! does. Tests set faults: refusals, stalls, dropped connections, lost watches, an expired history and restarts.
+//!
+//! ```no_run
+//! # async fn example() -> std::io::Result<()> {
+//! use podwright_stand_in::{Fault, Rule, StandIn, Verb};
+//! use serde_json::json;
+//!
+//! let server = StandIn::start().await?;
+//! server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).expect("an administrator creates a node");
+//! let once = Rule::new().verb(Verb::Patch).resource("pods/status").times(1);
+//! server.faults().inject(once, Fault::too_many_requests(1));
+//! std::fs::write("kubeconfig", server.kubeconfig(&server.node_token("n1")))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The parts: [`Store`] is the state machine without I/O; [`Call`] is a request as the store takes it; [`StandIn`] is the
+//! server around them; [`Faults`] are what tests change.
+//!
+//! The server has no scheduler, no quotas, no custom resources, no disruption budgets and no field validation beyond names
+//! and the fields that its tests name. It serves plain HTTP.
+
+mod access;
+mod call;
+mod convert;
+mod defaults;
+mod discovery;
+mod faults;
+mod fields;
+mod managed;
+mod patch;
+mod refusal;
+mod schema;
+mod selector;
+mod server;
+mod store;
+mod validate;
+
+pub use access::{Grant, User};
+pub use call::{Call, Query, Verb};
+pub use faults::{Fault, Faults, RequestInfo, Rule};
+pub use refusal::{FieldFault, Refusal};
+pub use schema::Resource;
+pub use selector::Selector;
+pub use server::{Builder, Clock, Served, StandIn};
+pub use store::{Answer, Env, Line, Settings, Store, WatchStart};

@@ -1,0 +1,330 @@
+//! The server around the store: the listener, credentials, the record of requests, and what tests call.
+
+mod builder;
+mod handler;
+mod watches;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::access::{Grant, User};
+use crate::call::{Call, Verb};
+use crate::faults::Faults;
+use crate::refusal::Refusal;
+use crate::store::{Answer, Env, Store};
+
+pub use builder::Builder;
+
+/// The time of a server.
+pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
+
+/// The token of the administrator.
+const ADMIN_TOKEN: &str = "admin";
+
+/// One request that was answered, or dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Served {
+    /// The user, empty for a request without a known credential.
+    pub user: String,
+    /// The verb, where the path names a resource.
+    pub verb: Option<Verb>,
+    /// The plural of the resource, with the path below the object.
+    pub resource: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The path.
+    pub path: String,
+    /// The status code; 0 if the connection was dropped instead of an answer.
+    pub code: u16,
+}
+
+/// What all connections share.
+struct Shared {
+    store: Mutex<Store>,
+    clock: Clock,
+    faults: Faults,
+    /// Changes whenever watches must look for events.
+    changes: watch::Sender<u64>,
+    served: Mutex<Vec<Served>>,
+    /// Cancelled to cut the connections of all watches; replaced for later ones.
+    watches: Mutex<CancellationToken>,
+    anonymous: Option<User>,
+    bookmark_period: Duration,
+}
+
+impl Shared {
+    /// Answers a request of a user, and wakes the watches.
+    fn apply(&self, call: &Call, user: &User, agent: &str) -> Result<Answer, Refusal> {
+        let env = Env { now: (self.clock)(), user: user.clone(), agent: agent.to_owned() };
+        let mut store = self.store.lock();
+        let result = store.apply(call, &env);
+        self.wake(store.version());
+        result
+    }
+
+    fn wake(&self, version: u64) {
+        self.changes.send_if_modified(|known| std::mem::replace(known, version) != version);
+    }
+}
+
+/// The tasks of a server that accepts connections.
+struct Running {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Running {
+    fn start(listener: TcpListener, shared: Arc<Shared>) -> Self {
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let router = Router::new().fallback(handler::handle).with_state(shared);
+        let (accept_stop, connections) = (stop.clone(), tasks.clone());
+        tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = accept_stop.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                if let Ok((stream, _)) = accepted {
+                    connections.spawn(connection(stream, router.clone(), accept_stop.child_token()));
+                }
+            }
+        });
+        Self { stop, tasks }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// Serves one connection until the client closes it or `cut` is cancelled.
+async fn connection(stream: TcpStream, router: Router, cut: CancellationToken) {
+    let service = TowerToHyperService::new(router.layer(Extension(cut.clone())));
+    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // A client that closes its connection in the middle of an answer is no fault of the server.
+        _ = served => {}
+        () = cut.cancelled() => {}
+    }
+}
+
+/// A running server. It ends when this value is dropped.
+pub struct StandIn {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    running: Mutex<Option<Running>>,
+}
+
+impl fmt::Debug for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StandIn").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.get_mut() {
+            running.stop.cancel();
+        }
+    }
+}
+
+impl StandIn {
+    /// A server with default settings on a free port.
+    ///
+    /// # Errors
+    ///
+    /// If no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        Self::builder().start().await
+    }
+
+    /// Settings before the start.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The address, as in `http://127.0.0.1:8001`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The bearer token of the administrator.
+    #[must_use]
+    pub fn admin_token(&self) -> String {
+        ADMIN_TOKEN.to_owned()
+    }
+
+    /// A bearer token for a user.
+    #[must_use]
+    pub fn token(&self, user: User) -> String {
+        let token = format!("token-of-{}", user.name.replace(':', "-"));
+        self.shared.store.lock().tokens.insert(token.clone(), user);
+        token
+    }
+
+    /// A bearer token with the rights of a node.
+    #[must_use]
+    pub fn node_token(&self, node: &str) -> String {
+        self.token(User::node(node))
+    }
+
+    /// Permits something to a user or a group.
+    pub fn grant(&self, grant: Grant) {
+        self.shared.store.lock().grants.push(grant);
+    }
+
+    /// A kubeconfig file with a bearer token.
+    #[must_use]
+    pub fn kubeconfig(&self, token: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: stand-in\nclusters:\n- name: stand-in\n  cluster:\n    \
+             server: {}\nusers:\n- name: user\n  user:\n    token: {token}\ncontexts:\n- name: stand-in\n  context:\n    \
+             cluster: stand-in\n    user: user\n",
+            self.url()
+        )
+    }
+
+    /// The faults.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// Sends a request as the administrator, without HTTP and without faults.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the request.
+    ///
+    /// # Panics
+    ///
+    /// If the path is one of a watch.
+    pub fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let call = Call::parse(method, path, query, content_type, &body)?;
+        match self.shared.apply(&call, &User::admin(), "test")? {
+            Answer::Object(_, body) => Ok(body),
+            Answer::Watch(_) => panic!("a watch needs HTTP"),
+        }
+    }
+
+    /// Creates an object in a collection such as `/api/v1/namespaces/default/pods`.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the object.
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the object in place")]
+    pub fn create(&self, collection: &str, object: Value) -> Result<Value, Refusal> {
+        self.request("POST", collection, "application/json", &object)
+    }
+
+    /// One object, by the plural of its resource.
+    #[must_use]
+    pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.shared.store.lock().find(plural, namespace, name)
+    }
+
+    /// All objects of a resource.
+    #[must_use]
+    pub fn all(&self, plural: &str) -> Vec<Arc<Value>> {
+        self.shared.store.lock().all(plural).cloned().collect()
+    }
+
+    /// Makes a namespace.
+    pub fn create_namespace(&self, name: &str) {
+        let mut store = self.shared.store.lock();
+        store.ensure_namespace(name, (self.shared.clock)());
+        self.shared.wake(store.version());
+    }
+
+    /// The requests that came over HTTP since the start or the last [`Self::forget_requests`].
+    #[must_use]
+    pub fn requests(&self) -> Vec<Served> {
+        self.shared.served.lock().clone()
+    }
+
+    /// Empties the record of requests.
+    pub fn forget_requests(&self) {
+        self.shared.served.lock().clear();
+    }
+
+    /// Cuts the connections of all watches.
+    pub fn drop_watches(&self) {
+        std::mem::take(&mut *self.shared.watches.lock()).cancel();
+    }
+
+    /// Forgets the history: a watch from an earlier version is answered with 410.
+    pub fn compact(&self) {
+        self.shared.store.lock().compact();
+    }
+
+    /// Holds the watch events of a resource back from now on. Reads at resource version 0 are as old.
+    pub fn hold(&self, plural: &str) {
+        let mut store = self.shared.store.lock();
+        let version = store.version();
+        store.held.insert(plural.to_owned(), version);
+    }
+
+    /// Sends the events that [`Self::hold`] kept.
+    pub fn release(&self, plural: &str) {
+        self.shared.store.lock().held.remove(plural);
+        self.shared.changes.send_modify(|_| {});
+    }
+
+    /// Closes all connections and accepts no more. The objects stay.
+    ///
+    /// Cancel safe: the server stops even if the caller does not wait.
+    pub async fn stop(&self) {
+        let running = self.running.lock().take();
+        if let Some(running) = running {
+            running.stop().await;
+        }
+    }
+
+    /// Accepts connections again, on the same address.
+    ///
+    /// # Errors
+    ///
+    /// If the port has been taken meanwhile.
+    pub async fn resume(&self) -> io::Result<()> {
+        let listener = TcpListener::bind(self.address).await?;
+        *self.running.lock() = Some(Running::start(listener, self.shared.clone()));
+        Ok(())
+    }
+
+    /// Restarts the server: connections are closed, objects stay, and the history before the restart is lost if
+    /// `loses_history` is set.
+    ///
+    /// # Errors
+    ///
+    /// If the port has been taken meanwhile.
+    pub async fn restart(&self, loses_history: bool) -> io::Result<()> {
+        self.stop().await;
+        if loses_history {
+            self.compact();
+        }
+        self.resume().await
+    }
+}

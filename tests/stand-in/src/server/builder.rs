@@ -1,0 +1,114 @@
+//! Settings of a server before its start.
+
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::{ADMIN_TOKEN, Clock, Running, Shared, StandIn};
+use crate::access::User;
+use crate::faults::Faults;
+use crate::store::{Settings, Store};
+
+/// A server that has not been started.
+pub struct Builder {
+    settings: Settings,
+    port: u16,
+    seed: u64,
+    clock: Clock,
+    anonymous: Option<User>,
+    bookmark_period: Duration,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            port: 0,
+            seed: 1,
+            clock: Arc::new(jiff::Timestamp::now),
+            anonymous: None,
+            bookmark_period: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Builder {
+    /// The settings of the store.
+    #[must_use]
+    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// The port of the listener on the loopback address; 0 for any free port.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The seed of names and UIDs.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The clock of timestamps.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Fn() -> jiff::Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// The user of requests without a credential. Without one, they are answered with 401.
+    #[must_use]
+    pub fn anonymous(mut self, user: User) -> Self {
+        self.anonymous = Some(user);
+        self
+    }
+
+    /// How often a watch gets a bookmark. The default is one minute.
+    #[must_use]
+    pub fn bookmark_period(mut self, period: Duration) -> Self {
+        self.bookmark_period = period;
+        self
+    }
+
+    /// Starts the server.
+    ///
+    /// # Errors
+    ///
+    /// If the port cannot be bound.
+    pub async fn start(self) -> io::Result<StandIn> {
+        let mut store = Store::new(self.settings, self.seed, (self.clock)());
+        store.tokens.insert(ADMIN_TOKEN.to_owned(), User::admin());
+        let (changes, _) = watch::channel(store.version());
+        let shared = Arc::new(Shared {
+            store: Mutex::new(store),
+            clock: self.clock,
+            faults: Faults::default(),
+            changes,
+            served: Mutex::default(),
+            watches: Mutex::default(),
+            anonymous: self.anonymous,
+            bookmark_period: self.bookmark_period,
+        });
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await?;
+        let address = listener.local_addr()?;
+        let running = Running::start(listener, shared.clone());
+        Ok(StandIn { shared, address, running: Mutex::new(Some(running)) })
+    }
+}

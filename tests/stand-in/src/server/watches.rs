@@ -1,0 +1,116 @@
+//! The stream of one watch.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures_util::stream::{self, Stream};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use crate::store::{Line, WatchStart};
+
+/// How often a watch with a lag looks for events whose time has come.
+const LAG_STEP: Duration = Duration::from_millis(5);
+
+struct Watch {
+    shared: Arc<Shared>,
+    start: WatchStart,
+    changes: watch::Receiver<u64>,
+    /// Cuts the connection of this watch.
+    cut: CancellationToken,
+    /// Cancelled when all watches are dropped.
+    dropped: CancellationToken,
+    deadline: Option<Instant>,
+    next_bookmark: Instant,
+    sends_initial: bool,
+    has_ended: bool,
+}
+
+/// The lines of a watch, each chunk with all events that are due.
+pub(super) fn stream(
+    shared: Arc<Shared>,
+    start: WatchStart,
+    cut: CancellationToken,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let now = Instant::now();
+    let dropped = shared.watches.lock().clone();
+    let watch = Watch {
+        changes: shared.changes.subscribe(),
+        dropped,
+        deadline: start.timeout_seconds.map(|seconds| now + Duration::from_secs(seconds)),
+        next_bookmark: now + shared.bookmark_period,
+        sends_initial: true,
+        has_ended: false,
+        shared,
+        start,
+        cut,
+    };
+    stream::unfold(watch, |mut watch| async move {
+        let lines = watch.next_lines().await?;
+        Some((Ok(Bytes::from(text(&lines))), watch))
+    })
+}
+
+fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| format!("{}\n", json!({"type": line.event, "object": line.object}))).collect()
+}
+
+impl Watch {
+    /// The next lines; none once the watch has ended.
+    async fn next_lines(&mut self) -> Option<Vec<Line>> {
+        if self.has_ended {
+            return None;
+        }
+        if std::mem::take(&mut self.sends_initial) {
+            let lines = std::mem::take(&mut self.start.initial);
+            if !lines.is_empty() {
+                return Some(lines);
+            }
+        }
+        loop {
+            self.changes.mark_unchanged();
+            let lag = self.shared.faults.lag(self.start.resource.plural);
+            let found = {
+                let now = (self.shared.clock)();
+                let lag = jiff::SignedDuration::try_from(lag).unwrap_or(jiff::SignedDuration::MAX);
+                self.shared.store.lock().events(&self.start, lag, now)
+            };
+            match found {
+                Err(refusal) => {
+                    self.has_ended = true;
+                    return Some(vec![Line { event: "ERROR", object: refusal.body() }]);
+                }
+                Ok((lines, cursor)) => {
+                    self.start.cursor = cursor;
+                    if !lines.is_empty() {
+                        return Some(lines);
+                    }
+                }
+            }
+            let far = Instant::now() + Duration::from_secs(86_400);
+            let deadline = self.deadline.unwrap_or(far);
+            let bookmark = if self.start.bookmarks { self.next_bookmark } else { far };
+            tokio::select! {
+                changed = self.changes.changed() => changed.ok()?,
+                () = tokio::time::sleep(LAG_STEP), if !lag.is_zero() => {}
+                () = tokio::time::sleep_until(deadline) => {
+                    self.has_ended = true;
+                    return self.start.bookmarks.then(|| vec![self.start.bookmark(false)]);
+                }
+                () = tokio::time::sleep_until(bookmark) => {
+                    self.next_bookmark = Instant::now() + self.shared.bookmark_period;
+                    return Some(vec![self.start.bookmark(false)]);
+                }
+                () = self.dropped.cancelled() => {
+                    self.cut.cancel();
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The stand-in from outside, over HTTP.
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+
+mod behaviour;
+mod faults;
+mod http;
+mod replay;
