@@ -83,6 +83,9 @@ pub struct Rule {
     user: Option<String>,
     skip: usize,
     times: Option<usize>,
+    percent: Option<u8>,
+    /// The sum of the percentages of the requests since the last hit.
+    shares: usize,
 }
 
 impl Rule {
@@ -134,6 +137,13 @@ impl Rule {
         self
     }
 
+    /// Only this percentage of the matching requests, evenly: of 50, every second one.
+    #[must_use]
+    pub fn percent(mut self, percent: u8) -> Self {
+        self.percent = Some(percent.min(100));
+        self
+    }
+
     fn hits(&mut self, request: &RequestInfo) -> bool {
         let is = |rule: &Option<String>, text: &str| rule.as_ref().is_none_or(|rule| rule == text);
         let matches = self.verb.is_none_or(|verb| request.verb == Some(verb))
@@ -146,6 +156,13 @@ impl Rule {
         if self.skip > 0 {
             self.skip -= 1;
             return false;
+        }
+        if let Some(percent) = self.percent {
+            self.shares += usize::from(percent);
+            if self.shares < 100 {
+                return false;
+            }
+            self.shares -= 100;
         }
         self.times = self.times.map(|times| times - 1);
         true

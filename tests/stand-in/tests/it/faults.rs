@@ -180,3 +180,14 @@ async fn a_hook_sees_the_request() {
     assert_eq!(client.get(&format!("{MAPS}/secret-map")).await.code, 503);
     assert_eq!(client.delete(&format!("{MAPS}/secret-map")).await.code, 404);
 }
+
+#[tokio::test]
+async fn a_percentage_hits_evenly() {
+    let (server, client) = start().await;
+    server.faults().inject(Rule::new().percent(50), Fault::status(500));
+    let mut codes = Vec::new();
+    for _ in 0..4 {
+        codes.push(client.get(MAPS).await.code);
+    }
+    assert_eq!(codes, [200, 500, 200, 500]);
+}
