@@ -15,6 +15,8 @@ mod grpc;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 pub mod log;
 #[cfg(feature = "agent")]
+pub mod logind;
+#[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod mounts;

@@ -26,6 +26,7 @@ mod run;
 mod runtime;
 mod runtime_ports;
 mod screen;
+mod shutdown;
 mod table;
 mod unknown_pod;
 mod until;

@@ -25,6 +25,7 @@ use super::page::AgentInfo;
 use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::runtime_ports::OpenRuntimeError;
 use super::screen::{Screen, Terminal};
+use super::shutdown::{MachineShutdown, wait_until_false};
 use finished::{finished, log_outcome};
 use manifests::ManifestSources;
 use signals::Signals;
@@ -135,6 +136,8 @@ async fn serve(
 
     let is_in_terminal = io::stdout().is_terminal() && args.runtime.stops_pods_in_terminal();
     let on_exit = args.shutdown.on_exit(is_in_terminal || args.until_finished);
+    let (is_shutting_down, machine) = MachineShutdown::new(view.node.clone(), args.shutdown.of_machine());
+    actix::spawn(stop.clone().run_until_cancelled_owned(machine.run()));
     let code = tokio::select! {
         signal = signals.next() => {
             if let Some(recorder) = view.node.engine().recorder() {
@@ -143,7 +146,11 @@ async fn serve(
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             sources.cancel();
             tokio::select! {
-                _report = view.node.shutdown(on_exit) => ExitCode::SUCCESS,
+                _report = async {
+                    // A shutdown of the machine ends services too. The pods have their whole time.
+                    wait_until_false(is_shutting_down).await;
+                    view.node.shutdown(on_exit).await
+                } => ExitCode::SUCCESS,
                 second = signals.next_after_stop() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();

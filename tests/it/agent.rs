@@ -6,6 +6,7 @@ mod final_statuses;
 pub(crate) mod harness;
 mod life;
 pub(crate) mod logs;
+mod machine_shutdown;
 mod page;
 mod recording;
 mod requests;

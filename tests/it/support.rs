@@ -6,6 +6,8 @@ pub(crate) mod fake_cgroups;
 pub(crate) mod fake_disks;
 pub(crate) mod fake_ports;
 pub(crate) mod fake_runtime;
+#[cfg(all(feature = "agent", feature = "process"))]
+pub(crate) mod logind;
 pub(crate) mod pods;
 #[cfg(feature = "process")]
 pub(crate) mod processes;

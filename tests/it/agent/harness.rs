@@ -64,6 +64,13 @@ impl AgentHome {
         command
     }
 
+    /// Starts an agent that finds the system bus at this address.
+    pub(crate) async fn start_on_bus(&self, args: &[&str], bus: &str) -> Agent {
+        let mut command = self.command(args);
+        command.env("DBUS_SYSTEM_BUS_ADDRESS", bus);
+        Self::until_it_answers(self.spawn(command)).await
+    }
+
     /// Starts an agent and waits until its admin endpoints answer.
     pub(crate) async fn start(&self, args: &[&str]) -> Agent {
         Self::until_it_answers(self.start_without_waiting(args)).await

@@ -102,6 +102,7 @@ fn cores_are_pure() {
         "src/adapters/log/file_names.rs",
         "src/adapters/log/printer.rs",
         "src/agent/admin/logs/selection.rs",
+        "src/agent/shutdown/step.rs",
         "src/adapters/simulated/behaviour.rs",
         "src/adapters/simulated/behaviour",
         "src/adapters/simulated/draw.rs",

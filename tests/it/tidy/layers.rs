@@ -58,14 +58,14 @@ const HELPERS: &[&str] = &[
     "tree",
     "trusted_dir",
 ];
-const ADAPTERS: &[&str] = &["checkpoint", "cri", "network", "process", "simulated", "sources", "storage"];
+const ADAPTERS: &[&str] = &["checkpoint", "cri", "logind", "network", "process", "simulated", "sources", "storage"];
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[
     ("helpers", &["boot", "client", "error_text", "events", "http", "machine", "root", "runtime", "table"]),
     ("command line", &["cli"]),
     ("access to the node", &["logging", "runtime_ports", "unknown_pod", "until", "view"]),
-    ("commands and displays", &["admin", "get", "page", "replay", "screen", "validate"]),
+    ("commands and displays", &["admin", "get", "page", "replay", "screen", "shutdown", "validate"]),
     ("run", &["run"]),
 ];
 

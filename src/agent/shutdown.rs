@@ -1,0 +1,145 @@
+//! Stops the pods before the machine shuts down.
+//!
+//! The agent holds a lock of systemd-logind that delays a shutdown. When the machine begins to shut down, the agent stops the
+//! pods in groups and releases the lock. If the shutdown is cancelled, the agent takes the lock again, and pods may run.
+
+mod step;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{LocalBoxFuture, OptionFuture};
+use tokio::sync::watch;
+
+use self::step::{Effect, Event, State, step};
+use crate::actors::node::NodeHandle;
+use crate::actors::shutdown::ShutdownConfig;
+use crate::actors::text::error_chain;
+use crate::adapters::logind::{DelayLock, Logind, LogindError};
+
+/// The first pause before the agent connects to logind again (upstream `dbusReconnectPeriod`, kubelet 1.36).
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest pause.
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// Watches the machine, and stops the pods of a node when it shuts down.
+pub(crate) struct MachineShutdown {
+    node: Arc<NodeHandle>,
+    config: ShutdownConfig,
+    state: State,
+    lock: Option<DelayLock>,
+    /// The stop of the pods, while one is under way.
+    stopping: OptionFuture<LocalBoxFuture<'static, ()>>,
+    is_shutting_down: watch::Sender<bool>,
+}
+
+impl MachineShutdown {
+    /// Stops the pods as `config` says. Also returns whether pods are being stopped.
+    pub(crate) fn new(node: Arc<NodeHandle>, config: ShutdownConfig) -> (watch::Receiver<bool>, Self) {
+        let (is_shutting_down, watched) = watch::channel(false);
+        let state = State::Waiting;
+        (watched, MachineShutdown { node, config, state, lock: None, stopping: None.into(), is_shutting_down })
+    }
+
+    /// Watches the machine until this future is dropped. Ends at once if graceful shutdown is disabled.
+    pub(crate) async fn run(mut self) {
+        if self.config.is_disabled() {
+            return;
+        }
+        let (mut pause, mut last) = (FIRST_RETRY, None);
+        loop {
+            let error = match self.watch().await {
+                Ok(()) => {
+                    pause = FIRST_RETRY;
+                    "the connection to systemd-logind was lost".to_owned()
+                }
+                Err(error) => error_chain(&error).to_string(),
+            };
+            if last.as_ref() != Some(&error) {
+                tracing::warn!(
+                    error,
+                    "a shutdown of the machine is not delayed, so it may kill pods; the agent tries again"
+                );
+                last = Some(error);
+            }
+            // A stop of pods that has begun goes on without logind.
+            let deadline = tokio::time::sleep(pause);
+            tokio::pin!(deadline);
+            loop {
+                tokio::select! {
+                    () = &mut deadline => break,
+                    Some(()) = &mut self.stopping => self.pods_stopped(),
+                }
+            }
+            pause = (pause * 2).min(LAST_RETRY);
+        }
+    }
+
+    /// Holds a lock and follows the signals of logind until the connection ends.
+    async fn watch(&mut self) -> Result<(), LogindError> {
+        let logind = Logind::connect().await?;
+        logind.allow_delay(self.config.total()).await?;
+        // Before the lock is taken, so that no signal is missed.
+        let mut shutdowns = logind.shutdowns().await?;
+        self.lock = Some(logind.delay().await?);
+        tracing::info!(seconds = self.config.total().as_secs(), "a shutdown of the machine waits for the pods to stop");
+        loop {
+            let event = tokio::select! {
+                begins = shutdowns.next() => match begins {
+                    Some(true) => Event::Begins,
+                    Some(false) => Event::Cancelled,
+                    None => return Ok(()),
+                },
+                Some(()) = &mut self.stopping => {
+                    self.pods_stopped();
+                    continue;
+                }
+            };
+            let (state, effects) = step(self.state, event);
+            self.state = state;
+            for effect in effects {
+                match effect {
+                    Effect::Resume => {
+                        tracing::info!("the shutdown of the machine was cancelled");
+                        self.node.resume().await;
+                    }
+                    Effect::TakeLock => self.lock = Some(logind.delay().await?),
+                    Effect::StopPods | Effect::ReleaseLock => self.perform(effect),
+                }
+            }
+        }
+    }
+
+    /// The pods have stopped, or their time is over.
+    fn pods_stopped(&mut self) {
+        self.stopping = None.into();
+        self.is_shutting_down.send_replace(false);
+        let (state, effects) = step(self.state, Event::PodsStopped);
+        self.state = state;
+        effects.into_iter().for_each(|effect| self.perform(effect));
+    }
+
+    /// Performs an effect that needs no logind.
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::StopPods => {
+                tracing::info!("the machine shuts down");
+                let (node, config) = (self.node.clone(), self.config.clone());
+                self.is_shutting_down.send_replace(true);
+                let stop: LocalBoxFuture<'static, ()> = Box::pin(async move {
+                    let report = node.stop_pods(config).await;
+                    tracing::info!(stopped = report.stopped, late = report.late.len(), "the machine may shut down");
+                });
+                self.stopping = Some(stop).into();
+            }
+            Effect::ReleaseLock => self.lock = None,
+            Effect::Resume | Effect::TakeLock => {}
+        }
+    }
+}
+
+/// Waits until the value is false, or until nobody changes it.
+pub(crate) async fn wait_until_false(mut value: watch::Receiver<bool>) {
+    let _closed = value.wait_for(|value| !value).await;
+}
