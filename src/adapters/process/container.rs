@@ -229,6 +229,8 @@ mod tests {
     use super::*;
     use crate::adapters::process::start::ended;
 
+    // `reap` waits for the child, through its pid.
+    #[expect(clippy::zombie_processes)]
     #[tokio::test]
     async fn shim_is_watched_while_no_descriptor_is_left() {
         if std::env::var_os("NEXTEST").is_none() {

@@ -91,7 +91,7 @@ struct Options {
 impl Runtime {
     /// The driver in the runtime's options. `None` if the options are of another kind.
     fn driver(&self) -> Option<CgroupDriver> {
-        self.runtime_type.starts_with(RUNC).then(|| match self.options {
+        self.runtime_type.starts_with(RUNC).then_some(match self.options {
             Some(Options { systemd_cgroup: true }) => CgroupDriver::Systemd,
             _ => CgroupDriver::Cgroupfs,
         })
