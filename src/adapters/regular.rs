@@ -18,6 +18,12 @@ pub(super) fn open_dir(root: &Path, below: &Path) -> io::Result<OwnedFd> {
     Ok(beneath(&root, below, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
 }
 
+/// Opens a directory at a path below an open directory.
+#[cfg(any(feature = "agent", feature = "process"))]
+pub(super) fn dir_beneath(dir: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    Ok(beneath(dir, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
+}
+
 /// Opens a regular file for reading.
 ///
 /// # Errors

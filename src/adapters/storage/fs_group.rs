@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use podwright_actors::config::linux_id::linux_id;
 use podwright_actors::pod::PodObject;
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 
@@ -22,12 +23,15 @@ impl FsGroup {
     /// of another number, would open it to other users.
     pub(super) fn of(pod: &PodObject) -> io::Result<Option<Self>> {
         let Some(requested) = pod.spec().security_context.as_ref().and_then(|it| it.fs_group) else { return Ok(None) };
-        let in_range = u32::try_from(requested).ok().filter(|id| i32::try_from(*id).is_ok());
-        let group = in_range.filter(|id| !pod_group::RANGE.contains(id)).ok_or_else(|| {
-            let text =
-                format!("`fsGroup` {requested} is not an id that a pod may use: use a number from 0 to 1000000000");
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        })?;
+        let group = linux_id(requested).map_err(|error| format!("`fsGroup` {error}")).and_then(|id| {
+            let used = format!(
+                "`fsGroup` {id} is one of the groups that the agent gives to pods ({} to {}): use another group",
+                pod_group::RANGE.start,
+                pod_group::RANGE.end - 1
+            );
+            if pod_group::RANGE.contains(&id) { Err(used) } else { Ok(id) }
+        });
+        let group = group.map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
         let may_give = rustix::process::geteuid().is_root()
             || rustix::process::getegid().as_raw() == group
             || rustix::process::getgroups()?.iter().any(|own| own.as_raw() == group);
@@ -41,6 +45,10 @@ impl FsGroup {
 
     pub(super) const fn id(self) -> u32 {
         self.0
+    }
+
+    pub(super) fn gid(self) -> Gid {
+        Gid::from_raw(self.0)
     }
 
     /// The mode of a directory in which the group may write. New files in the directory belong to the group.

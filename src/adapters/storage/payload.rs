@@ -6,17 +6,21 @@
 //! or the new one, and the next write removes the remains.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fchown, fstat, mkdirat, openat, readlinkat, renameat, statat,
+    symlinkat, unlinkat,
+};
+use rustix::io::Errno;
 
 use super::fs_group::FsGroup;
-use crate::adapters::tree;
+use crate::adapters::{regular, tree};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
@@ -51,136 +55,212 @@ impl Payload {
         {
             return Err(format!("path {path:?} leaves the volume: use a relative path without '..'"));
         }
-        let mode = self.group.map_or(mode, |group| group.file_mode(mode));
+        // Containers only read the volume.
+        let mode = self.group.map_or(mode, |group| group.file_mode(mode)) & !0o022;
         self.files.insert(file, (content.into(), mode));
         Ok(())
     }
 
-    /// Makes the directory contain exactly these files. Writes nothing if it already does.
+    /// Makes the directory contain exactly these files. Writes nothing if it already does. Only this process's user may write to
+    /// the directory afterwards.
+    ///
+    /// Every step goes from an open directory to a name in it, and follows no link. Containers of an agent that is not root run as
+    /// the agent's user, and those of an earlier version could write to the directory: they may have put anything there.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
         // A container may have removed the owner's permissions, which every user except root needs.
         tree::restore_owner_access(dir)?;
-        let current = fs::read_link(dir.join(DATA)).ok();
+        let volume = open_volume(dir)?;
+        if let Some(group) = self.group {
+            fchown(&volume, None, Some(group.gid()))?;
+        }
+        set_mode(&volume, self.group.map_or(OPEN_MODE, |_| GROUP_MODE))?;
+        let current = link_target(&volume, DATA.as_ref()).filter(|set| is_set_name(set));
         let set = match current {
-            Some(set) if self.is_current(&dir.join(&set))? => set,
+            Some(set) if self.is_current(&volume, &set)? => set,
             _ => {
-                let name = self.write_set(dir)?;
-                match fs::remove_file(dir.join(NEW_DATA)) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    _ => {}
+                let name = self.write_set(&volume)?;
+                tree::remove(&dir.join(NEW_DATA))?;
+                symlinkat(&name, &volume, NEW_DATA)?;
+                if let Err(error) = renameat(&volume, NEW_DATA, &volume, DATA) {
+                    if error != Errno::ISDIR {
+                        return Err(error.into());
+                    }
+                    tree::remove(&dir.join(DATA))?;
+                    renameat(&volume, NEW_DATA, &volume, DATA)?;
                 }
-                symlink(&name, dir.join(NEW_DATA))?;
-                fs::rename(dir.join(NEW_DATA), dir.join(DATA))?;
                 name
             }
         };
-        self.link(dir)?;
-        remove_unused(dir, &set)
+        self.link(&volume, dir)?;
+        remove_unused(&volume, dir, &set)
     }
 
     /// Whether the current set has exactly these files. If a container has made the set unreadable, it has to be written
     /// again.
-    fn is_current(&self, set: &Path) -> io::Result<bool> {
-        match self.equals(set) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
-            found => found,
-        }
-    }
-
-    /// Whether a set on disk has exactly these files.
-    fn equals(&self, set: &Path) -> io::Result<bool> {
+    fn is_current(&self, volume: &OwnedFd, set: &Path) -> io::Result<bool> {
         let mut found = 0;
-        let mut below = vec![set.to_owned()];
-        while let Some(dir) = below.pop() {
-            let list = match fs::read_dir(&dir) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-                other => other?,
-            };
-            for entry in list {
-                let path = entry?.path();
-                let meta = fs::symlink_metadata(&path)?;
-                if meta.is_dir() {
-                    below.push(path);
-                    continue;
+        let same = regular::dir_beneath(volume, set).and_then(|set| self.equals(&set, Path::new(""), &mut found));
+        match same {
+            Ok(same) => Ok(same && found == self.files.len()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => {
+                    Ok(false)
                 }
-                let name = path.strip_prefix(set).map_err(io::Error::other)?;
-                let Some((content, mode)) = self.files.get(name) else { return Ok(false) };
-                // A file whose mode does not let this process read it is written again.
-                let same = meta.len() == content.len() as u64 && fs::read(&path).is_ok_and(|bytes| bytes == *content);
-                let owned = self.group.is_none_or(|group| group.id() == meta.gid());
-                if !same || !owned || meta.permissions().mode() & 0o7777 != *mode {
-                    return Ok(false);
-                }
-                found += 1;
-            }
+                _ => Err(error),
+            },
         }
-        Ok(found == self.files.len())
     }
 
-    fn write_set(&self, dir: &Path) -> io::Result<PathBuf> {
-        let (name, set) = create_set_dir(dir)?;
-        for (path, (content, mode)) in &self.files {
-            let path = set.join(path);
-            if let Some(parent) = path.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    /// Whether a directory of a set has only files of the payload, with their content, mode and owners. Counts them.
+    fn equals(&self, dir: &OwnedFd, below: &Path, found: &mut usize) -> io::Result<bool> {
+        let stat = fstat(dir)?;
+        let user = rustix::process::geteuid().as_raw();
+        if stat.st_uid != user || stat.st_mode & 0o022 != 0 {
+            return Ok(false);
+        }
+        for name in names(dir)? {
+            let path = below.join(&name);
+            let stat = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    if !self.equals(&regular::dir_beneath(dir, Path::new(&name))?, &path, found)? {
+                        return Ok(false);
+                    }
+                }
+                FileType::RegularFile => {
+                    let Some((content, mode)) = self.files.get(&path) else { return Ok(false) };
+                    let owned = stat.st_uid == user && self.group.is_none_or(|group| group.id() == stat.st_gid);
+                    if !owned
+                        || stat.st_mode & 0o7777 != *mode
+                        || u64::try_from(stat.st_size) != Ok(content.len() as u64)
+                    {
+                        return Ok(false);
+                    }
+                    // A file whose mode does not let this process read it is written again.
+                    let Ok(file) = regular::open(dir, Path::new(&name)) else { return Ok(false) };
+                    let mut bytes = Vec::with_capacity(content.len());
+                    file.take(content.len() as u64 + 1).read_to_end(&mut bytes)?;
+                    if bytes != *content {
+                        return Ok(false);
+                    }
+                    *found += 1;
+                }
+                _ => return Ok(false),
             }
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        }
+        Ok(true)
+    }
+
+    fn write_set(&self, volume: &OwnedFd) -> io::Result<PathBuf> {
+        let (name, set) = create_set_dir(volume)?;
+        for (path, (content, mode)) in &self.files {
+            let mut dir = set.try_clone()?;
+            for part in path.parent().into_iter().flat_map(Path::components) {
+                match mkdirat(&dir, part.as_os_str(), Mode::from_raw_mode(0o700)) {
+                    Err(Errno::EXIST) => {}
+                    made => made?,
+                }
+                dir = regular::dir_beneath(&dir, part.as_ref())?;
+                set_mode(&dir, OPEN_MODE)?;
+            }
+            let mut file = regular::create(&dir, path.file_name().unwrap_or_default().as_ref(), 0o600)?;
             file.write_all(content)?;
             if let Some(group) = self.group {
-                group.give(&path)?;
+                fchown(&file, None, Some(group.gid()))?;
             }
-            file.set_permissions(Permissions::from_mode(*mode))?;
+            fchmod(&file, Mode::from_raw_mode(*mode))?;
         }
         Ok(name)
     }
 
-    /// Creates a link through `..data` for the first component of each path, and removes the links of removed files.
-    fn link(&self, dir: &Path) -> io::Result<()> {
+    /// Creates a link through `..data` for the first component of each path, and removes the links of removed files. Anything else
+    /// with the name of such a link is replaced.
+    fn link(&self, volume: &OwnedFd, dir: &Path) -> io::Result<()> {
         let first: BTreeSet<_> = self.files.keys().filter_map(|path| path.components().next()).collect();
         for part in &first {
-            match symlink(Path::new(DATA).join(part), dir.join(part)) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
+            let target = Path::new(DATA).join(part);
+            match symlinkat(&target, volume, part.as_os_str()) {
+                Err(Errno::EXIST) if link_target(volume, part.as_os_str()).as_ref() == Some(&target) => {}
+                Err(Errno::EXIST) => {
+                    tree::remove(&dir.join(part))?;
+                    symlinkat(&target, volume, part.as_os_str())?;
+                }
+                made => made?,
             }
         }
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let through_data = fs::read_link(entry.path()).is_ok_and(|to| to.starts_with(DATA));
+        for name in names(volume)? {
+            let through_data = link_target(volume, &name).is_some_and(|to| to.starts_with(DATA));
             if through_data && !first.contains(&Component::Normal(&name)) {
-                fs::remove_file(entry.path())?;
+                unlinkat(volume, &name, AtFlags::empty())?;
             }
         }
         Ok(())
     }
 }
 
-/// Creates a directory for a new set and returns its name and path. All users may read it; the modes of the files decide who
-/// may read those.
-fn create_set_dir(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
+/// The mode of the directories: all users may read them, and the modes of the files decide who may read those.
+const OPEN_MODE: u32 = 0o755;
+/// The mode of a volume that belongs to the group of its pod.
+const GROUP_MODE: u32 = 0o750;
+
+fn open_volume(dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(CWD, dir, flags, Mode::empty())?)
+}
+
+fn set_mode(dir: &OwnedFd, mode: u32) -> io::Result<()> {
+    if fstat(dir)?.st_mode & 0o7777 != mode {
+        fchmod(dir, Mode::from_raw_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// The target of a link; `None` if the name is not a link.
+fn link_target(dir: &OwnedFd, name: &OsStr) -> Option<PathBuf> {
+    Some(OsString::from_vec(readlinkat(dir, name, Vec::new()).ok()?.into_bytes()).into())
+}
+
+/// Whether the target of `..data` can be the directory of a set: one name with the agent's prefix.
+fn is_set_name(target: &Path) -> bool {
+    let name = target.as_os_str().as_bytes();
+    name.starts_with(OWN_PREFIX) && name.len() > OWN_PREFIX.len() && !name.contains(&b'/')
+}
+
+/// The names of the entries of a directory.
+fn names(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Creates a directory for a new set, and returns its name and the open directory.
+fn create_set_dir(volume: &OwnedFd) -> io::Result<(PathBuf, OwnedFd)> {
     loop {
         let name = PathBuf::from(Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S.%N").to_string());
-        let path = dir.join(&name);
-        match fs::create_dir(&path) {
+        match mkdirat(volume, &name, Mode::from_raw_mode(0o700)) {
             Ok(()) => {
-                fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-                return Ok((name, path));
+                let set = regular::dir_beneath(volume, &name)?;
+                set_mode(&set, OPEN_MODE)?;
+                return Ok((name, set));
             }
             // The clock was set back, or its resolution is too coarse.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Removes the agent's own entries except `..data` and the current set: earlier sets, and the remains of interrupted writes.
-fn remove_unused(dir: &Path, current: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
+fn remove_unused(volume: &OwnedFd, dir: &Path, current: &Path) -> io::Result<()> {
+    for name in names(volume)? {
         let kept = [OsStr::new(DATA), current.as_os_str()];
         if name.as_bytes().starts_with(OWN_PREFIX) && !kept.contains(&&*name) {
-            tree::remove(&entry.path())?;
+            tree::remove(&dir.join(&name))?;
         }
     }
     Ok(())

@@ -432,8 +432,9 @@ async fn fs_group_owns_the_volumes_of_its_pod() {
     let mut set = None;
     for _ in 0..2 {
         let mounts = node.set_up(&pod).await;
-        for volume in mounts.values() {
-            assert_eq!((fs::metadata(volume).unwrap().gid(), mode(volume)), (2000, 0o2777), "{}", volume.display());
+        for (name, volume) in &mounts {
+            let expected = if name == "info" { 0o750 } else { 0o2777 };
+            assert_eq!((fs::metadata(volume).unwrap().gid(), mode(volume)), (2000, expected), "{}", volume.display());
         }
         let labels = fs::metadata(mounts["info"].join("meta/labels")).unwrap();
         assert_eq!((labels.gid(), labels.mode() & 0o7777), (2000, 0o440), "the group may read the file");

@@ -1,4 +1,5 @@
-use std::os::unix::fs::chown;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
 use super::*;
 
@@ -154,4 +155,47 @@ fn payload_is_written_although_a_container_removed_permissions() {
             assert_eq!(payload_files(volume), expected(&files), "{part:?}");
         }
     });
+}
+
+#[test]
+fn whatever_a_container_puts_into_a_volume_is_replaced_and_never_followed() {
+    use crate::adapters::regular::tests::plants;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let secret = elsewhere.path().join("a");
+    let files = [("a", "1"), ("b/c", "2")];
+    for (what, plant) in plants(elsewhere.path()) {
+        for name in ["a", "..data", "..data_tmp", "SET", "SET/a", "SET/b", "SET/b/c"] {
+            fs::write(&secret, "secret").unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            payload(&files).write(dir.path()).unwrap();
+            fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+            let set = fs::read_link(dir.path().join(DATA)).unwrap();
+            let path = dir.path().join(name.replace("SET", set.to_str().unwrap()));
+            let _absent = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            plant(&path);
+            payload(&files).write(dir.path()).unwrap();
+            assert_eq!(payload_files(dir.path()), expected(&files), "{what} at {name}");
+            assert_eq!(fs::read_to_string(&secret).unwrap(), "secret", "{what} at {name}");
+            assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1, "{what} at {name}");
+            assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o755);
+        }
+    }
+}
+
+#[test]
+fn containers_cannot_write_to_a_volume_or_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writable = payload(&[("a", "1")]);
+    writable.add("b", "2", 0o777).unwrap();
+    writable.write(dir.path()).unwrap();
+    assert_eq!(fs::metadata(dir.path().join("b")).unwrap().mode() & 0o7777, 0o755);
+    if rustix::process::geteuid().is_root() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        without_root(elsewhere.path(), || {
+            for name in ["a", "b", "new", "..data/new"] {
+                assert!(fs::write(dir.path().join(name), "changed").is_err(), "{name}");
+            }
+            assert!(fs::rename(dir.path().join(DATA), dir.path().join("x")).is_err());
+        });
+    }
 }
