@@ -71,8 +71,14 @@ pub(super) fn plan(
     }
     let root = context.layout.rootfs(&uid, name, id);
     let links = rootfs::links(name, &config.mounts)?;
-    let termination_log =
-        fields.message_path.and_then(rootfs::relative).unwrap_or_else(|| "dev/termination-log".into());
+    let termination_log = match fields.message_path.filter(|path| !path.is_empty()) {
+        None => "dev/termination-log".into(),
+        Some(path) => rootfs::relative(path).ok_or_else(|| {
+            RuntimeError::config(format!(
+                "container {name}: `terminationMessagePath` {path:?} leaves the container's root: use the path of a file without `..`"
+            ))
+        })?,
+    };
     let limit = |resource: &str| {
         let quantity = fields.resources.and_then(|own| own.limits.as_ref()?.get(resource));
         let amount = quantity.map(|quantity| match Amount::of(quantity) {

@@ -24,12 +24,30 @@ pub(super) const TMPFS: &str = "tmpfs";
 /// The size limit of a volume in memory, in bytes: the smallest of the volume's `sizeLimit`, the pod's memory limit and the
 /// node's allocatable memory (upstream `calculateEmptyDirMemorySize`, kubelet 1.36). `None` means the kernel's default,
 /// which is half of the machine's memory.
-pub(super) fn limit(source: &EmptyDirVolumeSource, pod: &PodObject, allocatable: Option<&Quantity>) -> Option<u64> {
-    let read = |quantity: &Quantity| Amount::of(quantity).ok();
-    let of_volume = source.size_limit.as_ref().and_then(read);
+///
+/// # Errors
+/// The reason, if `sizeLimit` is not a quantity of 0 or more. Without this check, the volume would have no limit of its own.
+pub(super) fn limit(
+    source: &EmptyDirVolumeSource,
+    pod: &PodObject,
+    allocatable: Option<&Quantity>,
+) -> Result<Option<u64>, String> {
+    let of_volume = match &source.size_limit {
+        None => None,
+        Some(quantity) => match Amount::of(quantity) {
+            Ok(amount) if !amount.is_negative() => Some(amount),
+            _ => return Err(format!("emptyDir.sizeLimit is {:?}: use a quantity of 0 or more", quantity.0)),
+        },
+    };
     let of_pod = pod_bounds(pod.spec()).memory_limit;
-    let limits = [of_volume, of_pod, allocatable.and_then(read)];
-    limits.into_iter().flatten().filter_map(|limit| u64::try_from(limit.units()).ok()).filter(|bytes| *bytes > 0).min()
+    let limits = [of_volume, of_pod, allocatable.and_then(|quantity| Amount::of(quantity).ok())];
+    let bytes = limits
+        .into_iter()
+        .flatten()
+        .filter_map(|limit| u64::try_from(limit.units()).ok())
+        .filter(|bytes| *bytes > 0)
+        .min();
+    Ok(bytes)
 }
 
 /// Mounts volumes in memory. Clones share the flag that mounting was refused.

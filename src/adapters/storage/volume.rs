@@ -133,7 +133,8 @@ impl Disk {
         match source.medium.as_deref().unwrap_or_default() {
             "" => Ok(()),
             "Memory" => {
-                let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"));
+                let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"))
+                    .map_err(|reason| StorageError::volume(&volume.name, reason))?;
                 self.memory.set_up(path, limit, group).map_err(|error| io_error(path, error))
             }
             medium => Err(StorageError::Unsupported {

@@ -82,6 +82,10 @@ fn plan_refuses_unsupported_containers_with_a_remedy() {
             Some(Lifecycle { stop_signal: Some("SIGRTMIN+3".into()), ..Lifecycle::default() })
     });
     assert!(refusal(0, &signal).contains("SIGRTMIN+3"));
+    for path in ["../x", "/a/../../etc/passwd", "/"] {
+        let outside = config(|spec, _| spec.containers[0].termination_message_path = Some(path.into()));
+        assert!(refusal(0, &outside).contains("terminationMessagePath"), "{path}");
+    }
 }
 
 #[test]

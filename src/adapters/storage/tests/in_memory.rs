@@ -93,14 +93,18 @@ fn memory_volume_limit_is_the_smallest_of_volume_pod_and_node() {
         let source = serde_json::from_value(json!({"medium": "Memory", "sizeLimit": size})).unwrap();
         empty_dir::limit(&source, &pod, node.map(|node| Quantity(node.into())).as_ref())
     };
-    assert_eq!(limit(json!("1Mi"), &[""], Some("1Gi")), Some(1 << 20));
-    assert_eq!(limit(json!("2Gi"), &[""], Some("1Gi")), Some(1 << 30));
-    assert_eq!(limit(json!("0"), &[""], Some("1Gi")), Some(1 << 30));
-    assert_eq!(limit(json!(null), &[""], Some("1Gi")), Some(1 << 30));
-    assert_eq!(limit(json!(null), &["1Mi", "2Mi"], Some("1Gi")), Some(3 << 20));
-    assert_eq!(limit(json!("1Mi"), &["1Mi", "2Mi"], Some("1Gi")), Some(1 << 20));
-    assert_eq!(limit(json!(null), &["1Mi", ""], Some("1Gi")), Some(1 << 30));
-    assert_eq!(limit(json!(null), &[""], None), None);
+    for bad in ["1Mib", "-1", ""] {
+        let error = limit(json!(bad), &[""], Some("1Gi")).unwrap_err();
+        assert!(error.contains("sizeLimit") && error.contains(bad), "{error}");
+    }
+    assert_eq!(limit(json!("1Mi"), &[""], Some("1Gi")), Ok(Some(1 << 20)));
+    assert_eq!(limit(json!("2Gi"), &[""], Some("1Gi")), Ok(Some(1 << 30)));
+    assert_eq!(limit(json!("0"), &[""], Some("1Gi")), Ok(Some(1 << 30)));
+    assert_eq!(limit(json!(null), &[""], Some("1Gi")), Ok(Some(1 << 30)));
+    assert_eq!(limit(json!(null), &["1Mi", "2Mi"], Some("1Gi")), Ok(Some(3 << 20)));
+    assert_eq!(limit(json!("1Mi"), &["1Mi", "2Mi"], Some("1Gi")), Ok(Some(1 << 20)));
+    assert_eq!(limit(json!(null), &["1Mi", ""], Some("1Gi")), Ok(Some(1 << 30)));
+    assert_eq!(limit(json!(null), &[""], None), Ok(None));
 }
 
 #[tokio::test]
