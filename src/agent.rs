@@ -45,6 +45,8 @@ pub use view::NodeView;
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
+    // The program that started the agent may have left files open. Neither shims nor containers may inherit them.
+    close_fds::set_fds_cloexec(3, &[]);
     let cli = cli::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match command(cli.command) {
         Ok(code) => code,

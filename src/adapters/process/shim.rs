@@ -34,6 +34,8 @@ pub(super) use exit::EXECS_END_WITHIN;
 /// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime must call this at the start of `main`,
 /// while it has only one thread.
 pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // An agent may have been started with other open files, which no container may read.
+    close_fds::set_fds_cloexec(3, &[]);
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
         Some([RUN, dir]) => run(&ContainerFiles::new(dir.into())).map_err(|error| error.to_string()),

@@ -76,6 +76,16 @@ impl AgentHome {
         Self::until_it_answers(self.start_without_waiting(args)).await
     }
 
+    /// Starts an agent that inherits this file as descriptor 9, and waits until its admin endpoints answer.
+    pub(crate) async fn start_with_open_file(&self, file: &Path) -> Agent {
+        let command = self.command(&[]);
+        let mut inherits = Command::new("/bin/sh");
+        inherits.args(["-c", &format!("exec 9<{} && exec \"$0\" \"$@\"", file.display())]);
+        inherits.arg(command.as_std().get_program()).args(command.as_std().get_args());
+        inherits.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
+        Self::until_it_answers(self.spawn(inherits)).await
+    }
+
     /// Starts an agent with this soft limit on open files and waits until its admin endpoints answer.
     pub(crate) async fn start_with_open_files(&self, limit: u32) -> Agent {
         let command = self.command(&[]);

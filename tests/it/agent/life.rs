@@ -68,6 +68,17 @@ async fn example_pods_run_and_a_signal_stops_them_all() {
     assert_eq!(home.processes(), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn containers_do_not_inherit_the_open_files_of_the_agent() {
+    let home = AgentHome::new();
+    let secret = home.root().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    home.put("reads.yaml", &manifest("reads", "test ! -e /proc/$$/fd/9", "restartPolicy: Never"));
+    let agent = home.start_with_open_file(&secret).await;
+    let ended = agent.until("reads-n1", "ends", |pod| ["Succeeded", "Failed"].contains(&phase(pod))).await;
+    assert_eq!(phase(&ended), "Succeeded", "the container has descriptor 9");
+}
+
 // The first restart happens at once, the second after ten seconds (POD-S67).
 #[tokio::test]
 async fn crashing_container_restarts_with_growing_backoff() {
