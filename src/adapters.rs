@@ -14,7 +14,9 @@ mod disk_usage;
 mod grpc;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 pub mod log;
+/// The delay of a shutdown of the machine. Not a part of the API.
 #[cfg(feature = "agent")]
+#[doc(hidden)]
 pub mod logind;
 #[cfg(feature = "agent")]
 pub mod manifest;
