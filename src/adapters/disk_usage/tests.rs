@@ -170,23 +170,3 @@ fn space_of_a_file_system_is_that_of_df() {
     let error = of_file_system(&root.path().join("missing")).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
-
-/// Prints the time of a scan of 100,000 files. Run with `--ignored --nocapture`.
-#[test]
-#[ignore = "measures a time"]
-fn time_of_a_scan_of_100_000_files() {
-    let root = TempDir::new().unwrap();
-    for dir in 0..100 {
-        let dir = root.path().join(dir.to_string());
-        fs::create_dir(&dir).unwrap();
-        (0..1000).for_each(|file| fs::write(dir.join(file.to_string()), "").unwrap());
-    }
-    let start = Instant::now();
-    let used = measure(root.path());
-    let alone = start.elapsed();
-    assert_eq!(used.inodes, 100_101);
-    let start = Instant::now();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    assert_eq!(runtime.block_on(of_tree(root.path().to_owned())).unwrap(), used);
-    eprintln!("100,000 files: {alone:?} without rests, {:?} with rests", start.elapsed());
-}
