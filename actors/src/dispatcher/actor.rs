@@ -52,6 +52,8 @@ pub(crate) struct DispatcherActor {
     /// Fires each time the containers of a pod have ended.
     pod_ended: Arc<Notify>,
     readmission: Readmission,
+    /// Whether the next judgement of the queue after [`READMISSION_PERIOD`] is scheduled.
+    readmits_later: bool,
 }
 
 struct AcceptedUpdate {
@@ -113,6 +115,7 @@ impl DispatcherActor {
             retry: AdmissionRetry::NotNeeded,
             pod_ended,
             readmission: Readmission::NotNeeded,
+            readmits_later: false,
         }
     }
 
@@ -244,7 +247,21 @@ impl DispatcherActor {
                 actor.apply_accepted(ctx);
             });
         }
+        self.readmit_later(ctx);
         self.metrics.handled(self.dispatcher.clock.now().since(start));
+    }
+
+    /// Judges the pods of the queue again after the period, as long as there are any.
+    fn readmit_later(&mut self, ctx: &mut Context<Self>) {
+        if self.readmits_later || !self.dispatcher.has_queue() {
+            return;
+        }
+        self.readmits_later = true;
+        ctx.run_later(READMISSION_PERIOD, |actor, ctx| {
+            actor.readmits_later = false;
+            actor.readmit(ctx);
+            actor.readmit_later(ctx);
+        });
     }
 
     /// Counts and logs a panic in one of the embedder's ports.
@@ -273,7 +290,6 @@ impl Actor for DispatcherActor {
             ended.notified().await;
             Some((PodsEnded, ended))
         }));
-        ctx.run_interval(READMISSION_PERIOD, |actor, ctx| actor.readmit(ctx));
     }
 }
 

@@ -57,6 +57,10 @@ impl AgentHome {
         if !args.contains(&"--manifests") {
             command.arg("--manifests").arg(self.manifests());
         }
+        // The disk of the machine that runs the tests may be full.
+        if !args.contains(&"--eviction-hard") {
+            command.args(["--eviction-hard", ""]);
+        }
         if !args.contains(&"--admin") {
             command.args(["--admin", "127.0.0.1:0"]);
         }

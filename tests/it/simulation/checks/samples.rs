@@ -70,6 +70,8 @@ fn stop_is_justified(now: &PodSnapshot, agent: &Agent, may_be_stopped: &BTreeSet
                 return Err(format!("{:?} before every source delivered", transition.cause));
             }
             Cause::Killed if has_ended => {}
+            // A critical pod may preempt it.
+            Cause::Evicted if agent.desired.pod(&now.uid).is_some_and(|pod| !pod.is_critical()) => {}
             Cause::Orphaned | Cause::RuntimeOnly | Cause::Killed | Cause::Evicted | Cause::Deleted
                 if !may_be_stopped.contains(&now.uid) =>
             {
