@@ -20,7 +20,7 @@ type Missing = Vec<(String, i64)>;
 /// Chooses the pods that are stopped so that `pod` can start: as few as possible, best-effort pods before burstable and those
 /// before guaranteed ones, and among equal pods the one with the smallest requests (upstream `getPodsToPreempt`, kubelet 1.36).
 ///
-/// `candidates` are the pods that use the node. Only those that [`pod` may preempt](may_preempt) are chosen.
+/// `candidates` are the pods that use the node. Only those that `pod` may preempt are chosen.
 ///
 /// # Errors
 /// The resources that remain short if all candidates are stopped, with the missing amounts.

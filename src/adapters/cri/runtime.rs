@@ -140,7 +140,7 @@ impl CriRuntime {
         })
     }
 
-    /// Checks the settings against the runtime. Succeeds if the runtime does not answer within [`CHECK_LIMIT`]: it may start
+    /// Checks the settings against the runtime. Succeeds if the runtime does not answer within `CHECK_LIMIT`: it may start
     /// later, and pods then report the error.
     ///
     /// # Errors
