@@ -13,6 +13,8 @@ boot() {
         -netdev "user,id=net,hostfwd=tcp:127.0.0.1:$PORT-:22" -display none -no-reboot \
         -serial "file:$dir/console.log" >"$dir/qemu.log" 2>&1 </dev/null &
     echo $! >"$dir/pid"
+    # So that the shell does not report a power cut as a killed job.
+    disown
     local deadline=$((SECONDS + 600))
     until ssh "${ssh_options[@]}" -p "$PORT" root@127.0.0.1 true 2>/dev/null; do
         kill -0 "$(cat "$dir/pid")" || { cat "$dir/qemu.log"; fail "the machine did not start"; }
