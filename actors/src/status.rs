@@ -36,7 +36,7 @@ mod tests;
 pub use cache::{IllegalRestart, SetOutcome, StatusCache, StatusChange, TerminatedContainer};
 pub use compute::NodeFacts;
 pub(crate) use compute::{StatusInput, compute, deadline, rejected};
-pub(crate) use conditions::{is_ready, set_condition};
+pub(crate) use conditions::{is_ready, set_disruption_target};
 pub use merge::merge_for_api;
 pub(crate) use normalize::{normalize, same_for_node};
 pub(crate) use phase::phase;

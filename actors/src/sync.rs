@@ -51,7 +51,7 @@ pub(crate) struct NodeSyncer {
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Fires when the containers of a pod have ended, so that pods which wait for what they used are judged again.
+    /// Fires when the containers of a pod have ended. The dispatcher then judges the pods that wait for resources again.
     pub(crate) pod_ended: Arc<Notify>,
     /// The facts of the node that statuses show.
     pub(crate) node: NodeFacts,

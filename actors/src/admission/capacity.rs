@@ -23,7 +23,7 @@ pub struct NodeCapacity {
     pub pods: usize,
 }
 
-/// A resource of which a node has too little for a pod. CPU is in thousandths of a core, pods are a number, and everything else
+/// A resource that a node lacks for a pod. CPU is in thousandths of a core, pods are a number, and everything else
 /// is in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -21,9 +21,9 @@ pub(crate) enum Verdict {
 pub(crate) struct Wait {
     /// The pods that are stopped for it. Empty if the pods that stop already give enough.
     pub(crate) victims: Vec<Arc<PodObject>>,
-    /// What the node has too little of, for people.
+    /// What the node lacks, for people.
     pub(crate) lack: String,
-    /// The first resource of which the node has too little; empty if something else is in use.
+    /// The first resource that the node lacks. Empty if the pod lacks a port.
     pub(crate) resource: String,
 }
 

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use tokio::time::timeout;
 
 use super::Dispatcher;
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::{Completed, KillOptions, Notifier, Update};
 use crate::ports::{PodEvent, StatusFn};
-use crate::status::reasons::DISRUPTION_TARGET;
-use crate::status::set_condition;
+use crate::status::set_disruption_target;
 use crate::texts::admission::{PREEMPTED, PREEMPTED_CONDITION, PREEMPTING};
 use crate::texts::pods::GRACE_PERIOD_EXCEEDED;
 use crate::time::Time;
@@ -62,16 +61,6 @@ fn preempted(now: Time) -> StatusFn {
         status.phase = Some(Phase::Failed.as_str().to_owned());
         status.reason = Some(PREEMPTING.to_owned());
         status.message = Some(PREEMPTED.to_owned());
-        set_condition(
-            status,
-            PodCondition {
-                type_: DISRUPTION_TARGET.to_owned(),
-                status: "True".to_owned(),
-                reason: Some("TerminationByKubelet".to_owned()),
-                message: Some(PREEMPTED_CONDITION.to_owned()),
-                last_transition_time: Some(now.to_api()),
-                ..PodCondition::default()
-            },
-        );
+        set_disruption_target(status, PREEMPTED_CONDITION, now);
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use podwright_metrics::{EvictionSignal, Metrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
@@ -23,8 +23,7 @@ use crate::image_gc::ImageCollector;
 use crate::metered::guarded;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, PodEvent, StatusFn};
-use crate::status::reasons::DISRUPTION_TARGET;
-use crate::status::set_condition;
+use crate::status::set_disruption_target;
 use crate::text::error_chain;
 use crate::texts::evictions::{EVICTED, reclaims};
 
@@ -251,15 +250,7 @@ impl Evictor {
             status.reason = Some(EVICTED.to_owned());
             status.message = Some(message.clone());
             if is_pressure {
-                let condition = PodCondition {
-                    type_: DISRUPTION_TARGET.to_owned(),
-                    status: "True".to_owned(),
-                    reason: Some("TerminationByKubelet".to_owned()),
-                    message: Some(message.clone()),
-                    last_transition_time: Some(now.to_api()),
-                    ..PodCondition::default()
-                };
-                set_condition(status, condition);
+                set_disruption_target(status, &message, now);
             }
         })
     }

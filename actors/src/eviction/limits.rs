@@ -92,7 +92,7 @@ pub(crate) enum Exceeded<'a> {
 }
 
 impl StorageLimits {
-    /// Whether a pod may have limits. Cheap, because it is asked for every pod.
+    /// Whether a pod may have limits. The evictor calls this for every pod, so it only reads the spec.
     pub(crate) fn may_be_set(pod: &PodObject) -> bool {
         let has_size = |volume: &Volume| volume.empty_dir.as_ref().is_some_and(|source| source.size_limit.is_some());
         let has_limit = |container: &Container| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 
 use super::plan::ShutdownGroup;
 use super::step::{Effect, Event, State, begin, step};
@@ -16,8 +16,8 @@ use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Update};
 use crate::ports::{Clock, StatusFn};
-use crate::status::reasons::{DISRUPTION_TARGET, TERMINATED};
-use crate::status::set_condition;
+use crate::status::reasons::TERMINATED;
+use crate::status::set_disruption_target;
 use crate::texts::pods::NODE_SHUT_DOWN;
 
 /// How often a shutdown checks whether stopped pods are cleaned up.
@@ -129,16 +129,6 @@ pub(super) fn terminated(clock: &dyn Clock) -> StatusFn {
         }
         status.reason = Some(TERMINATED.to_owned());
         status.message = Some(NODE_SHUT_DOWN.to_owned());
-        set_condition(
-            status,
-            PodCondition {
-                type_: DISRUPTION_TARGET.to_owned(),
-                status: "True".to_owned(),
-                reason: Some("TerminationByKubelet".to_owned()),
-                message: Some(NODE_SHUT_DOWN.to_owned()),
-                last_transition_time: Some(now.to_api()),
-                ..PodCondition::default()
-            },
-        );
+        set_disruption_target(status, NODE_SHUT_DOWN, now);
     })
 }

@@ -10,12 +10,27 @@ use crate::texts::pods as texts;
 use crate::time::Time;
 
 /// Adds a condition, or replaces the one of its type.
-pub(crate) fn set_condition(status: &mut PodStatus, condition: PodCondition) {
+pub(super) fn set_condition(status: &mut PodStatus, condition: PodCondition) {
     let conditions = status.conditions.get_or_insert_default();
     match conditions.iter_mut().find(|have| have.type_ == condition.type_) {
         Some(have) => *have = condition,
         None => conditions.push(condition),
     }
+}
+
+/// Sets the condition `DisruptionTarget` of a pod that the node stops before its end.
+pub(crate) fn set_disruption_target(status: &mut PodStatus, message: &str, now: Time) {
+    set_condition(
+        status,
+        PodCondition {
+            type_: reasons::DISRUPTION_TARGET.to_owned(),
+            status: "True".to_owned(),
+            reason: Some("TerminationByKubelet".to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(now.to_api()),
+            ..PodCondition::default()
+        },
+    );
 }
 
 /// Finds the condition of a type.

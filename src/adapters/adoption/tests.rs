@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The pods of a kubelet, of which all run.
+/// The running pods of a kubelet.
 struct Kubelet(Mutex<Vec<KubeletPod>>);
 
 impl KubeletPods for Kubelet {

@@ -153,7 +153,9 @@ impl CriRuntimeInner {
             uid: pod.uid,
             full_name: pod.full_name,
         };
-        Ok(read::pods(sandboxes, containers).into_iter().map(of_pod).collect())
+        // Another program may have written the labels. A kubelet never writes an empty UID.
+        let pods = read::pods(sandboxes, containers).into_iter().filter(|pod| !pod.uid.to_string().is_empty());
+        Ok(pods.map(of_pod).collect())
     }
 }
 

@@ -159,7 +159,7 @@ fn applied(status: &v1::ContainerStatus) -> Option<AppliedSettings> {
 }
 
 /// The limits as the kubelet reads them (`toKubeContainerResources`, kubelet 1.36). A zero, or a negative quota, means that there is
-/// none. The CPU request follows from the shares, of which one CPU has 1024, rounded up.
+/// none. The CPU request is the shares divided by 1024, the shares of one CPU, rounded up.
 fn applied_limits(linux: &v1::LinuxContainerResources) -> AppliedSettings {
     let positive = |number: i64| (number > 0).then_some(number);
     let limit = linux.cpu_quota.checked_mul(1000).and_then(|quota| quota.checked_div(linux.cpu_period));

@@ -2,8 +2,9 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use serde_json::json;
 
 use crate::ports::{ContainerState, ContainerStatus, SandboxState};
+use crate::status::conditions::set_condition;
 use crate::status::fixtures::*;
-use crate::status::{deadline, rejected, set_condition};
+use crate::status::{deadline, rejected};
 
 fn one() -> World {
     World::new(pod(json!({})))
