@@ -4,4 +4,5 @@
 mod behaviour;
 mod faults;
 mod http;
+mod kube;
 mod replay;
