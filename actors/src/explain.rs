@@ -34,7 +34,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use crate::pod::SOURCE_ANNOTATION;
-use crate::ports::{EventType, PodEvent, Severity, SourceProblem};
+use crate::ports::{EventAnnotations, EventType, PodEvent, Severity, SourceProblem};
 use crate::time::Time;
 
 use chain::ExplainContext;
@@ -153,6 +153,9 @@ pub struct EventView {
     /// The container, such as `spec.containers{main}`; absent for an event of the whole pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_path: Option<String>,
+    /// The annotations; absent if the event has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Box<EventAnnotations>>,
     /// The number of occurrences.
     pub count: u32,
     /// The first occurrence.
@@ -300,8 +303,8 @@ fn event(seen: &CountedEvent) -> EventView {
         EventType::Normal => "Normal",
         EventType::Warning => "Warning",
     };
-    let PodEvent { reason, message, field_path, .. } = seen.event.clone();
-    EventView { kind, reason, message, field_path, count: seen.count, first: seen.first, last: seen.last }
+    let PodEvent { reason, message, field_path, annotations, .. } = seen.event.clone();
+    EventView { kind, reason, message, field_path, annotations, count: seen.count, first: seen.first, last: seen.last }
 }
 
 fn other(pod: &PodFacts) -> SameNamePod {

@@ -30,7 +30,7 @@ pub use cgroups::{CgroupError, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
-pub use events::{EventRecorder, EventType, PodEvent};
+pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};

@@ -109,7 +109,7 @@ impl Evictor {
             Exceeded::Container(..) => EvictionSignal::EphemeralContainerFsLimit,
         };
         let _counted = Counted::new(&self.evicting);
-        self.evict(pod, signal, exceeded.message(), false).await;
+        self.evict(pod, signal, PodEvent::warning(EVICTED, exceeded.message()), false).await;
     }
 
     /// Measures a pod. `None` if its files cannot be measured. The space of writable layers that the runtime does not report counts
@@ -215,8 +215,9 @@ impl Evictor {
         let age = self.clock.now().since(start);
         all.iter().for_each(|met| self.metrics.admission.eviction_stats_age(metric(met.signal), age));
         for Candidate { pod, usage } in candidates {
-            let message = rank::message(&pod, usage.as_deref(), met);
-            if self.evict(&pod, metric(met.signal), message, true).await {
+            let (message, annotations) = rank::cause(&pod, usage.as_deref(), met);
+            let event = PodEvent::warning(EVICTED, message).with_annotations(annotations);
+            if self.evict(&pod, metric(met.signal), event, true).await {
                 self.cleaned_up(&pod).await;
                 return true;
             }
@@ -227,13 +228,14 @@ impl Evictor {
 
     /// Stops a pod, and waits until it has stopped. A pressure of the node also sets the condition `DisruptionTarget`. Returns
     /// false for a pod that may not be evicted.
-    async fn evict(&self, pod: &Arc<PodObject>, signal: EvictionSignal, message: String, is_pressure: bool) -> bool {
+    async fn evict(&self, pod: &Arc<PodObject>, signal: EvictionSignal, event: PodEvent, is_pressure: bool) -> bool {
         // The pod may have been removed or stopped since it was measured.
         if pod.is_critical() || !self.may_be_evicted(pod) {
             return false;
         }
+        let message = event.message.clone();
         tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), message, "pod is evicted");
-        self.parts.events.record(pod, PodEvent::warning(EVICTED, message.clone()));
+        self.parts.events.record(pod, event);
         self.metrics.admission.evicted(signal);
         let status_fn = Some(self.failed(message, is_pressure));
         let how = KillNow { evict: true, grace_seconds: Some(GRACE), status_fn };

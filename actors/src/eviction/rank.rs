@@ -11,8 +11,10 @@ use crate::config::pod_resources;
 use crate::config::quantity::Amount;
 use crate::config::resource_amount::{binary, canonical};
 use crate::pod::PodObject;
-use crate::ports::UsedSpace;
-use crate::texts::evictions::{self, EPHEMERAL_STORAGE};
+use crate::ports::{EventAnnotations, UsedSpace};
+use crate::texts::evictions::{
+    self, EPHEMERAL_STORAGE, OFFENDING_CONTAINERS, OFFENDING_CONTAINERS_USAGE, STARVED_RESOURCE,
+};
 
 /// A pod that may be evicted. `usage` is `None` if the pod could not be measured.
 #[derive(Clone, Debug)]
@@ -54,23 +56,32 @@ fn request(pod: &PodObject) -> i128 {
     quantity.and_then(|quantity| Amount::of(quantity).ok()).map_or(0, |amount| i128::from(amount.units()))
 }
 
-/// The message of a pod that is evicted because of a threshold: what the node lacks, and each container that uses more than it
-/// requests.
-pub(crate) fn message(pod: &PodObject, usage: Option<&PodUsage>, met: &MetThreshold) -> String {
-    let mut text = evictions::node_low(met.signal.resource(), &met.threshold, &met.available);
-    let Some(usage) = usage.filter(|_| !met.signal.is_of_inodes()) else { return text };
-    for container in pod.init_containers().iter().chain(pod.containers()) {
-        // A container without a known writable layer has not started, or its runtime does not measure it.
-        if !usage.layers.contains_key(&container.name) {
-            continue;
-        }
+/// Why a pod is evicted because of a threshold: what the node lacks, and each container that uses more than it requests. The
+/// annotations of the event name these containers (upstream `evictionMessage`, kubelet 1.36). A pod that was not measured has
+/// none.
+pub(crate) fn cause(pod: &PodObject, usage: Option<&PodUsage>, met: &MetThreshold) -> (String, EventAnnotations) {
+    let resource = met.signal.resource();
+    let mut message = evictions::node_low(resource, &met.threshold, &met.available);
+    let Some(usage) = usage else { return (message, EventAnnotations::new()) };
+    let (mut names, mut amounts) = (Vec::new(), Vec::new());
+    let containers = pod.init_containers().iter().chain(pod.containers()).filter(|_| !met.signal.is_of_inodes());
+    // A container without a known writable layer has not started, or its runtime does not measure it.
+    for container in containers.filter(|container| usage.layers.contains_key(&container.name)) {
         let used = usage.of_container(&container.name, true).bytes;
         let (request, name) = (container_request(container), &container.name);
         if Amount::from_units(i64::try_from(used).unwrap_or(i64::MAX)) > request.0 {
-            text += &evictions::larger_consumption(name, &binary(used), &request.1, EPHEMERAL_STORAGE);
+            let used = binary(used);
+            message += &evictions::larger_consumption(name, &used, &request.1, resource);
+            names.push(name.as_str());
+            amounts.push(used);
         }
     }
-    text
+    let annotations = [
+        (OFFENDING_CONTAINERS, names.join(",")),
+        (OFFENDING_CONTAINERS_USAGE, amounts.join(",")),
+        (STARVED_RESOURCE, resource.to_owned()),
+    ];
+    (message, annotations.map(|(key, value)| (key.into(), value)).into())
 }
 
 /// The container's request and its text.
@@ -146,16 +157,27 @@ mod tests {
         let low = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: 1Mi. ";
         let above = candidate("p", 0, "1024Ki", Some([50, 1, 2]));
         let usage = above.usage.as_deref();
+        let (message, annotations) = cause(&above.pod, usage, &met(DiskSignal::NodeFsAvailable));
         assert_eq!(
-            message(&above.pod, usage, &met(DiskSignal::NodeFsAvailable)),
+            message,
             format!("{low}Container a was using 3Mi, request is 1Mi, has larger consumption of ephemeral-storage. ")
         );
+        let texts = |annotations: &EventAnnotations| {
+            annotations.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+        };
         assert_eq!(
-            message(&above.pod, usage, &met(DiskSignal::NodeFsInodesFree)),
-            "The node was low on resource: inodes. Threshold quantity: 100Mi, available: 1Mi. "
+            texts(&annotations),
+            ["offending_containers=a", "offending_containers_usage=3Mi", "starved_resource=ephemeral-storage"]
         );
-        assert_eq!(message(&above.pod, None, &met(DiskSignal::NodeFsAvailable)), low);
+        let (message, annotations) = cause(&above.pod, usage, &met(DiskSignal::NodeFsInodesFree));
+        assert_eq!(message, "The node was low on resource: inodes. Threshold quantity: 100Mi, available: 1Mi. ");
+        assert_eq!(
+            texts(&annotations),
+            ["offending_containers=", "offending_containers_usage=", "starved_resource=inodes"]
+        );
+        let unmeasured = cause(&above.pod, None, &met(DiskSignal::NodeFsAvailable));
+        assert_eq!(unmeasured, (low.to_owned(), EventAnnotations::new()));
         let within = candidate("p", 0, "3Mi", Some([50, 1, 2]));
-        assert_eq!(message(&within.pod, within.usage.as_deref(), &met(DiskSignal::NodeFsAvailable)), low);
+        assert_eq!(cause(&within.pod, within.usage.as_deref(), &met(DiskSignal::NodeFsAvailable)).0, low);
     }
 }

@@ -35,6 +35,9 @@ impl fmt::Display for Explanation {
             let (kind, reason, message) = (event.kind, &event.reason, &event.message);
             let of = event.field_path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
             line(f, &format!("  {}  {kind:<7} {reason}{of}{times}: {message}", when(self.at, event.last)))?;
+            for (key, value) in event.annotations.iter().flat_map(|all| all.iter()) {
+                line(f, &format!("      {key}: {value}"))?;
+            }
         }
         if !self.problems.is_empty() {
             writeln!(f, "\nproblems of its source (what runs is the last good version)")?;

@@ -1,6 +1,7 @@
 //! Events of pods and of the node, for people.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::pod::{ContainerKind, PodObject};
@@ -38,17 +39,33 @@ pub struct PodEvent {
     /// The container in the form of `involvedObject.fieldPath`, such as `spec.containers{main}`. `None` for an event of the whole
     /// pod or of the node.
     pub field_path: Option<String>,
+    /// The annotations of the event. Only an eviction because of the node's resources has any, so all other events stay small.
+    pub annotations: Option<Box<EventAnnotations>>,
 }
+
+/// The annotations of an event, by key.
+pub type EventAnnotations = BTreeMap<Cow<'static, str>, String>;
 
 impl PodEvent {
     /// A normal event.
     pub fn normal(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        PodEvent { kind: EventType::Normal, reason: reason.into(), message: message.into(), field_path: None }
+        PodEvent::new(EventType::Normal, reason.into(), message.into())
     }
 
     /// A warning event.
     pub fn warning(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        PodEvent { kind: EventType::Warning, reason: reason.into(), message: message.into(), field_path: None }
+        PodEvent::new(EventType::Warning, reason.into(), message.into())
+    }
+
+    const fn new(kind: EventType, reason: Cow<'static, str>, message: String) -> Self {
+        PodEvent { kind, reason, message, field_path: None, annotations: None }
+    }
+
+    /// The same event with these annotations.
+    #[must_use]
+    pub fn with_annotations(mut self, annotations: EventAnnotations) -> Self {
+        self.annotations = (!annotations.is_empty()).then(|| Box::new(annotations));
+        self
     }
 
     /// The same event of one container (the kubelet's `fieldPath` in `container/ref.go`, 1.36).

@@ -12,6 +12,13 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// The resource that files are counted as (`resourceInodes`).
 pub const INODES: &str = "inodes";
 
+/// The annotation with the containers that use more than they request, separated by commas (`OffendingContainersKey`).
+pub const OFFENDING_CONTAINERS: &str = "offending_containers";
+/// The annotation with what these containers use, separated by commas (`OffendingContainersUsageKey`).
+pub const OFFENDING_CONTAINERS_USAGE: &str = "offending_containers_usage";
+/// The annotation with the resource that the node lacks (`StarvedResourceKey`).
+pub const STARVED_RESOURCE: &str = "starved_resource";
+
 /// An emptyDir that is larger than its limit (`emptyDirLimitEviction`).
 pub fn empty_dir_limit(volume: &str, limit: &str) -> String {
     format!("Usage of EmptyDir volume {} exceeds the limit {}. ", quoted(volume), quoted(limit))

@@ -205,7 +205,8 @@ function eventsAndProblems(explanation) {
     parts.push(el("h3", {}, "Events"), el("ul", {}, [...explanation.events].reverse().map((event) => el("li", { className: "event" },
       el("span", { className: event.type === "Warning" ? "failing" : "finished" }, event.type === "Warning" ? glyph() : ""), " ",
       el("b", {}, event.reason), event.count > 1 ? ` ×${event.count}` : "", ": ", event.message, " ",
-      ageElement({ className: "soft", "data-words": "# ago" }, "since", parseTime(event.last))))));
+      ageElement({ className: "soft", "data-words": "# ago" }, "since", parseTime(event.last)),
+      ...Object.entries(event.annotations ?? {}).map(([key, text]) => el("p", { className: "soft" }, `${key}: ${text}`))))));
   }
   return parts;
 }

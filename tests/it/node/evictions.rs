@@ -61,6 +61,7 @@ async fn a_pod_over_its_volume_limit_is_evicted_and_its_neighbour_runs() {
     assert_eq!(disruption(&node, "a"), None, "only pressure of the node is a disruption");
     let events = node.events.of("Evicted");
     assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), [OVER]);
+    assert_eq!(events[0].annotations, None, "only pressure of the node has annotations");
     node.until(100.0).await;
     for name in ["b", "c"] {
         assert_eq!(node.phase(name), "Running", "{name}");
@@ -144,6 +145,9 @@ async fn a_full_disk_evicts_one_pod_after_the_other_until_it_has_space() {
     let low = "The node was low on resource: ephemeral-storage. Threshold quantity: 104857601, available: 99Mi. ";
     assert_eq!(outcome(&node, "big"), ("Failed".into(), "Evicted".into(), low.into()));
     assert_eq!(disruption(&node, "big").as_deref(), Some(low));
+    let events = node.events.of("Evicted");
+    let annotations: Vec<_> = events[0].annotations.iter().flat_map(|all| all.iter()).collect();
+    assert!(annotations.contains(&(&"starved_resource".into(), &"ephemeral-storage".to_owned())), "{annotations:?}");
     // New pods are rejected, except static ones.
     let more = [pods.as_slice(), &[free("new"), free("new-file").of_file()]].concat();
     node.deliver(&more).await;
