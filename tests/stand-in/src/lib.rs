@@ -3,14 +3,14 @@
 //!
 //! ```no_run
 //! # async fn example() -> std::io::Result<()> {
-//! use podwright_stand_in::{Fault, Rule, StandIn, Verb};
+//! use podwright_stand_in::{Fault, Rule, StandIn, User, Verb};
 //! use serde_json::json;
 //!
 //! let server = StandIn::start().await?;
 //! server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).expect("an administrator creates a node");
 //! let once = Rule::new().verb(Verb::Patch).resource("pods/status").times(1);
 //! server.faults().inject(once, Fault::too_many_requests(1));
-//! std::fs::write("kubeconfig", server.kubeconfig(&server.node_token("n1")))?;
+//! server.write_kubeconfig("kubeconfig".as_ref(), &User::node("n1"))?;
 //! # Ok(())
 //! # }
 //! ```
@@ -19,15 +19,17 @@
 //! server around them; [`Faults`] are what tests change.
 //!
 //! The server has no scheduler, no quotas, no custom resources, no disruption budgets and no field validation beyond names
-//! and the fields that its tests name. It serves plain HTTP.
+//! and the fields that its tests name. One port serves TLS and plain HTTP.
 
 mod access;
+mod authority;
 mod call;
 mod convert;
 mod defaults;
 mod discovery;
 mod faults;
 mod fields;
+mod kubeconfig;
 mod managed;
 mod patch;
 mod refusal;
@@ -38,8 +40,10 @@ mod store;
 mod validate;
 
 pub use access::{Grant, User};
+pub use authority::ClientCertificate;
 pub use call::{Call, Query, Verb};
 pub use faults::{Fault, Faults, RequestInfo, Rule};
+pub use kubeconfig::Credential;
 pub use refusal::{FieldFault, Refusal};
 pub use schema::Resource;
 pub use selector::Selector;

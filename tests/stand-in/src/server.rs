@@ -1,7 +1,9 @@
 //! The server around the store: the listener, credentials, the record of requests, and what tests call.
 
 mod builder;
+mod credentials;
 mod handler;
+mod tls;
 mod watches;
 
 use std::fmt;
@@ -15,24 +17,24 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::access::{Grant, User};
+use crate::access::User;
 use crate::call::{Call, Verb};
 use crate::faults::Faults;
 use crate::refusal::Refusal;
 use crate::store::{Answer, Env, Store};
 
+use tls::{Peer, Tls};
+
 pub use builder::Builder;
 
 /// The time of a server.
 pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
-
-/// The token of the administrator.
-const ADMIN_TOKEN: &str = "admin";
 
 /// One request that was answered, or dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,7 @@ pub struct Served {
 /// What all connections share.
 struct Shared {
     store: Mutex<Store>,
+    tls: Tls,
     clock: Clock,
     faults: Faults,
     /// Changes whenever watches must look for events.
@@ -92,7 +95,7 @@ struct Running {
 impl Running {
     fn start(listener: TcpListener, shared: Arc<Shared>) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let router = Router::new().fallback(handler::handle).with_state(shared);
+        let router = Router::new().fallback(handler::handle).with_state(shared.clone());
         let (accept_stop, connections) = (stop.clone(), tasks.clone());
         tasks.spawn(async move {
             loop {
@@ -101,7 +104,14 @@ impl Running {
                     accepted = listener.accept() => accepted,
                 };
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, router.clone(), accept_stop.child_token()));
+                    let (shared, router, cut) = (shared.clone(), router.clone(), accept_stop.child_token());
+                    connections.spawn(async move {
+                        tokio::select! {
+                            // A client that breaks its connection off is no fault of the server.
+                            _ = connection(stream, &shared, router, cut.clone()) => {}
+                            () = cut.cancelled() => {}
+                        }
+                    });
                 }
             }
         });
@@ -115,15 +125,27 @@ impl Running {
     }
 }
 
-/// Serves one connection until the client closes it or `cut` is cancelled.
-async fn connection(stream: TcpStream, router: Router, cut: CancellationToken) {
-    let service = TowerToHyperService::new(router.layer(Extension(cut.clone())));
-    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        // A client that closes its connection in the middle of an answer is no fault of the server.
-        _ = served => {}
-        () = cut.cancelled() => {}
+/// Serves one connection until the client closes it. The first byte says whether the client speaks TLS.
+async fn connection(stream: TcpStream, shared: &Shared, router: Router, cut: CancellationToken) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    if Tls::is_started(&stream).await? {
+        let (stream, peer) = shared.tls.accept(stream).await?;
+        serve(stream, peer, router, cut).await
+    } else {
+        serve(stream, Peer::Unknown, router, cut).await
     }
+}
+
+/// Serves the requests of one connection. A request cancels `cut` to end the connection without an answer.
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
+    router: Router,
+    cut: CancellationToken,
+) -> io::Result<()> {
+    let service = TowerToHyperService::new(router.layer(Extension(cut)).layer(Extension(peer)));
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    connection.await.map_err(io::Error::other)
 }
 
 /// A running server. It ends when this value is dropped.
@@ -161,48 +183,6 @@ impl StandIn {
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
-    }
-
-    /// The address, as in `http://127.0.0.1:8001`.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// The bearer token of the administrator.
-    #[must_use]
-    pub fn admin_token(&self) -> String {
-        ADMIN_TOKEN.to_owned()
-    }
-
-    /// A bearer token for a user.
-    #[must_use]
-    pub fn token(&self, user: User) -> String {
-        let token = format!("token-of-{}", user.name.replace(':', "-"));
-        self.shared.store.lock().tokens.insert(token.clone(), user);
-        token
-    }
-
-    /// A bearer token with the rights of a node.
-    #[must_use]
-    pub fn node_token(&self, node: &str) -> String {
-        self.token(User::node(node))
-    }
-
-    /// Permits something to a user or a group.
-    pub fn grant(&self, grant: Grant) {
-        self.shared.store.lock().grants.push(grant);
-    }
-
-    /// A kubeconfig file with a bearer token.
-    #[must_use]
-    pub fn kubeconfig(&self, token: &str) -> String {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: stand-in\nclusters:\n- name: stand-in\n  cluster:\n    \
-             server: {}\nusers:\n- name: user\n  user:\n    token: {token}\ncontexts:\n- name: stand-in\n  context:\n    \
-             cluster: stand-in\n    user: user\n",
-            self.url()
-        )
     }
 
     /// The faults.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::access::{Grant, User};
+use crate::authority::Authority;
 use crate::call::{Call, Verb};
 use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
@@ -115,6 +116,7 @@ pub(crate) struct Change {
 #[derive(Debug)]
 pub struct Store {
     pub(crate) settings: Settings,
+    pub(crate) authority: Authority,
     version: u64,
     compacted: u64,
     objects: BTreeMap<Key, Arc<Value>>,
@@ -139,6 +141,7 @@ impl Store {
     pub fn new(settings: Settings, seed: u64, now: jiff::Timestamp) -> Self {
         let mut store = Self {
             settings,
+            authority: Authority::new(),
             version: 1,
             compacted: 0,
             objects: BTreeMap::new(),

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{ADMIN_TOKEN, Clock, Running, Shared, StandIn};
+use super::credentials::ADMIN_TOKEN;
+use super::tls::Tls;
+use super::{Clock, Running, Shared, StandIn};
 use crate::access::User;
 use crate::faults::Faults;
 use crate::store::{Settings, Store};
@@ -97,6 +99,7 @@ impl Builder {
         store.tokens.insert(ADMIN_TOKEN.to_owned(), User::admin());
         let (changes, _) = watch::channel(store.version());
         let shared = Arc::new(Shared {
+            tls: Tls::new(&store.authority, self.clock.clone()),
             store: Mutex::new(store),
             clock: self.clock,
             faults: Faults::default(),

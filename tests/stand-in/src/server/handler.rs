@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::tls::Peer;
 use super::{Served, Shared, watches};
 use crate::access::User;
 use crate::call::Call;
@@ -25,11 +26,12 @@ const LARGEST_BODY: usize = 3 * 1024 * 1024;
 pub(super) async fn handle(
     State(shared): State<Arc<Shared>>,
     Extension(cut): Extension<CancellationToken>,
+    Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
     let text = |name: header::HeaderName| header_text(&parts.headers, name);
-    let user = authenticate(&shared, &text(header::AUTHORIZATION));
+    let user = authenticate(&shared, peer, &text(header::AUTHORIZATION));
     let body = axum::body::to_bytes(body, LARGEST_BODY).await;
     let content_type = text(header::CONTENT_TYPE);
     let (method, path, query) = (parts.method.as_str(), parts.uri.path(), parts.uri.query().unwrap_or_default());
@@ -107,9 +109,16 @@ fn answer(
     })
 }
 
-/// The user of the bearer token, or the anonymous user if requests without a credential are allowed.
-fn authenticate(shared: &Shared, header: &str) -> Option<User> {
-    let Some(token) = header.strip_prefix("Bearer ") else { return shared.anonymous.clone() };
+/// The user of the client certificate or of the bearer token, or the anonymous user if requests without a credential are
+/// allowed.
+fn authenticate(shared: &Shared, peer: Peer, header: &str) -> Option<User> {
+    let token = header.strip_prefix("Bearer ");
+    let token = match (peer, token) {
+        (Peer::User(user), _) => return Some(user),
+        (Peer::Unknown, None) => return shared.anonymous.clone(),
+        (Peer::Refused, None) => return None,
+        (Peer::Unknown | Peer::Refused, Some(token)) => token,
+    };
     let now = (shared.clock)();
     let user = shared.store.lock().tokens.get(token.trim()).cloned()?;
     user.expires.is_none_or(|end| end > now).then_some(user)

@@ -44,13 +44,9 @@ impl Store {
         }
         let mut objects = vec![("serviceaccounts", "ServiceAccount", "default".to_owned(), json!({}))];
         let root = [("kube-root-ca.crt".to_owned(), "ca.crt".to_owned())];
+        let authority = self.authority.pem();
         for (name, file) in root.iter().chain(&self.settings.ca_config_maps.clone()) {
-            objects.push((
-                "configmaps",
-                "ConfigMap",
-                name.clone(),
-                json!({file: "the stand-in has no certificates\n"}),
-            ));
+            objects.push(("configmaps", "ConfigMap", name.clone(), json!({file: authority})));
         }
         for (plural, kind, name, data) in objects {
             let resource = schema::stored(plural).expect("the table has these resources");

@@ -24,7 +24,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(server: &StandIn, token: Option<String>) -> Self {
-        Self { address: server.url().trim_start_matches("http://").to_owned(), token }
+        Self { address: server.plain_url().trim_start_matches("http://").to_owned(), token }
     }
 
     pub(crate) fn admin(server: &StandIn) -> Self {

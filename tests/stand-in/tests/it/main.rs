@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod behaviour;
+mod credentials;
 mod faults;
 mod http;
 mod kube;

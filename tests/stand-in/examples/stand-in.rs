@@ -1,6 +1,7 @@
-//! The API server of the tests, to try the agent or a controller against it by hand. `cargo run --example stand-in`
+//! The API server of the tests, to try the agent, a controller or kubectl against it by hand:
+//! `cargo run -p podwright-stand-in --example stand-in`
 //!
-//! It prints the path of a kubeconfig file and serves until Ctrl-C.
+//! It prints the path of the administrator's kubeconfig file and serves until Ctrl-C.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,16 +17,17 @@ struct Options {
     /// The port on the loopback address. By default any free port.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// The file for the kubeconfig. By default a file in the directory for temporary files.
+    /// The file for the administrator's kubeconfig. By default a file in the directory for temporary files.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// The node whose credential the kubeconfig has. By default it has the administrator's.
+    /// A node that gets a kubeconfig with its own credential; may be given several times. The file has the name of the
+    /// administrator's file and the name of the node.
     #[arg(long)]
-    node: Option<String>,
+    node: Vec<String>,
     /// A node to create at the start; may be given several times.
     #[arg(long)]
     create_node: Vec<String>,
-    /// Requests without a credential are the administrator's. kubectl sends no token over plain HTTP and needs this.
+    /// Requests without a credential have the rights of the administrator.
     #[arg(long)]
     anonymous_admin: bool,
     /// Milliseconds by which every request is delayed.
@@ -66,10 +68,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
             server.faults().inject(Rule::new().percent(percent), fault);
         }
     }
-    let token = options.node.as_deref().map_or_else(|| server.admin_token(), |node| server.node_token(node));
     let path = options.kubeconfig.unwrap_or_else(|| std::env::temp_dir().join("podwright-stand-in.kubeconfig"));
-    std::fs::write(&path, server.kubeconfig(&token))?;
+    server.write_kubeconfig(&path, &User::admin())?;
     println!("{}", path.display());
+    for node in &options.node {
+        let mut name = path.clone().into_os_string();
+        name.push(format!(".{node}"));
+        let path = PathBuf::from(name);
+        server.write_kubeconfig(&path, &User::node(node))?;
+        println!("{}", path.display());
+    }
     eprintln!("serving on {}; end with Ctrl-C", server.url());
     let period = match options.drop_watches_seconds {
         0 => Duration::MAX,
