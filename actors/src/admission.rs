@@ -30,7 +30,7 @@ pub use capacity::{NodeCapacity, Shortage};
 pub use node_predicates::NodePredicates;
 pub use preemption::choose_victims;
 pub use queue::WaitingPod;
-pub(crate) use queue::{AdmissionQueue, Earlier};
+pub(crate) use queue::{AdmissionQueue, Decision, Earlier};
 pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
 pub(crate) use verdict::{Verdict, Wait, judge};
 

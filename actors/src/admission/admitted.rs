@@ -77,14 +77,14 @@ impl Admitted {
         }
     }
 
-    /// A number that differs, except by rare chance, if other pods use the node or if other pods are stopping. The order of the pods
-    /// does not matter.
+    /// A number that differs, except by rare chance, if other pods use the node, are stopping or wait. The order of the pods does
+    /// not matter.
     pub(super) fn digest(&self) -> u64 {
         let hasher = FixedState::default();
         let digest = |pods: &[Arc<PodObject>], kind: u8| {
             pods.iter().fold(0u64, |sum, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
         };
-        digest(&self.staying, 0).wrapping_add(digest(&self.stopping, 1))
+        digest(&self.staying, 0).wrapping_add(digest(&self.stopping, 1)).wrapping_add(digest(&self.waiting, 2))
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::Admitted;
+use super::{Admitted, Rejection, Verdict, Wait};
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::time::Time;
@@ -26,7 +26,8 @@ pub(crate) struct AdmissionQueue {
     /// The rejected pods with their numbers in the order of their arrival.
     rejected: HashMap<PodUid, (u64, Arc<PodObject>), RandomState>,
     next_number: u64,
-    /// The pods beside which the queue was judged last, as a digest.
+    /// The pods beside which the queue was judged last, as a digest. `None` if a pod has joined the queue since: it was judged
+    /// beside other pods, and has to be judged again if those pods leave that joined after the last judgement.
     judged_beside: Option<u64>,
 }
 
@@ -52,6 +53,25 @@ pub(crate) enum Earlier {
     Waited { since: Time, before: usize },
     /// The pod was rejected, and has this number in the order of arrival.
     Rejected { number: u64 },
+}
+
+/// What the dispatcher does with a pod after its verdict.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Decision {
+    /// Start the pod.
+    Start,
+    /// Let the pod wait.
+    Wait {
+        /// The pods to stop. Empty if the pods that stop already give enough.
+        victims: Vec<Arc<PodObject>>,
+        /// The first resource that the node lacks. Empty if the pod lacks a port.
+        resource: String,
+    },
+    /// Publish this rejection.
+    Reject(Rejection),
+    /// Nothing: the pod was rejected before and keeps that status.
+    StaysRejected,
 }
 
 impl AdmissionQueue {
@@ -83,6 +103,12 @@ impl AdmissionQueue {
         self.judged_beside = Some(others.digest());
     }
 
+    /// Whether no pod has joined the queue since it was judged.
+    #[cfg(test)]
+    pub(super) fn was_judged(&self) -> bool {
+        self.judged_beside.is_some()
+    }
+
     /// Whether the pod was rejected and is judged again.
     pub(crate) fn is_rejected(&self, uid: &PodUid) -> bool {
         self.rejected.contains_key(uid)
@@ -99,12 +125,44 @@ impl AdmissionQueue {
         }
     }
 
+    /// Queues a pod as its verdict demands, and returns what is left to do. `stopping` are the pods that stop already.
+    pub(crate) fn settle(
+        &mut self,
+        pod: &Arc<PodObject>,
+        earlier: &Earlier,
+        verdict: Verdict,
+        stopping: &[Arc<PodObject>],
+        now: Time,
+    ) -> Decision {
+        match verdict {
+            Verdict::Admit => Decision::Start,
+            Verdict::Wait(Wait { victims, lack, resource }) => {
+                let since = if let Earlier::Waited { since, .. } = earlier { *since } else { now };
+                let stopping = stopping.iter().chain(&victims).cloned().collect();
+                self.wait(WaitingPod { pod: pod.clone(), since, stopping, lack }, earlier);
+                Decision::Wait { victims, resource }
+            }
+            Verdict::Reject(rejection) => {
+                // A pod of the API server is replaced by its controller, so it is not judged again.
+                if pod.is_static() && rejection.may_end() {
+                    self.reject(pod.clone(), earlier);
+                }
+                if matches!(earlier, Earlier::Rejected { .. }) {
+                    Decision::StaysRejected
+                } else {
+                    Decision::Reject(rejection)
+                }
+            }
+        }
+    }
+
     /// Lets a pod wait. A pod that waited before keeps its place.
-    pub(crate) fn wait(&mut self, waiting: WaitingPod, earlier: &Earlier) {
+    pub(super) fn wait(&mut self, waiting: WaitingPod, earlier: &Earlier) {
         let index = match *earlier {
             Earlier::Waited { before, .. } => before.min(self.waiting.len()),
             Earlier::None | Earlier::Rejected { .. } => self.waiting.len(),
         };
+        self.judged_beside = None;
         self.waiting.insert(index, waiting);
     }
 
@@ -117,6 +175,7 @@ impl AdmissionQueue {
                 self.next_number
             }
         };
+        self.judged_beside = None;
         self.rejected.insert(pod.uid().clone(), (number, pod));
     }
 }
@@ -178,5 +237,8 @@ mod tests {
         ] {
             assert_eq!(queue.is_judged_beside(&beside(staying, stopping)), expected, "{staying:?} {stopping:?}");
         }
+        // A pod that joins was judged beside other pods.
+        queue.reject(pod("r").build(), &Earlier::None);
+        assert!(!queue.is_judged_beside(&beside(&["a", "b"], &["c"])));
     }
 }

@@ -1,5 +1,7 @@
 //! Tables of the node's checks, and the property of all admissions together.
 
+mod model;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

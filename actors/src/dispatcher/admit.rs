@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 
 use super::Dispatcher;
 use super::preemption::PreemptedPod;
-use crate::admission::{AdmissionHandler, Admitted, Earlier, Rejection, Verdict, Wait, WaitingPod, judge};
+use crate::admission::{AdmissionHandler, Admitted, Decision, Earlier, Rejection, judge};
 use crate::desired::DesiredState;
 use crate::final_statuses::{Ending, is_final};
 use crate::pod::PodObject;
@@ -153,39 +153,32 @@ impl Dispatcher {
         }
         let beside = others.get_or_insert_with(|| self.active.admitted(desired));
         let verdict = catch_unwind(AssertUnwindSafe(|| judge(&pod, beside, &|others| self.check(&pod, others))));
-        match verdict {
-            Ok(Verdict::Admit) => {
+        let Ok(verdict) = verdict else {
+            self.metrics.actors.hook_panicked();
+            tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
+            admission.panics += 1;
+            if matches!(earlier, Earlier::Rejected { .. }) {
+                desired.queue.reject(pod, &earlier);
+            }
+            return;
+        };
+        match desired.queue.settle(&pod, &earlier, verdict, beside.stopping(), start) {
+            Decision::Start => {
                 beside.push(pod.clone());
                 self.withdraw_rejection(desired, &earlier, &pod);
                 self.start(desired, pod, None, start);
             }
-            Ok(Verdict::Wait(Wait { victims, lack, resource })) => {
-                let stopping = beside.stopping().iter().chain(&victims).cloned().collect();
+            Decision::Wait { victims, resource } => {
                 // The others change with the victims and with the reservation.
                 *others = None;
                 self.withdraw_rejection(desired, &earlier, &pod);
                 admission.preempted.extend(victims.into_iter().map(|victim| self.preempt(victim, &resource)));
-                let since = if let Earlier::Waited { since, .. } = earlier { since } else { start };
-                desired.queue.wait(WaitingPod { pod, since, stopping, lack }, &earlier);
             }
-            Ok(Verdict::Reject(rejection)) => {
+            Decision::Reject(rejection) => {
                 desired.pods.put(pod.clone());
-                if pod.is_static() && rejection.may_end() {
-                    desired.queue.reject(pod.clone(), &earlier);
-                }
-                // A pod that was rejected before keeps that status.
-                if !matches!(earlier, Earlier::Rejected { .. }) {
-                    admission.rejected.extend(self.reject(pod, rejection));
-                }
+                admission.rejected.extend(self.reject(pod, rejection));
             }
-            Err(_) => {
-                self.metrics.actors.hook_panicked();
-                tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
-                admission.panics += 1;
-                if matches!(earlier, Earlier::Rejected { .. }) {
-                    desired.queue.reject(pod, &earlier);
-                }
-            }
+            Decision::StaysRejected => desired.pods.put(pod),
         }
     }
 

@@ -1,0 +1,150 @@
+//! What holds in every state of admission.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{BuildHasher, BuildHasherDefault};
+use std::sync::Arc;
+
+use stateright::Property;
+
+use super::CheckedScenario;
+use super::node::{Action, Node, Stage, World};
+use crate::admission::{Admitted, Verdict, judge};
+use crate::pod::PodObject;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Law {
+    /// The pods whose containers may run fit on the node together.
+    Capacity,
+    /// The running pods fit together with the pods that wait.
+    Reservation,
+    /// A desired pod has a decision, and a pod that was not decided on for good is in the queue, once. No other pod is.
+    Queued,
+    /// Each victim is needed, and the victims suffice.
+    NeededVictims,
+    /// A pod for which others were stopped is not rejected.
+    Promise,
+    /// Once every stopping pod has stopped, no pod waits and no pod of the queue could start.
+    Rest,
+}
+
+impl Law {
+    pub(super) const ALL: &'static [Law] =
+        &[Law::Capacity, Law::Reservation, Law::Queued, Law::NeededVictims, Law::Promise, Law::Rest];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Law::Capacity => "pods that may run fit on the node",
+            Law::Reservation => "waiting pods fit beside running pods",
+            Law::Queued => "no pod is forgotten",
+            Law::NeededVictims => "no pod is stopped in vain",
+            Law::Promise => "a pod for which others were stopped is not rejected",
+            Law::Rest => "no pod waits at rest",
+        }
+    }
+
+    pub(super) fn property(self) -> Property<CheckedScenario> {
+        // A property is a function without captured values.
+        macro_rules! holds {
+            ($law:ident) => {
+                Property::always(Law::$law.name(), |_, world: &World| world.broken != Some(Law::$law))
+            };
+        }
+        match self {
+            Law::Capacity => holds!(Capacity),
+            Law::Reservation => holds!(Reservation),
+            Law::Queued => holds!(Queued),
+            Law::NeededVictims => holds!(NeededVictims),
+            Law::Promise => holds!(Promise),
+            Law::Rest => holds!(Rest),
+        }
+    }
+}
+
+/// The first law that a world breaks.
+pub(super) fn broken(node: &Node, world: &World) -> Option<Law> {
+    let fits = |stages: &[Stage]| {
+        let pods = || world.in_stages(stages).map(|index| &node.scenario.pods[index]);
+        let cores: i64 = pods().map(|pod| pod.cores).sum();
+        cores <= node.scenario.cores && pods().filter(|pod| pod.port != 0).count() <= 1
+    };
+    let rules = [
+        (Law::Capacity, fits(&[Stage::Running, Stage::Stopping])),
+        (Law::Reservation, fits(&[Stage::Running, Stage::Waiting])),
+        (Law::Queued, is_queued(node, world)),
+        (Law::Promise, !world.pods.iter().any(|pod| pod.owed && pod.stage == Stage::Rejected)),
+    ];
+    let broken = rules.into_iter().find_map(|(law, holds)| (!holds).then_some(law));
+    broken.or_else(|| (!rests(node, world)).then_some(Law::Rest))
+}
+
+fn is_queued(node: &Node, world: &World) -> bool {
+    let sorted = |pods: &[usize]| {
+        let mut pods = pods.to_vec();
+        pods.sort_unstable();
+        pods
+    };
+    let waiting: Vec<_> = world.in_stages(&[Stage::Waiting]).collect();
+    let rejected =
+        world.in_stages(&[Stage::Rejected]).filter(|index| node.objects[*index].is_static()).collect::<Vec<_>>();
+    let has_decision = world.pods.iter().all(|pod| match pod.stage {
+        Stage::Absent => !pod.desired,
+        Stage::Stopping => true,
+        Stage::Waiting | Stage::Running | Stage::Ended | Stage::Rejected => pod.desired,
+    });
+    has_decision && sorted(&world.waiting) == waiting && sorted(&world.rejected) == rejected
+}
+
+fn could_start(node: &Node, world: &World) -> bool {
+    let others = node.admitted(world, &world.waiting);
+    world.rejected.iter().any(|index| {
+        let pod = &node.objects[*index];
+        matches!(judge(pod, &others, &|others| node.check(pod, others)), Verdict::Admit)
+    })
+}
+
+/// Whether no pod waits and no pod of the queue could start once every stopping pod has stopped.
+fn rests(node: &Node, world: &World) -> bool {
+    let mut world = world.clone();
+    let mut way = Vec::new();
+    loop {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&world);
+        if node.resting.lock().contains(&hash) {
+            break;
+        }
+        way.push(hash);
+        let stopping = world.in_stages(&[Stage::Stopping]).next();
+        let next = node.acted(&world, stopping.map_or(Action::Judge, Action::Stopped));
+        if next == world {
+            if !world.waiting.is_empty() || could_start(node, &world) {
+                return false;
+            }
+            break;
+        }
+        // The checker finds a law that is broken on this path too.
+        if next.broken.is_some() {
+            return true;
+        }
+        assert!(way.len() < 50, "no end: {world:?}");
+        world = next;
+    }
+    node.resting.lock().extend(way);
+    true
+}
+
+/// Checks the victims of a pod: with all of them gone the pod fits, and without any one of them it would not.
+pub(super) fn broken_by_victims(
+    node: &Node,
+    pod: &PodObject,
+    beside: &Admitted,
+    victims: &[Arc<PodObject>],
+) -> Option<Law> {
+    let settled = beside.settled();
+    let fits_without = |gone: &dyn Fn(&PodObject) -> bool| {
+        let left: Admitted = settled.staying().iter().filter(|other| !gone(other)).cloned().collect();
+        node.check(pod, &left).is_ok()
+    };
+    let is_victim = |other: &PodObject| victims.iter().any(|victim| victim.uid() == other.uid());
+    let is_spared_in_vain =
+        |victim: &Arc<PodObject>| !fits_without(&|other: &PodObject| is_victim(other) && other.uid() != victim.uid());
+    (!fits_without(&is_victim) || !victims.iter().all(is_spared_in_vain)).then_some(Law::NeededVictims)
+}

@@ -1,0 +1,38 @@
+//! Faults that are put into the model, to see that the laws find them.
+
+use super::laws::Law;
+use super::scenarios::{CRITICAL, STATIC, Scenario};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutation {
+    /// The resources of a stopping pod are given away before it has stopped.
+    StoppingPodsDoNotCount,
+    /// Nothing is reserved for a waiting pod.
+    NothingIsReserved,
+    /// The pods of the queue keep their first decision.
+    QueueIsNotJudgedAgain,
+    /// A queue that was judged is not judged again beside the same pods, although pods have joined it meanwhile.
+    JudgementCountsForNewPods,
+    /// A static pod that lacks something is not queued.
+    RejectedPodsAreForgotten,
+    /// A critical pod stops every pod that it may stop.
+    EveryPodIsAVictim,
+    /// A waiting pod is rejected when it is judged again and cannot start yet.
+    WaitingPodsAreJudgedOnce,
+    /// A critical pod stops others although those that stop anyway give enough.
+    StoppingPodsAreNotAwaited,
+}
+
+impl Mutation {
+    /// The mutations with the laws that they break in a scenario.
+    pub(super) const ALL: &'static [(Mutation, &'static Scenario, &'static [Law])] = &[
+        (Mutation::StoppingPodsDoNotCount, &CRITICAL, &[Law::Capacity]),
+        (Mutation::NothingIsReserved, &CRITICAL, &[Law::Reservation]),
+        (Mutation::QueueIsNotJudgedAgain, &CRITICAL, &[Law::Rest]),
+        (Mutation::JudgementCountsForNewPods, &STATIC, &[Law::Rest]),
+        (Mutation::RejectedPodsAreForgotten, &STATIC, &[Law::Queued]),
+        (Mutation::EveryPodIsAVictim, &CRITICAL, &[Law::NeededVictims]),
+        (Mutation::WaitingPodsAreJudgedOnce, &CRITICAL, &[Law::Promise]),
+        (Mutation::StoppingPodsAreNotAwaited, &CRITICAL, &[Law::NeededVictims]),
+    ];
+}

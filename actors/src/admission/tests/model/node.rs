@@ -1,0 +1,337 @@
+//! The node as the model sees it: what the dispatcher and the engine do with the decisions.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::laws::{self, Law};
+use super::mutation::Mutation;
+use super::scenarios::{PodSpec, Scenario};
+use crate::admission::{
+    AdmissionHandler, AdmissionQueue, Admitted, Decision, Earlier, NodeCapacity, NodePredicates, Rejection, Verdict,
+    WaitingPod, choose_victims, judge,
+};
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::time::Time;
+
+/// A pod of the scenario, by its index.
+pub(super) type Index = usize;
+
+/// Where a pod stands on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// The node has nothing of it.
+    Absent,
+    Waiting,
+    Running,
+    /// Its end was requested, and its containers may still run.
+    Stopping,
+    /// It is desired, and its containers have ended for good.
+    Ended,
+    Rejected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct PodState {
+    /// Whether the source has the pod.
+    pub(super) desired: bool,
+    pub(super) stage: Stage,
+    /// Whether other pods were stopped for it, and it has not started since.
+    pub(super) owed: bool,
+}
+
+/// The pods and the queue as plain data.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    pub(super) pods: Vec<PodState>,
+    /// The pods of the queue in their order.
+    pub(super) waiting: Vec<Index>,
+    pub(super) rejected: Vec<Index>,
+    /// The pods beside which the queue was judged last. `None` if a pod has joined the queue since, or if it is empty.
+    judged_beside: Option<Vec<Stage>>,
+    /// The law that the last action broke.
+    pub(super) broken: Option<Law>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// The source has a new pod.
+    Add(Index),
+    /// The source has a changed version of a pod of the queue.
+    Change(Index),
+    /// The source no longer has the pod.
+    Remove(Index),
+    /// The containers of a stopping pod have ended.
+    Stopped(Index),
+    /// A running pod ends by itself.
+    Ends(Index),
+    /// The queue is judged again.
+    Judge,
+}
+
+impl Action {
+    pub(super) fn described(self, scenario: &Scenario) -> String {
+        let name = |index: Index| scenario.pods[index].name;
+        match self {
+            Action::Add(index) => format!("{} comes", name(index)),
+            Action::Change(index) => format!("{} changes", name(index)),
+            Action::Remove(index) => format!("{} leaves", name(index)),
+            Action::Stopped(index) => format!("{} has stopped", name(index)),
+            Action::Ends(index) => format!("{} ends", name(index)),
+            Action::Judge => "the queue is judged".to_owned(),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn empty(pods: usize) -> Self {
+        let absent = PodState { desired: false, stage: Stage::Absent, owed: false };
+        let pods = vec![absent; pods];
+        let (waiting, rejected) = (vec![], vec![]);
+        World { pods, waiting, rejected, judged_beside: None, broken: None }
+    }
+
+    pub(super) fn actions(&self, actions: &mut Vec<Action>) {
+        for (index, pod) in self.pods.iter().enumerate() {
+            match pod.stage {
+                Stage::Absent => actions.push(Action::Add(index)),
+                Stage::Stopping => actions.push(Action::Stopped(index)),
+                Stage::Running => actions.push(Action::Ends(index)),
+                Stage::Waiting => actions.push(Action::Change(index)),
+                Stage::Rejected if self.rejected.contains(&index) => actions.push(Action::Change(index)),
+                Stage::Rejected | Stage::Ended => {}
+            }
+            if pod.desired {
+                actions.push(Action::Remove(index));
+            }
+        }
+        actions.push(Action::Judge);
+    }
+
+    /// The pods in one of these stages.
+    pub(super) fn in_stages<'a>(&'a self, stages: &'a [Stage]) -> impl Iterator<Item = Index> + 'a {
+        let is_in = |(index, pod): (Index, &PodState)| stages.contains(&pod.stage).then_some(index);
+        self.pods.iter().enumerate().filter_map(is_in)
+    }
+}
+
+/// A node of a scenario.
+pub(super) struct Node {
+    pub(super) scenario: &'static Scenario,
+    pub(super) objects: Vec<Arc<PodObject>>,
+    pub(super) predicates: NodePredicates,
+    mutation: Option<Mutation>,
+    /// The hashes of the worlds that come to rest.
+    pub(super) resting: Mutex<HashSet<u64>>,
+}
+
+/// The world while an action changes it.
+struct Change<'a> {
+    node: &'a Node,
+    world: World,
+    queue: AdmissionQueue,
+}
+
+impl Node {
+    pub(super) fn of(scenario: &'static Scenario, mutation: Option<Mutation>) -> Self {
+        let capacity = NodeCapacity::new(scenario.cores * 1000, i64::MAX, 100);
+        let predicates = NodePredicates::new("node", capacity);
+        let objects = scenario.pods.iter().map(PodSpec::build).collect();
+        Node { scenario, objects, predicates, mutation, resting: Mutex::default() }
+    }
+
+    pub(super) fn mutates(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    pub(super) fn check(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
+        self.predicates.admit(pod, others)
+    }
+
+    /// The pods that count (`ActivePods::admitted`).
+    pub(super) fn admitted(&self, world: &World, waiting: &[Index]) -> Admitted {
+        let mut admitted = Admitted::default();
+        for (object, pod) in self.objects.iter().zip(&world.pods) {
+            match pod.stage {
+                Stage::Running => admitted.push(object.clone()),
+                Stage::Stopping if self.mutates(Mutation::StoppingPodsDoNotCount) => {}
+                Stage::Stopping => admitted.push_stopping(object.clone()),
+                Stage::Absent | Stage::Waiting | Stage::Ended | Stage::Rejected => {}
+            }
+        }
+        if !self.mutates(Mutation::NothingIsReserved) {
+            waiting.iter().for_each(|index| admitted.push_waiting(self.objects[*index].clone()));
+        }
+        admitted
+    }
+
+    pub(super) fn index_of(&self, uid: &PodUid) -> Index {
+        self.objects.iter().position(|object| object.uid() == uid).expect("a pod of the scenario")
+    }
+
+    /// The world after an action, with the law that the action broke.
+    pub(super) fn after(&self, world: &World, action: Action) -> World {
+        let mut world = self.acted(world, action);
+        world.broken = world.broken.or_else(|| laws::broken(self, &world));
+        world
+    }
+
+    /// The world after an action.
+    pub(super) fn acted(&self, world: &World, action: Action) -> World {
+        let mut change = Change { node: self, world: world.clone(), queue: self.queue(world) };
+        match action {
+            Action::Add(index) => {
+                change.world.pods[index].desired = true;
+                change.decide(index, &mut None);
+            }
+            Action::Change(index) => change.decide(index, &mut None),
+            Action::Remove(index) => {
+                change.remove(index);
+                change.judge_queue();
+            }
+            Action::Stopped(index) => {
+                let pod = &mut change.world.pods[index];
+                pod.stage = if pod.desired { Stage::Ended } else { Stage::Absent };
+            }
+            Action::Ends(index) => change.world.pods[index].stage = Stage::Ended,
+            Action::Judge => change.judge_queue(),
+        }
+        change.into_world()
+    }
+
+    fn queue(&self, world: &World) -> AdmissionQueue {
+        let mut queue = AdmissionQueue::default();
+        for index in &world.waiting {
+            let (pod, lack) = (self.objects[*index].clone(), String::new());
+            queue.wait(WaitingPod { pod, since: Time::ZERO, stopping: vec![], lack }, &Earlier::None);
+        }
+        for index in &world.rejected {
+            queue.reject(self.objects[*index].clone(), &Earlier::None);
+        }
+        if let Some(stages) = &world.judged_beside {
+            let pods = stages.iter().map(|stage| PodState { desired: true, stage: *stage, owed: false }).collect();
+            let waiting: Vec<Index> = (0..stages.len()).filter(|index| stages[*index] == Stage::Waiting).collect();
+            queue.set_judged_beside(&self.admitted(&World { pods, ..World::empty(0) }, &waiting));
+        }
+        queue
+    }
+}
+
+impl Change<'_> {
+    fn admitted(&self) -> Admitted {
+        let waiting = self.queue.waiting().iter().map(|waiting| self.node.index_of(waiting.pod.uid()));
+        self.node.admitted(&self.world, &waiting.collect::<Vec<_>>())
+    }
+
+    /// A pod left its source (`Dispatcher::remove`).
+    fn remove(&mut self, index: Index) {
+        let object = self.node.objects[index].clone();
+        let _earlier = self.queue.take(object.uid());
+        let pod = &mut self.world.pods[index];
+        pod.desired = false;
+        pod.owed = false;
+        pod.stage = match pod.stage {
+            Stage::Running | Stage::Stopping => Stage::Stopping,
+            Stage::Absent | Stage::Waiting | Stage::Ended | Stage::Rejected => Stage::Absent,
+        };
+    }
+
+    /// Judges the queue again (`Dispatcher::judge_queue`).
+    fn judge_queue(&mut self) {
+        if self.queue.is_empty() || self.node.mutates(Mutation::QueueIsNotJudgedAgain) {
+            return;
+        }
+        let mut others = Some(self.admitted());
+        if others.as_ref().is_some_and(|others| self.queue.is_judged_beside(others)) {
+            return;
+        }
+        for pod in self.queue.pods() {
+            self.decide(self.node.index_of(pod.uid()), &mut others);
+        }
+        let others = others.unwrap_or_else(|| self.admitted());
+        self.queue.set_judged_beside(&others);
+        self.world.judged_beside = Some(self.world.pods.iter().map(|pod| pod.stage).collect());
+    }
+
+    /// Decides on a pod (`Dispatcher::decide`).
+    fn decide(&mut self, index: Index, others: &mut Option<Admitted>) {
+        let object = self.node.objects[index].clone();
+        let earlier = self.queue.take(object.uid());
+        if matches!(earlier, Earlier::Waited { .. }) {
+            *others = None;
+        }
+        if others.is_none() {
+            *others = Some(self.admitted());
+        }
+        let beside = others.as_mut().expect("gathered above");
+        let node = self.node;
+        let verdict = judge(&object, beside, &|others| node.check(&object, others));
+        let verdict = node.mutated(&object, beside, &earlier, verdict);
+        let settled = self.queue.settle(&object, &earlier, verdict, beside.stopping(), Time::ZERO);
+        let pod = &mut self.world.pods[index];
+        match settled {
+            Decision::Start => {
+                beside.push(object);
+                (pod.stage, pod.owed) = (Stage::Running, false);
+            }
+            Decision::Wait { victims, .. } => {
+                pod.stage = Stage::Waiting;
+                pod.owed |= !victims.is_empty();
+                if self.world.broken.is_none() {
+                    self.world.broken = laws::broken_by_victims(node, &object, beside, &victims);
+                }
+                for victim in victims {
+                    self.world.pods[node.index_of(victim.uid())].stage = Stage::Stopping;
+                }
+                *others = None;
+            }
+            Decision::Reject(_) | Decision::StaysRejected => {
+                pod.stage = Stage::Rejected;
+                if node.mutates(Mutation::RejectedPodsAreForgotten) {
+                    let _earlier = self.queue.take(object.uid());
+                }
+            }
+        }
+    }
+
+    fn into_world(mut self) -> World {
+        let queue: Vec<Index> = self.queue.pods().iter().map(|pod| self.node.index_of(pod.uid())).collect();
+        let (waiting, rejected) = queue.split_at(self.queue.waiting().len());
+        (self.world.waiting, self.world.rejected) = (waiting.to_vec(), rejected.to_vec());
+        let is_kept = self.queue.was_judged() || self.node.mutates(Mutation::JudgementCountsForNewPods);
+        if queue.is_empty() || !is_kept {
+            self.world.judged_beside = None;
+        }
+        self.world
+    }
+}
+
+impl Node {
+    /// The verdict, or a wrong one.
+    fn mutated(&self, pod: &PodObject, beside: &Admitted, earlier: &Earlier, verdict: Verdict) -> Verdict {
+        let has_waited = matches!(earlier, Earlier::Waited { .. });
+        match verdict {
+            Verdict::Wait(_) if has_waited && self.mutates(Mutation::WaitingPodsAreJudgedOnce) => {
+                Verdict::Reject(Rejection::in_use("Late", "too late"))
+            }
+            Verdict::Wait(mut wait) if self.mutates(Mutation::EveryPodIsAVictim) => {
+                let are_needed = !wait.victims.is_empty();
+                wait.victims =
+                    beside.staying().iter().filter(|other| are_needed && !other.is_critical()).cloned().collect();
+                Verdict::Wait(wait)
+            }
+            // As if no pod were stopping: other pods are stopped too.
+            Verdict::Wait(mut wait) if self.mutates(Mutation::StoppingPodsAreNotAwaited) => {
+                if let Err(rejection) = self.check(pod, beside)
+                    && let Ok(victims) = choose_victims(pod, beside.staying(), rejection.shortages())
+                {
+                    wait.victims = victims;
+                }
+                Verdict::Wait(wait)
+            }
+            other => other,
+        }
+    }
+}

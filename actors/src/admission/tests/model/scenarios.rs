@@ -1,0 +1,118 @@
+//! The nodes and pods that the checker walks through.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::pod::{PodObject, SYSTEM_CRITICAL_PRIORITY};
+use crate::testing::pod;
+
+/// A node and the pods that may come to it.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// The CPUs of the node.
+    pub(super) cores: i64,
+    pub(super) pods: &'static [PodSpec],
+    /// The number of states that the checker finds.
+    pub(super) states: usize,
+}
+
+/// A pod that may come.
+pub(super) struct PodSpec {
+    pub(super) name: &'static str,
+    kind: Kind,
+    /// The request for CPUs.
+    pub(super) cores: i64,
+    /// The host port; 0 for none.
+    pub(super) port: i32,
+}
+
+/// What decides whether a pod waits or is judged again.
+enum Kind {
+    /// A pod of the API server.
+    Usual,
+    /// A critical pod of the API server.
+    Critical,
+    /// A static pod.
+    Static,
+    /// A static pod with a priority.
+    StaticWithPriority(i32),
+}
+
+impl PodSpec {
+    pub(super) fn build(&self) -> Arc<PodObject> {
+        let ports = if self.port == 0 { json!([]) } else { json!([{"containerPort": 80, "hostPort": self.port}]) };
+        let resources = json!({"requests": {"cpu": self.cores.to_string()}});
+        let containers = json!([{"name": "main", "resources": resources, "ports": ports}]);
+        let built = pod(self.name).spec(|spec| {
+            spec.containers = serde_json::from_value(containers).unwrap();
+            spec.priority = match self.kind {
+                Kind::Usual | Kind::Static => None,
+                Kind::Critical => Some(SYSTEM_CRITICAL_PRIORITY),
+                Kind::StaticWithPriority(priority) => Some(priority),
+            };
+        });
+        match self.kind {
+            Kind::Usual | Kind::Critical => built.build(),
+            Kind::Static | Kind::StaticWithPriority(_) => built.static_pod().build(),
+        }
+    }
+}
+
+const fn spec(name: &'static str, kind: Kind, cores: i64) -> PodSpec {
+    PodSpec { name, kind, cores, port: 0 }
+}
+
+const fn with_port(pod: PodSpec) -> PodSpec {
+    PodSpec { port: 80, ..pod }
+}
+
+pub(super) static SCENARIOS: [&Scenario; 4] = [&CRITICAL, &STATIC, &PORTS, &PRIORITIES];
+
+pub(super) static CRITICAL: Scenario = Scenario {
+    name: "two critical pods take the room of usual pods",
+    cores: 4,
+    pods: &[
+        spec("small", Kind::Usual, 1),
+        spec("large", Kind::Usual, 3),
+        spec("vip", Kind::Critical, 3),
+        spec("vip-too", Kind::Critical, 1),
+    ],
+    states: 4716,
+};
+
+pub(super) static STATIC: Scenario = Scenario {
+    name: "static pods run one after the other",
+    cores: 2,
+    pods: &[
+        spec("first", Kind::Static, 2),
+        spec("second", Kind::Static, 1),
+        spec("third", Kind::Static, 1),
+        spec("fourth", Kind::Static, 1),
+    ],
+    states: 2956,
+};
+
+pub(super) static PORTS: Scenario = Scenario {
+    name: "pods with one host port",
+    cores: 3,
+    pods: &[
+        with_port(spec("web", Kind::Usual, 1)),
+        with_port(spec("file", Kind::Static, 2)),
+        with_port(spec("other-file", Kind::Static, 1)),
+        spec("usual", Kind::Usual, 2),
+    ],
+    states: 3243,
+};
+
+pub(super) static PRIORITIES: Scenario = Scenario {
+    name: "static pods with priorities",
+    cores: 2,
+    pods: &[
+        spec("low", Kind::StaticWithPriority(1), 1),
+        spec("high", Kind::StaticWithPriority(2), 2),
+        spec("usual", Kind::Usual, 1),
+        spec("vip", Kind::Critical, 1),
+    ],
+    states: 4858,
+};
