@@ -68,7 +68,7 @@ use planned::{EncodedPlan, PlanResult};
 pub(crate) use ring::Ring;
 
 pub use file::{FORMAT, ReadError};
-pub use note::{Note, SourceChange};
+pub use note::{AdmissionNote, Note, SourceChange};
 
 /// The most rings of pods.
 const RINGS: usize = 8;

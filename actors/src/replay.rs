@@ -264,7 +264,7 @@ impl ReplayRun<'_> {
     }
 
     fn note(&mut self, at: Time, note: &Note) {
-        if let Note::Source { uid, pod, .. } = note {
+        if let Note::Source { uid, pod, .. } | Note::Admission { uid, pod, .. } = note {
             self.names.insert(uid.clone(), pod.clone());
         }
         match note.uid().cloned() {

@@ -65,6 +65,8 @@ pub(crate) enum Decision {
     Wait {
         /// The pods to stop. Empty if the pods that stop already give enough.
         victims: Vec<Arc<PodObject>>,
+        /// What the node lacks, for people.
+        lack: String,
         /// The first resource that the node lacks. Empty if the pod lacks a port.
         resource: String,
     },
@@ -139,8 +141,8 @@ impl AdmissionQueue {
             Verdict::Wait(Wait { victims, lack, resource }) => {
                 let since = if let Earlier::Waited { since, .. } = earlier { *since } else { now };
                 let stopping = stopping.iter().chain(&victims).cloned().collect();
-                self.wait(WaitingPod { pod: pod.clone(), since, stopping, lack }, earlier);
-                Decision::Wait { victims, resource }
+                self.wait(WaitingPod { pod: pod.clone(), since, stopping, lack: lack.clone() }, earlier);
+                Decision::Wait { victims, lack, resource }
             }
             Verdict::Reject(rejection) => {
                 // A pod of the API server is replaced by its controller, so it is not judged again.

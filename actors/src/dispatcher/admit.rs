@@ -13,6 +13,7 @@ use crate::final_statuses::{Ending, is_final};
 use crate::pod::PodObject;
 use crate::pod_worker::Update;
 use crate::ports::{Observed, PodEvent};
+use crate::recorder::{AdmissionNote, Note};
 use crate::status::rejected;
 use crate::texts::pods;
 use crate::time::Time;
@@ -164,22 +165,43 @@ impl Dispatcher {
         };
         match desired.queue.settle(&pod, &earlier, verdict, beside.stopping(), start) {
             Decision::Start => {
+                if !matches!(earlier, Earlier::None) {
+                    self.note_admission(start, &pod, AdmissionNote::Admitted);
+                }
                 beside.push(pod.clone());
                 self.withdraw_rejection(desired, &earlier, &pod);
                 self.start(desired, pod, None, start);
             }
-            Decision::Wait { victims, resource } => {
+            Decision::Wait { victims, lack, resource } => {
                 // The others change with the victims and with the reservation.
                 *others = None;
                 self.withdraw_rejection(desired, &earlier, &pod);
-                admission.preempted.extend(victims.into_iter().map(|victim| self.preempt(victim, &resource)));
+                // A pod that is judged again and still waits is not noted each time.
+                if !victims.is_empty() || !matches!(earlier, Earlier::Waited { .. }) {
+                    let victims = u32::try_from(victims.len()).unwrap_or(u32::MAX);
+                    self.note_admission(start, &pod, AdmissionNote::Waits { lack, victims });
+                }
+                for victim in victims {
+                    self.note_admission(start, &victim, AdmissionNote::Preempted { by: pod.full_name().clone() });
+                    admission.preempted.push(self.preempt(victim, &resource));
+                }
             }
             Decision::Reject(rejection) => {
+                let Rejection { reason, message, .. } = &rejection;
+                let decision = AdmissionNote::Rejected { reason: reason.clone(), message: message.clone() };
+                self.note_admission(start, &pod, decision);
                 desired.pods.put(pod.clone());
                 admission.rejected.extend(self.reject(pod, rejection));
             }
             Decision::StaysRejected => desired.pods.put(pod),
         }
+    }
+
+    /// Writes a decision into the recording. A pod that is admitted at once is not noted: its source and its worker are.
+    fn note_admission(&self, at: Time, pod: &PodObject, decision: AdmissionNote) {
+        let Some(recorder) = self.engine.recorder() else { return };
+        let (uid, pod) = (pod.uid().clone(), pod.full_name().clone());
+        recorder.note(at, &Note::Admission { uid, pod, decision });
     }
 
     /// Runs the admission handlers. The first rejection counts, with one exception: a critical pod may get what it lacks, so that

@@ -68,6 +68,49 @@ pub enum Note {
         /// The new result.
         result: ProbeResult,
     },
+    /// Admission decided that a pod waits or may not start, or that it is stopped for a critical pod. Older recordings have no such
+    /// notes.
+    Admission {
+        /// The pod's UID.
+        #[serde(with = "codec::uid")]
+        uid: PodUid,
+        /// The pod's full name.
+        #[serde(with = "codec::full_name")]
+        pod: FullName,
+        /// The decision.
+        decision: AdmissionNote,
+    },
+}
+
+/// What admission decided on a pod.
+// A recording has the index of the variant: another order of variants is another format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdmissionNote {
+    /// The pod may start, after it had waited or had been rejected.
+    Admitted,
+    /// The pod waits until other pods have stopped.
+    Waits {
+        /// What the node has too little of, for people.
+        #[serde(with = "codec::text")]
+        lack: String,
+        /// The number of pods that are stopped for it. 0 if the pods that stop already give enough.
+        victims: u32,
+    },
+    /// The pod is stopped, so that a critical pod can start.
+    Preempted {
+        /// The critical pod.
+        #[serde(with = "codec::full_name")]
+        by: FullName,
+    },
+    /// The pod may not start.
+    Rejected {
+        /// The reason of its status.
+        #[serde(with = "codec::text")]
+        reason: String,
+        /// The message of its event.
+        #[serde(with = "codec::text")]
+        message: String,
+    },
 }
 
 /// A change of a pod in its source.
@@ -90,7 +133,7 @@ impl Note {
     /// The pod that the note is about, if it is about one.
     pub(crate) fn uid(&self) -> Option<&PodUid> {
         match self {
-            Note::Source { uid, .. } | Note::Probe { uid, .. } => Some(uid),
+            Note::Source { uid, .. } | Note::Probe { uid, .. } | Note::Admission { uid, .. } => Some(uid),
             Note::AgentStarted { .. } | Note::AgentStops { .. } | Note::Pass { .. } => None,
         }
     }
@@ -125,6 +168,20 @@ impl Note {
                 };
                 format!("{} probe of {container} {result}", kind.to_string().to_lowercase())
             }
+            Note::Admission { decision, .. } => match decision {
+                AdmissionNote::Admitted => "admission: the pod may start now".to_owned(),
+                AdmissionNote::Waits { lack, victims: 0 } => {
+                    format!("admission: the pod waits for pods that stop already: {lack}")
+                }
+                AdmissionNote::Waits { lack, victims: 1 } => {
+                    format!("admission: the pod waits, and 1 other pod is stopped for it: {lack}")
+                }
+                AdmissionNote::Waits { lack, victims } => {
+                    format!("admission: the pod waits, and {victims} other pods are stopped for it: {lack}")
+                }
+                AdmissionNote::Preempted { by } => format!("admission: the pod is stopped for the critical pod {by}"),
+                AdmissionNote::Rejected { reason, message } => format!("admission: rejected with {reason}: {message}"),
+            },
         }
     }
 }

@@ -11,6 +11,7 @@ use podwright_actors::ids::FullName;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::SourceKind;
+use podwright_actors::replay::{Pick, replay};
 use serde_json::json;
 
 use crate::support::fake_runtime::Script;
@@ -273,6 +274,20 @@ async fn critical_pod_waits_for_its_victim_while_other_pods_start() {
     assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
     assert_eq!(target.message.as_deref(), Some("Pod was preempted by Kubelet to accommodate a critical pod."));
     assert_eq!([node.phase("small"), node.phase("one")], ["Running", "Running"]);
+
+    // The recording has the decisions.
+    let recorded = |uid: &str| {
+        let file = node.node.engine().recording().unwrap();
+        let lines = replay(&file, &Pick::Uid(uid.into())).unwrap().timeline.into_iter().map(|line| line.event);
+        lines.filter(|line| line.starts_with("admission: ")).collect::<Vec<_>>()
+    };
+    let lack = "Node didn't have enough resource: cpu, requested: 3000, used: 4000, capacity: 5000";
+    let waits = format!("admission: the pod waits, and 1 other pod is stopped for it: {lack}");
+    assert_eq!(recorded("vip"), [waits, "admission: the pod may start now".to_owned()]);
+    assert_eq!(recorded("large"), ["admission: the pod is stopped for the critical pod test/vip"]);
+    let lack = "Node didn't have enough resource: cpu, requested: 1000, used: 5000, capacity: 5000";
+    assert_eq!(recorded("two"), [format!("admission: rejected with OutOfcpu: {lack}")]);
+    assert_eq!(recorded("one"), [""; 0]);
 }
 
 #[actix::test]

@@ -11,7 +11,7 @@ use crate::pod_worker::lifecycle::{Cause, History};
 use crate::pod_worker::state::{Flags, Record, State, Stop, Terminating};
 use crate::pod_worker::update::Notifier;
 use crate::recorder::capture::{Keyframe, RoundCounts};
-use crate::recorder::{FrameKind, Note, ReadError, Recorder, Ring, SourceChange};
+use crate::recorder::{AdmissionNote, FrameKind, Note, ReadError, Recorder, Ring, SourceChange};
 use crate::replay::{Pick, replay};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
@@ -51,6 +51,14 @@ fn file() -> Vec<u8> {
     let full_name = object.full_name().clone();
     let (kind, result) = (ProbeKind::Liveness, ProbeResult::Failure);
     recorder.note(now, &Note::AgentStarted { build: "b".to_owned(), node: "n".to_owned() });
+    for decision in [
+        AdmissionNote::Admitted,
+        AdmissionNote::Waits { lack: "cpu".to_owned(), victims: 1 },
+        AdmissionNote::Preempted { by: full_name.clone() },
+        AdmissionNote::Rejected { reason: "OutOfcpu".to_owned(), message: "too much".to_owned() },
+    ] {
+        recorder.note(now, &Note::Admission { uid: uid.clone(), pod: full_name.clone(), decision });
+    }
     let source = "file".to_owned();
     recorder.note(now, &Note::Source { uid: uid.clone(), pod: full_name, source, change: SourceChange::Added });
     recorder.note(now, &Note::Probe { uid, container: "main".to_owned(), kind, result });
