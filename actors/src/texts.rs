@@ -11,4 +11,5 @@ pub mod format;
 pub mod images;
 pub mod pods;
 pub mod probes;
+pub mod shutdown;
 pub mod volumes;

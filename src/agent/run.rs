@@ -136,7 +136,8 @@ async fn serve(
 
     let is_in_terminal = io::stdout().is_terminal() && args.runtime.stops_pods_in_terminal();
     let on_exit = args.shutdown.on_exit(is_in_terminal || args.until_finished);
-    let (is_shutting_down, machine) = MachineShutdown::new(view.node.clone(), args.shutdown.of_machine());
+    let (is_shutting_down, machine) =
+        MachineShutdown::new(view.node.clone(), view.events.clone(), args.shutdown.of_machine());
     actix::spawn(stop.clone().run_until_cancelled_owned(machine.run()));
     let code = tokio::select! {
         signal = signals.next() => {

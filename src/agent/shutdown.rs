@@ -14,8 +14,10 @@ use tokio::sync::watch;
 
 use self::step::{Effect, Event, State, step};
 use crate::actors::node::NodeHandle;
+use crate::actors::ports::{EventRecorder, PodEvent};
 use crate::actors::shutdown::ShutdownConfig;
 use crate::actors::text::error_chain;
+use crate::actors::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
 use crate::adapters::logind::{DelayLock, Logind, LogindError};
 
 /// The first pause before the agent connects to logind again (upstream `dbusReconnectPeriod`, kubelet 1.36).
@@ -26,6 +28,7 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// Watches the machine, and stops the pods of a node when it shuts down.
 pub(crate) struct MachineShutdown {
     node: Arc<NodeHandle>,
+    events: Arc<dyn EventRecorder>,
     config: ShutdownConfig,
     state: State,
     lock: Option<DelayLock>,
@@ -36,10 +39,14 @@ pub(crate) struct MachineShutdown {
 
 impl MachineShutdown {
     /// Stops the pods as `config` says. Also returns whether pods are being stopped.
-    pub(crate) fn new(node: Arc<NodeHandle>, config: ShutdownConfig) -> (watch::Receiver<bool>, Self) {
+    pub(crate) fn new(
+        node: Arc<NodeHandle>,
+        events: Arc<dyn EventRecorder>,
+        config: ShutdownConfig,
+    ) -> (watch::Receiver<bool>, Self) {
         let (is_shutting_down, watched) = watch::channel(false);
         let state = State::Waiting;
-        (watched, MachineShutdown { node, config, state, lock: None, stopping: None.into(), is_shutting_down })
+        (watched, MachineShutdown { node, events, config, state, lock: None, stopping: None.into(), is_shutting_down })
     }
 
     /// Watches the machine until this future is dropped. Ends at once if graceful shutdown is disabled.
@@ -79,7 +86,7 @@ impl MachineShutdown {
     /// Holds a lock and follows the signals of logind until the connection ends.
     async fn watch(&mut self) -> Result<(), LogindError> {
         let logind = Logind::connect().await?;
-        logind.allow_delay(self.config.total()).await?;
+        logind.allow_delay(self.config.longest()).await?;
         // Before the lock is taken, so that no signal is missed.
         let mut shutdowns = logind.shutdowns().await?;
         self.lock = Some(logind.delay().await?);
@@ -96,6 +103,8 @@ impl MachineShutdown {
                     continue;
                 }
             };
+            let message = if event == Event::Begins { DETECTED } else { CANCELLED };
+            self.events.record_of_node(PodEvent::normal(SHUTDOWN, message));
             let (state, effects) = step(self.state, event);
             self.state = state;
             for effect in effects {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::step::SLACK;
+use super::times::WRITE_WITHIN;
 use crate::pod::SYSTEM_CRITICAL_PRIORITY;
 
 /// How long a graceful shutdown of the node gives its pods (upstream `shutdownGracePeriodByPodPriority`, kubelet 1.36).
@@ -40,9 +42,18 @@ impl ShutdownConfig {
         &self.periods
     }
 
-    /// The time of all groups together: the longest time for which a shutdown of the machine has to be delayed.
+    /// The time of all groups together.
     pub fn total(&self) -> Duration {
         self.periods.values().fold(Duration::ZERO, |sum, time| sum.saturating_add(*time))
+    }
+
+    /// The longest time that a shutdown takes: the time of all groups, the half second that each group has for the exits of killed
+    /// containers, and the two seconds in which the begin and the end of the shutdown are written. A shutdown of the machine has
+    /// to be delayed for this long. A kubelet only asks for the time of its groups, so the machine may end before its last group
+    /// has.
+    pub fn longest(&self) -> Duration {
+        let groups = u32::try_from(self.periods.len()).unwrap_or(u32::MAX);
+        self.total().saturating_add(SLACK.saturating_mul(groups)).saturating_add(WRITE_WITHIN * 2)
     }
 
     /// Whether graceful shutdown is disabled, so that pods are left running.

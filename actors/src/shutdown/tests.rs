@@ -58,6 +58,8 @@ fn shutdown_is_disabled_by_zero_or_by_less_than_the_critical_part() {
     assert_eq!(groups(&config(5, 10), &[with("a", None, 1)]).len(), 0);
     assert_eq!(groups(&config(10, 10), &[with("a", None, 1)]).len(), 1);
     assert_eq!(config(30, 10).total(), secs(30));
+    // Two groups with half a second each, and two writes of one second.
+    assert_eq!(config(30, 10).longest(), secs(33));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::text::error_chain;
 use crate::time::Time;
 
 /// How long a shutdown waits until its begin or its end is on disk. A disk that hangs must not keep pods from stopping.
-const WRITE_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const WRITE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Keeps the begin and the end of the last shutdown.
 pub(crate) struct ShutdownTimes {

@@ -40,7 +40,8 @@ async fn pods_stop_before_the_machine_shuts_down_and_run_again_if_it_does_not() 
     let home = AgentHome::new();
     home.put("web.yaml", &manifest("web", SLEEPS, ""));
     let logind = StandIn::listen(home.root());
-    let agent = home.start_on_bus(&["--shutdown-grace-period", "5"], &logind.address()).await;
+    // With two groups, the agent needs three seconds more. The stand-in allows five.
+    let agent = home.start_on_bus(&["--shutdown-grace-period", "2"], &logind.address()).await;
     let first = agent.ready("web-n1").await;
     eventually("the agent delays a shutdown", || async { (logind.locks() == 1).then_some(()) }).await;
 
@@ -48,11 +49,13 @@ async fn pods_stop_before_the_machine_shuts_down_and_run_again_if_it_does_not() 
     agent.until("web-n1", "has stopped", |pod| phase(pod) == "Failed" && reason(pod) == "Terminated").await;
     eventually("the machine may shut down", || async { (logind.locks() == 0).then_some(()) }).await;
     assert_eq!(home.processes(), Vec::<String>::new());
+    agent.wait_for_line("Shutdown manager detected shutdown event").await;
     home.put("late.yaml", &manifest("late", SLEEPS, ""));
     agent.until("late-n1", "is rejected", |pod| reason(pod) == "NodeShutdown").await;
 
     logind.prepare(false).await;
     eventually("the agent delays the next shutdown", || async { (logind.locks() == 1).then_some(()) }).await;
+    agent.wait_for_line("Shutdown manager detected shutdown cancellation").await;
     agent.ready("late-n1").await;
     let again = agent.ready("web-n1").await;
     assert_ne!(container(&again).unwrap().container_id, container(&first).unwrap().container_id);
