@@ -1,10 +1,11 @@
 //! The flags for the admission of pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
+use k8s_openapi::api::core::v1::Taint;
 
 use crate::actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
 use crate::actors::config::quantity::Amount;
@@ -19,6 +20,9 @@ pub(crate) struct AdmissionArgs {
     /// pods.
     #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',')]
     node_labels: Vec<NodeLabel>,
+    /// The node's taints. A pod of an API server that does not tolerate a NoExecute taint is rejected; static pods ignore taints.
+    #[arg(long, value_name = "KEY[=VALUE]:EFFECT,...", value_delimiter = ',')]
+    register_with_taints: Vec<NodeTaint>,
     /// Sysctls that pods may set besides the safe ones, such as net.core.somaxconn,kernel.msg*.
     #[arg(long, value_name = "SYSCTL,...", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<SysctlPattern>,
@@ -37,6 +41,14 @@ impl AdmissionArgs {
         [self.system_reserved.0, self.kube_reserved.0]
     }
 
+    /// What is wrong with the taints together, with the remedy.
+    pub(super) fn fault(&self) -> Option<String> {
+        let mut taints = self.register_with_taints.iter().map(|NodeTaint(taint)| (&taint.key, &taint.effect));
+        let mut found = BTreeSet::new();
+        let (key, effect) = taints.find(|taint| !found.insert(*taint))?;
+        Some(format!("--register-with-taints has two taints {key}:{effect}: keep one of them"))
+    }
+
     /// The admission handlers of a node, in upstream's order. `strict_groups` says whether the runtime supports strict
     /// supplemental groups.
     pub(crate) fn handlers(
@@ -52,7 +64,8 @@ impl AdmissionArgs {
         });
         let labels: BTreeMap<_, _> =
             self.node_labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect();
-        let predicates = NodePredicates::new(node, capacity).labels(labels).strict_groups(strict_groups);
+        let taints = self.register_with_taints.iter().map(|NodeTaint(taint)| taint.clone()).collect();
+        let predicates = NodePredicates::new(node, capacity).labels(labels).taints(taints).strict_groups(strict_groups);
         let app_armor = AppArmor { is_enabled: machine::has_app_armor() };
         vec![Arc::new(sysctls), Arc::new(predicates), Arc::new(app_armor)]
     }
@@ -111,6 +124,34 @@ impl FromStr for NodeLabel {
     }
 }
 
+/// A taint of the node, as in `drain=now:NoExecute` (upstream `parseTaint`, 1.36).
+#[derive(Clone, Debug, PartialEq)]
+struct NodeTaint(Taint);
+
+impl FromStr for NodeTaint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+        let (name, effect) =
+            text.rsplit_once(':').ok_or("not of the form KEY[=VALUE]:EFFECT: write it like drain=now:NoExecute")?;
+        if !EFFECTS.contains(&effect) {
+            return Err(format!("{effect:?} is not an effect of a taint: use {}", EFFECTS.join(", ")));
+        }
+        let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value)));
+        if !is_label_key(key) {
+            return Err(format!(
+                "{key:?} is not the key of a taint: use letters, digits, '-', '_' and '.', after an optional DOMAIN/"
+            ));
+        }
+        if let Some(value) = value.filter(|value| !is_label_value(value)) {
+            return Err(format!("{value:?} is not a taint's value: use at most 63 letters, digits, '-', '_' and '.'"));
+        }
+        let (key, effect, value) = (key.to_owned(), effect.to_owned(), value.map(str::to_owned));
+        Ok(NodeTaint(Taint { key, effect, value, time_added: None }))
+    }
+}
+
 /// A valid pattern of sysctls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SysctlPattern(String);
@@ -153,17 +194,35 @@ impl FromStr for Reserved {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::agent::cli::{Cli, Command};
+    use crate::actors::admission::Admitted;
+    use crate::actors::pod::PodObject;
+    use crate::agent::cli::{self, Command};
 
     fn parse(flags: &[&str]) -> Result<AdmissionArgs, String> {
-        match Cli::try_parse_from(["podwright", "run"].iter().chain(flags)).map(|cli| cli.command) {
+        match cli::parse(["podwright", "run"].iter().chain(flags)).map(|cli| cli.command) {
             Ok(Command::Run(args)) => Ok(args.admission.clone()),
             Ok(_) => panic!("run is parsed"),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    #[test]
+    fn taints_of_the_flag_reject_pods_of_an_api_server_only() {
+        let args = parse(&["--register-with-taints=drain=now:NoExecute,lazy:PreferNoSchedule"]).unwrap();
+        let handlers = args.handlers("n", NodeCapacity::new(1000, 1 << 30, 10), || true);
+        let reason = |source: &str, tolerations: serde_json::Value| {
+            let pod = serde_json::json!({
+                "metadata": {"name": "p", "namespace": "n", "uid": "u",
+                    "annotations": {"kubernetes.io/config.source": source}},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "tolerations": tolerations},
+            });
+            let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+            handlers.iter().find_map(|it| it.admit(&pod, &Admitted::default()).err()).map(|rejection| rejection.reason)
+        };
+        let tolerant = serde_json::json!([{"key": "drain", "value": "now"}]);
+        assert_eq!(reason("api", serde_json::json!([])).as_deref(), Some("TaintToleration"));
+        assert_eq!([reason("api", tolerant), reason("file", serde_json::json!([]))], [None, None]);
     }
 
     #[test]
@@ -186,6 +245,11 @@ mod tests {
             ("--node-labels=a=b/c", "not a label's value"),
             ("--node-labels=kubernetes.io/role=x", "a label of Kubernetes"),
             ("--node-labels=node-role.kubernetes.io/x=", "a label of Kubernetes"),
+            ("--register-with-taints=drain", "KEY[=VALUE]:EFFECT"),
+            ("--register-with-taints=drain:Now", "not an effect"),
+            ("--register-with-taints=a b:NoExecute", "not the key of a taint"),
+            ("--register-with-taints=a=b/c:NoExecute", "not a taint's value"),
+            ("--register-with-taints=a=b:NoExecute,a=c:NoExecute", "keep one of them"),
             ("--allowed-unsafe-sysctls=vm.swappiness", "has no namespace"),
             ("--allowed-unsafe-sysctls=*", "is not a sysctl"),
             ("--system-reserved=cpu", "RESOURCE=QUANTITY"),

@@ -26,7 +26,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         return Err(program.error(ErrorKind::ArgumentConflict, text));
     }
     if let Command::Run(run) = &cli.command
-        && let Some(text) = run.admin.fault().or_else(|| run.shutdown.fault())
+        && let Some(text) = run.admin.fault().or_else(|| run.shutdown.fault()).or_else(|| run.admission.fault())
     {
         return Err(program.error(ErrorKind::MissingRequiredArgument, text));
     }
