@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, ImageRequest, SandboxConfig};
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,35 @@ async fn cri_container_ignoring_sigterm_is_killed_after_its_grace_period() {
     eventually("the container gets SIGTERM first", logged).await;
     eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
     assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn agent_with_pods_on_exit_stop_stops_the_containers_in_their_groups() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let home = AgentHome::new();
+    let stops = "trap 'echo stops; sleep 1; echo ends; exit 0' TERM; while true; do sleep 0.1; done";
+    for (name, spec) in [("usual", "priority: 0"), ("vital", "priority: 2000000000")] {
+        let text = manifest(name, stops, spec);
+        home.put(&format!("{name}.yaml"), &text.replace("image: i", &format!("image: {BUSYBOX}")));
+    }
+    let mut agent = containerd.agent_with(&home, &["--pods-on-exit", "stop", "--shutdown-grace", "30,10"]).await;
+    let mut logs = Vec::new();
+    for name in ["usual-n1", "vital-n1"] {
+        let uid = agent.ready(name).await.metadata.uid.unwrap();
+        logs.push(home.root().join("log/pods").join(format!("default_{name}_{uid}/main/0.log")));
+    }
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    assert!(!containerd.ctr(&["tasks", "list"]).contains("RUNNING"), "{}", containerd.ctr(&["tasks", "list"]));
+    // Each line of a log begins with its time.
+    let time_of = |log: &std::path::Path, what: &str| {
+        let text = fs::read_to_string(log).unwrap();
+        text.lines().find(|line| line.ends_with(what)).map(|line| line.split(' ').next().unwrap().to_owned())
+    };
+    let ended = time_of(&logs[0], "ends").expect("the normal pod has its grace period");
+    let stopped = time_of(&logs[1], "stops").expect("the critical pod gets SIGTERM");
+    assert!(time_of(&logs[1], "ends").is_some(), "the critical pod has its grace period");
+    assert!(ended < stopped, "the critical pod stops after the normal one: {ended} {stopped}");
 }
 
 #[tokio::test]
