@@ -10,6 +10,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::access::User;
+use crate::signing::SigningRequest;
 
 /// The names of the server in its certificate.
 const SERVER_NAMES: &[&str] =
@@ -100,6 +101,44 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).expect("a name and a group are valid parameters");
         ClientCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
     }
+
+    /// Signs a request. The certificate is valid for `life`, but never for more than a year.
+    ///
+    /// # Errors
+    ///
+    /// If the names in the request cannot be in a certificate.
+    pub(crate) fn sign(
+        &self,
+        request: &SigningRequest,
+        usages: &[&str],
+        life: Option<Duration>,
+        now: jiff::Timestamp,
+    ) -> Result<String, String> {
+        let mut signed = request.params.clone();
+        let params = &mut signed.params;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
+        params.extended_key_usages = usages.iter().filter_map(|usage| extended_key_usage(usage)).collect();
+        let start = since_epoch(now).saturating_sub(BACKDATE);
+        set_life(params, start, start + life.unwrap_or(LONGEST_LIFE).min(LONGEST_LIFE));
+        signed.signed_by(&self.issuer).map(|certificate| certificate.pem()).map_err(|error| error.to_string())
+    }
+}
+
+fn key_usage(usage: &str) -> Option<KeyUsagePurpose> {
+    Some(match usage {
+        "digital signature" => KeyUsagePurpose::DigitalSignature,
+        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+        _ => return None,
+    })
+}
+
+fn extended_key_usage(usage: &str) -> Option<ExtendedKeyUsagePurpose> {
+    Some(match usage {
+        "server auth" => ExtendedKeyUsagePurpose::ServerAuth,
+        "client auth" => ExtendedKeyUsagePurpose::ClientAuth,
+        _ => return None,
+    })
 }
 
 fn key() -> KeyPair {

@@ -36,6 +36,7 @@ mod refusal;
 mod schema;
 mod selector;
 mod server;
+mod signing;
 mod store;
 mod validate;
 
@@ -48,4 +49,4 @@ pub use refusal::{FieldFault, Refusal};
 pub use schema::Resource;
 pub use selector::Selector;
 pub use server::{Builder, Clock, Served, StandIn};
-pub use store::{Answer, Env, Line, Settings, Store, WatchStart};
+pub use store::{Answer, Approval, Env, Line, Settings, Store, WatchStart};

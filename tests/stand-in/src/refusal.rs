@@ -47,6 +47,13 @@ impl FieldFault {
         Self { reason: "FieldValueDuplicate", message: format!("Duplicate value: {value}"), field: field.to_owned() }
     }
 
+    pub(crate) fn not_supported(field: &str, value: &Value, supported: &[&str]) -> Self {
+        let mut supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        supported.sort_unstable();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        Self { reason: "FieldValueNotSupported", message, field: field.to_owned() }
+    }
+
     pub(crate) fn too_many(field: &str, found: usize, longest: usize) -> Self {
         let message = format!("Too many: {found}: must have at most {longest} items");
         Self { reason: "FieldValueTooMany", message, field: field.to_owned() }

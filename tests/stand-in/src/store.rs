@@ -1,6 +1,7 @@
 //! The state machine: objects, resource versions and the history of changes. No I/O; the clock comes with each request,
 //! and names and UIDs come from a seeded generator.
 
+mod certificates;
 mod collect;
 mod delete;
 mod history;
@@ -20,6 +21,7 @@ use crate::call::{Call, Verb};
 use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
 
+pub use certificates::Approval;
 pub use history::{Line, WatchStart};
 
 /// Settings of the server that its requests do not change.
@@ -29,8 +31,8 @@ pub struct Settings {
     /// ConfigMaps that every namespace has besides `kube-root-ca.crt`, each with the file that pods mount. Some
     /// distributions add one.
     pub ca_config_maps: Vec<(String, String)>,
-    /// Whether a new certificate signing request is approved at once.
-    pub approve_certificates: bool,
+    /// The certificate signing requests that the server approves itself.
+    pub approval: Approval,
     /// Whether objects are deleted once none of their owners exists.
     pub collect_garbage: bool,
     /// The changes that the server remembers. A watch that starts before them is answered with 410.
@@ -39,7 +41,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { ca_config_maps: Vec::new(), approve_certificates: true, collect_garbage: true, history: 100_000 }
+        Self { ca_config_maps: Vec::new(), approval: Approval::default(), collect_garbage: true, history: 100_000 }
     }
 }
 
@@ -151,7 +153,7 @@ impl Store {
             uids: BTreeMap::new(),
             owned: BTreeMap::new(),
             tokens: BTreeMap::new(),
-            grants: Vec::new(),
+            grants: crate::access::default_grants(),
             held: BTreeMap::new(),
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -189,7 +191,22 @@ impl Store {
             (Verb::Create | Verb::Delete, _) => return Err(Refusal::method_not_allowed()),
         };
         self.collect_garbage(env.now);
+        self.sign_requests(env.now);
         Ok(answer)
+    }
+
+    /// Refuses a write that a node may not do. `live` is the object before the write, and `object` the one after it.
+    pub(crate) fn restrict(
+        &self,
+        call: &Call,
+        env: &Env,
+        live: Option<&Value>,
+        object: Option<&Value>,
+    ) -> Result<(), Refusal> {
+        match env.user.node_name() {
+            Some(node) => crate::access::restrict_node(self, node, call, live, object),
+            None => Ok(()),
+        }
     }
 
     /// The object at a path of the store.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::refusal::FieldFault;
 use crate::schema::Resource;
+use crate::signing;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
 and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -49,6 +50,7 @@ pub(crate) fn new_object(resource: &Resource, object: &Value) -> Vec<FieldFault>
         "DeviceTaintRule" => faults.extend(taint(&object["spec"]["taint"], "spec.taint")),
         "ResourceSlice" => faults.extend(slice(&object["spec"])),
         "Lease" => faults.extend(lease(&object["spec"])),
+        "CertificateSigningRequest" => faults.extend(signing::faults(&object["spec"])),
         _ => {}
     }
     faults
@@ -135,7 +137,7 @@ fn lease(spec: &Value) -> Vec<FieldFault> {
 }
 
 /// The faults of a changed object. Upstream checks the metadata twice, and each fault of it is listed twice.
-pub(crate) fn changed_object(resource: &Resource, live: &Value, object: &Value) -> Vec<FieldFault> {
+pub(crate) fn changed_object(resource: &Resource, subresource: &str, live: &Value, object: &Value) -> Vec<FieldFault> {
     let mut faults = Vec::new();
     for field in ["uid", "creationTimestamp"] {
         let (old, new) = (&live["metadata"][field], &object["metadata"][field]);
@@ -170,6 +172,7 @@ pub(crate) fn changed_object(resource: &Resource, live: &Value, object: &Value) 
     }
     match resource.kind {
         "ResourceClaim" => faults.extend(claim_status(live, object)),
+        "CertificateSigningRequest" => faults.extend(signing::change_faults(subresource, live, object)),
         "ResourceSlice" | "DeviceTaintRule" | "Lease" => faults.extend(new_object(resource, object)),
         _ => {}
     }

@@ -55,6 +55,7 @@ impl Store {
     pub(super) fn delete(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
         let options = DeleteOptions::read(call)?;
         let live = self.live(call)?;
+        self.restrict(call, env, Some(&live), None)?;
         let body = match self.delete_object(call.resource, &live, &options, env)? {
             Deleted::Pending(object) => convert::outward(call.resource, &object),
             Deleted::Gone(object) if returns_the_object(call.resource) => convert::outward(call.resource, &object),
@@ -71,6 +72,7 @@ impl Store {
         let mut items = Vec::new();
         for (_, object) in state.iter().filter(|(_, object)| selector.matches(&convert::outward(call.resource, object)))
         {
+            self.restrict(call, env, Some(object), None)?;
             items.push(match self.delete_object(call.resource, object, &options, env)? {
                 Deleted::Pending(object) | Deleted::Gone(object) => Value::clone(&object),
             });

@@ -5,13 +5,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::{Answer, Env, Store, time_text};
-use crate::access::User;
+use crate::access::{MIRROR, User};
 use crate::call::Call;
 use crate::refusal::{FieldFault, Refusal};
 use crate::schema::{self, Resource};
-
-/// The annotation of a mirror pod. Source: `k8s.io/api/core/v1`.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl Store {
     /// What the admission plugins of a server do with a new object.
@@ -27,21 +24,7 @@ impl Store {
                 }
             }
             "Pod" => self.admit_pod(resource, object)?,
-            "CertificateSigningRequest" => {
-                object["spec"]["username"] = json!(env.user.name);
-                object["spec"]["groups"] = json!(env.user.groups);
-                if self.settings.approve_certificates {
-                    let now = env.now_text();
-                    object["status"]["conditions"] = json!([{
-                        "type": "Approved",
-                        "status": "True",
-                        "reason": "AutoApproved",
-                        "message": "the stand-in approves every request",
-                        "lastUpdateTime": now,
-                        "lastTransitionTime": now,
-                    }]);
-                }
-            }
+            "CertificateSigningRequest" => self.admit_signing_request(resource, object, env)?,
             _ => {}
         }
         Ok(())
@@ -165,6 +148,7 @@ impl Store {
             ("Pod", "status") if live["status"]["qosClass"].is_string() => {
                 object["status"]["qosClass"] = live["status"]["qosClass"].clone();
             }
+            ("CertificateSigningRequest", _) => Self::admit_signing_change(live, object, env),
             ("DeviceTaintRule", "") => {
                 let (old, new) = (&live["spec"]["taint"], &object["spec"]["taint"]);
                 if old["effect"] != new["effect"] && old["timeAdded"] == new["timeAdded"] {
@@ -214,6 +198,7 @@ impl Store {
     /// Evicts a pod. The stand-in has no disruption budgets.
     pub(super) fn evict(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
         let live = self.live(call)?;
+        self.restrict(call, env, Some(&live), None)?;
         self.delete_evicted(call, &live, env)?;
         Ok(Answer::Object(
             201,
@@ -224,6 +209,7 @@ impl Store {
     /// Answers a `TokenRequest` with a token that `TokenReview` knows.
     pub(super) fn issue_token(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
         let account = self.live(call)?;
+        self.restrict(call, env, None, None)?;
         let spec = &call.body["spec"];
         let bound = &spec["boundObjectRef"];
         let (namespace, text) = (call.namespace(), |value: &Value| value.as_str().unwrap_or_default().to_owned());
@@ -247,7 +233,13 @@ impl Store {
             if kind == "Pod" {
                 extra["authentication.kubernetes.io/pod-name"] = json!([name]);
                 extra["authentication.kubernetes.io/pod-uid"] = json!([found["metadata"]["uid"]]);
-                extra["authentication.kubernetes.io/node-name"] = json!([found["spec"]["nodeName"]]);
+                let node = text(&found["spec"]["nodeName"]);
+                if !node.is_empty() {
+                    extra["authentication.kubernetes.io/node-name"] = json!([node]);
+                }
+                if let Some(node) = self.find("nodes", "", &node) {
+                    extra["authentication.kubernetes.io/node-uid"] = json!([node["metadata"]["uid"]]);
+                }
             }
         }
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
@@ -264,12 +256,14 @@ impl Store {
         let audiences = spec["audiences"].as_array().filter(|list| !list.is_empty()).cloned();
         let audiences = audiences.unwrap_or_else(|| vec![json!("https://kubernetes.default.svc")]);
         let name = format!("system:serviceaccount:{namespace}:{}", call.name());
+        let id = self.uid();
+        extra["authentication.kubernetes.io/credential-id"] = json!([format!("JTI={id}")]);
         let claims = json!({
             "aud": audiences,
             "exp": end.as_second(),
             "iat": env.now.as_second(),
             "iss": "https://kubernetes.default.svc",
-            "jti": self.uid(),
+            "jti": id,
             "sub": name,
         });
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());

@@ -67,6 +67,7 @@ impl Store {
         if operation == "Update" {
             managed::record_update(stored_resource(resource), None, &mut object, &writer);
         }
+        self.restrict(call, env, None, Some(&object))?;
         self.admit_new(resource, &mut object, env)?;
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let faults = validate::new_object(stored_resource(resource), &object);
@@ -163,8 +164,9 @@ impl Store {
         carry_over(&live, &mut object);
         reset(resource, call.subresource(), Some(&live), &mut object);
         defaults::fill(stored_resource(resource), &mut object, &now);
+        self.restrict(call, env, Some(&live), Some(&object))?;
         self.admit_change(resource, call, &live, &mut object, env)?;
-        let faults = validate::changed_object(stored_resource(resource), &live, &object);
+        let faults = validate::changed_object(stored_resource(resource), call.subresource(), &live, &object);
         if !faults.is_empty() {
             return Err(Refusal::invalid(resource, call.name(), &faults));
         }

@@ -17,7 +17,7 @@ async fn review(kubeconfig: &str) -> Result<SelfSubjectReview, u16> {
     })
 }
 
-async fn name(kubeconfig: &str) -> Result<String, u16> {
+pub(crate) async fn name(kubeconfig: &str) -> Result<String, u16> {
     review(kubeconfig).await.map(|found| found.status.unwrap().user_info.unwrap().username.unwrap())
 }
 

@@ -2,8 +2,10 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod behaviour;
+mod certificates;
 mod credentials;
 mod faults;
 mod http;
 mod kube;
+mod nodes;
 mod replay;
