@@ -81,19 +81,20 @@ const TERMINATION_MESSAGE_BYTES: usize = 2048;
 #[cfg(any(feature = "cri", feature = "process"))]
 const TERMINATION_MESSAGE_RECORDS: usize = 80;
 
-/// The end of a log, for the termination message of its container. Empty if the log cannot be read. Blocks.
+/// The end of a log, for the termination message of its container. Blocks.
+///
+/// # Errors
+/// If the log cannot be read, or is not a regular file.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub(super) fn end_of_log(dir: &LogDir, file: &str) -> Vec<u8> {
+pub(super) fn end_of_log(dir: &LogDir, file: &str) -> io::Result<Vec<u8>> {
     const WINDOW: u64 = tail_window(TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES) as u64;
     let mut raw = Vec::new();
-    let read = dir.open().and_then(|dir| dir.file(file)).and_then(|mut file| {
-        let start = file.metadata()?.len().saturating_sub(WINDOW);
-        file.seek(SeekFrom::Start(start))?;
-        // The file may grow while it is read.
-        file.take(WINDOW).read_to_end(&mut raw)?;
-        Ok(start > 0)
-    });
-    read.map_or_else(|_| Vec::new(), |cut| tail(&raw, cut, TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES))
+    let mut file = dir.open()?.file(file)?;
+    let start = file.metadata()?.len().saturating_sub(WINDOW);
+    file.seek(SeekFrom::Start(start))?;
+    // The file may grow while it is read.
+    file.take(WINDOW).read_to_end(&mut raw)?;
+    Ok(tail(&raw, start > 0, TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES))
 }
 
 /// One record of a log.
@@ -165,20 +166,20 @@ mod tests {
 
     // A FIFO blocked the thread that read the container's status.
     #[test]
-    fn end_of_a_log_that_is_not_a_regular_file_is_empty() {
+    fn end_of_a_log_that_is_not_a_regular_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let (secret, path) = (dir.path().join("secret"), dir.path().join("0.log"));
         std::fs::write(&secret, "T stdout F secret\n").unwrap();
         let logs = LogDir::new(dir.path(), ".");
         for (what, plant) in plants(&secret) {
             plant(&path);
-            assert_eq!(end_of_log(&logs, "0.log"), b"", "{what}");
+            assert!(end_of_log(&logs, "0.log").is_err(), "{what}");
             remove_run(&logs, "0.log").unwrap();
             assert!(path.symlink_metadata().is_err(), "{what} was not removed");
             clear(&path);
         }
         std::fs::write(&path, "T stdout F text\n").unwrap();
-        assert_eq!(end_of_log(&logs, "0.log"), b"text\n");
+        assert_eq!(end_of_log(&logs, "0.log").unwrap(), b"text\n");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use podwright_actors::ports::RuntimeError;
+use podwright_actors::texts::containers::config as texts;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
@@ -25,8 +27,8 @@ const TRIES: u32 = 100;
 /// can be mounted but not read. Blocks.
 ///
 /// # Errors
-/// The system's error with the `subPath`; also if the `subPath` leads out of the volume.
-pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
+/// [`SubPathError`]; also if the `subPath` leads out of the volume.
+pub(super) fn open(volume: &Path, sub_path: &Path) -> Result<OwnedFd, SubPathError> {
     let named = |error: Errno| match error {
         Errno::XDEV | Errno::LOOP => io::Error::new(
             ErrorKind::PermissionDenied,
@@ -37,14 +39,38 @@ pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match openat(CWD, volume, flags, Mode::empty()) {
         // For example a hostPath volume that is a file.
-        Err(error) => return Err(named(error)),
+        Err(error) => return Err(SubPathError::Prepare(named(error))),
         Ok(root) => root,
     };
     match open_below(&root, sub_path, OFlags::PATH) {
         Err(Errno::NOENT) => {}
-        found => return found.map_err(named),
+        found => return found.map_err(|error| SubPathError::Prepare(named(error))),
     }
-    create_missing(&root, sub_path).and_then(|()| open_below(&root, sub_path, OFlags::PATH)).map_err(named)
+    create_missing(&root, sub_path).map_err(|error| SubPathError::Create(named(error)))?;
+    open_below(&root, sub_path, OFlags::PATH).map_err(|error| SubPathError::Prepare(named(error)))
+}
+
+/// The `subPath` of a mount cannot be used. The source describes files of the node.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SubPathError {
+    /// A missing directory cannot be created.
+    #[error(transparent)]
+    Create(io::Error),
+    /// The file or directory cannot be opened or mounted.
+    #[error(transparent)]
+    Prepare(io::Error),
+}
+
+impl SubPathError {
+    /// The error of a container whose mount of `volume` has the `subPath`. It does not have the source, because users who may
+    /// read a pod's status may not see the node's files. The source is only logged (upstream `makeMounts`, kubelet 1.36).
+    pub(super) fn of_container(&self, uid: impl std::fmt::Display, container: &str, volume: &str) -> RuntimeError {
+        tracing::warn!(pod.uid = %uid, container.name = container, volume, error = %self, "cannot use the subPath of a mount");
+        RuntimeError::config(match self {
+            SubPathError::Create(_) => texts::sub_path_not_created(volume, container),
+            SubPathError::Prepare(_) => texts::sub_path_not_prepared(volume, container),
+        })
+    }
 }
 
 /// The path of the volume, given a path that ends with `sub_path`.
@@ -59,9 +85,10 @@ pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
 /// # Errors
 /// The errors of [`open`].
 #[cfg(feature = "process")]
-pub(super) fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
+pub(super) fn resolve(volume: &Path, sub_path: &Path) -> Result<PathBuf, SubPathError> {
     let found = open(volume, sub_path)?;
-    std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found)))
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));
+    std::fs::read_link(path).map_err(SubPathError::Prepare)
 }
 
 /// Creates the missing directories.

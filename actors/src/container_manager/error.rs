@@ -89,7 +89,12 @@ pub(super) enum StartFailure {
         refused: Option<ContainerId>,
         error: RuntimeError,
     },
-    PostStart(String),
+    PostStart {
+        /// The waiting message, with the output of the hook's command.
+        message: String,
+        /// The same without the output, for logs.
+        summary: String,
+    },
     Cancelled,
 }
 
@@ -104,7 +109,7 @@ impl StartFailure {
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
             StartFailure::Create(_) => "CreateContainerError",
             StartFailure::Start { .. } => RUN_CONTAINER_ERROR,
-            StartFailure::PostStart(_) => "PostStartHookError",
+            StartFailure::PostStart { .. } => "PostStartHookError",
             StartFailure::Cancelled => return None,
         })
     }
@@ -122,7 +127,7 @@ impl StartFailure {
             StartFailure::ImageVolume(failure) => failure.message(pod),
             StartFailure::Config(error) => error_chain(error).to_string(),
             StartFailure::Create(error) | StartFailure::Start { error, .. } => error_chain(error).to_string(),
-            StartFailure::PostStart(message) => message.clone(),
+            StartFailure::PostStart { message, .. } => message.clone(),
             StartFailure::Cancelled => "cancelled".to_owned(),
         }
     }
@@ -147,7 +152,10 @@ impl StartFailure {
     /// Converts to an error of the whole sync. A backoff keeps the time of its end.
     pub(super) fn into_sync_error(self, pod: &PodObject, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
-        let message = self.message(pod);
+        let message = match &self {
+            StartFailure::PostStart { summary, .. } => summary.clone(),
+            failure => failure.message(pod),
+        };
         match self.until() {
             Some(until) => SyncError::BackOff { what: format!("{reason}: {message}"), until },
             None => ContainerError::StartContainer { container, reason, message }.into(),

@@ -330,7 +330,7 @@ impl ContainerRuntime for FakeRuntime {
             if takes > timeout {
                 return Err(RuntimeError::Timeout { call: "exec", after: timeout });
             }
-            Ok(ExecOutput { exit_code, output: b"said\n".to_vec() })
+            Ok(ExecOutput { exit_code, output: b"said\nwarned\n".to_vec(), stderr_from: 5 })
         }
         .boxed()
     }

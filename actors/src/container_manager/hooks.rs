@@ -11,52 +11,67 @@ use k8s_openapi::api::core::v1::{
 use crate::containers::definition::Definition;
 use crate::ids::{ContainerId, ContainerName};
 use crate::pod::PodObject;
-use crate::ports::{NetworkError, RuntimeError};
+use crate::ports::{ExecOutput, NetworkError, RuntimeError};
 use crate::probes::target::{HOOK_USER_AGENT, http_target, tcp_target};
+use crate::text::error_chain;
 use crate::texts::containers::hooks as texts;
+use crate::texts::probes::no_http_answer;
 
 use super::ContainerPorts;
 
 /// The maximum length of a failed command's output in the log, in bytes.
 const LOGGED_OUTPUT: usize = 1024;
 
-/// A lifecycle hook failed. The error has no output of the hook's command: the output may contain secrets, and the error
-/// appears in statuses, in logs and in answers of the agent.
+/// A lifecycle hook failed. The text of the error is without the output of the hook's command, because the output may contain
+/// secrets, and the text appears in logs. [`HookError::message`] has the output.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum HookError {
-    #[error("command exited with {0}")]
-    Exit(i32),
+    #[error("command exited with {}", .0.exit_code)]
+    Exit(ExecOutput),
     #[error(transparent)]
     Runtime(RuntimeError),
+    #[error("{}", no_http_answer(.url, &error_chain(.error).to_string()))]
+    Http { url: String, error: NetworkError },
     #[error(transparent)]
-    Network(NetworkError),
+    Tcp(NetworkError),
     #[error("{0}")]
     Target(String),
     #[error("the pod has no address")]
     NoAddress,
-    #[error("the hook has no action")]
+    #[error("{}", texts::NO_ACTION)]
     NoAction,
     #[error("the hook panicked")]
     Panicked,
 }
 
 impl HookError {
-    /// The waiting message of a container whose post-start hook failed.
+    /// The waiting message of a container whose post-start hook failed. It has the output of the command, as the kubelet's does
+    /// (`lifecycle/handlers.go`, `Run`, 1.36). Only the pod's status may have it: events and logs have a wider audience.
     pub(super) fn message(&self, pod: &PodObject, container: &Definition<'_>) -> String {
+        self.text(pod, container, true)
+    }
+
+    /// The same message without the output of the command, for logs.
+    pub(super) fn summary(&self, pod: &PodObject, container: &Definition<'_>) -> String {
+        self.text(pod, container, false)
+    }
+
+    fn text(&self, pod: &PodObject, container: &Definition<'_>, with_output: bool) -> String {
         let name = container.name;
         let handler = container.lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
         let action = handler.map(|handler| (&handler.exec, &handler.http_get));
         match action {
             Some((Some(exec), _)) => {
                 let command = exec.command.as_deref().unwrap_or_default();
-                // The kubelet shows the output of the command in two places. Here both are empty, because the output may contain
-                // secrets.
-                let error = match self {
-                    HookError::Exit(code) => texts::exit(command, *code, ""),
-                    HookError::Runtime(error) => error.of_runtime(),
-                    error => error.to_string(),
+                let shown = |bytes| if with_output { String::from_utf8_lossy(bytes) } else { "".into() };
+                let (error, output) = match self {
+                    HookError::Exit(done) => {
+                        (texts::exit(command, done.exit_code, &shown(done.stderr())), shown(&done.output))
+                    }
+                    HookError::Runtime(error) => (error.of_runtime(), "".into()),
+                    error => (error.to_string(), "".into()),
                 };
-                texts::exec_failed(command, name, pod, &error, "")
+                texts::exec_failed(command, name, pod, &error, &output)
             }
             Some((None, Some(http))) => {
                 texts::http_failed(http.path.as_deref().unwrap_or_default(), name, pod, &self.to_string())
@@ -108,7 +123,7 @@ impl Hook {
             output = ?String::from_utf8_lossy(start),
             "the command of a lifecycle hook failed"
         );
-        Err(HookError::Exit(done.exit_code))
+        Err(HookError::Exit(done))
     }
 
     /// Sends the request. Any answer counts as success (the kubelet's `runHTTPHandler`, 1.36). If the server does not
@@ -116,6 +131,7 @@ impl Hook {
     async fn http_get(&self, action: &HTTPGetAction) -> Result<(), HookError> {
         let target = http_target(action, &self.container_ports(), &self.address(&action.host)?, HOOK_USER_AGENT)
             .map_err(HookError::Target)?;
+        let url = target.url();
         let mut answer = self.ports.network.http_get(target.clone(), self.limit).await;
         if target.https && matches!(answer, Err(NetworkError::PlainHttp)) {
             answer = self.ports.network.http_get(target.without_tls(), self.limit).await;
@@ -123,13 +139,13 @@ impl Hook {
                 self.ports.metrics.containers.http_fallback();
             }
         }
-        answer.map(drop).map_err(HookError::Network)
+        answer.map(drop).map_err(|error| HookError::Http { url, error })
     }
 
     async fn tcp_connect(&self, action: &TCPSocketAction) -> Result<(), HookError> {
         let target = tcp_target(action, &self.container_ports(), &self.address(&action.host)?);
         let target = target.map_err(HookError::Target)?;
-        self.ports.network.tcp_connect(target, self.limit).await.map_err(HookError::Network)
+        self.ports.network.tcp_connect(target, self.limit).await.map_err(HookError::Tcp)
     }
 
     async fn sleep(&self, action: &SleepAction) {

@@ -362,7 +362,10 @@ impl ContainerManager {
         if let Some(Err(stop)) = stopped {
             tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
         }
-        Err(StartFailure::PostStart(error.message(work.pod, container)))
+        Err(StartFailure::PostStart {
+            message: error.message(work.pod, container),
+            summary: error.summary(work.pod, container),
+        })
     }
 
     pub(super) fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
@@ -396,8 +399,8 @@ fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFail
     }
     match failure {
         StartFailure::CrashLoop { .. } => PodEvent::warning("BackOff", texts::crash_backoff_event(container.name, pod)),
-        // A hook's error may show secrets, so the event does not have it.
-        StartFailure::PostStart(_) => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
+        // The output of a hook's command may contain secrets, so the event does not have it.
+        StartFailure::PostStart { .. } => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
         _ => PodEvent::warning("Failed", texts::start_failed(&failure.message(pod))),
     }
 }

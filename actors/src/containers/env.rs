@@ -28,6 +28,7 @@ pub struct VolumeContents {
 use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{Mount, VolumeImage, VolumeMounts};
+use crate::texts::containers::config as texts;
 
 /// The resolved settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,15 +52,15 @@ pub enum ConfigError {
     /// The pod has no such container.
     #[error("the pod has no container {0:?}")]
     NoContainer(String),
-    /// The container needs a secret or config map, which needs an API server.
-    #[error(
-        "{place} refers to {object}, which needs an API server: set the value itself, or make the reference optional"
-    )]
+    /// The environment needs a secret or config map, which needs an API server. The remedy is to set the value itself.
+    #[error("{}", texts::no_client(.kind, .namespace, .name))]
     NeedsApiServer {
-        /// The variable, or `envFrom`.
-        place: String,
-        /// The kind and name of the object.
-        object: String,
+        /// The kind of the object: `configMap` or `secret`.
+        kind: &'static str,
+        /// The pod's namespace.
+        namespace: String,
+        /// The name of the object.
+        name: String,
     },
     /// The source of a variable cannot be used.
     #[error("variable {variable:?}: {reason}")]
@@ -72,16 +73,28 @@ pub enum ConfigError {
     /// The source of a variable in a file cannot be used.
     #[error(transparent)]
     File(#[from] file::FileKeyError),
-    /// A mount cannot be made.
-    #[error("mount of volume {volume:?} at {path}: {reason}")]
-    Mount {
+    /// A mount names a volume that the pod does not have.
+    #[error("{}", texts::no_volume(.volume, .container))]
+    NoVolume {
+        /// The volume's name.
+        volume: String,
+        /// The container's name.
+        container: String,
+    },
+    /// A mount has a `subPath` and a `subPathExpr`.
+    #[error("mount of volume {volume:?} at {path}: subPath and subPathExpr exclude each other: remove one")]
+    TwoSubPaths {
         /// The volume's name.
         volume: String,
         /// The mount path.
         path: String,
-        /// Why not, and the remedy.
-        reason: String,
     },
+    /// A `subPath` is absolute. It has to be a path in the volume.
+    #[error("{}", texts::absolute_sub_path(.0))]
+    AbsoluteSubPath(String),
+    /// A `subPath` has the part `..`.
+    #[error("{}", texts::sub_path_leads_out(.0))]
+    SubPathLeadsOut(String),
     /// A `subPathExpr` refers to variables without a value. An empty value would mount the whole volume.
     #[error(transparent)]
     SubPath(#[from] MissingValues),
@@ -112,7 +125,7 @@ pub fn resolve(
 ) -> Result<ResolvedContainer, ConfigError> {
     let spec = ContainerFields::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
     for from in spec.env_from {
-        environment_from(from)?;
+        environment_from(pod, from)?;
     }
     let mut env = Environment::default();
     for variable in spec.env {
@@ -136,7 +149,7 @@ pub fn resolve(
         mounts: spec
             .mounts
             .iter()
-            .map(|volume_mount| mount(pod, volume_mount, volumes, &contents.images, &env))
+            .map(|volume_mount| mount(pod, name, volume_mount, volumes, &contents.images, &env))
             .collect::<Result<_, _>>()?,
         env: env.list,
     })
@@ -201,14 +214,17 @@ impl Environment {
 
 /// Checks an `envFrom` entry. Config maps and secrets are not available: an optional one sets no variable, and any
 /// other is an error.
-fn environment_from(from: &EnvFromSource) -> Result<(), ConfigError> {
+fn environment_from(pod: &PodObject, from: &EnvFromSource) -> Result<(), ConfigError> {
     let (kind, name, optional) = match (&from.config_map_ref, &from.secret_ref) {
-        (Some(config_map), _) => ("config map", &config_map.name, config_map.optional),
-        (None, Some(secret)) => ("secret", &secret.name, secret.optional),
+        (Some(config_map), _) => (CONFIG_MAP, &config_map.name, config_map.optional),
+        (None, Some(secret)) => (SECRET, &secret.name, secret.optional),
         (None, None) => return Ok(()),
     };
-    needs_api_server("envFrom".into(), kind, name, optional)
+    needs_api_server(pod, kind, name, optional)
 }
+
+const CONFIG_MAP: &str = "configMap";
+const SECRET: &str = "secret";
 
 /// The value of a variable with `valueFrom`; `None` if the variable is not set.
 fn value_from(
@@ -220,7 +236,6 @@ fn value_from(
     allocatable: &Allocatable,
 ) -> Result<Option<String>, ConfigError> {
     let refuse = |reason: String| ConfigError::Variable { variable: variable.name.clone(), reason };
-    let place = || format!("variable {:?}", variable.name);
     if let Some(from) = &source.field_ref {
         let path = &from.field_path;
         let value = if allowed(path, FieldUse::Env) { field(pod, path, facts) } else { None };
@@ -237,19 +252,27 @@ fn value_from(
         });
     }
     if let Some(from) = &source.config_map_key_ref {
-        return needs_api_server(place(), "config map", &from.name, from.optional).map(|()| None);
+        return needs_api_server(pod, CONFIG_MAP, &from.name, from.optional).map(|()| None);
     }
     if let Some(from) = &source.secret_key_ref {
-        return needs_api_server(place(), "secret", &from.name, from.optional).map(|()| None);
+        return needs_api_server(pod, SECRET, &from.name, from.optional).map(|()| None);
     }
     let supported = "fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef";
     Err(refuse(format!("valueFrom names no supported source: use {supported}")))
 }
 
-fn needs_api_server(place: String, kind: &str, name: &str, optional: Option<bool>) -> Result<(), ConfigError> {
+fn needs_api_server(
+    pod: &PodObject,
+    kind: &'static str,
+    name: &str,
+    optional: Option<bool>,
+) -> Result<(), ConfigError> {
     match optional {
         Some(true) => Ok(()),
-        Some(false) | None => Err(ConfigError::NeedsApiServer { place, object: format!("{kind} {name:?}") }),
+        Some(false) | None => {
+            let namespace = pod.full_name().namespace().to_owned();
+            Err(ConfigError::NeedsApiServer { kind, namespace, name: name.to_owned() })
+        }
     }
 }
 
@@ -266,32 +289,32 @@ fn resources_of(pod: &PodObject, spec: &ContainerFields<'_>, named: &str) -> Opt
 
 fn mount(
     pod: &PodObject,
+    container: &str,
     volume_mount: &VolumeMount,
     volumes: &VolumeMounts,
     images: &BTreeMap<String, VolumeImage>,
     env: &Environment,
 ) -> Result<Mount, ConfigError> {
-    let refuse = |reason: String| ConfigError::Mount {
-        volume: volume_mount.name.clone(),
-        path: volume_mount.mount_path.clone(),
-        reason,
-    };
     let image = images.get(&volume_mount.name);
     let volume = match volumes.get(&volume_mount.name) {
         Some(path) => path.as_path(),
         None if image.is_some() => Path::new(""),
-        None => return Err(refuse("the pod has no such volume: add it to spec.volumes".into())),
+        None => {
+            return Err(ConfigError::NoVolume { volume: volume_mount.name.clone(), container: container.to_owned() });
+        }
     };
     let sub_path = match (text(&volume_mount.sub_path), text(&volume_mount.sub_path_expr)) {
-        (Some(_), Some(_)) => return Err(refuse("subPath and subPathExpr exclude each other".into())),
+        (Some(_), Some(_)) => {
+            let (volume, path) = (volume_mount.name.clone(), volume_mount.mount_path.clone());
+            return Err(ConfigError::TwoSubPaths { volume, path });
+        }
         (Some(path), None) => Some(path.to_owned()),
         (None, Some(template)) => Some(expand_all(template, |name| env.get(name))?),
         (None, None) => None,
     };
     let host_path = match &sub_path {
-        Some(path) if !stays_inside(Path::new(path)) => {
-            return Err(refuse(format!("subPath {path:?} must be relative and without \"..\"")));
-        }
+        Some(path) if path.starts_with('/') => return Err(ConfigError::AbsoluteSubPath(path.clone())),
+        Some(path) if !stays_inside(Path::new(path)) => return Err(ConfigError::SubPathLeadsOut(path.clone())),
         Some(path) if image.is_none() => volume.join(path),
         Some(_) | None => volume.to_owned(),
     };

@@ -9,7 +9,7 @@ use crate::pod::PodObject;
 pub const CREATED: &str = "Container created";
 /// The event after a container was started (`kuberuntime/kuberuntime_container.go`, `startContainer`).
 pub const STARTED: &str = "Container started";
-/// The event of a post-start hook that failed. The details may hold secrets, so only the waiting message has them
+/// The event of a post-start hook that failed. The output of its command may contain secrets, so only the waiting message has it
 /// (`kuberuntime/kuberuntime_container.go`, `startContainer`).
 pub const POST_START_FAILED: &str = "PostStartHook failed";
 /// The event of a pre-stop hook that failed (`kuberuntime/kuberuntime_container.go`, `executePreStopHook`).
@@ -148,14 +148,17 @@ pub const INIT_EXITED: &str = "Unable to get init container status from containe
 
 /// Messages of containers that cannot be configured. Their waiting reason is `CreateContainerConfigError`.
 pub mod config {
-    /// A variable needs a config map and the node has no API server (`kubelet_pods.go`, `makeEnvironmentVariables`).
+    use super::quoted;
+
+    /// A variable needs a config map or a secret, and the node has no API server. `kind` is `configMap` or `secret`
+    /// (`kubelet_pods.go`, `makeEnvironmentVariables`).
     pub fn no_client(kind: &str, namespace: &str, name: &str) -> String {
         format!("couldn't get {kind} {namespace}/{name}, no kubeClient defined")
     }
 
     /// A mount names a volume that the pod does not have (`kubelet_pods.go`, `makeMounts`).
     pub fn no_volume(volume: &str, container: &str) -> String {
-        format!("cannot find volume {volume:?} to mount into container {container:?}")
+        format!("cannot find volume {} to mount into container {}", quoted(volume), quoted(container))
     }
 
     /// A `subPath` is absolute (`kubelet_pods.go`, `makeMounts`).
@@ -163,8 +166,7 @@ pub mod config {
         format!("error SubPath `{path}` must not be an absolute path")
     }
 
-    /// A `subPath` leads out of its volume (`kubelet_pods.go`, `makeMounts`; `pkg/volume/validation`,
-    /// `ValidatePathNoBacksteps`).
+    /// A `subPath` has the part `..` (`kubelet_pods.go`, `makeMounts`; `pkg/volume/validation`, `ValidatePathNoBacksteps`).
     pub fn sub_path_leads_out(path: &str) -> String {
         format!("unable to provision SubPath `{path}`: must not contain '..'")
     }
@@ -172,6 +174,60 @@ pub mod config {
     /// A `subPathExpr` names variables that are empty or not set (`container/helpers.go`, `ExpandContainerVolumeMounts`).
     pub fn no_variable(names: &str) -> String {
         format!("missing value for {names}")
+    }
+
+    /// The directories of a `subPath` cannot be created. The cause is left out, because it describes files of the node
+    /// (`kubelet_pods.go`, `makeMounts`).
+    pub fn sub_path_not_created(volume: &str, container: &str) -> String {
+        let (volume, container) = (quoted(volume), quoted(container));
+        format!("failed to create subPath directory for volumeMount {volume} of container {container}")
+    }
+
+    /// A `subPath` cannot be mounted, for example because a link leads out of its volume. The cause is left out, because it
+    /// describes files of the node (`kubelet_pods.go`, `makeMounts`).
+    pub fn sub_path_not_prepared(volume: &str, container: &str) -> String {
+        let (volume, container) = (quoted(volume), quoted(container));
+        format!("failed to prepare subPath for volumeMount {volume} of container {container}")
+    }
+
+    /// A mount propagation that does not exist (`kubelet_pods.go`, `translateMountPropagation`).
+    pub fn unknown_propagation(mode: &str) -> String {
+        format!("invalid MountPropagation mode: {}", quoted(mode))
+    }
+
+    /// The directory of the container's logs cannot be created (`kuberuntime/kuberuntime_container.go`,
+    /// `generateContainerConfig`).
+    pub fn no_log_dir(container: &str, error: &str) -> String {
+        format!("create container log directory for container {container} failed: {error}")
+    }
+
+    /// The target of an ephemeral container does not run (`kuberuntime/kuberuntime_container.go`, `getTargetID`).
+    pub fn no_target(container: &str) -> String {
+        format!("unable to find target container {container}")
+    }
+
+    /// A seccomp profile of the node without a name (`kuberuntime/helpers.go`, `fieldSeccompProfile`).
+    pub const NO_SECCOMP_PROFILE: &str = "localhostProfile must be set if seccompProfile type is Localhost.";
+
+    /// An AppArmor profile of the node without a name (`kuberuntime/helpers.go`, `getAppArmorProfile`).
+    pub const NO_APP_ARMOR_PROFILE: &str = "missing localhost apparmor profile name";
+
+    /// An AppArmor profile type that does not exist (`kuberuntime/helpers.go`, `getAppArmorProfile`).
+    pub fn unknown_app_armor_type(kind: &str) -> String {
+        format!("unknown apparmor profile type: {}", quoted(kind))
+    }
+}
+
+/// Messages of terminated containers whose own termination message cannot be read.
+pub mod termination {
+    /// The container's message file cannot be read (`kuberuntime/kuberuntime_container.go`, `getTerminationMessage`).
+    pub fn no_file(path: &std::path::Path, error: &str) -> String {
+        format!("Error on reading termination log {}: {error}", path.display())
+    }
+
+    /// The container's log cannot be read (`kuberuntime/kuberuntime_container.go`, `readLastStringFromContainerLogs`).
+    pub fn no_log(error: &str) -> String {
+        format!("Error on reading termination message from logs: {error}")
     }
 }
 
@@ -200,7 +256,6 @@ pub mod hooks {
     }
 
     /// The hook has no action (`lifecycle/handlers.go`, `Run`).
-    pub fn no_action(handler: &str) -> String {
-        format!("Cannot run handler: invalid handler: {handler}")
-    }
+    pub const NO_ACTION: &str =
+        "Cannot run handler: invalid handler: &LifecycleHandler{Exec:nil,HTTPGet:nil,TCPSocket:nil,Sleep:nil,}";
 }

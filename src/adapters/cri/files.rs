@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, Mount, RuntimeError};
 use podwright_actors::text::error_chain;
+use podwright_actors::texts::containers::{config as texts, termination};
 use rustix::fs::OFlags;
 
 use super::config::{NodeFacts, hosts, labels};
@@ -38,7 +39,9 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
     let layout = &facts.layout;
     let (pod, name) = (&*config.pod, config.name.as_str());
     let uid = pod.uid().to_string();
-    make_dir(&layout.log_dir(pod).join(name))?;
+    let log_dir = layout.log_dir(pod).join(name);
+    make_dir(&log_dir)
+        .map_err(|error| RuntimeError::config(texts::no_log_dir(name, &format!("mkdir {}", error_chain(&error)))))?;
 
     let path = layout.hosts(&uid);
     path.parent().map_or(Ok(()), make_dir)?;
@@ -53,7 +56,7 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
     for (number, mount) in config.mounts.iter().enumerate().filter(|(_, mount)| is_part(mount)) {
         let mount_point = layout.sub_path(&uid, &mount.volume, name, number);
         sub_path::bind(sub_path::volume(&mount.host_path, &mount.sub_path), &mount.sub_path, &mount_point)
-            .map_err(|error| RuntimeError::config(StepError::new(format!("volume {:?}", mount.volume), error)))?;
+            .map_err(|error| error.of_container(&uid, name, &mount.volume))?;
     }
     Ok(())
 }
@@ -158,14 +161,26 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The termination message of a container that has ended. It is the content of the message file. If the file is empty, it is the
-/// end of the log, provided that the container failed and its policy is `FallbackToLogsOnError`.
+/// The termination message of a container that has ended. It is the content of the message file. If the file is empty or missing,
+/// it is the end of the log, provided that the container failed and its policy is `FallbackToLogsOnError`. A file or log that
+/// cannot be read is an error that becomes the message (upstream `getTerminationMessage`, kubelet 1.36).
 pub(super) fn termination_message(layout: &Layout, status: &v1::ContainerStatus) -> Option<String> {
-    let mut bytes = message_file(layout, status).map(|path| read_end(layout, &path)).unwrap_or_default();
+    let file = message_file(layout, status);
+    let mut bytes = match file.as_ref().map(|path| (path, read_end(layout, path))) {
+        Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => {
+            return Some(termination::no_file(path, &error.to_string()));
+        }
+        Some((_, read)) => read.unwrap_or_default(),
+        None => vec![],
+    };
     let from_log = status.annotations.get(labels::MESSAGE_POLICY).is_some_and(|it| it == labels::MESSAGE_FROM_LOG);
-    if bytes.is_empty() && from_log && status.exit_code != 0 {
+    // For a container that could not be started, the runtime's own message says why.
+    if bytes.is_empty() && from_log && status.exit_code != 0 && status.reason != "ContainerCannotRun" {
         let log = layout.log_at(Path::new(&status.log_path));
-        bytes = log.map(|(dir, file)| end_of_log(&dir, &file)).unwrap_or_default();
+        bytes = match log.map(|(dir, file)| end_of_log(&dir, &file)).transpose() {
+            Err(error) => return Some(termination::no_log(&error.to_string())),
+            Ok(read) => read.unwrap_or_default(),
+        };
     }
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -179,18 +194,15 @@ fn message_file(layout: &Layout, status: &v1::ContainerStatus) -> Option<PathBuf
 
 /// Reads the end of a file in a pod's directory. The container may have replaced the file: a link could lead to a file that the
 /// container may not read.
-fn read_end(layout: &Layout, path: &Path) -> Vec<u8> {
-    let read = || -> io::Result<Vec<u8>> {
-        let pods = layout.pods_above(path).ok_or(ErrorKind::InvalidInput)?;
-        let below = path.strip_prefix(pods).map_err(io::Error::other)?;
-        let mut file = regular::open(regular::open_dir(pods, Path::new("."))?, below)?;
-        let size = file.metadata()?.len();
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(size.saturating_sub(MAX_MESSAGE)))?;
-        file.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().unwrap_or_default()
+fn read_end(layout: &Layout, path: &Path) -> io::Result<Vec<u8>> {
+    let pods = layout.pods_above(path).ok_or(ErrorKind::InvalidInput)?;
+    let below = path.strip_prefix(pods).map_err(io::Error::other)?;
+    let mut file = regular::open(regular::open_dir(pods, Path::new("."))?, below)?;
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(size.saturating_sub(MAX_MESSAGE)))?;
+    file.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

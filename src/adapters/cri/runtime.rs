@@ -267,8 +267,9 @@ impl ContainerRuntime for CriRuntime {
     ) -> RuntimeFuture<'a, ExecOutput> {
         async move {
             let answer = self.inner.client.exec(id.as_str().to_owned(), command.to_vec(), timeout).await?;
+            let stderr_from = answer.stdout.len().min(MAX_OUTPUT);
             let output: Vec<u8> = answer.stdout.into_iter().chain(answer.stderr).take(MAX_OUTPUT).collect();
-            Ok(ExecOutput { exit_code: answer.exit_code, output })
+            Ok(ExecOutput { exit_code: answer.exit_code, output, stderr_from })
         }
         .boxed()
     }

@@ -113,7 +113,7 @@ async fn finish(mut keeper: UnixStream, pipe: &Receiver) -> io::Result<ExecOutpu
     // open.
     read_available(pipe, &mut output);
     match (message.strip_prefix(STATUS).map(str::parse), message.strip_prefix(FAILED)) {
-        (Some(Ok(exit_code)), _) => Ok(ExecOutput { exit_code, output }),
+        (Some(Ok(exit_code)), _) => Ok(ExecOutput { exit_code, stderr_from: output.len(), output }),
         (_, Some(reason)) => Err(io::Error::other(reason.to_owned())),
         _ => Err(io::Error::other("the process that keeps the command was killed")),
     }

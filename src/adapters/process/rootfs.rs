@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use podwright_actors::ports::{Mount, RuntimeError};
 
-use crate::adapters::sub_path;
+use crate::adapters::sub_path::{self, SubPathError};
 
 use super::files::make_dir;
 use super::record::RunRecord;
@@ -16,6 +16,8 @@ use super::record::RunRecord;
 /// The symbolic link of one volume mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
+    /// The name of the volume.
+    pub(super) volume: String,
     /// The link's path, relative to the container's root directory.
     pub(super) at: PathBuf,
     /// The path on the host that the link points to.
@@ -55,13 +57,30 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
                 other.at.display()
             )));
         }
-        links.push(Link { at, to: mount.host_path.clone(), sub_path: mount.sub_path.clone() });
+        let (volume, to, sub_path) = (mount.volume.clone(), mount.host_path.clone(), mount.sub_path.clone());
+        links.push(Link { volume, at, to, sub_path });
     }
     Ok(links)
 }
 
+/// The files of a container cannot be created.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MakeError {
+    /// The file system refused an operation.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The `subPath` of a mount cannot be used.
+    #[error("subPath of volume {volume:?}")]
+    SubPath {
+        /// The volume's name.
+        volume: String,
+        /// Why it cannot be used.
+        source: SubPathError,
+    },
+}
+
 /// Creates the root directory with its links and an empty termination log.
-pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
+pub(super) fn make(run: &RunRecord, links: &[Link]) -> Result<(), MakeError> {
     make_dir(&run.rootfs, 0o755)?;
     for link in links {
         let at = run.rootfs.join(&link.at);
@@ -70,7 +89,9 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
             symlink(&link.to, &at)?;
         } else {
             // The path is resolved first: in the volume it may be a link that leads anywhere.
-            symlink(sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)?, &at)?;
+            let to = sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)
+                .map_err(|source| MakeError::SubPath { volume: link.volume.clone(), source })?;
+            symlink(to, &at)?;
         }
     }
     // If the termination log is in a mount, the container creates it: the agent must not write into a volume.
@@ -80,7 +101,7 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
         let file: File = OpenOptions::new().create_new(true).write(true).mode(0o666).open(&path)?;
         std::os::unix::fs::fchown(&file, Some(run.user.uid), Some(run.user.gid))?;
     }
-    chown(&run.rootfs, Some(run.user.uid), Some(run.user.gid))
+    Ok(chown(&run.rootfs, Some(run.user.uid), Some(run.user.gid))?)
 }
 
 /// Removes the root directory, and the two directories above it if they are empty then.
@@ -136,7 +157,11 @@ mod tests {
     fn volume_mounts_become_links_below_the_root() {
         for (path, at) in [("/data", "data"), ("/var//lib/x/", "var/lib/x"), ("rel", "rel"), ("/a/./b", "a/b")] {
             let links = links("c", &[mount(path)]).unwrap();
-            assert_eq!(links, [Link { at: at.into(), to: "/host".into(), sub_path: "".into() }], "{path}");
+            assert_eq!(
+                links,
+                [Link { volume: "v".into(), at: at.into(), to: "/host".into(), sub_path: "".into() }],
+                "{path}"
+            );
         }
     }
 

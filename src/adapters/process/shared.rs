@@ -15,6 +15,7 @@ use rustix::thread::CapabilitySet;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::container::{Container, RunState};
@@ -46,6 +47,8 @@ pub(super) struct ProcessRuntimeState {
     /// earlier.
     handle: Handle,
     open: CancellationToken,
+    /// When the runtime was opened.
+    pub(super) opened: Instant,
     /// Bounds the number of threads that block on the disk.
     gate: Semaphore,
 }
@@ -72,6 +75,7 @@ impl ProcessRuntimeState {
             memory,
             handle: Handle::current(),
             open: CancellationToken::new(),
+            opened: Instant::now(),
             gate: Semaphore::new(BLOCKING_AT_ONCE),
         })
     }
@@ -245,21 +249,27 @@ impl ProcessRuntimeState {
                 run.user.groups.push(pod_group::make(&pods, &uid)?);
             } else {
                 make_dir(&pods.join(&uid), 0o700)?;
-                trusted_dir::open(&pods.join(&uid))?;
+                trusted_dir::open(&pods.join(&uid)).map_err(io::Error::from)?;
             }
             rootfs::make(&run, &links)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
             // This file is written last, because a container exists only if it has this file.
-            record::write(&written.state(), &state, Durability::Disk)
+            Ok(record::write(&written.state(), &state, Durability::Disk)?)
         };
         let write_or_remove = move || {
-            write().inspect_err(|_| {
+            let written: Result<(), rootfs::MakeError> = write();
+            written.inspect_err(|_| {
                 // The next attempt makes other directories, and the disk may be full.
                 let _ = tree::remove(unfinished.dir()).and(rootfs::remove(&root));
             })
         };
-        self.blocking(write_or_remove).await.map_err(failed("cannot create the container's files"))?;
+        self.blocking(write_or_remove).await.map_err(|error| match error {
+            rootfs::MakeError::Io(error) => failed("cannot create the container's files")(error),
+            rootfs::MakeError::SubPath { volume, source } => {
+                source.of_container(&record.uid, config.name.as_str(), &volume)
+            }
+        })?;
         let container = Container::new(record, files, RunState::Created);
         self.table.mark_changed(&container.uid);
         self.table.put_container(container);

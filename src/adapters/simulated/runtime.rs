@@ -262,7 +262,9 @@ impl SimulatedRuntimeState {
         let (_, run) = self.find(id)?;
         match run.state {
             RunPhase::Running(_) => {
-                Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output: b"simulated".to_vec() })
+                let output = b"simulated".to_vec();
+                let stderr_from = output.len();
+                Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output, stderr_from })
             }
             RunPhase::Created | RunPhase::Ended => {
                 Err(RuntimeError::failed(format!("container {id} is not running: a command needs a running container")))

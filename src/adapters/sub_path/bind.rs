@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, fstat, stat};
 use rustix::io::Errno;
 use rustix::mount::mount_bind;
 
-use super::open;
+use super::{SubPathError, open};
 use crate::adapters::{mounts, tree};
 
 /// Bind-mounts the file or directory `sub_path` of `volume` at `mount_point`, which is created. A mount that already exists
@@ -17,9 +17,13 @@ use crate::adapters::{mounts, tree};
 ///
 /// # Errors
 /// The errors of [`open`](super::open). [`ErrorKind::PermissionDenied`], with the remedy, if this process may not mount.
-pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, mount_point: &Path) -> io::Result<()> {
+pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, mount_point: &Path) -> Result<(), SubPathError> {
     let found = open(volume, sub_path)?;
-    let meta = fstat(&found)?;
+    mount(&found, sub_path, mount_point).map_err(SubPathError::Prepare)
+}
+
+fn mount(found: &OwnedFd, sub_path: &Path, mount_point: &Path) -> io::Result<()> {
+    let meta = fstat(found)?;
     if mounts::exactly_at(mount_point)?.is_some() {
         let mounted = stat(mount_point)?;
         if (mounted.st_dev, mounted.st_ino) == (meta.st_dev, meta.st_ino) {

@@ -36,7 +36,7 @@ impl TestVolume {
 
     /// The path, relative to the volume, of the file or directory that `open` opens.
     fn open(&self, sub: &str) -> io::Result<PathBuf> {
-        let found = open(&self.volume(), Path::new(sub))?;
+        let found = open(&self.volume(), Path::new(sub)).map_err(io::Error::other)?;
         let at = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
         Ok(at.strip_prefix(fs::canonicalize(self.volume())?).expect("it is in the volume").to_owned())
     }
@@ -127,7 +127,7 @@ fn bind_mounts_the_file_that_was_checked() {
     let at = test.root.path().join("places/v/c/0");
     fs::write(test.volume().join("file"), "plain").unwrap();
     match bind(&test.volume(), Path::new("file"), &at) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+        Err(SubPathError::Prepare(error)) if error.kind() == ErrorKind::PermissionDenied => {
             eprintln!("skipped: not allowed to mount");
             return;
         }
@@ -149,5 +149,20 @@ fn bind_mounts_the_file_that_was_checked() {
     });
     for mounted in mounts::below(&test.root.path().join("places")).unwrap() {
         mounts::unmount(&mounted.at).unwrap();
+    }
+}
+
+// The details could describe files of the node to anyone who may read the pod's status.
+#[test]
+fn failing_sub_path_has_the_text_of_a_kubelet() {
+    let test = TestVolume::new();
+    fs::write(test.volume().join("file"), "").unwrap();
+    symlink(test.secret(), test.volume().join("out")).unwrap();
+    symlink("nowhere", test.volume().join("dangling")).unwrap();
+    let prepare = "failed to prepare subPath for volumeMount \"v\" of container \"a\"";
+    let create = "failed to create subPath directory for volumeMount \"v\" of container \"a\"";
+    for (sub, text) in [("out/x", prepare), ("out", prepare), ("file/x", prepare), ("dangling/x", create)] {
+        let error = open(&test.volume(), Path::new(sub)).unwrap_err();
+        assert_eq!(error.of_container("uid", "a", "v"), RuntimeError::config(text), "{sub}");
     }
 }

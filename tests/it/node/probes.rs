@@ -7,7 +7,7 @@ use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
 fn exit(code: i32) -> ExecOutput {
-    ExecOutput { exit_code: code, output: Vec::new() }
+    ExecOutput { exit_code: code, ..ExecOutput::default() }
 }
 
 // Failures have no duration, as in the kubelet (`prober/worker.go`, `doProbe`, 1.36).
@@ -34,6 +34,24 @@ async fn probes_are_counted_by_container_until_they_end() {
     node.wait(3.0).await;
     let left = [series("successful"), series("failed"), durations.to_owned()].map(|series| node.metric(&series));
     assert_eq!(left, [0.0; 3], "a pod that ended has no series");
+}
+
+// The label `pod` of a duration is the workload's name (`prober/worker.go`, `getPodLabelName`, 1.36).
+#[actix::test]
+async fn probe_durations_are_counted_by_workload() {
+    let node = TestNode::start().await;
+    let probe = json!({"exec": {"command": ["ready"]}, "periodSeconds": 1});
+    let main = json!([{"name": "main", "image": "img", "readinessProbe": probe}]);
+    let of_deployment = pod("web-7d9f-x2k4p").generated("web-7d9f-", "7d9f");
+    node.deliver(&[of_deployment.spec("containers", main)]).await;
+    node.wait(2.5).await;
+    let labels = |pod: &str| format!("container=\"main\",namespace=\"test\",pod=\"{pod}\"");
+    let duration =
+        |pod: &str| format!("prober_probe_duration_seconds_count{{{},probe_type=\"Readiness\"}}", labels(pod));
+    let counted = [duration("web"), duration("web-7d9f-x2k4p")].map(|series| node.metric(&series) > 0.0);
+    assert_eq!(counted, [true, false]);
+    let uid = "pod_uid=\"web-7d9f-x2k4p\",probe_type=\"Readiness\",result=\"successful\"";
+    assert!(node.metric(&format!("prober_probe_total{{{},{uid}}}", labels("web-7d9f-x2k4p"))) > 0.0);
 }
 
 // Only values that the spec gives as plain text count, and they are not expanded (the kubelet's

@@ -50,6 +50,13 @@ impl PodBuilder {
         self
     }
 
+    /// Adds a condition that another component than the node has set.
+    pub(crate) fn condition(mut self, kind: &str, reason: &str, message: &str) -> Self {
+        let condition = json!({"type": kind, "status": "True", "reason": reason, "message": message});
+        self.0["status"]["conditions"] = json!([condition]);
+        self
+    }
+
     pub(crate) fn phase(mut self, phase: &str) -> Self {
         self.0["status"]["phase"] = json!(phase);
         self
@@ -81,6 +88,13 @@ impl PodBuilder {
 
     pub(crate) fn cpu(mut self, cpu: &str) -> Self {
         self.0["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        self
+    }
+
+    /// Makes the pod one of a Deployment: the API server made its name from `prefix`.
+    pub(crate) fn generated(mut self, prefix: &str, template_hash: &str) -> Self {
+        self.0["metadata"]["generateName"] = json!(prefix);
+        self.0["metadata"]["labels"]["pod-template-hash"] = json!(template_hash);
         self
     }
 

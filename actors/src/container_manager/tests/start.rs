@@ -245,9 +245,17 @@ async fn a_container_whose_post_start_hook_fails_is_stopped_again() {
     let result = rig.sync(&pod).await;
     let error = result.error.unwrap().to_string();
     assert!(error.contains("PostStartHookError: Exec lifecycle hook ([warm up]) for Container \"a\""), "{error}");
-    // The output may contain secrets.
-    assert!(!error.contains("said"), "{error}");
+    // The output may contain secrets. Only the waiting message has it.
+    assert!(!error.contains("said") && !error.contains("warned"), "{error}");
     assert_eq!(rig.event("FailedPostStartHook"), "PostStartHook failed");
+    let name = format!("{}_{}({})", pod.full_name().name(), pod.full_name().namespace(), pod.uid());
+    assert_eq!(
+        rig.manager.start_errors().of(pod.uid()).values().next().unwrap().message,
+        format!(
+            "Exec lifecycle hook ([warm up]) for Container \"a\" in Pod \"{name}\" failed - error: command 'warm up' exited \
+             with 9: warned\n, message: \"said\\nwarned\\n\""
+        )
+    );
     assert_eq!(
         rig.runtime.calls(),
         ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm up", "1: stop a 30"]
@@ -367,7 +375,9 @@ async fn network_hooks_call_the_pod_and_resolve_named_ports() {
     let rig = Rig::new();
     *rig.fakes.network_broken.lock() = true;
     let result = rig.sync(&with_post_start(http(None, None, IntOrString::Int(1)))).await;
-    assert!(result.error.unwrap().to_string().contains("refused"));
+    let error = result.error.unwrap().to_string();
+    assert!(error.contains("HTTP lifecycle hook (ready) for Container \"a\" in Pod"), "{error}");
+    assert!(error.ends_with("failed - error: Get \"http://10.0.0.7:1/ready\": refused"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

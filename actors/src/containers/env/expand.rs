@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::texts::containers::config as texts;
+
 /// A text refers to variables that are not set or empty. The error lists them in alphabetical order (upstream
 /// `ExpandContainerVolumeMounts`, kubelet 1.36).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("missing value for {}", .0.iter().map(String::as_str).collect::<Vec<_>>().join(", "))]
+#[error("{}", texts::no_variable(&.0.iter().map(String::as_str).collect::<Vec<_>>().join(", ")))]
 pub struct MissingValues(pub BTreeSet<String>);
 
 /// Replaces each `$(NAME)` by its value. `$$` becomes one `$`, so `$$(NAME)` is not replaced. A reference to an

@@ -146,7 +146,7 @@ fn a_failed_liveness_probe_is_reported_once() {
     paused(async {
         let fakes = Fakes::new();
         let manager = manager(&fakes);
-        fakes.on_exec(|_| Ok(ExecOutput { exit_code: 1, output: b"no\n".to_vec() }));
+        fakes.on_exec(|_| Ok(ExecOutput { exit_code: 1, output: b"no\n".to_vec(), stderr_from: 3 }));
         manager.add_pod(&pod(json!({"livenessProbe": exec("live", 2)})));
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(9).await;

@@ -59,19 +59,9 @@ pub(crate) enum ConfigError {
         /// The field that sets the name.
         field: &'static str,
     },
-    /// The container has `runAsNonRoot` and may run as root. The text is the kubelet's.
+    /// The container's settings are not usable, for a reason that the kubelet has too. The text is the kubelet's.
     #[error("{0}")]
-    NonRoot(String),
-    /// The target container of an ephemeral container is not running.
-    #[error(
-        "container {container:?}: its target container {target:?} is not running: start it or name another container"
-    )]
-    Target {
-        /// The ephemeral container's name.
-        container: String,
-        /// The name of the target.
-        target: String,
-    },
+    OfKubelet(String),
 }
 
 impl From<ConfigError> for RuntimeError {

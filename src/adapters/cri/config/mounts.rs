@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, Mount};
+use podwright_actors::texts::containers::config::unknown_propagation;
 
 use super::definition::absolute_path;
 use super::error::ConfigError;
@@ -109,11 +110,7 @@ fn propagation(spec: &VolumeMount) -> Result<MountPropagation, ConfigError> {
         None | Some("" | "None") => Ok(MountPropagation::PropagationPrivate),
         Some("HostToContainer") => Ok(MountPropagation::PropagationHostToContainer),
         Some("Bidirectional") => Ok(MountPropagation::PropagationBidirectional),
-        Some(other) => Err(ConfigError::Value {
-            field: field(spec, "mountPropagation"),
-            value: other.to_owned(),
-            allowed: "None, HostToContainer, Bidirectional",
-        }),
+        Some(other) => Err(ConfigError::OfKubelet(unknown_propagation(other))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::ContainerConfig;
+use podwright_actors::texts::containers::config as texts;
 
 use super::definition;
 use super::error::ConfigError;
@@ -57,10 +58,7 @@ pub(super) fn of_container(
 ) -> Result<v1::NamespaceOption, ConfigError> {
     let mut namespaces = of_pod(facts, assignments, &config.pod)?;
     let Some(target) = target_name(config) else { return Ok(namespaces) };
-    let id = lookups
-        .target
-        .as_ref()
-        .ok_or_else(|| ConfigError::Target { container: config.name.to_string(), target: target.to_owned() })?;
+    let id = lookups.target.as_ref().ok_or_else(|| ConfigError::OfKubelet(texts::no_target(target)))?;
     // If the pod's containers share one PID namespace, or the node's, the target's processes are already visible.
     if namespaces.pid() == NamespaceMode::Container {
         namespaces.set_pid(NamespaceMode::Target);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
 use podwright_actors::pod::PodObject;
+use podwright_actors::texts::containers::config as texts;
 
 use super::error::ConfigError;
 use super::inputs::NodeFacts;
@@ -13,7 +14,6 @@ use v1::security_profile::ProfileType;
 /// The annotation that selected an AppArmor profile before the API had a field for it, followed by the container's name. An API
 /// server sets both; a static pod may have the annotation alone.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
-const TYPES: &str = "RuntimeDefault, Unconfined, Localhost";
 
 /// The seccomp profile of a sandbox: the runtime's default, which allows everything that a sandbox needs.
 pub(super) fn seccomp_of_sandbox() -> v1::SecurityProfile {
@@ -35,7 +35,7 @@ pub(super) fn seccomp(
         "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault)),
         "Unconfined" => Ok(profile(ProfileType::Unconfined)),
         "Localhost" => {
-            let name = profile_name(localhost_profile.as_deref(), container, "seccompProfile")?;
+            let name = profile_name(localhost_profile.as_deref(), texts::NO_SECCOMP_PROFILE)?;
             let is_below = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
             if !is_below {
                 return Err(ConfigError::Value {
@@ -46,7 +46,11 @@ pub(super) fn seccomp(
             }
             Ok(localhost(facts.seccomp_profiles.join(name).display().to_string()))
         }
-        other => Err(unknown(container, "seccompProfile.type", other)),
+        other => Err(ConfigError::Value {
+            field: field(container, "seccompProfile.type"),
+            value: other.to_owned(),
+            allowed: "RuntimeDefault, Unconfined, Localhost",
+        }),
     }
 }
 
@@ -55,7 +59,7 @@ pub(super) fn seccomp(
 pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<v1::SecurityProfile>, ConfigError> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     if let Some(own) = own {
-        return apparmor_field(own, container).map(Some);
+        return apparmor_field(own).map(Some);
     }
     match pod.annotation(&format!("{APPARMOR_ANNOTATION}{}", container.name)) {
         None | Some("") => {}
@@ -73,31 +77,24 @@ pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<
         },
     }
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
-    of_pod.map(|of_pod| apparmor_field(of_pod, container)).transpose()
+    of_pod.map(|of_pod| apparmor_field(of_pod)).transpose()
 }
 
-fn apparmor_field(requested: &AppArmorProfile, container: &Container) -> Result<v1::SecurityProfile, ConfigError> {
+fn apparmor_field(requested: &AppArmorProfile) -> Result<v1::SecurityProfile, ConfigError> {
     match requested.type_.as_str() {
         "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault)),
         "Unconfined" => Ok(profile(ProfileType::Unconfined)),
         "Localhost" => {
-            let name = profile_name(requested.localhost_profile.as_deref(), container, "appArmorProfile")?;
+            let name = profile_name(requested.localhost_profile.as_deref(), texts::NO_APP_ARMOR_PROFILE)?;
             Ok(localhost(name.to_owned()))
         }
-        other => Err(unknown(container, "appArmorProfile.type", other)),
+        other => Err(ConfigError::OfKubelet(texts::unknown_app_armor_type(other))),
     }
 }
 
-fn profile_name<'a>(name: Option<&'a str>, container: &Container, of: &str) -> Result<&'a str, ConfigError> {
-    name.filter(|name| !name.is_empty()).ok_or_else(|| ConfigError::Value {
-        field: field(container, &format!("{of}.localhostProfile")),
-        value: String::new(),
-        allowed: "the names of the node's profiles, or set another type",
-    })
-}
-
-fn unknown(container: &Container, of: &str, value: &str) -> ConfigError {
-    ConfigError::Value { field: field(container, of), value: value.to_owned(), allowed: TYPES }
+/// The name of a profile of the node. `missing` is the error text if there is none.
+fn profile_name<'a>(name: Option<&'a str>, missing: &str) -> Result<&'a str, ConfigError> {
+    name.filter(|name| !name.is_empty()).ok_or_else(|| ConfigError::OfKubelet(missing.to_owned()))
 }
 
 fn field(container: &Container, name: &str) -> String {

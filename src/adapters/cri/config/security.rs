@@ -155,7 +155,7 @@ fn check_not_root(
         (None, ImageUser::Id(user)) if linux_id(*user).is_err() => non_root::invalid_user(pod, container, *user),
         (Some(_), _) | (None, ImageUser::Id(_)) => return Ok(()),
     };
-    Err(ConfigError::NonRoot(text))
+    Err(ConfigError::OfKubelet(text))
 }
 
 /// The masked paths and the read-only paths.

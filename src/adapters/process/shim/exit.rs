@@ -10,6 +10,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use podwright_actors::texts::containers::termination;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 
@@ -65,7 +66,10 @@ pub(super) fn record_exit(
     // The log is complete now.
     let from_log = if exit.message.is_empty() && run.message_from_log && exit_code != 0 {
         let (dir, file) = Layout::split_log(&run.log);
-        String::from_utf8_lossy(&end_of_log(&dir, &file)).into_owned()
+        match end_of_log(&dir, &file) {
+            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+            Err(error) => termination::no_log(&error.to_string()),
+        }
     } else {
         String::new()
     };

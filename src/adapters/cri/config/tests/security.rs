@@ -189,15 +189,21 @@ fn seccomp_profile_comes_from_container_then_pod_then_none() {
         let seccomp = plain(json!({"seccompProfile": of_pod}), json!({"seccompProfile": own})).seccomp.unwrap();
         assert_eq!((seccomp.profile_type(), &*seccomp.localhost_ref), (kind, reference), "{of_pod} {own}");
     }
+    let refused = |own: Value| {
+        context(&facts(), ImageUser::Id(0), json!({}), json!({"seccompProfile": own})).unwrap_err().to_string()
+    };
     for own in [
-        json!({"type": "Localhost"}),
         json!({"type": "Localhost", "localhostProfile": "../x"}),
         json!({"type": "Localhost", "localhostProfile": "/x"}),
         json!({"type": "Custom"}),
     ] {
-        let error = context(&facts(), ImageUser::Id(0), json!({}), json!({"seccompProfile": own})).unwrap_err();
-        assert!(error.to_string().starts_with("container \"a\": securityContext.seccompProfile."), "{error}");
+        let error = refused(own);
+        assert!(error.starts_with("container \"a\": securityContext.seccompProfile."), "{error}");
     }
+    assert_eq!(
+        refused(json!({"type": "Localhost"})),
+        "localhostProfile must be set if seccompProfile type is Localhost."
+    );
 }
 
 #[test]
