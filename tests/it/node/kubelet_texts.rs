@@ -1,12 +1,15 @@
 //! Compares the texts of events, conditions and container states with those of a kubelet.
 //!
-//! `recorded.json` holds what a kubelet of Kubernetes 1.36 on containerd wrote for each pod: the pod's spec without commands and
-//! volumes, its events, its conditions that have a reason, the states of its containers, and the pod's own phase, reason and
-//! message. The events `Pulled` are left out, because the runtime adapter records them.
+//! `recorded.json` holds what a kubelet of Kubernetes 1.36 on containerd wrote for each pod: the pod's spec without commands, its
+//! events, its conditions, the states and the fields of its containers, the pod's own phase, reason and message, and the whole
+//! last status. The events `Pulled` are left out, because the runtime adapter records them. The pod `volumes` has no variable from
+//! a config map, because the fakes have no API server.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
+use podwright_actors::admission::{NodeCapacity, NodePredicates};
 use podwright_actors::ports::{EventType, ExecOutput, PodEvent, StorageError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,6 +23,21 @@ const RECORDED: &str = include_str!("kubelet_texts/recorded.json");
 /// Container, field, kind of the state, reason, message, exit code.
 type State = (String, String, String, Option<String>, Option<String>, Option<i32>);
 
+/// Type, status, reason, message, whether it has an observed generation.
+type Condition = (String, String, Option<String>, Option<String>, bool);
+
+/// The name of a list of container statuses, and the fields of a status in it.
+type StatusKeys = (String, Vec<String>);
+
+/// The last status of a pod.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+struct LastStatus {
+    /// Type, status and reason of each condition, in order.
+    conditions: Vec<(String, String, Option<String>)>,
+    /// The fields of the status besides conditions and containers.
+    fields: Vec<String>,
+}
+
 /// What one pod showed, each entry once.
 #[derive(Debug, Default, Deserialize)]
 struct Texts {
@@ -27,11 +45,13 @@ struct Texts {
     spec: Value,
     /// Type, reason, message, field path.
     events: BTreeSet<(String, String, String, Option<String>)>,
-    /// Type, status, reason, message.
-    conditions: BTreeSet<(String, String, Option<String>, Option<String>)>,
+    conditions: BTreeSet<Condition>,
     states: BTreeSet<State>,
     /// Phase, reason, message.
     pod: BTreeSet<(String, Option<String>, Option<String>)>,
+    #[serde(rename = "statusKeys")]
+    status_keys: BTreeSet<StatusKeys>,
+    end: LastStatus,
 }
 
 /// The texts that a kubelet wrote for a pod.
@@ -54,6 +74,7 @@ impl Watched {
     async fn start(name: &str, prepare: impl FnOnce(&Setup)) -> Self {
         let mut setup = Setup::again(true);
         setup.cpu_millis = 2000;
+        setup.admission = Some(Arc::new(NodePredicates::new("node1", NodeCapacity::new(2000, 1 << 30, 500))));
         // The first status is visible for some time, as with a real runtime.
         setup.runtime.slow(Op::RunSandbox, 0.1);
         setup.runtime.slow(Op::Create, 0.1);
@@ -74,6 +95,7 @@ impl Watched {
         self.look();
     }
 
+    /// Deletes the pod. Its last status is compared after the deletion.
     async fn delete(&mut self, grace: i64) {
         self.pod = self.pod.clone().deleting(grace);
         self.node.deliver(std::slice::from_ref(&self.pod)).await;
@@ -81,11 +103,30 @@ impl Watched {
 
     fn look(&mut self) {
         let status = self.node.status(&self.name);
-        let Texts { conditions, states, pod, .. } = &mut self.shown;
-        for condition in status.conditions.iter().flatten().filter(|condition| condition.reason.is_some()) {
-            let (reason, message) = (condition.reason.clone(), condition.message.clone());
-            conditions.insert((condition.type_.clone(), condition.status.clone(), reason, message));
+        if status.phase.is_none() {
+            return;
         }
+        let Texts { conditions, states, pod, status_keys, end, .. } = &mut self.shown;
+        *end = LastStatus::default();
+        for condition in status.conditions.iter().flatten() {
+            let (kind, value, reason) = (condition.type_.clone(), condition.status.clone(), condition.reason.clone());
+            end.conditions.push((kind.clone(), value.clone(), reason.clone()));
+            let observed = condition.observed_generation.is_some();
+            conditions.insert((kind, value, reason, condition.message.clone(), observed));
+        }
+        let Value::Object(fields) = serde_json::to_value(&status).unwrap() else {
+            unreachable!("a status is an object")
+        };
+        for (field, value) in fields {
+            match value {
+                _ if field == "conditions" => {}
+                Value::Array(list) if field.ends_with("ontainerStatuses") => {
+                    status_keys.extend(list.iter().map(|status| (field.clone(), keys(status))));
+                }
+                _ => end.fields.push(field),
+            }
+        }
+        end.fields.sort();
         for container in containers(&status) {
             states.extend(state(container, "state", container.state.as_ref()));
             states.extend(state(container, "lastState", container.last_state.as_ref()));
@@ -97,11 +138,22 @@ impl Watched {
 
     /// Deletes the pod, as the recording did at its end, and compares.
     async fn compare(mut self) {
+        let before = std::mem::take(&mut self.shown.end);
         // A pod that has ended leaves the API server at once.
         if !matches!(&*self.node.phase(&self.name), "Succeeded" | "Failed") {
             self.delete(1).await;
             self.run(8.0).await;
         }
+        // These recordings end before the deletion.
+        if matches!(&*self.name, "pod-network" | "missing-secret-volume" | "force-delete")
+            || self.shown.end == LastStatus::default()
+        {
+            self.shown.end = before;
+        }
+        self.assert_same();
+    }
+
+    fn assert_same(mut self) {
         self.shown.events = self.node.events.all().into_iter().map(event).collect();
         let expected = recorded(&self.name);
         let name = &self.name;
@@ -109,6 +161,8 @@ impl Watched {
         assert_eq!(self.shown.conditions, expected.conditions, "conditions of {name}");
         assert_eq!(self.shown.states, expected.states, "states of {name}");
         assert_eq!(self.shown.pod, expected.pod, "phase, reason and message of {name}");
+        assert_eq!(self.shown.status_keys, expected.status_keys, "fields of the containers of {name}");
+        assert_eq!(self.shown.end, expected.end, "last status of {name}");
     }
 }
 
@@ -118,6 +172,14 @@ fn event(event: PodEvent) -> (String, String, String, Option<String>) {
         EventType::Warning => "Warning",
     };
     (kind.to_owned(), event.reason.into_owned(), event.message, event.field_path)
+}
+
+/// The fields of a container status. The API server adds an empty `lastState`.
+fn keys(status: &Value) -> Vec<String> {
+    let mut keys: Vec<String> = status.as_object().unwrap().keys().cloned().chain(["lastState".to_owned()]).collect();
+    keys.sort();
+    keys.dedup();
+    keys
 }
 
 fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
@@ -139,7 +201,7 @@ fn state(container: &ContainerStatus, field: &str, state: Option<&ContainerState
 }
 
 fn exit(code: i32) -> ExecOutput {
-    ExecOutput { exit_code: code, output: Vec::new() }
+    ExecOutput { exit_code: code, ..ExecOutput::default() }
 }
 
 #[actix::test]
@@ -257,4 +319,35 @@ async fn a_rejected_pod_has_the_texts_of_a_kubelet() {
     let mut watched = Watched::start("out-of-cpu", |_| {}).await;
     watched.run(2.0).await;
     watched.compare().await;
+
+    let mut unmatched = Watched::start("node-selector-mismatch", |_| {}).await;
+    unmatched.run(2.0).await;
+    unmatched.compare().await;
+}
+
+#[actix::test]
+async fn a_pod_with_volumes_has_the_texts_of_a_kubelet() {
+    tokio::time::pause();
+    let mut volumes = Watched::start("volumes", |setup| setup.runtime.script("a", Script::ends(0.5, 0))).await;
+    volumes.run(5.0).await;
+    volumes.compare().await;
+}
+
+// The API server sets the condition of an evicted pod, and then deletes the pod.
+#[actix::test]
+async fn a_pod_that_the_api_server_removes_has_the_texts_of_a_kubelet() {
+    tokio::time::pause();
+    let mut evicted = Watched::start("evicted", |_| {}).await;
+    evicted.run(6.0).await;
+    evicted.pod = evicted.pod.clone().condition("DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting");
+    evicted.delete(3).await;
+    evicted.run(4.0).await;
+    evicted.compare().await;
+
+    let mut forced = Watched::start("force-delete", |_| {}).await;
+    forced.run(6.0).await;
+    forced.node.deliver(&[]).await;
+    // The pod's status has nowhere to go.
+    forced.node.wait(8.0).await;
+    forced.assert_same();
 }

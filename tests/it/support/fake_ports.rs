@@ -1,6 +1,6 @@
 //! Storage, network and events of a node, in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -172,6 +172,9 @@ impl PodStorage for FakeStorage {
         state.mounted.insert(pod.uid().clone());
         let (missing, slow, hung) = (state.missing, state.slow, state.hung.contains(pod.uid()));
         let refused = state.refused.clone();
+        let volumes = pod.spec().volumes.iter().flatten();
+        let below = Path::new("/pods").join(pod.uid().to_string()).join("volumes");
+        let mounts = volumes.map(|volume| (volume.name.clone(), below.join(&volume.name))).collect();
         async move {
             if hung {
                 std::future::pending::<()>().await;
@@ -183,7 +186,7 @@ impl PodStorage for FakeStorage {
                 return Err(error);
             }
             match missing {
-                false => Ok(BTreeMap::new()),
+                false => Ok(mounts),
                 true => Err(StorageError::volume("data", "no such directory")),
             }
         }
