@@ -8,6 +8,8 @@ mod changed_pods;
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
+#[cfg(any(feature = "agent", feature = "process"))]
+mod dir_watch;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod disk_usage;
 #[cfg(any(feature = "agent", feature = "cri"))]

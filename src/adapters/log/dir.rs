@@ -133,6 +133,13 @@ impl OpenLogDir {
         })
     }
 
+    /// Begins to watch the directory for new files. Must be called in a tokio runtime.
+    pub(super) fn watch(&self) -> io::Result<crate::adapters::dir_watch::DirWatch> {
+        use std::os::fd::AsRawFd;
+        // The path of the open directory. Its own path may lead elsewhere by now.
+        crate::adapters::dir_watch::DirWatch::new(Path::new(&format!("/proc/self/fd/{}", self.fd.as_raw_fd())))
+    }
+
     pub(super) fn create(&self, name: &str, mode: u32) -> io::Result<File> {
         regular::create(&self.fd, Path::new(name), mode)
     }

@@ -10,6 +10,8 @@
 //! following links, and only if it is a regular file. Anything else with the name of a log file is reported and left alone.
 
 mod files;
+mod slots;
+mod sort;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind};
@@ -22,11 +24,13 @@ use jiff::ToSpan;
 use jiff::civil::DateTime;
 use podwright_actors::ports::RuntimeError;
 use podwright_actors::text::error_chain;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, sleep};
+use tokio::time::{MissedTickBehavior, sleep, timeout};
 
 use self::files::{Inspection, inspect, is_small};
+use self::slots::Slots;
+use self::sort::Sorter;
 use super::file_names::{self, LogFile};
 use super::{OpenLog, WritesLogs};
 
@@ -34,10 +38,8 @@ use super::{OpenLog, WritesLogs};
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container may take to open a new file.
 const REOPENED_WITHIN: Duration = Duration::from_secs(5);
-/// The interval between two checks for the new file.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How many logs are moved and compressed at once. More would only compete for the same disk and CPUs.
-const FILES_AT_ONCE: usize = 4;
+/// The interval between two checks for the new file, if the system does not notify of it.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How large logs may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +167,7 @@ pub struct Rotation {
 }
 
 /// Rotates the logs of a runtime's containers. The logs do not wait for one another: a container that does not open its new
-/// file delays only its own log.
+/// file delays only its own log, and so does a disk that hangs.
 pub struct Rotator {
     logs: Arc<dyn WritesLogs>,
     limits: Limits,
@@ -173,8 +175,9 @@ pub struct Rotator {
     rotations: JoinSet<Rotation>,
     /// The logs of those rotations.
     under_way: HashMap<tokio::task::Id, PathBuf>,
+    sorter: Sorter,
     /// Bounds how many files are compressed at once.
-    gate: Arc<Semaphore>,
+    slots: Slots,
     /// The failures of each log's last rotation, each with the text that was logged for it.
     failing: HashMap<PathBuf, HashMap<FailureKey, Option<String>>>,
     /// Whether the next round is the first of this agent.
@@ -189,7 +192,8 @@ impl Rotator {
             limits,
             rotations: JoinSet::new(),
             under_way: HashMap::new(),
-            gate: Arc::new(Semaphore::new(FILES_AT_ONCE)),
+            sorter: Sorter::default(),
+            slots: Slots::default(),
             failing: HashMap::new(),
             first: true,
         }
@@ -238,15 +242,17 @@ impl Rotator {
         };
         let listed: HashSet<PathBuf> = logs.iter().map(OpenLog::path).collect();
         self.failing.retain(|path, _| listed.contains(path));
-        // Most logs are not full. One blocking call finds all of those.
-        let split = move || idle.into_iter().partition::<Vec<_>, _>(|log| clean_up || !is_small(log, limits));
-        let Ok((full, small)) = tokio::task::spawn_blocking(split).await else { return };
-        for log in small {
+        // Most logs are not full.
+        let sorted = self.sorter.sort(idle, move |log| clean_up || !is_small(log, limits)).await;
+        for log in sorted.hanging {
+            tracing::warn!(path = %log.display(), "a log is not rotated until its disk answers");
+        }
+        for log in sorted.small {
             self.failing.remove(&log.path());
         }
-        for log in full {
+        for log in sorted.full {
             let path = log.path();
-            let rotation = rotate(Arc::clone(&self.logs), self.limits, Arc::clone(&self.gate), log, clean_up);
+            let rotation = rotate(Arc::clone(&self.logs), self.limits, self.slots.clone(), log, clean_up);
             self.under_way.insert(self.rotations.spawn(rotation).id(), path);
         }
     }
@@ -287,20 +293,13 @@ impl Rotator {
 }
 
 /// Rotates one log if it is full. An error with an older file does not prevent the rotation.
-async fn rotate(
-    logs: Arc<dyn WritesLogs>,
-    limits: Limits,
-    gate: Arc<Semaphore>,
-    log: OpenLog,
-    clean_up: bool,
-) -> Rotation {
+async fn rotate(logs: Arc<dyn WritesLogs>, limits: Limits, slots: Slots, log: OpenLog, clean_up: bool) -> Rotation {
     let path = log.path();
     let mut errors = Vec::new();
     let inspection = {
-        let _permit = gate.acquire().await;
         let log = log.clone();
-        let inspection = tokio::task::spawn_blocking(move || inspect(&log, limits, clean_up)).await;
-        inspection.unwrap_or_else(|error| Err(failed(&path)(io::Error::other(error))))
+        let inspection = slots.work(move || inspect(&log, limits, clean_up)).await;
+        inspection.unwrap_or_else(|error| Err(failed(&path)(error)))
     };
     let done = match inspection {
         Ok(Inspection::Fine) => Ok(()),
@@ -323,15 +322,24 @@ async fn rotate(
 
 /// Makes the container open a new file and waits until it has.
 async fn reopen(logs: &dyn WritesLogs, log: &OpenLog) -> Result<(), RuntimeError> {
+    let (dir, runtime) = (log.dir.clone(), Handle::current());
+    let watch = move || {
+        let _runtime = runtime.enter();
+        dir.open()?.watch()
+    };
+    let watch = tokio::task::spawn_blocking(watch).await.unwrap_or_else(|error| Err(io::Error::other(error)));
     logs.reopen_log(&log.container).await?;
-    let (path, limit) = (log.path(), Instant::now() + REOPENED_WITHIN);
-    while !tokio::fs::try_exists(&path).await.unwrap_or(false) {
-        if Instant::now() > limit {
-            return Err(RuntimeError::Timeout { call: "reopening the log", after: REOPENED_WITHIN });
+    let appears = async {
+        let path = log.path();
+        while !tokio::fs::try_exists(&path).await.unwrap_or(false) {
+            match &watch {
+                Ok(watch) if watch.changed().await.is_ok() => {}
+                _ => sleep(CHECK_INTERVAL).await,
+            }
         }
-        sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
+    };
+    let appeared = timeout(REOPENED_WITHIN, appears).await;
+    appeared.map_err(|_| RuntimeError::Timeout { call: "reopening the log", after: REOPENED_WITHIN })
 }
 
 /// Moves a log back that its container did not open again.

@@ -162,6 +162,20 @@ impl ContainerFiles {
         try_lock(&self.lock())
     }
 
+    /// Whether another process holds the lock. The file is opened only for reading, so that watchers of the directory do not see
+    /// this as a change.
+    pub(super) fn is_locked(&self) -> io::Result<bool> {
+        let file = match File::open(self.lock()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Sends the shim one request. `NotFound` and `ENXIO` mean that no shim reads requests.
     pub(super) fn request(&self, request: Request) -> io::Result<()> {
         // With O_NONBLOCK the call fails if no process reads the FIFO; without it the call would wait for a reader.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use podwright_actors::ids::PodUid;
 use rustix::io::Errno;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::container::{Container, RunState, Shim};
@@ -21,6 +22,7 @@ use super::record::{
 };
 use super::shared::ProcessRuntimeState;
 use super::start;
+use crate::adapters::dir_watch::DirWatch;
 use crate::adapters::tree;
 
 /// Fills the table from the records on disk and watches the containers that run.
@@ -34,21 +36,35 @@ pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathB
     let adoptions: Vec<_> = containers.into_iter().filter_map(|found| put(shared, found)).collect();
     // The processes of a damaged record must end before the pod gets another container.
     join_all(damaged).await;
-    // A stuck shim delays the others for a limited time only. Its container is adopted in the background.
-    let _ = timeout(ADOPTED_WITHIN, join_all(adoptions)).await;
+    // A container whose start is unfinished is adopted in the background, and only its own pod waits for it.
+    let _ = timeout(INSPECTED_WITHIN, join_all(adoptions)).await;
     Ok(())
 }
 
-/// Adds a container to the table. If it was started, its adoption begins.
-fn put(shared: &Arc<ProcessRuntimeState>, found: LoadedContainer) -> Option<JoinHandle<Option<()>>> {
+/// Adds a container to the table. If it was started, its adoption begins. The receiver ends when the container is adopted, or when
+/// its adoption has to wait for its shim.
+fn put(shared: &Arc<ProcessRuntimeState>, found: LoadedContainer) -> Option<oneshot::Receiver<()>> {
     let (record, files, state) = found;
     let container = Container::new(record, files, state.unwrap_or(RunState::Adopting));
     shared.table.mark_changed(&container.uid);
     shared.table.put_container(Arc::clone(&container));
     matches!(*container.run.lock(), RunState::Adopting).then(|| {
         let (shared_too, container) = (Arc::clone(shared), Arc::clone(&container));
-        shared.spawn(async move { adopt(&shared_too, &container).await })
+        let (inspecting, inspected) = oneshot::channel();
+        shared.spawn(async move { adopt(&shared_too, &container, inspecting).await });
+        inspected
     })
+}
+
+/// Waits until the containers of a pod are adopted. The status of a pod is read after that: the engine stops a container whose state
+/// is unknown. A shim that cannot be killed does not delay its pod for ever.
+pub(super) async fn adopted(shared: &ProcessRuntimeState, uid: &PodUid) {
+    for container in shared.table.adopting(uid) {
+        let done = container.wait_for(|run| (!matches!(run, RunState::Adopting)).then_some(()));
+        if timeout_at(shared.opened + ADOPTED_WITHIN, done).await.is_err() {
+            warn!(container.id = %container.id, pod.uid = %uid, "a container is not adopted yet, its state is unknown");
+        }
+    }
 }
 
 /// What the files of an earlier agent describe.
@@ -163,11 +179,16 @@ fn container_state(files: &ContainerFiles, boot_id: &str, is_earlier: bool) -> i
 
 /// Adopts a container that an earlier agent started. The container must be in the state running or exited afterwards. If it were
 /// listed as created, the engine would start it a second time.
-async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
+///
+/// `inspecting` is dropped when the adoption has ended, or has to wait for the shim.
+async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, inspecting: oneshot::Sender<()>) {
+    let mut inspecting = Some(inspecting);
     let mut limit = Instant::now() + MAX_START_TIME;
-    let mut interval = POLL_INTERVAL;
+    let mut changes = Changes::default();
     let mut logged = false;
     let shim = loop {
+        // No event follows when the system has resources again.
+        let mut until = limit;
         match holder(&container.files) {
             Ok(LockHolder::None) => return start::settle(shared, container, Vec::new()).await,
             Ok(LockHolder::Shim(shim)) => break shim,
@@ -180,32 +201,69 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
                     warn!(%error, container.id = %container.id, "cannot kill a container's shim, trying again");
                 }
                 limit = Instant::now() + MAX_START_TIME;
+                until = limit;
             }
             Err(error) if !logged => {
                 warn!(%error, container.id = %container.id, "cannot open a container's shim, trying again");
-                logged = true;
+                (logged, until) = (true, Instant::now());
             }
-            Err(_) => {}
+            Err(_) => until = Instant::now(),
         }
-        sleep(interval).await;
-        interval = (interval * 2).min(start::RETRY_INTERVAL);
+        if changes.next(&container.files, until).await {
+            inspecting = None;
+        }
     };
     let started = loop {
+        let mut until = limit;
         match record::read::<StartedRecord>(&container.files.started()) {
             Ok(started) => break started,
-            Err(error) if record::is_exhausted(&error) => {}
+            Err(error) if record::is_exhausted(&error) => until = Instant::now(),
             Err(_) if shim.has_ended() => return start::watch(shared, container, shim, Vec::new()).await,
             Err(_) if Instant::now() < limit => {}
             Err(_) => shim.kill(),
         }
-        // No event follows the record, but the end of the shim ends the wait.
-        let _ = timeout(interval, start::ended(&shim)).await;
+        // The shim may end without a record.
+        tokio::select! {
+            waited = changes.next(&container.files, until) => if waited {
+                inspecting = None;
+            },
+            () = start::ended(&shim) => {}
+        }
     };
     info!(container.id = %container.id, pod.uid = %container.uid, container.name = %container.name, "container adopted");
     container.set(RunState::Running { started, shim: shim.clone() });
     shared.table.mark_changed(&container.uid);
+    drop(inspecting);
     let (shared_too, container) = (Arc::clone(shared), Arc::clone(container));
     shared.spawn(async move { start::watch(&shared_too, &container, shim, Vec::new()).await });
+}
+
+/// The changes of a container's files. A shim writes its records there, and it closes the lock when it ends.
+#[derive(Default)]
+struct Changes {
+    /// `None` before the first wait.
+    watch: Option<io::Result<DirWatch>>,
+}
+
+impl Changes {
+    /// Waits for a change of the files, at most until `limit`. Returns whether it waited: the first call only begins to watch,
+    /// and the files have to be read again, because they may have changed before. Without a watch, for example because the user
+    /// has too many, this waits for a fixed interval.
+    async fn next(&mut self, files: &ContainerFiles, limit: Instant) -> bool {
+        let Some(watch) = &self.watch else {
+            self.watch = Some(DirWatch::new(files.dir()));
+            return false;
+        };
+        let shortest = Instant::now() + start::RETRY_INTERVAL;
+        match watch {
+            Ok(watch) => match timeout_at(limit.max(shortest), watch.changed()).await {
+                Ok(Err(_)) => sleep_until(shortest).await,
+                Ok(Ok(())) | Err(_) => {}
+            },
+            Err(_) => sleep_until(shortest).await,
+        }
+        true
+    }
 }
 
 /// The process that holds a container's lock.
@@ -229,9 +287,9 @@ fn holder(files: &ContainerFiles) -> io::Result<LockHolder> {
         Err(_) => None,
     };
     // The pid belongs to the shim if the lock is still held after the process was opened.
-    Ok(match files.try_lock()? {
-        Some(_) => LockHolder::None,
-        None => shim.map_or(LockHolder::Unknown, LockHolder::Shim),
+    Ok(match files.is_locked()? {
+        false => LockHolder::None,
+        true => shim.map_or(LockHolder::Unknown, LockHolder::Shim),
     })
 }
 
@@ -271,11 +329,10 @@ const CORRUPT: &str = "corrupt";
 /// How long a start may take that the earlier agent began and did not finish. A start usually takes milliseconds. A start
 /// that takes longer than this is stuck.
 const MAX_START_TIME: Duration = Duration::from_secs(5);
-/// How long an opening runtime waits for its adoptions: until the stuck starts were killed.
+/// How long the status of a pod waits for the adoption of its containers: until a stuck start was killed.
 const ADOPTED_WITHIN: Duration = Duration::from_secs(6);
-/// The first interval between two reads of the files of an unfinished start. No event follows a record, and the shim's pid is
-/// not known before its first one.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long an opening runtime waits until the files of all containers were read once. This usually takes milliseconds.
+const INSPECTED_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -129,7 +129,11 @@ impl ContainerRuntime for ProcessRuntime {
     }
 
     fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        async { Ok(self.shared.table.status(uid, &self.shared.boot_id)) }.boxed()
+        async {
+            load::adopted(&self.shared, uid).await;
+            Ok(self.shared.table.status(uid, &self.shared.boot_id))
+        }
+        .boxed()
     }
 
     fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {

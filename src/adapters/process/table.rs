@@ -12,7 +12,7 @@ use podwright_actors::time::Time;
 
 use crate::adapters::changed_pods::ChangedPods;
 
-use super::container::Container;
+use super::container::{Container, RunState};
 use super::record::SandboxRecord;
 
 /// All pods of the runtime. While the agent runs, this table is authoritative. After a restart it is restored from the
@@ -77,6 +77,13 @@ impl PodTable {
     pub(super) fn running(&self) -> Vec<Arc<Container>> {
         let maps = self.maps.lock();
         maps.containers.values().filter(|container| container.state() == ContainerState::Running).cloned().collect()
+    }
+
+    /// The containers of a pod that are being adopted.
+    pub(super) fn adopting(&self, uid: &PodUid) -> Vec<Arc<Container>> {
+        let maps = self.maps.lock();
+        let containers = maps.pods.get(uid).into_iter().flat_map(|pod| &pod.containers);
+        containers.filter(|container| matches!(*container.run.lock(), RunState::Adopting)).cloned().collect()
     }
 
     pub(super) fn sandbox(&self, id: &SandboxId) -> Option<SandboxRecord> {

@@ -4,10 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use podwright::adapters::process::OpenError;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxState};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
 use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
@@ -175,6 +177,32 @@ fn reboot(path: &std::path::Path) {
     let json = json.replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
     let sum = json.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     std::fs::write(path, format!("podwright 1 {sum:016x}\n{json}")).unwrap();
+}
+
+#[tokio::test]
+async fn stuck_shim_delays_only_its_own_pod() {
+    let root = Root::new();
+    let (stuck, other) = (pod("stuck", |_| {}), pod("other", |_| {}));
+    let first = root.open().await;
+    let sandbox = sandbox(&first, &stuck).await;
+    let id = first.create_container(script(&stuck, &sandbox, "exit 9")).await.unwrap();
+    run(&first, &other, "exec sleep 1000").await;
+    drop(first);
+    // The shim was spawned, holds the lock, and does not write its first record.
+    let lock = std::fs::File::create(root.records(&id).join("lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+
+    let second = root.open().await;
+    let found = second.pod_status(other.uid()).now_or_never().expect("the other pod does not wait").unwrap();
+    assert_eq!(found.containers[0].state, ContainerState::Running);
+    let mut waiting = second.pod_status(stuck.uid());
+    assert!((&mut waiting).now_or_never().is_none(), "its state is not known yet");
+    drop(lock);
+    let found = waiting.await.unwrap();
+    assert_eq!(
+        (found.containers[0].state, found.containers[0].reason.as_str()),
+        (ContainerState::Exited, "StartError")
+    );
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ pub(super) const ACTORS: Layers = &[
 const HELPERS: &[&str] = &[
     "adoption",
     "changed_pods",
+    "dir_watch",
     "disk_usage",
     "grpc",
     "log",

@@ -1,0 +1,72 @@
+//! Bounds how many logs are moved and compressed at once.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// How many logs are moved and compressed at once. More would only compete for the same disk and CPUs.
+const AT_ONCE: usize = 4;
+/// How long the work on one log counts. Work that takes longer hangs with its disk, and must not delay the other logs.
+const COUNTS_FOR: Duration = Duration::from_secs(30);
+
+/// The slots for work that blocks on a disk.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    free: Arc<Semaphore>,
+    counts_for: Duration,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Slots { free: Arc::new(Semaphore::new(AT_ONCE)), counts_for: COUNTS_FOR }
+    }
+}
+
+impl Slots {
+    /// Waits for a slot and does the work on a blocking thread. Work that takes too long gives its slot back before it ends.
+    ///
+    /// # Errors
+    /// If the work panicked.
+    pub(super) async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let slot = self.free.acquire().await.map_err(io::Error::other)?;
+        let mut task = tokio::task::spawn_blocking(work);
+        let done = match timeout(self.counts_for, &mut task).await {
+            Ok(done) => done,
+            Err(_) => {
+                drop(slot);
+                task.await
+            }
+        };
+        done.map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn hanging_work_gives_its_slot_back() {
+        let slots = Slots { counts_for: Duration::from_millis(20), ..Slots::default() };
+        let releases: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                let (release, disk) = std::sync::mpsc::channel::<()>();
+                let slots = slots.clone();
+                (release, tokio::spawn(async move { slots.work(move || disk.recv().is_err()).await }))
+            })
+            .collect();
+        while slots.free.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let other = timeout(Duration::from_secs(20), slots.work(|| 7)).await;
+        assert_eq!(other.expect("it does not wait").unwrap(), 7);
+        let (releases, hanging): (Vec<_>, Vec<_>) = releases.into_iter().unzip();
+        drop(releases);
+        assert!(join_all(hanging).await.into_iter().all(|done| done.unwrap().unwrap()));
+    }
+}
