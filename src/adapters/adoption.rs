@@ -140,6 +140,7 @@ impl AdoptedPods {
     }
 
     /// The UIDs of the adopted pods.
+    #[cfg(feature = "cri")]
     pub(crate) fn uids(&self) -> Arc<HashSet<PodUid>> {
         self.uids.lock().clone()
     }
@@ -177,7 +178,7 @@ impl Adoption {
     /// adoptions are on disk, because a pod that is delivered earlier would be started a second time.
     ///
     /// Cancel safe: a later call repeats what is left.
-    pub(crate) async fn apply(&self, update: SourceUpdate) -> SourceUpdate {
+    pub async fn apply(&self, update: SourceUpdate) -> SourceUpdate {
         let SourceUpdate::Set(mut set) = update else { return update };
         if !self.pods.is_used() {
             return set.into();

@@ -59,6 +59,7 @@ pub(super) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<V
 ///
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] if the name exists, even as a broken link; otherwise the system's error.
+#[cfg(any(feature = "agent", feature = "process"))]
 pub(super) fn create(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
     Ok(File::from(beneath(&dir, path, flags, Mode::from_raw_mode(mode))?))

@@ -98,6 +98,7 @@ pub(crate) fn check_tree(path: &Path, depth: usize) -> Result<(), UntrustedDirec
 
 /// Checks the files in a directory, and the directory as [`open`] does. Each file must belong to this process's user or to root.
 /// Directories in it are not checked.
+#[cfg(any(test, feature = "agent"))]
 pub(crate) fn check_files(path: &Path) -> Result<(), UntrustedDirectory> {
     for_each(open(path)?, path, |_, _, path, stat| if is_dir(stat) { Ok(()) } else { check_file(path, stat) })
 }

@@ -46,17 +46,19 @@ impl Runtime {
     /// What pods may request on a machine with this capacity. Simulated pods use no resources, so a simulated node has a larger
     /// capacity than any pod requests.
     #[cfg_attr(
-        not(any(feature = "process", feature = "cri", feature = "simulated")),
-        expect(unused_variables, reason = "there is no runtime")
+        not(any(feature = "process", feature = "cri")),
+        expect(unused_variables, reason = "no runtime uses the resources of the machine")
     )]
     pub(crate) fn allocatable(&self, machine: NodeCapacity, reservations: &[Reservation]) -> NodeCapacity {
+        let pods = machine.pods;
+        let of_machine = machine::allocatable(machine, reservations);
         match *self {
             #[cfg(feature = "process")]
-            Runtime::Process => machine::allocatable(machine, reservations),
+            Runtime::Process => of_machine,
             #[cfg(feature = "cri")]
-            Runtime::Cri(_) => machine::allocatable(machine, reservations),
+            Runtime::Cri(_) => of_machine,
             #[cfg(feature = "simulated")]
-            Runtime::Simulated => NodeCapacity::new(SIMULATED_CPU_MILLIS, SIMULATED_MEMORY, machine.pods),
+            Runtime::Simulated => NodeCapacity::new(SIMULATED_CPU_MILLIS, SIMULATED_MEMORY, pods),
         }
     }
 

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches};
 
 use super::{Cli, Command, RunArgs};
+#[cfg(any(feature = "cri", feature = "simulated"))]
 use crate::agent::runtime::Runtime;
 
 /// Parses a command line, whose first word is the program's name.
@@ -34,12 +35,16 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
 }
 
 /// A given flag that belongs to another runtime, and that runtime.
+#[cfg_attr(
+    not(any(feature = "cri", feature = "simulated")),
+    expect(unused_variables, reason = "no flag belongs to one runtime only")
+)]
 fn flag_of_other_runtime(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<(String, &'static str)> {
-    let other_runtimes = [
+    let other_runtimes: Vec<(bool, &str, Vec<String>)> = vec![
         #[cfg(feature = "cri")]
         (!matches!(run.runtime, Runtime::Cri(_)), "cri=ENDPOINT", {
-            let flags = super::images::ImageArgs::augment_args(clap::Command::new("run"));
-            ids(&super::NodeSettingsArgs::augment_args(flags))
+            let flags = <super::images::ImageArgs as clap::Args>::augment_args(clap::Command::new("run"));
+            ids(&<super::NodeSettingsArgs as clap::Args>::augment_args(flags))
         }),
         #[cfg(feature = "simulated")]
         (run.runtime != Runtime::Simulated, "simulated", vec!["simulate".to_owned()]),
