@@ -39,6 +39,9 @@ pub struct ProbedContainer {
     pub container: String,
     /// The name of the pod.
     pub pod: String,
+    /// The name of the workload that made the pod, or the pod's own name. The durations of a workload's pods are counted together
+    /// (`pkg/kubelet/prober/worker.go`, `getPodLabelName`, Kubernetes 1.36).
+    pub workload: String,
     /// The namespace of the pod.
     pub namespace: String,
     /// The UID of the pod.
@@ -125,7 +128,7 @@ impl ProbedContainer {
         DurationLabels {
             container: self.container.clone(),
             namespace: self.namespace.clone(),
-            pod: self.pod.clone(),
+            pod: self.workload.clone(),
             probe_type: self.probe,
         }
     }

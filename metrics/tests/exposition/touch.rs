@@ -40,6 +40,7 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
         probe: ProbeType::Readiness,
         container: "main".into(),
         pod: pod.into(),
+        workload: pod.into(),
         namespace: "default".into(),
         pod_uid: "u".into(),
     };

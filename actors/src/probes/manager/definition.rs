@@ -59,6 +59,7 @@ impl ProbeDefinition {
             probe,
             container: self.container.to_string(),
             pod: pod.full_name().name().to_owned(),
+            workload: workload(pod),
             namespace: pod.full_name().namespace().to_owned(),
             pod_uid: pod.uid().to_string(),
         }
@@ -111,4 +112,19 @@ pub(super) fn passed_startup(pod: &PodObject, id: &ContainerId) -> bool {
             && status.container_id.as_deref().and_then(|text| text.split_once("://")).map(|(_, id)| id)
                 == Some(id.as_str())
     })
+}
+
+/// The name of the workload that made the pod: the pod's name without the part that the API server added to `generateName`, and
+/// without the hash of a Deployment's template (`prober/worker.go`, `getPodLabelName`, kubelet 1.36). A pod that was not
+/// generated has its own name.
+fn workload(pod: &PodObject) -> String {
+    let name = pod.full_name().name();
+    if pod.metadata().generate_name.as_deref().unwrap_or_default().is_empty() {
+        return name.to_owned();
+    }
+    let generated = name.rsplit_once('-').map_or("", |(workload, _)| workload);
+    match pod.metadata().labels.as_ref().and_then(|labels| labels.get("pod-template-hash")) {
+        Some(hash) => generated.replace(&format!("-{hash}"), ""),
+        None => generated.to_owned(),
+    }
 }
