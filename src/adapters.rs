@@ -26,6 +26,8 @@ pub mod manifest;
 mod mounts;
 #[cfg(feature = "agent")]
 pub mod network;
+#[cfg(feature = "agent")]
+pub mod node_meter;
 #[cfg(any(feature = "agent", feature = "process"))]
 mod pod_group;
 #[cfg(feature = "process")]

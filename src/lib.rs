@@ -92,9 +92,10 @@ pub use podwright_actors::ports::{
 };
 pub use podwright_actors::{
     AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder,
-    EngineConfig, EvictionThresholds, Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, InvalidSysctlPattern,
-    KillOptions, KillPodError, KnownPod, Lifecycle, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle,
-    NodePorts, NodePredicates, Notifier, ParseThresholdsError, PassError, Phase, PodObject, PodSnapshot, PodUid,
+    EngineConfig, EvictionGracePeriods, EvictionPolicy, EvictionThresholds, Failure, FullName, Grace, Hook,
+    ImageGcPolicy, InvalidPod, InvalidSysctlPattern, KillOptions, KillPodError, KnownPod, Lifecycle, MinimumReclaim,
+    MissingGracePeriod, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, NodePredicates,
+    NodePressure, Notifier, ParseThresholdsError, PassError, Phase, PodObject, PodSnapshot, PodUid, Pressure,
     RecordSummary, Recorder, Rejection, Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError,
     Statuses, SysctlAllowlist, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
 };

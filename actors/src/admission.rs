@@ -32,6 +32,7 @@ pub use preemption::choose_victims;
 pub use queue::WaitingPod;
 pub(crate) use queue::{AdmissionQueue, Decision, Earlier};
 pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
+pub(crate) use taints::tolerates_taint;
 pub(crate) use verdict::{Verdict, Wait, judge};
 
 use crate::pod::PodObject;

@@ -1,33 +1,37 @@
-//! Evictions: stops pods that use more local storage than they may, and pods of a node whose disks are full (upstream
+//! Evictions: stops pods that use more local storage than they may, and pods of a node that lacks a resource (upstream
 //! `eviction_manager.go`, kubelet 1.36).
 //!
 //! ```text
-//!   every 10 s:  pods with a limit ──measure──> StorageLimits ──exceeded──────────────────┐
-//!                                                                                         ├──> evict: event, kill
-//!                disks ──> EvictionThresholds ──met──> remove unused images ──still met──>│
-//!                              │                       rank all pods, the first one ──────┘
-//!                              └──> DiskPressure: new pods are rejected, until five minutes after the last time
+//!   every 10 s:  pods with a limit ──measure──> StorageLimits ──exceeded─────────────────────┐
+//!                                                                                            ├──> evict: event, kill
+//!    memory, disks, process ids ──> PressureTracker ──met for its grace period──> reclaim    │
+//!                                        │                ──still met──> rank all pods, the first one
+//!                                        └──> conditions: new pods are rejected, until five minutes after the last time
 //! ```
 //!
-//! A pod is measured only if it has a limit, or if a disk is full. The measurements of pods run side by side, so one pod with very
-//! many files delays no other; at most four run at once. Static pods, mirror pods and pods of system-critical priority are
-//! measured, but never evicted. Dead containers need no step of their own, because each housekeeping pass removes them.
-//!
-//! Only disks are observed. A signal such as `memory.available` would be one more observation in `relieve` and one more order of
-//! pods in `rank`.
+//! A pod is measured only if it has a limit, or if the node lacks a resource. The measurements of pods run side by side, so one pod
+//! with very many files delays no other; at most four run at once. Static pods, mirror pods and pods of system-critical priority
+//! are measured, but never evicted. Only disk space can be reclaimed without an eviction: unused images are removed first. Dead
+//! containers need no step of their own, because each housekeeping pass removes them.
 
 mod actor;
-mod disk_state;
 mod evictor;
 mod limits;
 mod messages;
+mod policy;
+mod pressure;
 mod rank;
+mod signals;
+mod state;
 mod thresholds;
 
 pub(crate) use actor::EvictionActor;
-pub(crate) use disk_state::PressureGate;
-pub use disk_state::{DiskPressure, DiskState, MeasuredPod};
 pub(crate) use evictor::{Evictor, EvictorParts};
 pub use limits::PodUsage;
 pub(crate) use limits::{Limit, StorageLimits};
-pub use thresholds::{EvictionThresholds, ParseThresholdsError};
+pub use policy::{EvictionPolicy, MissingGracePeriod};
+pub use pressure::NodePressure;
+pub use signals::Pressure;
+pub(crate) use state::PressureGate;
+pub use state::{EvictionState, MeasuredPod};
+pub use thresholds::{EvictionGracePeriods, EvictionThresholds, MinimumReclaim, ParseThresholdsError};

@@ -32,7 +32,10 @@ pub use desired::{DesiredPods, MissingSource};
 pub use engine::{
     Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
 };
-pub use eviction::{EvictionThresholds, ParseThresholdsError};
+pub use eviction::{
+    EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod, NodePressure,
+    ParseThresholdsError, Pressure,
+};
 pub use housekeeping::PassError;
 pub use ids::{FullName, PodUid};
 pub use image_gc::ImageGcPolicy;

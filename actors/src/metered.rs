@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
+    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage,
+    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
 };
 use crate::time::Time;
 
@@ -135,6 +135,10 @@ impl ContainerRuntime for MeteredRuntime {
 
     fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
         self.count(RuntimeOperation::ListContainerStats, self.inner.writable_layers(uid))
+    }
+
+    fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
+        self.count(RuntimeOperation::ListContainerStats, self.inner.process_usage(uid))
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {

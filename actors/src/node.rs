@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::container_manager::ContainersConfig;
 use crate::containers::env::Allocatable;
 use crate::engine::{EngineConfig, StartEngineError};
-use crate::eviction::EvictionThresholds;
+use crate::eviction::EvictionPolicy;
 use crate::image_gc::ImageGcPolicy;
 
 use crate::ports::{CheckpointError, RuntimeName, SourceKind};
@@ -45,8 +45,7 @@ pub struct NodeBuilder {
     allocatable: Allocatable,
     long_wait_after: Duration,
     image_gc: ImageGcPolicy,
-    eviction: EvictionThresholds,
-    pressure_transition: Duration,
+    eviction: EvictionPolicy,
     eviction_period: Duration,
     sources: Vec<SourceKind>,
 }
@@ -74,8 +73,7 @@ impl Node {
             allocatable: Allocatable::new(),
             long_wait_after: Duration::from_secs(300),
             image_gc: ImageGcPolicy::default(),
-            eviction: EvictionThresholds::default(),
-            pressure_transition: Duration::from_secs(300),
+            eviction: EvictionPolicy::default(),
             eviction_period: Duration::from_secs(10),
             sources: Vec::new(),
         }
@@ -133,20 +131,13 @@ impl NodeBuilder {
         self
     }
 
-    /// When pods are evicted because the node's disks are full. Has no effect without a disk meter among the ports.
-    pub fn eviction_thresholds(mut self, thresholds: EvictionThresholds) -> Self {
-        self.eviction = thresholds;
+    /// When pods are evicted because the node lacks a resource. Only resources with a meter among the ports count.
+    pub fn eviction(mut self, policy: impl Into<EvictionPolicy>) -> Self {
+        self.eviction = policy.into();
         self
     }
 
-    /// How long new pods are rejected after a disk was last too full (upstream `evictionPressureTransitionPeriod`). By default
-    /// 300 s.
-    pub fn eviction_pressure_transition(mut self, period: Duration) -> Self {
-        self.pressure_transition = period;
-        self
-    }
-
-    /// How often pods with limits and the node's disks are measured. By default 10 s (upstream `evictionMonitoringPeriod`).
+    /// How often pods with limits and the node's resources are measured. By default 10 s (upstream `evictionMonitoringPeriod`).
     pub fn eviction_period(mut self, period: Duration) -> Self {
         self.eviction_period = period;
         self

@@ -18,6 +18,7 @@ mod disk;
 mod events;
 mod images;
 mod network;
+mod node_meter;
 mod pull_secrets;
 mod runtime;
 mod runtime_class;
@@ -33,6 +34,7 @@ pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLaye
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
+pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
     AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput,

@@ -2,6 +2,7 @@
 
 mod admin;
 mod admission;
+mod eviction;
 #[cfg(feature = "cri")]
 pub(super) mod images;
 #[cfg(feature = "cri")]
@@ -15,7 +16,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::actors::eviction::EvictionThresholds;
 use crate::actors::ids::FullName;
 use crate::adapters::manifest::UnknownFields;
 use crate::adapters::sources::Origin;
@@ -23,6 +23,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
+pub(crate) use eviction::EvictionArgs;
 pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
 
@@ -106,13 +107,6 @@ pub(crate) struct RunArgs {
     /// The maximum number of log files that are kept for each run of a container, at least 2.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) container_log_max_files: u32,
-    /// Evict a pod when a disk of the node has less left than this: nodefs is the disk of volumes and logs, imagefs that of images.
-    /// "" for never. Static and critical pods are never evicted.
-    #[arg(long, value_name = "SIGNAL<QUANTITY,...", default_value_t)]
-    pub(crate) eviction_hard: EvictionThresholds,
-    /// Reject new pods for this long after a disk was last too full, such as 5m or 90s.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time_span)]
-    pub(crate) eviction_pressure_transition_period: Duration,
     /// The memory of the flight recorder in bytes, such as 16Mi; 0 turns it off. /recording of the socket serves the recording.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) recording_size: RecordingSize,
@@ -123,6 +117,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
     pub(crate) simulate: Vec<SimulatedDefault>,
     // These groups come last, because their heading would also cover the flags after them.
+    #[command(flatten)]
+    pub(crate) eviction: EvictionArgs,
     #[command(flatten)]
     pub(crate) admission: AdmissionArgs,
     #[cfg(feature = "cri")]

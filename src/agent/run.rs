@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::actors::eviction::MissingGracePeriod;
 use crate::actors::node::StartNodeError;
 use crate::actors::recorder::Note;
 use crate::adapters::sources::SourceContext;
@@ -45,6 +46,8 @@ pub(crate) enum RunError {
     Signals(#[source] io::Error),
     #[error(transparent)]
     Runtime(#[from] OpenRuntimeError),
+    #[error(transparent)]
+    Eviction(#[from] MissingGracePeriod),
     #[cfg(feature = "cri")]
     #[error(transparent)]
     ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::actors::admission::NodeCapacity;
+use crate::actors::eviction::EvictionPolicy;
 use crate::actors::ports::RuntimeName;
 #[cfg(feature = "cri")]
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
@@ -49,9 +50,14 @@ impl Runtime {
         not(any(feature = "process", feature = "cri")),
         expect(unused_variables, reason = "no runtime uses the resources of the machine")
     )]
-    pub(crate) fn allocatable(&self, machine: NodeCapacity, reservations: &[Reservation]) -> NodeCapacity {
+    pub(crate) fn allocatable(
+        &self,
+        machine: NodeCapacity,
+        reservations: &[Reservation],
+        eviction: &EvictionPolicy,
+    ) -> NodeCapacity {
         let pods = machine.pods;
-        let of_machine = machine::allocatable(machine, reservations);
+        let of_machine = machine::allocatable(machine, reservations, eviction);
         match *self {
             #[cfg(feature = "process")]
             Runtime::Process => of_machine,

@@ -121,7 +121,7 @@ impl Screen {
         // Rows that do not fit are not computed.
         let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, &inspection)).collect();
         let content = ScreenContent {
-            title: self.title.clone(),
+            title: self.title_with_pressures(),
             link: self.link.as_ref().and_then(|link| link.borrow().clone()),
             rows,
             pods: pods.len(),
@@ -130,6 +130,12 @@ impl Screen {
         };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         draw(&compose(&content, size, !plain))
+    }
+
+    /// The first line, with the conditions of a node that lacks a resource.
+    fn title_with_pressures(&self) -> String {
+        let pressures = self.view.node.pressures();
+        pressures.iter().fold(self.title.clone(), |title, pressure| format!("{title}, {}", pressure.condition.as_str()))
     }
 }
 

@@ -5,7 +5,12 @@ use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
 /// Whether the pod tolerates every taint that keeps pods from running (`NoExecute`). The other effects concern only the scheduler.
 pub(super) fn tolerated(spec: &PodSpec, taints: &[Taint]) -> bool {
     let mut relevant = taints.iter().filter(|taint| taint.effect == "NoExecute");
-    relevant.all(|taint| spec.tolerations.iter().flatten().any(|toleration| tolerates(toleration, taint)))
+    relevant.all(|taint| tolerates_taint(spec, taint))
+}
+
+/// Whether one of the pod's tolerations matches the taint.
+pub(crate) fn tolerates_taint(spec: &PodSpec, taint: &Taint) -> bool {
+    spec.tolerations.iter().flatten().any(|toleration| tolerates(toleration, taint))
 }
 
 /// Whether a toleration matches a taint (upstream `Toleration.ToleratesTaint`, 1.36). An empty key or effect matches all.

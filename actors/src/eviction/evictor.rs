@@ -1,4 +1,4 @@
-//! Measures pods and disks, and evicts pods.
+//! Measures pods and the node, and evicts pods.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use podwright_metrics::{EvictionSignal, Metrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use super::disk_state::DiskState;
 use super::limits::{Exceeded, PodUsage, StorageLimits};
-use super::rank::{self, Candidate};
-use super::thresholds::{DiskSignal, EvictionThresholds, MetThreshold, NodeDisks};
+use super::pressure::{MetThreshold, NodePressure, Observations};
+use super::rank::{self, Candidate, Usage};
+use super::signals::{Pressure, Signal};
+use super::state::EvictionState;
 use crate::active_pods::ActivePods;
 use crate::desired::DesiredPods;
 use crate::engine::{Engine, KillNow};
 use crate::image_gc::ImageCollector;
 use crate::metered::guarded;
 use crate::pod::{Phase, PodObject};
-use crate::ports::{Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, PodEvent, StatusFn};
+use crate::ports::{Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NodeMeter, PodEvent, StatusFn};
 use crate::status::set_disruption_target;
 use crate::text::error_chain;
 use crate::texts::evictions::{EVICTED, reclaims};
@@ -42,11 +43,14 @@ pub(crate) struct EvictorParts {
     pub(crate) desired: Arc<DesiredPods>,
     pub(crate) active: ActivePods,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
-    pub(crate) meter: Arc<dyn DiskMeter>,
+    /// The meter of disks, if there is one.
+    pub(crate) disks: Option<Arc<dyn DiskMeter>>,
+    /// The meter of memory and process ids, if there is one.
+    pub(crate) meter: Option<Arc<dyn NodeMeter>>,
     /// The images and their collector, if the runtime has images.
     pub(crate) images: Option<(Arc<dyn ImageStore>, Arc<ImageCollector>)>,
     pub(crate) events: Arc<dyn EventRecorder>,
-    pub(crate) state: Arc<DiskState>,
+    pub(crate) state: Arc<EvictionState>,
 }
 
 /// Decides on evictions and performs them. See the module.
@@ -54,30 +58,20 @@ pub(crate) struct Evictor {
     parts: EvictorParts,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
-    thresholds: EvictionThresholds,
-    transition: Duration,
     seats: Semaphore,
     /// The number of pods that are being evicted because of a limit.
     evicting: AtomicUsize,
 }
 
 impl Evictor {
-    /// Evicts pods at these thresholds. The node counts as short of disk space for `transition` after the last met threshold.
-    pub(crate) fn new(
-        parts: EvictorParts,
-        clock: Arc<dyn Clock>,
-        metrics: Metrics,
-        thresholds: EvictionThresholds,
-        transition: Duration,
-    ) -> Self {
-        let seats = Semaphore::new(PARALLEL);
-        Evictor { parts, clock, metrics, thresholds, transition, seats, evicting: AtomicUsize::new(0) }
+    pub(crate) fn new(parts: EvictorParts, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        Evictor { parts, clock, metrics, seats: Semaphore::new(PARALLEL), evicting: AtomicUsize::new(0) }
     }
 
     /// The running pods that have a limit on their local storage. Forgets the measurements of all others.
     pub(super) fn limited_pods(&self) -> Vec<Arc<PodObject>> {
         let mut pods = self.running_pods();
-        pods.retain(|pod| StorageLimits::may_be_set(pod));
+        pods.retain(|pod| self.parts.disks.is_some() && StorageLimits::may_be_set(pod));
         let uids: HashSet<_> = pods.iter().map(|pod| pod.uid()).collect();
         self.parts.state.retain(|uid| uids.contains(uid));
         pods
@@ -109,15 +103,16 @@ impl Evictor {
             Exceeded::Container(..) => EvictionSignal::EphemeralContainerFsLimit,
         };
         let _counted = Counted::new(&self.evicting);
-        self.evict(pod, signal, PodEvent::warning(EVICTED, exceeded.message()), false).await;
+        self.evict(pod, signal, PodEvent::warning(EVICTED, exceeded.message()), None).await;
     }
 
     /// Measures a pod. `None` if its files cannot be measured. The space of writable layers that the runtime does not report counts
     /// as unknown. `keep` stores the result for `explain`.
     async fn measure(&self, pod: &Arc<PodObject>, keep: bool) -> Option<Arc<PodUsage>> {
+        let meter = self.parts.disks.as_ref()?;
         let _seat = self.seats.acquire().await;
         let layers = guarded(&self.metrics, || self.parts.runtime.writable_layers(pod.uid())).await;
-        let disk = self.parts.meter.pod_usage(pod).await;
+        let disk = meter.pod_usage(pod).await;
         let now = self.clock.now();
         let mut errors = Vec::new();
         let layers = layers.map_err(|error| errors.push(error_chain(&error).to_string())).unwrap_or_default();
@@ -132,13 +127,24 @@ impl Evictor {
         usage
     }
 
-    /// Compares the disks with the thresholds. If one is met, reclaims what no pod needs, and evicts one pod if that is not enough.
-    /// Returns whether a pod was evicted.
+    /// What the pod uses of a resource. `None` if that cannot be measured.
+    async fn usage(&self, pod: &Arc<PodObject>, signal: Signal) -> Option<Usage> {
+        if signal.pressure() == Pressure::Disk {
+            return self.measure(pod, false).await.map(Usage::Disk);
+        }
+        let _seat = self.seats.acquire().await;
+        let usage = guarded(&self.metrics, || self.parts.runtime.process_usage(pod.uid())).await;
+        let failed = |error| tracing::debug!(pod = %pod.full_name(), error = %error_chain(&error), "cannot measure the processes of a pod");
+        usage.map_err(failed).ok().map(Usage::Processes)
+    }
+
+    /// Compares what is left of the node's resources with the thresholds. If one is met, reclaims what no pod needs, and evicts
+    /// one pod if that is not enough. Returns whether a pod was evicted.
     pub(super) async fn relieve(&self) -> bool {
-        let Some(disks) = self.disks().await else { return false };
-        self.parts.state.set_dedicated_image_disk(disks.has_dedicated_image_disk());
-        let met = self.thresholds.met(&disks);
-        self.note(met.first());
+        let seen = self.observe().await;
+        let before = self.parts.state.pressures();
+        let met = self.parts.state.observe(&seen, self.clock.now());
+        log_changes(&before, &self.parts.state.pressures());
         let Some(first) = met.first() else { return false };
         // A pod that exceeds its limit frees space without the eviction of another one.
         if self.evicting.load(Ordering::Relaxed) > 0 {
@@ -146,53 +152,36 @@ impl Evictor {
         }
         let event = PodEvent::warning("EvictionThresholdMet", reclaims(first.signal.resource()));
         self.parts.events.record_of_node(event);
-        if self.reclaim(first.signal, &disks).await
-            && let Some(disks) = self.disks().await
-            && self.thresholds.met(&disks).is_empty()
-        {
+        if self.reclaim(first.signal, &seen).await && self.parts.state.is_relieved(&self.observe().await) {
             tracing::info!(signal = first.signal.as_str(), "unused images were enough, no pod is evicted");
             return false;
         }
-        self.evict_one(first, &met, disks.has_dedicated_image_disk()).await
+        self.evict_one(first, &met, seen.has_dedicated_image_disk()).await
     }
 
-    /// The disks. `None` if the node's disk cannot be measured.
-    async fn disks(&self) -> Option<NodeDisks> {
-        let node = match self.parts.meter.node_file_system().await {
-            Ok(node) => node,
-            Err(error) => {
-                tracing::debug!(error = %error_chain(&error), "cannot measure the node's disk");
-                return None;
-            }
-        };
-        let images = match &self.parts.images {
-            Some((store, _)) => guarded(&self.metrics, || store.file_system()).await.unwrap_or_else(|error| {
-                tracing::debug!(error = %error_chain(&error), "cannot measure the disk of images");
-                None
-            }),
-            None => None,
-        };
-        Some(NodeDisks { node, images })
-    }
-
-    /// Logs when the node becomes short of disk space, and when it no longer is.
-    fn note(&self, met: Option<&MetThreshold>) {
-        if !self.parts.state.note_disks(met, self.clock.now(), self.transition) {
-            return;
+    /// What is left of the node's resources.
+    async fn observe(&self) -> Observations {
+        let mut seen = Observations::default();
+        if let Some(meter) = &self.parts.disks {
+            seen.node = note_error("the node's disk", meter.node_file_system().await);
         }
-        match met {
-            Some(MetThreshold { signal, threshold, available }) => {
-                let signal = signal.as_str();
-                tracing::warn!(signal, threshold, available, "the node is short of disk space: new pods are rejected");
-            }
-            None => tracing::info!("the node is no longer short of disk space: new pods are admitted again"),
+        // The disk of images counts only beside the node's disk, because they may be the same.
+        if let Some((store, _)) = self.parts.images.as_ref().filter(|_| seen.node.is_some()) {
+            seen.images =
+                note_error("the disk of images", guarded(&self.metrics, || store.file_system()).await).flatten();
         }
+        if let Some(meter) = &self.parts.meter {
+            seen.memory = note_error("the node's memory", meter.memory());
+            seen.pids = note_error("the node's process ids", meter.pids());
+        }
+        seen
     }
 
     /// Removes all unused images if the signal is about their disk. Returns whether anything was tried.
-    async fn reclaim(&self, signal: DiskSignal, disks: &NodeDisks) -> bool {
+    async fn reclaim(&self, signal: Signal, seen: &Observations) -> bool {
         let Some((_, collector)) = &self.parts.images else { return false };
-        if disks.has_dedicated_image_disk() && !signal.is_of_images() {
+        let is_of_other_disk = seen.has_dedicated_image_disk() && !signal.is_of_images();
+        if signal.pressure() != Pressure::Disk || is_of_other_disk {
             return false;
         }
         if let Err(error) = collector.remove_unused().await {
@@ -207,28 +196,35 @@ impl Evictor {
         pods.retain(|pod| !pod.is_critical());
         let start = self.clock.now();
         let measured = stream::iter(pods).map(|pod| async {
-            let usage = self.measure(&pod, false).await;
+            let usage = self.usage(&pod, met.signal).await;
             Candidate { pod, usage }
         });
         let mut candidates: Vec<Candidate> = measured.buffer_unordered(PARALLEL).collect().await;
         rank::rank(&mut candidates, met.signal, dedicated);
         let age = self.clock.now().since(start);
-        all.iter().for_each(|met| self.metrics.admission.eviction_stats_age(metric(met.signal), age));
+        all.iter().for_each(|met| self.metrics.admission.eviction_stats_age(met.signal.metric(), age));
         for Candidate { pod, usage } in candidates {
-            let (message, annotations) = rank::cause(&pod, usage.as_deref(), met);
+            let (message, annotations) = rank::cause(&pod, usage.as_ref(), met);
             let event = PodEvent::warning(EVICTED, message).with_annotations(annotations);
-            if self.evict(&pod, metric(met.signal), event, true).await {
+            if self.evict(&pod, met.signal.metric(), event, Some(met)).await {
                 self.cleaned_up(&pod).await;
                 return true;
             }
         }
-        tracing::debug!(signal = met.signal.as_str(), "the node is short of disk space, and no pod may be evicted");
+        tracing::debug!(signal = met.signal.as_str(), "the node lacks a resource, and no pod may be evicted");
         false
     }
 
-    /// Stops a pod, and waits until it has stopped. A pressure of the node also sets the condition `DisruptionTarget`. Returns
-    /// false for a pod that may not be evicted.
-    async fn evict(&self, pod: &Arc<PodObject>, signal: EvictionSignal, event: PodEvent, is_pressure: bool) -> bool {
+    /// Stops a pod, and waits until it has stopped. `met` is the threshold because of which the pod is evicted, if it is not
+    /// evicted because of a limit of its own; then the pod also gets the condition `DisruptionTarget`. Returns false for a pod
+    /// that may not be evicted.
+    async fn evict(
+        &self,
+        pod: &Arc<PodObject>,
+        signal: EvictionSignal,
+        event: PodEvent,
+        met: Option<&MetThreshold>,
+    ) -> bool {
         // The pod may have been removed or stopped since it was measured.
         if pod.is_critical() || !self.may_be_evicted(pod) {
             return false;
@@ -237,8 +233,9 @@ impl Evictor {
         tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), message, "pod is evicted");
         self.parts.events.record(pod, event);
         self.metrics.admission.evicted(signal);
-        let status_fn = Some(self.failed(message, is_pressure));
-        let how = KillNow { evict: true, grace_seconds: Some(GRACE), status_fn };
+        let grace = if met.is_some_and(|met| met.is_soft) { self.parts.state.soft_grace(pod) } else { GRACE };
+        let status_fn = Some(self.failed(message, met.is_some()));
+        let how = KillNow { evict: true, grace_seconds: Some(grace), status_fn };
         if let Err(error) = self.parts.engine.kill_pod_now(pod, how).await {
             tracing::warn!(%error, "an evicted pod did not stop in time; its stop continues");
         }
@@ -269,12 +266,20 @@ impl Evictor {
     }
 }
 
-fn metric(signal: DiskSignal) -> EvictionSignal {
-    match signal {
-        DiskSignal::NodeFsAvailable => EvictionSignal::NodeFsAvailable,
-        DiskSignal::NodeFsInodesFree => EvictionSignal::NodeFsInodesFree,
-        DiskSignal::ImageFsAvailable => EvictionSignal::ImageFsAvailable,
-        DiskSignal::ImageFsInodesFree => EvictionSignal::ImageFsInodesFree,
+/// The result of a measurement. Logs its error.
+fn note_error<T>(what: &str, result: Result<T, impl std::error::Error>) -> Option<T> {
+    result.map_err(|error| tracing::debug!(error = %error_chain(&error), "cannot measure {what}")).ok()
+}
+
+/// Logs the conditions of the node that begin or end.
+fn log_changes(before: &[NodePressure], now: &[NodePressure]) {
+    let has = |all: &[NodePressure], one: &NodePressure| all.iter().any(|other| other.condition == one.condition);
+    for NodePressure { condition, signal, threshold, available, .. } in now.iter().filter(|it| !has(before, it)) {
+        let condition = condition.as_str();
+        tracing::warn!(condition, signal, threshold, available, "the node lacks a resource: new pods are rejected");
+    }
+    for ended in before.iter().filter(|it| !has(now, it)) {
+        tracing::info!(condition = ended.condition.as_str(), "the node no longer lacks a resource");
     }
 }
 

@@ -1,96 +1,107 @@
-//! The thresholds of the node's disks, in the syntax of the kubelet's `--eviction-hard`. Pure.
+//! Values of signals, in the syntax of the kubelet's `--eviction-*` flags. Pure.
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use crate::config::quantity::Amount;
-use crate::config::resource_amount::{binary, canonical, decimal};
-use crate::ports::FileSystemSpace;
-use crate::texts::evictions::{EPHEMERAL_STORAGE, INODES};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// What a threshold is about. The order is the one in which short resources are reclaimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum DiskSignal {
-    NodeFsAvailable,
-    NodeFsInodesFree,
-    ImageFsAvailable,
-    ImageFsInodesFree,
-}
+use super::signals::{Signal, UNOBSERVED};
+use crate::config::quantity::Amount;
+use crate::config::resource_amount::{binary, canonical, decimal};
 
-/// The signals that the kubelet has too, and that this node does not observe (`eviction/api/types.go`, kubelet 1.36).
-const UNOBSERVED: &[&str] = &[
-    "memory.available",
-    "allocatableMemory.available",
-    "pid.available",
-    "containerfs.available",
-    "containerfs.inodesFree",
-];
-
-impl DiskSignal {
-    const ALL: [DiskSignal; 4] = [
-        DiskSignal::NodeFsAvailable,
-        DiskSignal::NodeFsInodesFree,
-        DiskSignal::ImageFsAvailable,
-        DiskSignal::ImageFsInodesFree,
-    ];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            DiskSignal::NodeFsAvailable => "nodefs.available",
-            DiskSignal::NodeFsInodesFree => "nodefs.inodesFree",
-            DiskSignal::ImageFsAvailable => "imagefs.available",
-            DiskSignal::ImageFsInodesFree => "imagefs.inodesFree",
-        }
-    }
-
-    /// Whether the signal is about the disk of images.
-    pub(crate) const fn is_of_images(self) -> bool {
-        matches!(self, DiskSignal::ImageFsAvailable | DiskSignal::ImageFsInodesFree)
-    }
-
-    /// Whether the signal is about files and not about bytes.
-    pub(crate) const fn is_of_inodes(self) -> bool {
-        matches!(self, DiskSignal::NodeFsInodesFree | DiskSignal::ImageFsInodesFree)
-    }
-
-    /// The resource in messages.
-    pub(crate) const fn resource(self) -> &'static str {
-        if self.is_of_inodes() { INODES } else { EPHEMERAL_STORAGE }
-    }
-}
-
-/// The value that what is left must not fall below.
+/// An amount of a resource.
 #[derive(Clone, Debug, PartialEq)]
-enum Value {
+pub(super) enum Value {
     Quantity(Quantity),
     /// A part of the capacity. Single precision, as upstream.
     Percent(f32),
 }
 
-/// When pods are evicted because the node's disks are full: at most one threshold for each signal. The default is the kubelet's
-/// (1.36): `nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EvictionThresholds {
-    thresholds: Vec<(DiskSignal, Value)>,
-    unobserved: Vec<String>,
+impl Value {
+    /// The amount on a node with this capacity. The kubelet multiplies the capacity by a percentage of single precision, and cuts
+    /// the fraction off.
+    pub(super) fn of_capacity(&self, capacity: u64) -> Amount {
+        match self {
+            Value::Quantity(quantity) => Amount::of(quantity).unwrap_or_default(),
+            Value::Percent(percent) => amount((capacity as f64 * f64::from(percent / 100.0)) as u64),
+        }
+    }
+
+    /// The amount as messages have it.
+    pub(super) fn text(&self, capacity: u64) -> String {
+        match self {
+            Value::Quantity(quantity) => canonical(quantity),
+            Value::Percent(_) => binary(u64::try_from(self.of_capacity(capacity).units()).unwrap_or(0)),
+        }
+    }
 }
 
-/// A text that is no list of thresholds.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Quantity(quantity) => f.write_str(&quantity.0),
+            Value::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// What is left of a resource, as messages have it.
+pub(super) fn available_text(signal: Signal, left: u64) -> String {
+    if signal.is_in_bytes() { binary(left) } else { decimal(left) }
+}
+
+pub(super) fn amount(number: u64) -> Amount {
+    Amount::from_units(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// What must be left of the node's resources: at most one value for each signal. The default is the kubelet's for
+/// `--eviction-hard` (1.36):
+/// `memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvictionThresholds {
+    pub(super) values: Vec<(Signal, Value)>,
+    pub(super) unobserved: Vec<String>,
+}
+
+/// How long each soft threshold must be met before a pod is evicted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionGracePeriods(pub(super) Vec<(Signal, Duration)>);
+
+/// How far above its threshold each signal must rise until no more pods are evicted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MinimumReclaim(pub(super) Vec<(Signal, Value)>);
+
+/// A text that is no list of values of signals.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseThresholdsError {
     /// A part has another form.
-    #[error("{0:?} is not of the form SIGNAL<QUANTITY: write it like nodefs.available<10% or nodefs.available<1Gi")]
-    Form(String),
+    #[error("{part:?} is not of the form {form}")]
+    Form {
+        /// The part.
+        part: String,
+        /// The form, with an example.
+        form: &'static str,
+    },
     /// The signal does not exist.
     #[error(
-        "signal {0:?} does not exist: use nodefs.available, nodefs.inodesFree, imagefs.available or imagefs.inodesFree"
+        "signal {0:?} does not exist: use memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, \
+         imagefs.inodesFree or pid.available"
     )]
     Signal(String),
     /// The value is neither a quantity nor a percentage.
     #[error("{value:?} of {signal} is neither a quantity nor a percentage: write it like 1Gi or 10%")]
     Value {
+        /// The signal.
+        signal: String,
+        /// The value.
+        value: String,
+    },
+    /// The value is not a time span.
+    #[error("{value:?} of {signal} is not a time span: write it like 90s or 1m30s")]
+    Time {
         /// The signal.
         signal: String,
         /// The value.
@@ -104,36 +115,30 @@ pub enum ParseThresholdsError {
         /// The value.
         value: String,
     },
-    /// The signal has two thresholds.
+    /// The signal has two values.
     #[error("{0} has two thresholds: keep one of them")]
     Twice(String),
 }
 
+const LESS: (char, &str) = ('<', "SIGNAL<QUANTITY: write it like nodefs.available<10% or nodefs.available<1Gi");
+const PERIOD: (char, &str) = ('=', "SIGNAL=TIME: write it like memory.available=1m30s");
+const RECLAIM: (char, &str) = ('=', "SIGNAL=QUANTITY: write it like imagefs.available=2Gi");
+
 impl EvictionThresholds {
-    /// No thresholds: no pod is evicted because a disk is full.
+    /// No thresholds: no pod is evicted because the node lacks a resource.
     pub const fn none() -> Self {
-        EvictionThresholds { thresholds: Vec::new(), unobserved: Vec::new() }
+        EvictionThresholds { values: Vec::new(), unobserved: Vec::new() }
     }
 
-    /// Whether no threshold of a disk is set.
+    /// Whether no threshold is set.
     pub fn is_empty(&self) -> bool {
-        self.thresholds.is_empty()
-    }
-
-    /// The signals of the text that this node does not observe, such as `memory.available`. Their thresholds have no effect.
-    pub fn unobserved(&self) -> &[String] {
-        &self.unobserved
-    }
-
-    /// The thresholds that are met, the one to reclaim first at the front.
-    pub(crate) fn met(&self, disks: &NodeDisks) -> Vec<MetThreshold> {
-        self.thresholds.iter().filter_map(|(signal, value)| MetThreshold::of(*signal, value, disks)).collect()
+        self.values.is_empty()
     }
 }
 
 impl Default for EvictionThresholds {
     fn default() -> Self {
-        "nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
+        "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
             .parse()
             .expect("a test parses the default")
     }
@@ -145,28 +150,68 @@ impl FromStr for EvictionThresholds {
     /// Parses thresholds that are separated by commas. An empty text has none. A threshold of 0% or of 100% and more is off, as
     /// upstream (`parseThresholdStatement`, kubelet 1.36).
     fn from_str(text: &str) -> Result<Self, ParseThresholdsError> {
-        let mut found = EvictionThresholds::none();
-        let mut names: Vec<&str> = Vec::new();
-        for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
-            let (name, value) = part.split_once('<').ok_or_else(|| ParseThresholdsError::Form(part.to_owned()))?;
-            let (name, value) = (name.trim(), value.trim());
-            if names.contains(&name) {
-                return Err(ParseThresholdsError::Twice(name.to_owned()));
-            }
-            names.push(name);
-            let threshold = parse_value(name, value)?;
-            match DiskSignal::ALL.into_iter().find(|signal| signal.as_str() == name) {
-                Some(signal) => found.thresholds.extend(threshold.map(|value| (signal, value))),
-                None if UNOBSERVED.contains(&name) => found.unobserved.push(name.to_owned()),
-                None => return Err(ParseThresholdsError::Signal(name.to_owned())),
-            }
-        }
-        found.thresholds.sort_by_key(|(signal, _)| *signal);
-        Ok(found)
+        let (values, unobserved) = parse_list(text, LESS, parse_value)?;
+        let values = values.into_iter().filter_map(|(signal, value)| Some((signal, value?))).collect();
+        Ok(EvictionThresholds { values, unobserved })
     }
 }
 
-/// `None` for a threshold that is off.
+impl FromStr for EvictionGracePeriods {
+    type Err = ParseThresholdsError;
+
+    /// Parses time spans that are separated by commas, such as `memory.available=1m30s`.
+    fn from_str(text: &str) -> Result<Self, ParseThresholdsError> {
+        let parse = |signal: &str, text: &str| {
+            let (signal, value) = (signal.to_owned(), text.to_owned());
+            let time = || text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+            time().ok_or(ParseThresholdsError::Time { signal, value })
+        };
+        Ok(EvictionGracePeriods(parse_list(text, PERIOD, parse)?.0))
+    }
+}
+
+impl FromStr for MinimumReclaim {
+    type Err = ParseThresholdsError;
+
+    /// Parses amounts that are separated by commas, such as `imagefs.available=2Gi`.
+    fn from_str(text: &str) -> Result<Self, ParseThresholdsError> {
+        let (values, _) = parse_list(text, RECLAIM, parse_value)?;
+        Ok(MinimumReclaim(values.into_iter().filter_map(|(signal, value)| Some((signal, value?))).collect()))
+    }
+}
+
+/// The values of the observed signals in the order of the signals, and the names of the others.
+type Values<T> = (Vec<(Signal, T)>, Vec<String>);
+
+fn parse_list<T>(
+    text: &str,
+    (separator, form): (char, &'static str),
+    parse: impl Fn(&str, &str) -> Result<T, ParseThresholdsError>,
+) -> Result<Values<T>, ParseThresholdsError> {
+    let (mut values, mut unobserved) = (Vec::new(), Vec::new());
+    let mut names: Vec<&str> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
+        let (name, value) =
+            part.split_once(separator).ok_or_else(|| ParseThresholdsError::Form { part: part.to_owned(), form })?;
+        let (name, value) = (name.trim(), value.trim());
+        if names.contains(&name) {
+            return Err(ParseThresholdsError::Twice(name.to_owned()));
+        }
+        names.push(name);
+        match Signal::ALL.into_iter().find(|signal| signal.as_str() == name) {
+            Some(signal) => values.push((signal, parse(name, value)?)),
+            None if UNOBSERVED.contains(&name) => {
+                parse(name, value)?;
+                unobserved.push(name.to_owned());
+            }
+            None => return Err(ParseThresholdsError::Signal(name.to_owned())),
+        }
+    }
+    values.sort_by_key(|(signal, _)| *signal);
+    Ok((values, unobserved))
+}
+
+/// `None` for a value that turns a threshold off.
 fn parse_value(signal: &str, text: &str) -> Result<Option<Value>, ParseThresholdsError> {
     let (signal, value) = (signal.to_owned(), text.to_owned());
     if let Some(percent) = text.strip_suffix('%') {
@@ -187,63 +232,9 @@ fn parse_value(signal: &str, text: &str) -> Result<Option<Value>, ParseThreshold
 
 impl fmt::Display for EvictionThresholds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (signal, value)) in self.thresholds.iter().enumerate() {
-            let comma = if number > 0 { "," } else { "" };
-            match value {
-                Value::Quantity(quantity) => write!(f, "{comma}{}<{}", signal.as_str(), quantity.0)?,
-                Value::Percent(percent) => write!(f, "{comma}{}<{percent}%", signal.as_str())?,
-            }
-        }
-        Ok(())
+        let texts = self.values.iter().map(|(signal, value)| format!("{}<{value}", signal.as_str()));
+        f.write_str(&texts.collect::<Vec<_>>().join(","))
     }
-}
-
-/// The disks of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeDisks {
-    /// The file system of volumes and logs.
-    pub(crate) node: FileSystemSpace,
-    /// The file system of images and writable layers. `None` without images.
-    pub(crate) images: Option<FileSystemSpace>,
-}
-
-impl NodeDisks {
-    /// Whether images and writable layers have a file system of their own.
-    pub(crate) fn has_dedicated_image_disk(&self) -> bool {
-        self.images.is_some_and(|images| images.device != self.node.device)
-    }
-}
-
-/// A threshold that is met.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MetThreshold {
-    pub(crate) signal: DiskSignal,
-    /// The threshold as messages have it. A percentage is a number of bytes or inodes.
-    pub(crate) threshold: String,
-    /// What is left.
-    pub(crate) available: String,
-}
-
-impl MetThreshold {
-    fn of(signal: DiskSignal, value: &Value, disks: &NodeDisks) -> Option<Self> {
-        let disk = if signal.is_of_images() { disks.images? } else { disks.node };
-        let (capacity, left) =
-            if signal.is_of_inodes() { (disk.inodes, disk.inodes_free) } else { (disk.capacity, disk.available) };
-        let (limit, threshold) = match value {
-            Value::Quantity(quantity) => (Amount::of(quantity).ok()?, canonical(quantity)),
-            Value::Percent(percent) => {
-                // The kubelet multiplies the capacity by a percentage of single precision, and cuts the fraction off.
-                let limit = (capacity as f64 * f64::from(percent / 100.0)) as u64;
-                (amount(limit), binary(limit))
-            }
-        };
-        let available = if signal.is_of_inodes() { decimal(left) } else { binary(left) };
-        (amount(left) < limit).then_some(MetThreshold { signal, threshold, available })
-    }
-}
-
-fn amount(number: u64) -> Amount {
-    Amount::from_units(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -256,19 +247,19 @@ mod tests {
         assert_eq!(default.to_string().parse(), Ok(default.clone()));
         assert_eq!(
             default.to_string(),
-            "nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
+            "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
         );
         let parse = |text: &str| text.parse::<EvictionThresholds>();
         assert_eq!(parse("").unwrap(), EvictionThresholds::none());
         assert!(parse("nodefs.available<0%,imagefs.available<100%,nodefs.inodesFree<0").unwrap().is_empty(), "off");
-        let some = parse("imagefs.available<2Gi, memory.available<100Mi, nodefs.available<12.5%").unwrap();
+        let some = parse("imagefs.available<2Gi, containerfs.available<100Mi, nodefs.available<12.5%").unwrap();
         assert_eq!(some.to_string(), "nodefs.available<12.5%,imagefs.available<2Gi");
-        assert_eq!(some.unobserved(), ["memory.available"]);
+        assert_eq!(some.unobserved, ["containerfs.available"]);
         for (text, says) in [
             ("nodefs.available", "SIGNAL<QUANTITY"),
             ("nodefs.available>10%", "SIGNAL<QUANTITY"),
             ("nodefs.available<10%,", "SIGNAL<QUANTITY"),
-            ("disk<10%", "use nodefs.available"),
+            ("disk<10%", "nodefs.available"),
             ("nodefs.available<much", "10%"),
             ("nodefs.available<%", "10%"),
             ("nodefs.available<NaN%", "10%"),
@@ -281,44 +272,21 @@ mod tests {
         }
     }
 
-    fn disk(device: u64, available: u64, inodes_free: u64) -> FileSystemSpace {
-        FileSystemSpace { device, capacity: 1000 << 20, available, inodes: 1000, inodes_free }
-    }
-
     #[test]
-    fn a_threshold_is_met_below_its_value() {
-        let disks = |node: (u64, u64), images: (u64, u64)| NodeDisks {
-            node: disk(1, node.0 << 20, node.1),
-            images: Some(disk(2, images.0 << 20, images.1)),
-        };
-        let met = |disks: &NodeDisks| {
-            let met = EvictionThresholds::default().met(disks);
-            met.into_iter()
-                .map(|it| format!("{} {} {}", it.signal.as_str(), it.threshold, it.available))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(met(&disks((101, 51), (151, 51))), [""; 0]);
-        // A percentage of single precision is a little more than the number.
-        assert_eq!(
-            met(&disks((99, 49), (149, 49))),
-            [
-                "nodefs.available 104857601 99Mi",
-                "nodefs.inodesFree 50 49",
-                "imagefs.available 157286406 149Mi",
-                "imagefs.inodesFree 50 49",
-            ]
-        );
-        let without = |images| NodeDisks { images, ..disks((200, 500), (0, 0)) };
-        assert_eq!(met(&without(None)), [""; 0], "a node without images");
-        assert!(!without(None).has_dedicated_image_disk());
-        assert!(!without(Some(disk(1, 0, 0))).has_dedicated_image_disk());
-        assert!(without(Some(disk(2, 0, 0))).has_dedicated_image_disk());
-        let absolute: EvictionThresholds = "nodefs.available<1024Mi".parse().unwrap();
-        let met = absolute.met(&without(None));
-        assert_eq!((met[0].threshold.as_str(), met[0].available.as_str()), ("1Gi", "200Mi"));
-        // A file system without a fixed number of inodes never lacks them.
-        let endless =
-            NodeDisks { node: FileSystemSpace { inodes: 0, inodes_free: 0, ..disk(1, 1 << 30, 0) }, images: None };
-        assert_eq!(EvictionThresholds::default().met(&endless), []);
+    fn grace_periods_and_amounts_to_reclaim_have_the_syntax_of_the_kubelet() {
+        let periods: EvictionGracePeriods = "pid.available=90s,memory.available=1m30s".parse().unwrap();
+        let span = Duration::from_secs(90);
+        assert_eq!(periods.0, [(Signal::MemoryAvailable, span), (Signal::PidAvailable, span)]);
+        let reclaim: MinimumReclaim = "imagefs.available=2Gi,memory.available=0".parse().unwrap();
+        assert_eq!(reclaim.0, [(Signal::ImageFsAvailable, Value::Quantity(Quantity("2Gi".into())))]);
+        let period = |text: &str| text.parse::<EvictionGracePeriods>().unwrap_err().to_string();
+        for (text, says) in [
+            ("memory.available<1m", "SIGNAL=TIME"),
+            ("memory.available=-1m", "1m30s"),
+            ("memory.available=soon", "1m30s"),
+            ("memory=1m", "memory.available"),
+        ] {
+            assert!(period(text).contains(says), "{text}: {}", period(text));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::admission::{WaitingPod, is_want};
 use crate::engine::PodSnapshot;
-use crate::eviction::DiskPressure;
+use crate::eviction::{NodePressure, Pressure};
 use crate::final_statuses::is_final;
 use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
@@ -238,18 +238,29 @@ pub(super) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wait> {
         ))
     };
     let (runtime, network) = (lacks(WaitKind::Runtime, runtime), lacks(WaitKind::Network, network));
-    let disk = context.node.disk_pressure.as_ref().map(disk_pressure);
-    [silent, runtime, network, sources(context), disk].into_iter().flatten().collect()
+    let pressures = context.node.pressures.iter().map(pressure);
+    [silent, runtime, network, sources(context)].into_iter().flatten().chain(pressures).collect()
 }
 
-/// Why new pods are rejected: a disk of the node is too full.
-fn disk_pressure(pressure: &DiskPressure) -> Wait {
-    let DiskPressure { signal, threshold, available, .. } = pressure;
+/// Why new pods are rejected: the node lacks a resource.
+fn pressure(pressure: &NodePressure) -> Wait {
+    let NodePressure { condition, signal, threshold, available, .. } = pressure;
+    let pods = if *condition == Pressure::Memory { "new pods of class BestEffort" } else { "new pods" };
     let detail = format!(
-        "new pods are rejected, because the node has the condition DiskPressure: {signal} was {available}, less than {threshold}"
+        "{pods} are rejected, because the node has the condition {}: {signal} was {available}, less than {threshold}",
+        condition.as_str()
     );
-    Wait::new(WaitKind::DiskPressure, WaitSubject::only(SubjectKind::Node), detail, "free disk space")
-        .since(pressure.since)
+    let on = WaitSubject::only(SubjectKind::Node);
+    Wait::new(WaitKind::Pressure(*condition), on, detail, free(*condition)).since(pressure.since)
+}
+
+/// What ends a condition of the node.
+fn free(condition: Pressure) -> &'static str {
+    match condition {
+        Pressure::Memory => "free memory",
+        Pressure::Disk => "free disk space",
+        Pressure::Pid => "free process ids",
+    }
 }
 
 /// Why housekeeping passes do not run yet: a source has not sent its pods.
@@ -423,7 +434,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Grace => left("its containers to stop".into()),
         WaitKind::ContainerStop | WaitKind::StopOrder => left(of("the end")),
         WaitKind::Shutdown => left("its turn in the node's shutdown".into()),
-        WaitKind::DiskPressure => "free disk space".into(),
+        WaitKind::Pressure(condition) => free(condition).into(),
     }
 }
 

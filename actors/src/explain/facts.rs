@@ -13,7 +13,7 @@ use crate::containers::StartError;
 use crate::containers::image_backoff::PullFailure;
 use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
-use crate::eviction::{DiskPressure, MeasuredPod};
+use crate::eviction::{MeasuredPod, NodePressure};
 use crate::health::OngoingFailure;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
@@ -71,8 +71,8 @@ pub struct NodeState {
     pub runtime: Option<OngoingFailure>,
     /// The conditions that the runtime reports as not ready.
     pub unready: Unready,
-    /// Whether a disk of the node is too full, and which.
-    pub disk_pressure: Option<DiskPressure>,
+    /// The resources that the node lacks.
+    pub pressures: Vec<NodePressure>,
 }
 
 impl NodeState {

@@ -12,7 +12,7 @@ use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::QueueSnapshot;
 use crate::desired::DesiredPods;
 use crate::engine::{Engine, PodSnapshot};
-use crate::eviction::DiskState;
+use crate::eviction::EvictionState;
 use crate::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
@@ -32,7 +32,7 @@ pub struct Explainer {
     pub(crate) observer: Arc<Observer>,
     pub(crate) passes: Arc<PassHealth>,
     pub(crate) shutdown: Arc<ShutdownProgress>,
-    pub(crate) disk: Arc<DiskState>,
+    pub(crate) evictions: Arc<EvictionState>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Time,
 }
@@ -56,7 +56,7 @@ impl Explainer {
             passes: self.passes.failure(),
             runtime: self.observer.outage(),
             unready: self.observer.unready(),
-            disk_pressure: self.disk.pressure(),
+            pressures: self.evictions.pressures(),
         };
         Inspection { explainer: self, at: self.clock.now(), node, start_queue: OnceCell::new() }
     }
@@ -215,7 +215,7 @@ impl Inspection<'_> {
             start_errors: self.explainer.containers.start_errors().of(uid),
             pulls: self.explainer.containers.pull_failures(uid),
             volume_path: self.explainer.storage.under_way(uid),
-            measured: self.explainer.disk.pod(uid),
+            measured: self.explainer.evictions.pod(uid),
             stop: self.explainer.shutdown.turn(uid),
             ..PodFacts::named(uid.clone(), full_name)
         })

@@ -93,7 +93,7 @@ fn node() -> NodeState {
         passes: None,
         runtime: None,
         unready: Unready::default(),
-        disk_pressure: None,
+        pressures: vec![],
     }
 }
 

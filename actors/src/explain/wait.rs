@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::eviction::Pressure;
 use crate::pod_worker::Hook;
 use crate::time::Time;
 
@@ -97,8 +98,8 @@ pub enum WaitKind {
     StopOrder,
     /// The shutdown of the node.
     Shutdown,
-    /// A disk of the node that is too full.
-    DiskPressure,
+    /// A resource that the node lacks.
+    Pressure(Pressure),
 }
 
 /// The lifecycle hooks of a container.
@@ -158,7 +159,9 @@ impl WaitKind {
             WaitKind::ContainerStop => "containerStop",
             WaitKind::StopOrder => "stopOrder",
             WaitKind::Shutdown => "shutdown",
-            WaitKind::DiskPressure => "diskPressure",
+            WaitKind::Pressure(Pressure::Memory) => "memoryPressure",
+            WaitKind::Pressure(Pressure::Disk) => "diskPressure",
+            WaitKind::Pressure(Pressure::Pid) => "pidPressure",
         }
     }
 
@@ -248,7 +251,7 @@ impl Wait {
             | WaitKind::ReadinessGate
             | WaitKind::StopOrder
             | WaitKind::Shutdown
-            | WaitKind::DiskPressure => false,
+            | WaitKind::Pressure(_) => false,
             WaitKind::Grace | WaitKind::ContainerStop | WaitKind::LifecycleHook(_) => {
                 self.next.is_none() || self.is_overdue(now)
             }

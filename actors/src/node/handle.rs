@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Addr, Recipient};
+use k8s_openapi::api::core::v1::NodeCondition;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use crate::container_manager::ContainerManager;
 use crate::desired::DesiredPods;
 use crate::dispatcher::{DispatcherActor, RefuseNewPods};
 use crate::engine::Engine;
+use crate::eviction::{EvictionState, NodePressure, Pressure};
 use crate::explain::Explainer;
 use crate::health::PassHealth;
 use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
@@ -36,6 +38,7 @@ pub struct NodeHandle {
     pub(super) observer: Arc<Observer>,
     pub(super) containers: Arc<ContainerManager>,
     pub(super) explainer: Arc<Explainer>,
+    pub(super) evictions: Arc<EvictionState>,
     pub(super) passes: Arc<PassHealth>,
     pub(super) housekeeping_limit: Duration,
     pub(super) shutdown: Arc<ShutdownProgress>,
@@ -93,6 +96,24 @@ impl NodeHandle {
     /// The explainer of the pods' states and waits.
     pub fn explainer(&self) -> &Arc<Explainer> {
         &self.explainer
+    }
+
+    /// The resources that the node lacks, or lacked within the transition period of its [`EvictionPolicy`].
+    ///
+    /// [`EvictionPolicy`]: crate::EvictionPolicy
+    pub fn pressures(&self) -> Vec<NodePressure> {
+        self.evictions.pressures()
+    }
+
+    /// The conditions that the node has, in the order of [`Pressure::ALL`], and a signal for each change.
+    pub fn pressure_changes(&self) -> watch::Receiver<Vec<Pressure>> {
+        self.evictions.pressure_changes()
+    }
+
+    /// The conditions `MemoryPressure`, `DiskPressure` and `PIDPressure` for the status of the node, with the texts of the kubelet
+    /// (`nodestatus/setters.go`, 1.36). A condition whose resource is not measured is `False`.
+    pub fn node_conditions(&self) -> Vec<NodeCondition> {
+        self.evictions.node_conditions(self.clock.now())
     }
 
     /// The recipient of the sources' updates. `send` waits while the mailbox is full, and returns once the update is accepted.

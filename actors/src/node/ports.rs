@@ -7,8 +7,8 @@ use podwright_metrics::Metrics;
 use crate::admission::AdmissionHandler;
 use crate::pod::PodObject;
 use crate::ports::{
-    Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, PodCgroups,
-    PodEvent, PodStorage, TokioClock,
+    Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, NodeMeter,
+    PodCgroups, PodEvent, PodStorage, TokioClock,
 };
 use crate::recorder::Recorder;
 
@@ -21,6 +21,7 @@ pub struct NodePorts {
     pub(super) storage: Arc<dyn PodStorage>,
     pub(super) images: Option<Arc<dyn ImageStore>>,
     pub(super) disks: Option<Arc<dyn DiskMeter>>,
+    pub(super) meter: Option<Arc<dyn NodeMeter>>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
@@ -45,6 +46,7 @@ impl NodePorts {
             storage,
             images: None,
             disks: None,
+            meter: None,
             cgroups: None,
             final_statuses: Arc::new(NoCheckpoint),
             shutdown_times: Arc::new(NoCheckpoint),
@@ -66,6 +68,13 @@ impl NodePorts {
     /// other while a disk of the node is too full. By default none: nothing is measured.
     pub fn disks(mut self, meter: Arc<dyn DiskMeter>) -> Self {
         self.disks = Some(meter);
+        self
+    }
+
+    /// The meter of the node's memory and process ids. With it, one pod after the other is evicted while the node lacks them. By
+    /// default none: nothing is measured.
+    pub fn meter(mut self, meter: Arc<dyn NodeMeter>) -> Self {
+        self.meter = Some(meter);
         self
     }
 

@@ -12,7 +12,7 @@ use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolv
 use crate::desired::DesiredPods;
 use crate::dispatcher::{self, Dispatcher, DispatcherActor};
 use crate::engine::Engine;
-use crate::eviction::{DiskState, EvictionActor, Evictor, EvictorParts, PressureGate};
+use crate::eviction::{EvictionActor, EvictionState, Evictor, EvictorParts, PressureGate};
 use crate::explain::Explainer;
 use crate::final_statuses::FinalStatusStore;
 use crate::health::{MAX_PASS_AGE, PassHealth};
@@ -37,7 +37,6 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         long_wait_after,
         image_gc,
         eviction,
-        pressure_transition,
         eviction_period,
         sources,
     } = builder;
@@ -47,6 +46,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         storage,
         images,
         disks,
+        meter,
         cgroups,
         final_statuses,
         shutdown_times,
@@ -136,7 +136,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let gate = Arc::new(ShutdownGate::default());
     let passes = Arc::new(PassHealth::default());
     let housekeeping_limit = MAX_PASS_AGE.max(engine_config.resync.saturating_mul(2));
-    let disk_state = Arc::new(DiskState::default());
+    let evictions = Arc::new(EvictionState::new(eviction, clock.now()));
     let explainer = Arc::new(Explainer {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -146,7 +146,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         observer: observer.clone(),
         passes: passes.clone(),
         shutdown: shutdown.clone(),
-        disk: disk_state.clone(),
+        evictions: evictions.clone(),
         started: clock.now(),
         clock: clock.clone(),
     });
@@ -156,21 +156,22 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         ImageGcActor::new(collector.clone(), stop.clone()).start();
         (store, collector)
     });
-    if let Some(meter) = disks {
+    if disks.is_some() || meter.is_some() {
         let parts = EvictorParts {
             engine: engine.clone(),
             desired: desired.clone(),
             active: active.clone(),
             runtime: runtime.clone(),
+            disks,
             meter,
             images,
             events: events.clone(),
-            state: disk_state.clone(),
+            state: evictions.clone(),
         };
-        let evictor = Evictor::new(parts, clock.clone(), metrics.clone(), eviction, pressure_transition);
+        let evictor = Evictor::new(parts, clock.clone(), metrics.clone());
         EvictionActor::new(Arc::new(evictor), eviction_period, stop.clone()).start();
         // As upstream, a node under pressure rejects a pod before any other handler sees it.
-        admission.insert(0, Arc::new(PressureGate(disk_state)));
+        admission.insert(0, Arc::new(PressureGate(evictions.clone())));
     }
     let dispatcher = Dispatcher {
         engine: engine.clone(),
@@ -220,6 +221,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         observer,
         containers,
         explainer,
+        evictions,
         passes,
         housekeeping_limit,
         shutdown,

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 
-use super::WritableLayer;
+use super::{ProcessUsage, WritableLayer};
 
 pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig, VolumeImage};
 pub use error::{ImageError, RuntimeError};
@@ -94,6 +94,13 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
         let _ = uid;
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// The memory and the processes of the pod's containers. A container whose usage is unknown is left out. By default no usage
+    /// is known.
+    fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
+        let _ = uid;
+        Box::pin(async { Ok(ProcessUsage::new()) })
     }
 
     /// Waits for the next pod that may have changed. The UIDs are hints: they may be repeated, late or wrong. In a

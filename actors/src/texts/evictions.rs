@@ -5,8 +5,29 @@ use super::format::{list, quoted};
 
 /// The reason of an evicted pod, of its event, and of a pod that is rejected under pressure (`Reason`).
 pub const EVICTED: &str = "Evicted";
+/// The condition of a node that is low on memory (`core/v1`, `NodeMemoryPressure`).
+pub const MEMORY_PRESSURE: &str = "MemoryPressure";
 /// The condition of a node that is low on disk space or inodes (`core/v1`, `NodeDiskPressure`).
 pub const DISK_PRESSURE: &str = "DiskPressure";
+/// The condition of a node that is low on process ids (`core/v1`, `NodePIDPressure`).
+pub const PID_PRESSURE: &str = "PIDPressure";
+/// The reason and the message of the condition `MemoryPressure` that is true (`nodestatus/setters.go`, `MemoryPressureCondition`).
+pub const INSUFFICIENT_MEMORY: (&str, &str) =
+    ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available");
+/// The reason and the message of the condition `MemoryPressure` that is false (`MemoryPressureCondition`).
+pub const SUFFICIENT_MEMORY: (&str, &str) = ("KubeletHasSufficientMemory", "kubelet has sufficient memory available");
+/// The reason and the message of the condition `DiskPressure` that is true (`DiskPressureCondition`).
+pub const HAS_DISK_PRESSURE: (&str, &str) = ("KubeletHasDiskPressure", "kubelet has disk pressure");
+/// The reason and the message of the condition `DiskPressure` that is false (`DiskPressureCondition`).
+pub const HAS_NO_DISK_PRESSURE: (&str, &str) = ("KubeletHasNoDiskPressure", "kubelet has no disk pressure");
+/// The reason and the message of the condition `PIDPressure` that is true (`PIDPressureCondition`).
+pub const INSUFFICIENT_PID: (&str, &str) = ("KubeletHasInsufficientPID", "kubelet has insufficient PID available");
+/// The reason and the message of the condition `PIDPressure` that is false (`PIDPressureCondition`).
+pub const SUFFICIENT_PID: (&str, &str) = ("KubeletHasSufficientPID", "kubelet has sufficient PID available");
+/// The resource that memory is counted as (`core/v1`, `ResourceMemory`).
+pub const MEMORY: &str = "memory";
+/// The resource that processes are counted as (`resourcePids`).
+pub const PIDS: &str = "pids";
 /// The resource that bytes on disk are counted as (`core/v1`, `ResourceEphemeralStorage`).
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// The resource that files are counted as (`resourceInodes`).
@@ -16,6 +37,10 @@ pub const INODES: &str = "inodes";
 pub const OFFENDING_CONTAINERS: &str = "offending_containers";
 /// The annotation with what these containers use, separated by commas (`OffendingContainersUsageKey`).
 pub const OFFENDING_CONTAINERS_USAGE: &str = "offending_containers_usage";
+/// The annotation with a pod that has a memory request of its own (`OffendingPodKey`).
+pub const OFFENDING_POD: &str = "offending_pod";
+/// The annotation with what this pod uses (`OffendingPodUsageKey`).
+pub const OFFENDING_POD_USAGE: &str = "offending_pod_usage";
 /// The annotation with the resource that the node lacks (`StarvedResourceKey`).
 pub const STARVED_RESOURCE: &str = "starved_resource";
 
@@ -42,6 +67,11 @@ pub fn node_low(resource: &str, threshold: &str, available: &str) -> String {
 /// The part of the same message for a container that uses more than it requests (`evictionMessage`).
 pub fn larger_consumption(container: &str, used: &str, request: &str, resource: &str) -> String {
     format!("Container {container} was using {used}, request is {request}, has larger consumption of {resource}. ")
+}
+
+/// The part of the same message for a pod with a memory request of its own (`evictionMessage`).
+pub fn larger_pod_consumption(pod: &str, used: &str, request: &str, resource: &str) -> String {
+    format!("Pod {pod} was using {used}, request is {request}, has larger consumption of {resource}. ")
 }
 
 /// The event of the node before it reclaims a resource (`synchronize`).

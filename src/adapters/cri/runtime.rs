@@ -12,8 +12,8 @@ use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, Sandbox
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, FileSystemSpace, ImageError, ImageRequest,
-    ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
-    StoredImage, Unready, Unused, WritableLayer,
+    ImageStore, PodCgroups, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod,
+    SandboxConfig, StoredImage, Unready, Unused, WritableLayer,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -276,6 +276,10 @@ impl ContainerRuntime for CriRuntime {
 
     fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
         self.inner.writable_layers(uid).boxed()
+    }
+
+    fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
+        self.inner.process_usage(uid).boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {

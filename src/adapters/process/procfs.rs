@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use podwright_actors::ports::ContainerProcesses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
@@ -124,6 +125,27 @@ fn holds(environ: &[u8], name: &str, start: &str) -> bool {
 
 fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// The memory and the number of the processes whose environment variable `name` is `value`, as [`kill_marked`] finds them. The
+/// memory is that without files, which the kernel can read again. Memory that several processes share counts for each of them.
+pub(super) fn usage_of_marked(name: &str, value: &str, owner: u32) -> ContainerProcesses {
+    let mut used = ContainerProcesses::default();
+    for pid in pids().filter(|pid| is_marked(*pid, name, value, owner)) {
+        used.processes += 1;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        used.memory = used.memory.saturating_add(own_memory(&status));
+    }
+    used
+}
+
+/// The memory without files in the text of `/proc/PID/status`, in bytes.
+fn own_memory(status: &str) -> u64 {
+    let kibibytes = |line: &str| {
+        let rest = line.strip_prefix("RssAnon:").or_else(|| line.strip_prefix("RssShmem:"))?;
+        rest.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    status.lines().filter_map(kibibytes).fold(0, u64::saturating_add).saturating_mul(1024)
 }
 
 /// Kills all other processes of the user `owner` and of this process's user whose environment variable `name` starts with

@@ -11,17 +11,18 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
+    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage,
+    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::container::Container;
 use super::files::{Layout, Request, make_dir, try_lock};
+use super::record::{self, RunRecord};
 use super::shared::{ProcessRuntimeState, failed};
 use super::shim::SHIM_OOM_SCORE;
-use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
+use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
 use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
 
@@ -215,6 +216,24 @@ impl ContainerRuntime for ProcessRuntime {
                 layers.push(WritableLayer { container, used });
             }
             Ok(layers)
+        }
+        .boxed()
+    }
+
+    /// Finds the processes by their mark, as the end of a container does.
+    fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
+        let running = self.shared.table.running();
+        let containers: Vec<_> = running.into_iter().filter(|container| container.uid == *uid).collect();
+        async move {
+            let measure = move || -> io::Result<ProcessUsage> {
+                let used = |container: &Arc<Container>| {
+                    let run = record::read::<RunRecord>(&container.files.run()).ok()?;
+                    let used = procfs::usage_of_marked(CONTAINER_ENV, &run.id, run.user.uid);
+                    Some((container.name.to_string(), used))
+                };
+                Ok(containers.iter().filter_map(used).collect())
+            };
+            disk_usage::blocking(measure).await.map_err(failed("cannot measure the processes of a pod"))
         }
         .boxed()
     }

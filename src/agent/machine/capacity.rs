@@ -9,16 +9,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::fs::statvfs;
 
 use crate::actors::admission::NodeCapacity;
+use crate::actors::eviction::EvictionPolicy;
 
 /// The directories of the kernel with one entry for each size of huge pages.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
-
-/// The memory that pods may not request, so that the node does not run out of it: the kubelet's default for `--eviction-hard`
-/// (`memory.available<100Mi`, kubelet 1.36), which it subtracts from the allocatable memory.
-const FREE_MEMORY: i64 = 100 << 20;
-/// The part of the disk that pods may not request, in percent: the kubelet's default for `--eviction-hard` (`nodefs.available<10%`,
-/// kubelet 1.36).
-const FREE_STORAGE_PERCENT: i64 = 10;
 
 /// An amount of resources that pods may not request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,17 +48,23 @@ pub(crate) fn enforced(capacity: &NodeCapacity, reservations: &[Reservation]) ->
     (cpu_millis > 0 && memory_bytes > 0).then_some((cpu_millis, memory_bytes))
 }
 
-/// What remains for pods: the capacity without the reservations, and without what stays free so that the node does not run out of
-/// memory and disk space. Huge pages are memory that pods cannot use otherwise (upstream `node.status.allocatable`, kubelet 1.36).
-pub(crate) fn allocatable(capacity: NodeCapacity, reservations: &[Reservation]) -> NodeCapacity {
+/// What remains for pods: the capacity without the reservations, and without what the hard eviction thresholds keep free. Huge pages are memory that pods cannot use otherwise (upstream `node.status.allocatable`, kubelet 1.36).
+pub(crate) fn allocatable(
+    capacity: NodeCapacity,
+    reservations: &[Reservation],
+    eviction: &EvictionPolicy,
+) -> NodeCapacity {
     let sum = |of: fn(&Reservation) -> i64| reservations.iter().map(of).fold(0, i64::saturating_add);
     let huge_pages: i64 = capacity.huge_pages.values().copied().fold(0, i64::saturating_add);
     let less = |have: i64, all: &[i64]| all.iter().fold(have, |left, part| left.saturating_sub(*part)).max(0);
     let disk = capacity.ephemeral_storage_bytes;
+    let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+    let (free_memory, free_disk) =
+        (eviction.free_memory(size(capacity.memory_bytes)), eviction.free_storage(size(disk)));
     let mut rest = capacity;
     rest.cpu_millis = less(rest.cpu_millis, &[sum(|it| it.cpu_millis)]);
-    rest.memory_bytes = less(rest.memory_bytes, &[sum(|it| it.memory_bytes), FREE_MEMORY, huge_pages]);
-    rest.ephemeral_storage_bytes = less(disk, &[sum(|it| it.storage_bytes), disk / 100 * FREE_STORAGE_PERCENT]);
+    rest.memory_bytes = less(rest.memory_bytes, &[sum(|it| it.memory_bytes), free_memory, huge_pages]);
+    rest.ephemeral_storage_bytes = less(disk, &[sum(|it| it.storage_bytes), free_disk]);
     for (what, left) in
         [("CPU", rest.cpu_millis), ("memory", rest.memory_bytes), ("disk space", rest.ephemeral_storage_bytes)]
     {
@@ -153,17 +153,21 @@ mod tests {
         let gi = 1 << 30;
         let machine = NodeCapacity::new(4000, 8 * gi, 110).ephemeral_storage(100 * gi).huge_pages("hugepages-2Mi", gi);
         let none = Reservation::default();
-        let rest = allocatable(machine.clone(), &[none, none]);
+        let policy = EvictionPolicy::default();
+        let rest = allocatable(machine.clone(), &[none, none], &policy);
         assert_eq!((rest.cpu_millis, rest.memory_bytes), (4000, 7 * gi - (100 << 20)));
-        assert_eq!(rest.ephemeral_storage_bytes, 100 * gi - gi * 100 / 100 * 10);
+        // A percentage of single precision is a little more than the number.
+        let free = policy.free_storage(100 << 30);
+        assert_eq!(free, 10_737_418_400);
+        assert_eq!(rest.ephemeral_storage_bytes, 100 * gi - free);
         assert_eq!((rest.pods, rest.huge_pages.clone()), (110, machine.huge_pages.clone()));
         let system = Reservation { cpu_millis: 500, memory_bytes: gi, storage_bytes: 0 };
         let kube = Reservation { cpu_millis: 500, memory_bytes: gi, storage_bytes: 20 * gi };
-        let rest = allocatable(machine.clone(), &[system, kube]);
+        let rest = allocatable(machine.clone(), &[system, kube], &policy);
         assert_eq!((rest.cpu_millis, rest.memory_bytes), (3000, 5 * gi - (100 << 20)));
-        assert_eq!(rest.ephemeral_storage_bytes, 70 * gi);
+        assert_eq!(rest.ephemeral_storage_bytes, 80 * gi - free);
         let all = Reservation { cpu_millis: 9000, memory_bytes: 9 * gi, storage_bytes: i64::MAX };
-        let rest = allocatable(machine, &[all, all]);
+        let rest = allocatable(machine, &[all, all], &policy);
         assert_eq!((rest.cpu_millis, rest.memory_bytes, rest.ephemeral_storage_bytes), (0, 0, 0));
     }
 

@@ -1,5 +1,6 @@
 //! The agent's own state on the page.
 
+use crate::actors::eviction::NodePressure;
 use crate::actors::explain::NodeState;
 use crate::actors::health::OngoingFailure;
 use crate::actors::ports::SourceKind;
@@ -67,6 +68,8 @@ pub(super) struct AgentState {
     outage: Option<OngoingError>,
     /// The runtime's conditions that are false, with their reasons.
     conditions: Vec<String>,
+    /// The resources that the node lacks.
+    pressures: Vec<PressureState>,
     /// When the last housekeeping pass ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     housekeeping: Option<Millis>,
@@ -87,6 +90,22 @@ struct OngoingError {
 impl From<&OngoingFailure> for OngoingError {
     fn from(failing: &OngoingFailure) -> Self {
         OngoingError { since: failing.since.into(), error: plain(&failing.error, MAX_PROBLEM_BYTES).into_owned() }
+    }
+}
+
+/// A condition of the node. What is left of the resource is left out, because each measurement would change the state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct PressureState {
+    condition: &'static str,
+    since: Millis,
+    cause: String,
+}
+
+impl From<&NodePressure> for PressureState {
+    fn from(pressure: &NodePressure) -> Self {
+        let NodePressure { condition, since, signal, threshold, .. } = pressure;
+        let cause = format!("new pods are rejected: {signal} was less than {threshold}");
+        PressureState { condition: condition.as_str(), since: (*since).into(), cause }
     }
 }
 
@@ -127,6 +146,7 @@ impl AgentState {
         let conditions = [&node.unready.runtime, &node.unready.network].into_iter().flatten();
         AgentState {
             conditions: conditions.map(|why| plain(why, MAX_PROBLEM_BYTES).into_owned()).collect(),
+            pressures: node.pressures.iter().map(PressureState::from).collect(),
             runtime: healthy && node.runtime.is_none(),
             outage: node.runtime.as_ref().map(OngoingError::from),
             housekeeping: node.last_pass.map(Millis::from),
@@ -153,7 +173,7 @@ mod tests {
             passes: failing(tries),
             runtime: failing(tries),
             unready: Unready { runtime: Some("no disk".into()), network: None },
-            disk_pressure: None,
+            pressures: vec![],
         };
         let agent = AgentState::default().with_node(&node(1), true);
         let value = serde_json::to_value(&agent).unwrap();

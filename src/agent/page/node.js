@@ -14,7 +14,8 @@ function showAgent() {
     : { ...value(agent.late ? "failing" : "healthy", "last pass "), age: ["# ago", agent.housekeeping] };
   const sources = [...new Set(agent.locations.map((location) => location.source))].map((source) =>
     agent.missing.includes(source) ? value("waiting", `${source} has not delivered`) : value("healthy", `${source} delivered`));
-  const facts = [["Runtime", runtime, ...agent.conditions.map((condition) => value("failing", condition))], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { text: agent.version }],
+  const resources = agent.pressures.length ? agent.pressures.map(({ condition, since, cause }) => failure(condition, { since, error: cause })) : [value("healthy", "enough")];
+  const facts = [["Runtime", runtime, ...agent.conditions.map((condition) => value("failing", condition))], ["Resources", ...resources], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { text: agent.version }],
     ["Up", { text: "", age: ["#", agent.started] }]];
   const definitions = $("agent").firstElementChild;
   if (!definitions.children.length) definitions.append(...facts.map(([name]) => el("div", {}, el("dt", {}, name))));

@@ -12,6 +12,7 @@ use crate::actors::time::Time;
 use crate::adapters::adoption::Adoption;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
+use crate::adapters::node_meter::LinuxNodeMeter;
 use crate::adapters::storage::FileStorage;
 use crate::agent::boot::{self, BootChange};
 use crate::agent::cli::RunArgs;
@@ -45,10 +46,11 @@ pub(super) async fn start(
         Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }
     let host_ips = machine::host_ips();
+    let eviction = args.eviction.policy()?;
     let machine = machine::capacity(args.max_pods, root.path());
     let reservations = args.admission.reservations();
     let enforced = machine::enforced(&machine, &reservations);
-    let capacity = args.runtime.allocatable(machine, &reservations);
+    let capacity = args.runtime.allocatable(machine, &reservations, &eviction);
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let allocatable = machine::quantities(&capacity);
@@ -81,12 +83,14 @@ pub(super) async fn start(
         .metrics(metrics.clone());
     ports = args.admission.handlers(name, capacity, strict_groups).into_iter().fold(ports, NodePorts::admission);
     if args.runtime.uses_disk() {
-        let thresholds = &args.eviction_hard;
-        if !thresholds.unobserved().is_empty() {
-            let signals = thresholds.unobserved().join(", ");
-            tracing::warn!(signals, "these signals of --eviction-hard are not observed and have no effect");
+        if !eviction.unobserved().is_empty() {
+            let signals = eviction.unobserved().join(", ");
+            tracing::warn!(
+                signals,
+                "these signals of --eviction-hard or --eviction-soft are not observed and have no effect"
+            );
         }
-        ports = ports.disks(Arc::new(storage.clone()));
+        ports = ports.disks(Arc::new(storage.clone())).meter(Arc::new(LinuxNodeMeter::new()));
     }
     if let Some(images) = images {
         ports = ports.images(images);
@@ -108,8 +112,7 @@ pub(super) async fn start(
         .sources(manifests.kinds())
         .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
-        .eviction_thresholds(args.eviction_hard.clone())
-        .eviction_pressure_transition(args.eviction_pressure_transition_period);
+        .eviction(eviction);
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);

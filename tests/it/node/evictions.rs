@@ -1,12 +1,14 @@
-//! Evictions: limits on local storage, and full disks.
+//! Evictions: limits on local storage, full disks and short memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use podwright_actors::eviction::{EvictionPolicy, EvictionThresholds, Pressure};
 use podwright_actors::pod_worker::Lifecycle;
 use serde_json::json;
 
 use super::explain::reading::explain;
-use crate::support::fake_disks::{FakeDisks, Fault};
+use crate::support::fake_disks::{FakeDisks, FakeMeter, Fault};
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
@@ -172,4 +174,83 @@ async fn a_full_disk_evicts_one_pod_after_the_other_until_it_has_space() {
     assert!(node.node.explainer().node_problems().is_empty());
     node.deliver(&[more.as_slice(), &[free("late")]].concat()).await;
     node.eventually(10.0, "a new pod runs", || node.phase("late") == "Running").await;
+}
+
+#[actix::test]
+async fn short_memory_evicts_the_pod_that_is_most_above_its_request() {
+    let meter = FakeMeter::new(500);
+    let node = Setup { meter: Some(meter.clone()), ..Setup::new(true) }.start();
+    node.deliver(&[]).await;
+    node.runtime.script("main", Script::stubborn());
+    let burstable = |name: &str, request: &str| {
+        let main = json!({"name": "main", "image": "img", "resources": {"requests": {"memory": request}}});
+        pod(name).spec("containers", json!([main]))
+    };
+    let pods = [pod("much"), pod("little"), burstable("within", "400Mi"), pod("important").spec("priority", 10)];
+    for (name, memory) in [("much", 200), ("little", 100), ("within", 390), ("important", 300)] {
+        node.runtime.uses_memory(name, memory);
+    }
+    node.deliver(&pods).await;
+    node.until(15.0).await;
+    assert_eq!(node.phase("much"), "Running");
+    let mut changes = node.node.pressure_changes();
+    assert_eq!(*changes.borrow_and_update(), []);
+    meter.set_available(99);
+    node.eventually(10.0, "a pod is evicted", || node.reason("much") == "Evicted").await;
+    let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 99Mi. Container main was \
+                   using 200Mi, request is 0, has larger consumption of memory. ";
+    assert_eq!(outcome(&node, "much"), ("Failed".into(), "Evicted".into(), message.into()));
+    assert_eq!(disruption(&node, "much").as_deref(), Some(message));
+    assert_eq!(node.events.of("EvictionThresholdMet")[0].message, "Attempting to reclaim memory");
+    assert_eq!(*changes.borrow_and_update(), [Pressure::Memory]);
+    let conditions = node.node.node_conditions();
+    assert_eq!((conditions[0].type_.as_str(), conditions[0].status.as_str()), ("MemoryPressure", "True"));
+    assert_eq!((conditions[1].type_.as_str(), conditions[1].status.as_str()), ("DiskPressure", "False"));
+    meter.set_available(200);
+    // Only pods without requests are rejected.
+    let more = [pods.as_slice(), &[pod("new"), burstable("new-burstable", "1Mi")]].concat();
+    node.deliver(&more).await;
+    assert_eq!(node.reason("new"), "Evicted");
+    node.wait(30.0).await;
+    for name in ["little", "within", "important", "new-burstable"] {
+        assert_eq!(node.phase(name), "Running", "{name}");
+    }
+    assert_eq!(node.metric("kubelet_evictions{eviction_signal=\"memory.available\"}"), 1.0);
+    node.wait(310.0).await;
+    assert_eq!(*changes.borrow_and_update(), []);
+}
+
+#[actix::test]
+async fn a_soft_threshold_evicts_after_its_time_and_leaves_the_pod_time_to_stop() {
+    let disks = FakeDisks::new(900);
+    let policy = EvictionPolicy::new(EvictionThresholds::none())
+        .soft("nodefs.available<50%".parse().unwrap(), &"nodefs.available=1m".parse().unwrap())
+        .unwrap()
+        .minimum_reclaim("nodefs.available=100Mi".parse().unwrap())
+        .max_pod_grace(Duration::from_secs(12));
+    let node = Setup { disks: Some(disks.clone()), eviction: policy, ..Setup::new(true) }.start();
+    node.deliver(&[]).await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[free("a"), free("b"), free("c")]).await;
+    for (name, size) in [("a", 300), ("b", 200), ("c", 100)] {
+        disks.write(name, "cache", size);
+    }
+    node.until(15.0).await;
+    disks.set_available(499);
+    node.until(25.0).await;
+    assert_eq!(node.node.pressures().len(), 1, "the condition begins at once");
+    node.until(79.0).await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Sync), "the threshold has been met for less than a minute");
+    node.until(81.0).await;
+    let begin = node.now();
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminating));
+    node.eventually(20.0, "the pod has stopped", || node.lifecycle("a") != Some(Lifecycle::Terminating)).await;
+    assert!((9.0..13.0).contains(&(node.now() - begin)), "the grace period is twelve seconds");
+    // The threshold is no longer met, but less than the minimum was reclaimed.
+    disks.set_available(599);
+    node.eventually(40.0, "the next pod is evicted", || node.reason("b") == "Evicted").await;
+    disks.set_available(600);
+    node.wait(60.0).await;
+    assert_eq!(node.phase("c"), "Running");
+    assert_eq!(node.metric("kubelet_evictions{eviction_signal=\"nodefs.available\"}"), 2.0);
 }

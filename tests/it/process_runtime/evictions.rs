@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use podwright::adapters::storage::FileStorage;
 use podwright_actors::ids::FullName;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{SourceKind, SourceSet};
+use podwright_actors::ports::{DiskMeter, FileSystemSpace, PodDiskUsage, SourceKind, SourceSet, StorageError};
 use podwright_metrics::{Format, Metrics};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::support::fake_ports::NoNetwork;
 use crate::support::processes::{PATIENCE, Root};
@@ -44,16 +47,50 @@ fn outcome(node: &NodeHandle, name: &str) -> (String, String) {
     status.map_or_else(Default::default, |status| (text(status.phase.as_ref()), text(status.message.as_ref())))
 }
 
+/// A meter that counts its measurements.
+struct ObservedMeter {
+    meter: Arc<FileStorage>,
+    measured: watch::Sender<u64>,
+}
+
+impl ObservedMeter {
+    /// Waits until a condition holds, which is checked after each measurement of a pod.
+    async fn until(&self, is: impl Fn() -> bool) {
+        self.measured.subscribe().wait_for(|_| is()).await.unwrap();
+    }
+
+    /// Waits for the next measurement of a pod.
+    async fn next(&self) {
+        self.measured.subscribe().changed().await.unwrap();
+    }
+}
+
+impl DiskMeter for ObservedMeter {
+    fn pod_usage<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<PodDiskUsage, StorageError>> {
+        async move {
+            let usage = self.meter.pod_usage(pod).await;
+            self.measured.send_modify(|count| *count += 1);
+            usage
+        }
+        .boxed()
+    }
+
+    fn node_file_system(&self) -> BoxFuture<'_, Result<FileSystemSpace, StorageError>> {
+        self.meter.node_file_system()
+    }
+}
+
 #[actix::test]
 async fn pods_that_write_over_a_limit_are_evicted_and_their_neighbours_run() {
     let root = Root::new();
     let runtime = Arc::new(root.open().await);
     let storage = Arc::new(FileStorage::new(root.path(), BTreeMap::new()));
     let metrics = Metrics::new();
-    let ports = NodePorts::new(runtime, Arc::new(NoNetwork), storage.clone()).disks(storage).metrics(metrics.clone());
+    let meter = Arc::new(ObservedMeter { meter: storage.clone(), measured: watch::Sender::new(0) });
+    let ports = NodePorts::new(runtime, Arc::new(NoNetwork), storage).disks(meter.clone()).metrics(metrics.clone());
     let builder = Node::builder(ports).sources([SourceKind::Api]).eviction_period(Duration::from_millis(200));
     // The disk of this machine may be full.
-    let node = builder.eviction_thresholds(podwright::EvictionThresholds::none()).start().unwrap();
+    let node = builder.eviction(podwright::EvictionThresholds::none()).start().unwrap();
     let write = |bytes: &str, to: &str| format!("dd if=/dev/zero of={to} bs={bytes} count=1 2>/dev/null");
     let pods = vec![
         pod("volume", &write("1200k", "$PODWRIGHT_MOUNT_CACHE/file")),
@@ -78,24 +115,20 @@ async fn pods_that_write_over_a_limit_are_evicted_and_their_neighbours_run() {
         ("log", sum),
         ("sum", sum),
     ] {
-        let evicted = async {
-            while outcome(&node, name).0 != "Failed" {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, evicted).await.unwrap_or_else(|_| panic!("{name}: {:?}", outcome(&node, name)));
+        let mut changes = node.statuses().subscribe();
+        let evicted = changes.wait_for(|_| outcome(&node, name).0 == "Failed");
+        let is_in_time = timeout(PATIENCE, evicted).await.is_ok();
+        assert!(is_in_time, "{name}: {:?}", outcome(&node, name));
         assert_eq!(outcome(&node, name).1, message, "{name}");
     }
     for name in ["neighbour", "free"] {
         let explain = || node.explainer().explain(&FullName::new("test", name), None, &|_| vec![]).unwrap().to_string();
         let used = if name == "free" { "emptyDir cache: 4Ki of 1Mi" } else { "emptyDir cache: 6" };
-        let measured = async {
-            while !explain().contains(used) {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, measured).await.unwrap_or_else(|_| panic!("{}", explain()));
-        sleep(Duration::from_millis(500)).await;
+        let is_in_time = timeout(PATIENCE, meter.until(|| explain().contains(used))).await.is_ok();
+        assert!(is_in_time, "{}", explain());
+        for _ in 0..3 {
+            timeout(PATIENCE, meter.next()).await.unwrap();
+        }
         assert_eq!(outcome(&node, name).0, "Running", "{}", explain());
     }
     let text = metrics.encode(Format::Classic);

@@ -1,7 +1,9 @@
-//! The disks of a node in memory: the usage of pods, the node's disk, and images.
+//! The disks of a node in memory: the usage of pods, the node's disk, and images. And the memory of a node.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,8 +12,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::ImageId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    DiskMeter, DiskUsage, FileSystemSpace, ImageNeed, ImageStore, PodDiskUsage, RuntimeFuture, StorageError,
-    StoredImage, UsedSpace,
+    DiskMeter, DiskUsage, FileSystemSpace, ImageNeed, ImageStore, NodeMeter, PodDiskUsage, ResourceSpace,
+    RuntimeFuture, StorageError, StoredImage, UsedSpace,
 };
 
 const MI: u64 = 1 << 20;
@@ -146,5 +148,28 @@ impl ImageStore for FakeDisks {
             Ok(())
         }
         .boxed()
+    }
+}
+
+/// A node with 1000 MiB of memory and 1000 process ids, of which so many mebibytes are left, and all process ids.
+pub(crate) struct FakeMeter(AtomicU64);
+
+impl FakeMeter {
+    pub(crate) fn new(available: u64) -> Arc<Self> {
+        Arc::new(FakeMeter(AtomicU64::new(available)))
+    }
+
+    pub(crate) fn set_available(&self, available: u64) {
+        self.0.store(available, Ordering::Relaxed);
+    }
+}
+
+impl NodeMeter for FakeMeter {
+    fn memory(&self) -> io::Result<ResourceSpace> {
+        Ok(ResourceSpace::new(CAPACITY * MI, self.0.load(Ordering::Relaxed) * MI))
+    }
+
+    fn pids(&self) -> io::Result<ResourceSpace> {
+        Ok(ResourceSpace::new(CAPACITY, CAPACITY))
     }
 }

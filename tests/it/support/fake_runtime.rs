@@ -101,6 +101,8 @@ struct State {
     panicking: BTreeSet<Op>,
     slow: BTreeMap<Op, Duration>,
     slow_reads: BTreeMap<PodUid, Duration>,
+    /// The memory of each pod's container, in mebibytes.
+    memory: BTreeMap<PodUid, u64>,
     /// How old a list is when it arrives.
     list_age: Duration,
     calls: Vec<Call>,
@@ -140,6 +142,11 @@ impl Live {
 }
 
 impl FakeRuntime {
+    /// Sets the memory of a pod's container in mebibytes.
+    pub(crate) fn uses_memory(&self, pod: &str, mebibytes: u64) {
+        self.state.lock().memory.insert(pod.into(), mebibytes);
+    }
+
     pub(crate) fn new(clock: TokioClock, with_events: bool) -> Self {
         let (state, changed) = (Mutex::default(), Notify::new());
         FakeRuntime { clock, begin: Instant::now(), with_events, state, changed }

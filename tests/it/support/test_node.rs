@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::engine::{EngineConfig, Threads};
+use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{
@@ -19,7 +20,7 @@ use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
-use super::fake_disks::FakeDisks;
+use super::fake_disks::{FakeDisks, FakeMeter};
 use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
@@ -53,6 +54,9 @@ pub(crate) struct Setup {
     pub(crate) storage: Arc<FakeStorage>,
     /// The disks and images, if they are measured.
     pub(crate) disks: Option<Arc<FakeDisks>>,
+    /// The meter of memory and process ids, if they are measured.
+    pub(crate) meter: Option<Arc<FakeMeter>>,
+    pub(crate) eviction: EvictionPolicy,
     /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
@@ -84,6 +88,8 @@ impl Setup {
             runtime: Arc::new(FakeRuntime::new(clock, with_events)),
             storage: Arc::default(),
             disks: None,
+            meter: None,
+            eviction: EvictionPolicy::default(),
             cgroups: None,
             final_statuses: Arc::default(),
             shutdown_times: Arc::default(),
@@ -102,6 +108,8 @@ impl Setup {
             runtime,
             storage,
             disks,
+            meter,
+            eviction,
             cgroups,
             final_statuses,
             shutdown_times,
@@ -132,6 +140,9 @@ impl Setup {
         if let Some(disks) = disks {
             ports = ports.images(disks.clone()).disks(disks);
         }
+        if let Some(meter) = meter {
+            ports = ports.meter(meter);
+        }
         if let Some(cgroups) = cgroups {
             ports = ports.cgroups(cgroups);
         }
@@ -141,6 +152,7 @@ impl Setup {
             .runtime_name("fake")
             .sources(sources)
             .engine(engine)
+            .eviction(eviction)
             .start()
             .unwrap();
         let last_sets = Mutex::default();

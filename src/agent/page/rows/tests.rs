@@ -84,7 +84,7 @@ pub(in crate::agent::page) fn node() -> NodeState {
         passes: None,
         runtime: None,
         unready: Unready::default(),
-        disk_pressure: None,
+        pressures: vec![],
     }
 }
 

@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
-    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, Unready,
+    Clock, ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerState, ExecOutput, ImageError, ImageRequest,
+    PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, Unready,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -213,6 +213,12 @@ impl ContainerRuntime for FakeRuntime {
             state.exec_result.clone().unwrap_or_else(|| Ok(ExecOutput::default()))
         }
         .boxed()
+    }
+
+    fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
+        let used = |memory: &u64| ContainerProcesses { memory: memory << 20, processes: 1 };
+        let usage = self.state.lock().memory.get(uid).map(|memory| ("main".to_owned(), used(memory)));
+        async move { Ok(usage.into_iter().collect()) }.boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {

@@ -1,0 +1,133 @@
+//! Measures the memory and the process ids of the machine.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use podwright_actors::ports::{NodeMeter, ResourceSpace};
+
+/// The meter of a machine with Linux. The working set of the machine is what its root cgroup uses without the file cache that was
+/// not used lately, as upstream computes it (cAdvisor). Without a readable root cgroup, the kernel's own estimate counts
+/// (`MemAvailable` in proc_meminfo(5)).
+#[derive(Clone, Debug)]
+pub struct LinuxNodeMeter {
+    proc: PathBuf,
+    cgroups: PathBuf,
+}
+
+impl LinuxNodeMeter {
+    /// The meter of this machine.
+    pub fn new() -> Self {
+        LinuxNodeMeter { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
+    }
+
+    /// The working set of the root cgroup in bytes.
+    fn working_set(&self) -> Option<u64> {
+        let read = |path: &str| fs::read_to_string(self.cgroups.join(path)).ok();
+        let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
+        // Version 1 has one tree for each controller.
+        if let Some(stat) = read("memory/memory.stat") {
+            return Some(number("memory/memory.usage_in_bytes")?.saturating_sub(value(&stat, "total_inactive_file")?));
+        }
+        let stat = read("memory.stat")?;
+        // The root cgroup of version 2 has no `memory.current`, but the root that a container has in place of it does.
+        let used = number("memory.current").or_else(|| value(&stat, "anon")?.checked_add(value(&stat, "file")?))?;
+        Some(used.saturating_sub(value(&stat, "inactive_file")?))
+    }
+
+    fn read<T>(&self, path: &str, parse: impl Fn(&str) -> Option<T>) -> io::Result<T> {
+        let path = self.proc.join(path);
+        let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let text = fs::read_to_string(&path).map_err(with_path)?;
+        parse(&text).ok_or_else(|| with_path(io::Error::new(io::ErrorKind::InvalidData, "unexpected content")))
+    }
+}
+
+impl Default for LinuxNodeMeter {
+    fn default() -> Self {
+        LinuxNodeMeter::new()
+    }
+}
+
+impl NodeMeter for LinuxNodeMeter {
+    fn memory(&self) -> io::Result<ResourceSpace> {
+        let kibibytes = |text: &str, key: &str| value(text, key)?.checked_mul(1024);
+        let (total, estimate) =
+            self.read("meminfo", |text| Some((kibibytes(text, "MemTotal:")?, kibibytes(text, "MemAvailable:")?)))?;
+        let available = self.working_set().map_or(estimate, |used| total.saturating_sub(used));
+        Ok(ResourceSpace::new(total, available))
+    }
+
+    fn pids(&self) -> io::Result<ResourceSpace> {
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let most = self.read("sys/kernel/pid_max", number)?.min(self.read("sys/kernel/threads-max", number)?);
+        // The fourth field is `RUNNABLE/ALL` threads (proc_loadavg(5)).
+        let used = self.read("loadavg", |text| text.split(' ').nth(3)?.split_once('/')?.1.parse().ok())?;
+        Ok(ResourceSpace::new(most, most.saturating_sub(used)))
+    }
+}
+
+/// The number after a key at the start of a line.
+fn value(text: &str, key: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    lines.find_map(|mut words| (words.next()? == key).then(|| words.next()?.parse().ok())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (TempDir, LinuxNodeMeter) {
+        let root = TempDir::new().unwrap();
+        let proc = [
+            ("proc/meminfo", "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  700 kB\n"),
+            ("proc/loadavg", "0.20 0.18 0.12 1/80 11206\n"),
+            ("proc/sys/kernel/pid_max", "4194304\n"),
+            ("proc/sys/kernel/threads-max", "1000\n"),
+        ];
+        for (path, text) in proc.iter().chain(files) {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let meter = LinuxNodeMeter { proc: root.path().join("proc"), cgroups: root.path().join("cgroup") };
+        (root, meter)
+    }
+
+    #[test]
+    fn the_working_set_has_no_file_cache_that_was_not_used_lately() {
+        let kib = |text: &str| ResourceSpace::new(1000 << 10, text.parse::<u64>().unwrap() << 10);
+        let (_root, meter) = machine(&[]);
+        assert_eq!(meter.memory().unwrap(), kib("700"), "without a root cgroup");
+        let v2 = ("cgroup/memory.stat", "anon 102400\nfile 204800\nkernel 9\ninactive_file 51200\n");
+        let (_root, meter) = machine(&[v2]);
+        assert_eq!(meter.memory().unwrap(), kib("750"));
+        let (_root, meter) = machine(&[v2, ("cgroup/memory.current", "409600\n")]);
+        assert_eq!(meter.memory().unwrap(), kib("650"), "in a container");
+        let v1 = [
+            ("cgroup/memory/memory.usage_in_bytes", "307200\n"),
+            ("cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 102400\n"),
+        ];
+        let (_root, meter) = machine(&v1);
+        assert_eq!(meter.memory().unwrap(), kib("800"));
+    }
+
+    #[test]
+    fn threads_count_as_used_process_ids() {
+        let (root, meter) = machine(&[]);
+        assert_eq!(meter.pids().unwrap(), ResourceSpace::new(1000, 920));
+        fs::write(root.path().join("proc/loadavg"), "none").unwrap();
+        let error = meter.pids().unwrap_err().to_string();
+        assert!(error.contains("loadavg: unexpected content"), "{error}");
+    }
+
+    #[test]
+    fn this_machine_can_be_measured() {
+        let meter = LinuxNodeMeter::new();
+        for space in [meter.memory().unwrap(), meter.pids().unwrap()] {
+            assert!(space.available > 0 && space.available < space.capacity, "{space:?}");
+        }
+    }
+}

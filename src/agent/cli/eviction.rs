@@ -1,0 +1,53 @@
+//! The flags for evictions.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::time::time_span;
+use crate::actors::eviction::{
+    EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod,
+};
+
+/// When pods are evicted because the node lacks a resource. The signals are memory.available, nodefs.available and
+/// nodefs.inodesFree (the disk of volumes and logs), imagefs.available and imagefs.inodesFree (the disk of images), and
+/// pid.available.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options for evictions")]
+pub(crate) struct EvictionArgs {
+    /// Evict a pod when less than this is left. nodefs is the disk of volumes and logs, imagefs that of images. "" for never.
+    /// Static and critical pods are never evicted.
+    #[arg(long, value_name = "SIGNAL<QUANTITY,...", default_value_t)]
+    eviction_hard: EvictionThresholds,
+    /// Evict a pod when less than this has been left for the time in --eviction-soft-grace-period.
+    #[arg(long, value_name = "SIGNAL<QUANTITY,...", default_value = "", hide_default_value = true)]
+    eviction_soft: EvictionThresholds,
+    /// The time for each signal of --eviction-soft, such as memory.available=1m30s.
+    #[arg(long, value_name = "SIGNAL=TIME,...", default_value = "", hide_default_value = true)]
+    eviction_soft_grace_period: EvictionGracePeriods,
+    /// The longest grace period in seconds of a pod that is evicted because of --eviction-soft. Other evicted pods have one
+    /// second.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    eviction_max_pod_grace_period: u32,
+    /// Evict more pods until this much more than the threshold is left, such as imagefs.available=2Gi.
+    #[arg(long, value_name = "SIGNAL=QUANTITY,...", default_value = "", hide_default_value = true)]
+    eviction_minimum_reclaim: MinimumReclaim,
+    /// Reject new pods for this long after a threshold was last met, such as 5m or 90s.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time_span)]
+    eviction_pressure_transition_period: Duration,
+}
+
+impl EvictionArgs {
+    /// The policy of the flags.
+    ///
+    /// # Errors
+    /// [`MissingGracePeriod`] if a soft threshold has no grace period.
+    pub(crate) fn policy(&self) -> Result<EvictionPolicy, MissingGracePeriod> {
+        let policy = EvictionPolicy::new(self.eviction_hard.clone())
+            .soft(self.eviction_soft.clone(), &self.eviction_soft_grace_period)?
+            .minimum_reclaim(self.eviction_minimum_reclaim.clone())
+            .max_pod_grace(Duration::from_secs(self.eviction_max_pod_grace_period.into()))
+            .pressure_transition(self.eviction_pressure_transition_period);
+        Ok(policy)
+    }
+}
