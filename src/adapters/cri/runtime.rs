@@ -343,7 +343,8 @@ impl PodCgroups for CriRuntime {
 fn make_cgroup(trees: &CgroupTrees, facts: &NodeFacts, pod: &PodObject) -> Result<(), CgroupError> {
     // A restarted agent finds the owner of a cgroup by the pod's directory, so the directory is created first.
     files::make_pod_dir(&facts.layout, &pod.uid().to_string()).map_err(CgroupError::unknown)?;
-    trees.create(&facts.cgroups, facts.all_pods, pod)
+    trees.create(&facts.cgroups, facts.all_pods, pod)?;
+    trees.limit_huge_pages(&facts.cgroups, &facts.huge_pages, pod)
 }
 
 impl ImageStore for CriRuntime {

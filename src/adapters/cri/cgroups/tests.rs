@@ -160,3 +160,28 @@ fn parent_cgroups_are_removed_with_the_last_pod_and_limited_by_the_allocatable_r
         assert_eq!(of_root.exists(), root != CGROUP_ROOT);
     }
 }
+
+#[test]
+fn huge_pages_are_limited_in_the_cgroup_of_the_pod() {
+    let root = tempfile::tempdir().unwrap();
+    let container = json!({"name": "a", "resources": {"limits": {"hugepages-2Mi": "4Mi"}}});
+    let pod = pod_with(json!({"uid": "1"}), json!({"containers": [container]}));
+    for (version, tree, path, file) in [
+        (CgroupVersion::V1 { swap: false }, "v1", "v1/hugetlb", "hugetlb.2MB.limit_in_bytes"),
+        (V2, "v2", "v2", "hugetlb.2MB.max"),
+    ] {
+        let cgroups = Cgroups { version, driver: CgroupDriver::Cgroupfs, root: "/test".into(), shared: true };
+        let trees = CgroupTrees::at(&root.path().join(tree));
+        let tree = root.path().join(path);
+        fs::create_dir_all(&tree).unwrap();
+        // Without page sizes nothing is created.
+        trees.limit_huge_pages(&cgroups, &[], &pod).unwrap();
+        assert!(!tree.join("test").exists());
+        let dir = tree.join("test/kubepods/besteffort/pod1");
+        trees.limit_huge_pages(&cgroups, &[2 << 20], &pod).unwrap();
+        assert!(dir.is_dir());
+        fs::write(dir.join(file), "").unwrap();
+        trees.limit_huge_pages(&cgroups, &[2 << 20], &pod).unwrap();
+        assert_eq!(fs::read_to_string(dir.join(file)).unwrap(), "4194304");
+    }
+}

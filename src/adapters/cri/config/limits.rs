@@ -1,11 +1,14 @@
 //! The limits and CPU shares of pod cgroups: as the kernel's files and values, and as the properties of systemd slices.
 
-use podwright_actors::config::pod_resources::pod_bounds;
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podwright_actors::config::pod_resources::{pod_bounds, resources_without_overhead};
 use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::PodObject;
 
 use super::cgroup::{CgroupVersion, QosClass};
-use super::resources::{PERIOD, quota, shares};
+use super::resources::{PERIOD, page_size, quota, shares};
 
 /// One file of a cgroup and the value to write to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,13 +16,13 @@ pub(crate) struct CgroupSetting {
     /// The controller. In cgroup version 1 it names the tree.
     pub(crate) controller: &'static str,
     /// The file's name.
-    pub(crate) file: &'static str,
+    pub(crate) file: Cow<'static, str>,
     /// The value to write.
     pub(crate) value: String,
 }
 
-fn setting(controller: &'static str, file: &'static str, value: impl ToString) -> CgroupSetting {
-    CgroupSetting { controller, file, value: value.to_string() }
+fn setting(controller: &'static str, file: impl Into<Cow<'static, str>>, value: impl ToString) -> CgroupSetting {
+    CgroupSetting { controller, file: file.into(), value: value.to_string() }
 }
 
 /// What the pods in one cgroup request and may use together.
@@ -69,6 +72,26 @@ pub(crate) fn settings(version: CgroupVersion, bounds: Bounds) -> Vec<CgroupSett
         }
     }
     settings
+}
+
+/// The limits of huge pages of a pod's cgroup: one for each page size in bytes that the kernel limits. The limit is that of the pod,
+/// or else the sum of its containers' limits, or else 0 (upstream `cgroupCommon.toResources`, kubelet 1.36).
+pub(crate) fn huge_pages(version: CgroupVersion, sizes: &[u64], pod: &PodObject) -> Vec<CgroupSetting> {
+    let limits = resources_without_overhead(pod.spec()).limits.unwrap_or_default();
+    let units = |quantity: &str| Amount::of(&Quantity(quantity.to_owned())).ok().map(Amount::units);
+    let limit = |size: u64| {
+        let of_size =
+            |name: &str| units(name.strip_prefix("hugepages-")?).filter(|own| u64::try_from(*own) == Ok(size));
+        let quantity = limits.iter().find_map(|(name, quantity)| of_size(name).map(|_| quantity))?;
+        units(&quantity.0)
+    };
+    let file = match version {
+        CgroupVersion::V1 { .. } => "limit_in_bytes",
+        CgroupVersion::V2 { .. } => "max",
+    };
+    let of_size =
+        |size: &u64| setting("hugetlb", format!("hugetlb.{}.{file}", page_size(*size)), limit(*size).unwrap_or(0));
+    sizes.iter().map(of_size).collect()
 }
 
 /// The CPU shares of a cgroup whose containers request `millis` thousandths of a CPU together.

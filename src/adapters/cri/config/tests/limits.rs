@@ -139,3 +139,23 @@ fn a_slice_has_the_bounds_of_its_pods_as_properties() {
         }
     }
 }
+
+#[test]
+fn a_pod_cgroup_limits_the_huge_pages_of_each_size() {
+    let limits = |size: &str, bytes: &str| json!({"limits": {(format!("hugepages-{size}")): bytes}});
+    let container = |resources: Value| json!({"name": "a", "resources": resources});
+    let files = |version, spec: &Value| {
+        let settings = limits::huge_pages(version, &[2 << 20, 1 << 30], &pod(spec.clone()));
+        settings.into_iter().map(|it| format!("{}/{}={}", it.controller, it.file, it.value)).collect::<Vec<_>>()
+    };
+    // The containers together.
+    let sum = json!({"containers": [container(limits("2Mi", "4Mi")), container(limits("2Mi", "6Mi"))]});
+    assert_eq!(
+        files(V1, &sum),
+        ["hugetlb/hugetlb.2MB.limit_in_bytes=10485760", "hugetlb/hugetlb.1GB.limit_in_bytes=0"]
+    );
+    assert_eq!(files(V2, &sum), ["hugetlb/hugetlb.2MB.max=10485760", "hugetlb/hugetlb.1GB.max=0"]);
+    // The pod's own limit.
+    let whole = json!({"containers": [container(limits("2Mi", "4Mi"))], "resources": limits("2Mi", "8Mi")});
+    assert_eq!(files(V2, &whole)[0], "hugetlb/hugetlb.2MB.max=8388608");
+}
