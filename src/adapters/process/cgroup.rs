@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::record::Cgroup;
 
-/// Creates and returns the parent of the containers' cgroups; `None` if the agent cannot create cgroups.
+/// The parent of the containers' cgroups; `None` if the agent cannot create cgroups. It exists only while a container has a cgroup.
 pub(super) fn detect() -> Option<PathBuf> {
     let mount = mount_point(&fs::read_to_string("/proc/self/mounts").ok()?)?;
     let parent = if rustix::process::geteuid().is_root() {
@@ -28,21 +28,48 @@ pub(super) fn detect() -> Option<PathBuf> {
         own
     };
     let base = parent.join("podwright");
-    match fs::create_dir(&base) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return None,
-        _ => {}
-    }
+    make_dir(&base).ok()?;
     // Linux has this file since version 5.14.
-    fs::exists(base.join("cgroup.kill")).ok()?.then_some(())?;
-    if rustix::process::geteuid().is_root() {
-        for dir in [&parent, &base] {
-            for controller in ["+memory", "+cpu"] {
-                // If the controller is missing or used by a v1 hierarchy, its limit is not enforced.
-                let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
+    let can_kill = fs::exists(base.join("cgroup.kill"));
+    remove_if_empty(&base);
+    can_kill.ok()?.then_some(base)
+}
+
+/// Creates a container's cgroup and its parent, which the end of another container may remove at any time.
+fn make_with_parent(path: &Path) -> io::Result<()> {
+    for _ in 0..TRIES {
+        match make_dir(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            made => return made,
+        }
+        let Some(base) = path.parent() else { break };
+        make_dir(base)?;
+        if let (true, Some(parent)) = (rustix::process::geteuid().is_root(), base.parent()) {
+            for dir in [parent, base] {
+                for controller in ["+memory", "+cpu"] {
+                    // If the controller is missing or used by a v1 hierarchy, its limit is not enforced.
+                    let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
+                }
             }
         }
     }
-    Some(base)
+    Err(ErrorKind::NotFound.into())
+}
+
+/// How many times the parent is created, if others remove it at the same time.
+const TRIES: usize = 100;
+
+fn make_dir(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Removes the parent of the containers' cgroups after the last of them.
+fn remove_if_empty(base: &Path) {
+    // The kernel refuses to remove a cgroup that contains others.
+    let _ = fs::remove_dir(base);
 }
 
 /// Where cgroup v2 is mounted.
@@ -62,10 +89,7 @@ fn own_path(cgroups: &str) -> Option<&str> {
 impl Cgroup {
     /// Creates the cgroup and sets the limits whose controllers are available.
     pub(super) fn make(&self) -> io::Result<()> {
-        match fs::create_dir(&self.path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+        make_with_parent(&self.path)?;
         if let Some(bytes) = self.memory {
             self.set("memory.max", &bytes.to_string())?;
             self.set("memory.oom.group", "1")?;
@@ -110,10 +134,12 @@ impl Cgroup {
         }
         self.kill()?;
         wait_until_empty(&self.path)?;
-        match fs::remove_dir(&self.path) {
+        let removed = match fs::remove_dir(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result,
-        }
+        };
+        self.path.parent().into_iter().for_each(remove_if_empty);
+        removed
     }
 }
 
@@ -168,5 +194,22 @@ mod tests {
         assert_eq!(mount_point(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
         assert_eq!(own_path("4:cpu:/a\n0::/user.slice/x\n"), Some("/user.slice/x"));
+    }
+
+    // Requires the right to create cgroups of version 2.
+    #[test]
+    fn parent_of_the_containers_cgroups_exists_only_while_they_do() {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let Some(mount) = mount_point(&mounts) else { return eprintln!("skipped: cgroup v2 is not mounted") };
+        let base = mount.join(format!("podwright-test-{}", std::process::id()));
+        let [a, b] = ["a", "b"].map(|name| Cgroup { path: base.join(name), ..Cgroup::default() });
+        if let Err(error) = a.make() {
+            return eprintln!("skipped: this process may not create cgroups: {error}");
+        }
+        b.make().unwrap();
+        a.remove().unwrap();
+        assert!(base.exists() && b.path.exists());
+        b.remove().unwrap();
+        assert!(!base.exists());
     }
 }
