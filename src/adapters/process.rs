@@ -31,8 +31,12 @@
 //! container is reported as exited with code 137, and the agent kills its remaining processes, which it finds by a
 //! variable in their environment ([`CONTAINER_ENV`]).
 //!
-//! **File system.** A container sees the node's file system. If the agent may create mount namespaces, the directories of
-//! other pods and the agent's records are hidden, and read-only settings hold. Each run of a container has a new directory,
+//! **File system and processes.** Where the agent may create namespaces, a container has its own mount and PID namespaces: the
+//! agent's root directory contains only the container's own directory and its mounts, and `/proc` contains only its own processes.
+//! Everything else is the node's. The shim and the keepers of exec commands stay outside of the PID namespace. Its first process,
+//! `podwright-init`, is a child of the shim, and the container ends with it.
+//!
+//! Each run of a container has a new directory,
 //! `<root>/pods/<uid>/containers/<name>/<id>`, which is the default working directory. Each volume mount is a symbolic link
 //! in that directory, at the mount path without the leading slash, so that a relative path reaches the volume. The variables
 //! [`ROOTFS_ENV`], `PODWRIGHT_MOUNT_<VOLUME>` and [`TERMINATION_LOG_ENV`] hold the absolute paths. Links cannot nest.

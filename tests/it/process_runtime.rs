@@ -4,6 +4,7 @@ mod adoption;
 mod evictions;
 mod exec;
 mod faults;
+mod isolation;
 mod settings;
 mod unprivileged;
 
@@ -17,7 +18,7 @@ use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, Sa
 use rustix::process::Signal;
 
 use crate::support::processes::{
-    PATIENCE, Root, config, ended, is_alive, kill, parent, pod, run, sandbox, script, status,
+    PATIENCE, Root, config, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
 };
 
 #[tokio::test]
@@ -229,7 +230,7 @@ async fn processes_outside_the_session_end_with_their_container() {
     for cgroups in [true, false] {
         let root = Root::new();
         let runtime = root.open_with(|config| config.cgroups = cgroups).await;
-        let pod = pod("u", |_| {});
+        let pod = host_pod("u", |_| {});
         let (first, second, go) = (root.fifo("first"), root.fifo("second"), root.fifo("go"));
         // The second process has no environment either. Only its ancestry shows that it belongs to the container.
         let text = format!(
@@ -265,7 +266,7 @@ async fn container_is_killed_when_its_shim_is_killed() {
     for cgroups in [true, false] {
         let root = Root::new();
         let runtime = root.open_with(|config| config.cgroups = cgroups).await;
-        let pod = pod("u", |_| {});
+        let pod = host_pod("u", |_| {});
         let (main, escaped) = (root.fifo("main"), root.fifo("escaped"));
         let text = format!(
             "setsid sh -c 'echo $$ > {}; exec sleep 1000' & echo $$ > {}; exec sleep 1000",

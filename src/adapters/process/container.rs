@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::ports::{ContainerState, ContainerStatus, RuntimePodContainer};
+use podwright_actors::ports::{AppliedSettings, ContainerState, ContainerStatus, LinuxUser, RuntimePodContainer};
 use podwright_actors::time::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::files::ContainerFiles;
-use super::record::{ContainerRecord, ExitRecord, StartedRecord};
+use super::record::{ContainerRecord, ExitRecord, StartedRecord, User};
 
 /// One container. A container runs at most once; the next attempt is another container.
 #[derive(Debug)]
@@ -149,9 +149,19 @@ impl Container {
             spec_hash: self.record.spec_hash,
             image: self.record.image.clone(),
             image_id: self.record.image_id.clone(),
-            applied: None,
+            applied: self.record.user.as_ref().map(applied),
         }
     }
+}
+
+/// What the status of a container reports of its settings: the user and all groups of its command. Under a container runtime,
+/// the supplementary groups contain the primary group, and so they do here.
+fn applied(user: &User) -> Box<AppliedSettings> {
+    let mut groups: Vec<i64> = user.groups.iter().chain([&user.gid]).map(|gid| i64::from(*gid)).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let user = LinuxUser { uid: user.uid.into(), gid: user.gid.into(), groups };
+    Box::new(AppliedSettings { user: Some(user), ..AppliedSettings::default() })
 }
 
 /// A shim process.

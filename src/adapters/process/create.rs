@@ -10,7 +10,7 @@ use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use rustix::process::Signal;
 
 use super::files::Layout;
-use super::identity;
+use super::identity::{self, Identity};
 use super::record::{Cgroup, ContainerRecord, RunRecord};
 use super::rootfs::{self, Link};
 use super::security::{self, AgentRights};
@@ -37,6 +37,8 @@ pub(super) struct ContainerPlan {
     pub(super) record: ContainerRecord,
     pub(super) run: RunRecord,
     pub(super) links: Vec<Link>,
+    /// Whether the container's primary group is the pod's own group, which is known when the pod has its directory.
+    pub(super) in_pod_group: bool,
 }
 
 /// Decides how a container is run.
@@ -91,26 +93,27 @@ pub(super) fn plan(
         amount.transpose()
     };
     let (memory, cpu) = (limit("memory")?, limit("cpu")?);
-    let mut confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
-    let (pods, records) = (context.layout.pods(), context.layout.records());
+    let confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
+    let pods = context.layout.pods();
     let request = view::Request {
         name,
         mounts: &config.mounts,
         read_only_root: fields.security.and_then(|it| it.read_only_root_filesystem) == Some(true),
         privileged: fields.security.and_then(|it| it.privileged) == Some(true),
+        node_processes: pod.spec().host_pid == Some(true) || pod.spec().share_process_namespace == Some(true),
         pods: &pods,
-        records: &records,
-        uid: &uid,
         termination_log: &root.join(&termination_log),
     };
-    confinement.view = view::view(request, context.rights)?;
+    let confinement = view::confine(request, context.rights, confinement)?;
+    let Identity { user, in_pod_group } =
+        identity::resolve(name, pod.spec().security_context.as_ref(), fields.security, &context.node)?;
     let run = RunRecord {
         id: id.into(),
         shim: context.shim.to_vec(),
         env: environment(config, id, &root, &root.join(&termination_log)),
         command,
         cwd: rootfs::working_dir(&root, fields.working_dir, &links),
-        user: identity::resolve(name, pod.spec().security_context.as_ref(), fields.security, &context.node)?,
+        user,
         log: context.layout.log(&uid, name, config.restart_count),
         stop_signal: stop_signal(name, fields.lifecycle)?.as_raw(),
         cgroup: context.cgroups.map(|base| Cgroup {
@@ -138,8 +141,9 @@ pub(super) fn plan(
         spec_hash: config.spec_hash,
         image: fields.image.unwrap_or_default().into(),
         image_id: config.image_id.clone(),
+        user: None,
     };
-    Ok(ContainerPlan { record, run, links })
+    Ok(ContainerPlan { record, run, links, in_pod_group })
 }
 
 /// The fields of a container's definition that the plan uses. The three kinds of container have different API types.

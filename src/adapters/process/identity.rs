@@ -18,13 +18,24 @@ pub(super) struct Node<'a> {
     pub(super) groups: &'a [u32],
     /// The content of the node's `/etc/passwd`.
     pub(super) passwd: &'a str,
+    /// The content of the node's `/etc/group`.
+    pub(super) group_file: &'a str,
+}
+
+/// The user and groups that a container runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) user: User,
+    /// Whether the primary group is the pod's own group instead of that of `user`.
+    pub(super) in_pod_group: bool,
 }
 
 /// The user and groups that the container runs as. The groups do not include the pod's own group.
 ///
-/// Without `runAsGroup`, the group is the user's primary group on this node, or the group with the user's number. Group 0
-/// opens the sockets and directories of the node's daemons, so a user other than root gets it only from `runAsGroup`. The
-/// supplementary groups are those of the pod, never those of the agent.
+/// Without `runAsGroup`, the group is the user's primary group on this node, or the group with the user's number. If that number
+/// belongs to a group of the node, which may open the sockets and directories of the node's daemons, it is the pod's own group. For
+/// the same reason, a user other than root gets group 0 only from `runAsGroup`. The supplementary groups are those of the pod,
+/// never those of the agent.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if an id is out of range or if the agent may not change to it.
@@ -33,7 +44,7 @@ pub(super) fn resolve(
     of_pod: Option<&PodSecurityContext>,
     security: Option<&SecurityContext>,
     node: &Node<'_>,
-) -> Result<User, RuntimeError> {
+) -> Result<Identity, RuntimeError> {
     let id = |field: &str, value: i64| checked(name, field, value);
     let requested_user = security.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
     let requested_user = requested_user.map(|value| id("runAsUser", value)).transpose()?;
@@ -55,11 +66,15 @@ pub(super) fn resolve(
         )));
     }
     if node.user == 0 {
-        let gid = requested_group.unwrap_or_else(|| default_group(uid, node.passwd));
+        let default = || default_group(uid, node.passwd, node.group_file);
+        let (gid, in_pod_group) = match requested_group.or_else(default) {
+            Some(gid) => (gid, false),
+            None => (uid, true),
+        };
         let mut groups: Vec<u32> = groups.into_iter().map(|(_, group)| group).collect();
         groups.sort_unstable();
         groups.dedup();
-        return Ok(User { uid, gid, groups });
+        return Ok(Identity { user: User { uid, gid, groups }, in_pod_group });
     }
     let gid = requested_group.unwrap_or(node.group);
     if (uid, gid) != (node.user, node.group) {
@@ -77,7 +92,7 @@ pub(super) fn resolve(
         )));
     }
     // Without root, the container keeps the agent's groups: the kernel lets no other process change them.
-    Ok(User { uid, gid, groups: node.groups.to_vec() })
+    Ok(Identity { user: User { uid, gid, groups: node.groups.to_vec() }, in_pod_group: false })
 }
 
 /// Checks an id of a manifest: an id of the Kubernetes API, without the groups that the agent gives to pods.
@@ -94,9 +109,16 @@ fn checked(name: &str, field: &str, value: i64) -> Result<u32, RuntimeError> {
     Ok(id)
 }
 
-/// The group of a user for whom the manifest sets no group.
-fn default_group(uid: u32, passwd: &str) -> u32 {
-    primary_group(uid, passwd).filter(|gid| uid == 0 || *gid != 0).unwrap_or(uid)
+/// The group of a user for whom the manifest sets no group; `None` if the node gives the user no group, and a group of the node
+/// happens to have the user's number.
+fn default_group(uid: u32, passwd: &str, group_file: &str) -> Option<u32> {
+    let own = primary_group(uid, passwd).filter(|gid| uid == 0 || *gid != 0);
+    own.or_else(|| (uid == 0 || !has_group(uid, group_file)).then_some(uid))
+}
+
+/// Whether the text of a group file has a group with this number: the third field of a line.
+fn has_group(gid: u32, group_file: &str) -> bool {
+    group_file.lines().any(|line| line.split(':').nth(2).is_some_and(|group| group.parse() == Ok(gid)))
 }
 
 /// The primary group of a user in the text of a passwd file: the fourth field of the first line with the user's number.
@@ -114,10 +136,11 @@ mod tests {
 
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nold:x:11:0::/:\nweb:x:1000:100:Web:/home/web:/bin/sh\n\
                           broken:x:1001\n# text\n";
+    const GROUPS: &str = "root:x:0:\nusers:x:100:web\ndocker:x:999:\nbroken:x\n# text\n";
 
     fn root() -> Node<'static> {
         // The agent's own groups, which no container may inherit.
-        Node { user: 0, group: 0, groups: &[0, 27, 998], passwd: PASSWD }
+        Node { user: 0, group: 0, groups: &[0, 27, 998], passwd: PASSWD, group_file: GROUPS }
     }
 
     fn of_pod(user: Option<i64>, group: Option<i64>) -> PodSecurityContext {
@@ -146,7 +169,18 @@ mod tests {
             (None, Some(7), 0, 7),
         ] {
             let found = resolve("main", Some(&of_pod(user, group)), None, &root()).unwrap();
-            assert_eq!(found, User { uid, gid, groups: vec![] }, "{user:?} {group:?}");
+            let expected = Identity { user: User { uid, gid, groups: vec![] }, in_pod_group: false };
+            assert_eq!(found, expected, "{user:?} {group:?}");
+        }
+    }
+
+    #[test]
+    fn user_whose_number_is_that_of_a_group_of_the_node_gets_the_group_of_the_pod() {
+        for (user, group, in_pod_group) in
+            [(999, None, true), (100, None, true), (999, Some(999), false), (998, None, false), (1000, None, false)]
+        {
+            let found = resolve("main", Some(&of_pod(Some(user), group)), None, &root()).unwrap();
+            assert_eq!(found.in_pod_group, in_pod_group, "{user} {group:?}");
         }
     }
 
@@ -154,7 +188,7 @@ mod tests {
     fn containers_own_ids_override_those_of_the_pod() {
         let own = SecurityContext { run_as_user: Some(5), run_as_group: Some(6), ..SecurityContext::default() };
         let found = resolve("main", Some(&of_pod(Some(1000), Some(100))), Some(&own), &root()).unwrap();
-        assert_eq!((found.uid, found.gid), (5, 6));
+        assert_eq!((found.user.uid, found.user.gid), (5, 6));
     }
 
     #[test]
@@ -169,11 +203,11 @@ mod tests {
             (groups(Some(vec![9, 8, 9]), Some(8)), vec![8, 9]),
             (groups(None, Some(2000)), vec![2000]),
         ] {
-            assert_eq!(resolve("main", Some(&pod), None, &root()).unwrap().groups, found);
+            assert_eq!(resolve("main", Some(&pod), None, &root()).unwrap().user.groups, found);
         }
-        let agent = Node { user: 1000, group: 100, groups: &[27], passwd: "" };
+        let agent = Node { user: 1000, group: 100, groups: &[27], passwd: "", group_file: "" };
         let member = PodSecurityContext { fs_group: Some(27), ..PodSecurityContext::default() };
-        assert_eq!(resolve("main", Some(&member), None, &agent).unwrap().groups, [27]);
+        assert_eq!(resolve("main", Some(&member), None, &agent).unwrap().user.groups, [27]);
         let text = refusal(&groups(Some(vec![28]), None), &agent);
         assert!(text.contains("supplementalGroups") && text.contains("28"), "{text}");
         assert!(refusal(&groups(None, Some(29)), &agent).contains("fsGroup"));
@@ -196,9 +230,9 @@ mod tests {
 
     #[test]
     fn only_an_agent_of_root_changes_the_user() {
-        let agent = Node { user: 1000, group: 100, groups: &[], passwd: PASSWD };
+        let agent = Node { user: 1000, group: 100, groups: &[], passwd: PASSWD, group_file: GROUPS };
         let same = resolve("main", Some(&of_pod(Some(1000), None)), None, &agent).unwrap();
-        assert_eq!(same, User { uid: 1000, gid: 100, groups: vec![] });
+        assert_eq!(same.user, User { uid: 1000, gid: 100, groups: vec![] });
         assert!(refusal(&of_pod(Some(0), None), &agent).contains("run the agent as root"));
         assert!(refusal(&of_pod(None, Some(5)), &agent).contains("run the agent as root"));
         let non_root = PodSecurityContext { run_as_non_root: Some(true), ..PodSecurityContext::default() };

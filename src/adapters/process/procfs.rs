@@ -63,13 +63,31 @@ fn after_name(stat: &str) -> Option<impl Iterator<Item = &str>> {
     Some(stat[stat.rfind(')')? + 1..].split_ascii_whitespace())
 }
 
-/// Whether a thread of the process waits in the kernel and cannot be killed before that wait ends (state `D`).
+/// Whether a thread of the process waits in the kernel and cannot be killed before that wait ends (state `D`), or has begun to end
+/// and waits for something: the first process of a PID namespace waits for all others in it.
 pub(super) fn hangs(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok())
-        .any(|stat| after_name(&stat).and_then(|mut fields| fields.next()) == Some("D"))
+        .any(|stat| thread_hangs(&stat))
 }
+
+fn thread_hangs(stat: &str) -> bool {
+    let fields: Vec<&str> = after_name(stat).into_iter().flatten().take(FLAGS + 1).collect();
+    let is_ending =
+        || fields.get(FLAGS).and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|it| it & EXITING != 0);
+    match fields.first() {
+        Some(&"D") => true,
+        // A zombie has ended.
+        None | Some(&("Z" | "X")) => false,
+        Some(_) => is_ending(),
+    }
+}
+
+/// The number of fields between the command's name and the kernel's flags of a thread (proc_pid_stat(5)).
+const FLAGS: usize = 6;
+/// The kernel's flag of a thread that has begun to end (`PF_EXITING` of Linux).
+const EXITING: u64 = 4;
 
 /// A child of this process that was killed.
 #[derive(Debug)]
@@ -81,15 +99,39 @@ pub(super) struct KilledChild {
 /// Kills the children of this process. Another thread may reap them meanwhile: a process whose pid was reused is not killed.
 /// Returns the first [`RETURNED_CHILDREN`] of them.
 pub(super) fn kill_children() -> Vec<KilledChild> {
-    let mut killed = Vec::new();
-    for pid in children(getpid()) {
-        if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
-            && parent_of(pid) == Some(getpid())
-        {
-            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-            if killed.len() < RETURNED_CHILDREN {
-                killed.push(KilledChild { pid, pidfd });
-            }
+    let children = children(getpid());
+    kill_each(children.into_iter().map(|pid| (pid, getpid())))
+}
+
+/// Kills the children of this process, their children, and so on. A process whose parent has ended may belong to another process
+/// and is not found.
+pub(super) fn kill_descendants() -> Vec<KilledChild> {
+    let parents: Vec<(Pid, Pid)> = pids().filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+    let mut found: Vec<(Pid, Pid)> = parents.iter().filter(|(_, parent)| *parent == getpid()).copied().collect();
+    let mut next = 0;
+    while let Some((of, _)) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of));
+        next += 1;
+    }
+    kill_each(found.into_iter())
+}
+
+/// Kills processes, each of which is given with its parent. Opens all of them first: the end of a parent changes the parents of others.
+fn kill_each(processes: impl Iterator<Item = (Pid, Pid)>) -> Vec<KilledChild> {
+    let mut killed: Vec<KilledChild> = Vec::new();
+    let open = |(pid, parent): (Pid, Pid)| {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        (parent_of(pid) == Some(parent)).then_some(KilledChild { pid, pidfd })
+    };
+    let mut processes = processes.filter_map(open).peekable();
+    while processes.peek().is_some() {
+        // A process may have fewer open files than children.
+        let some: Vec<KilledChild> = processes.by_ref().take(RETURNED_CHILDREN).collect();
+        for child in &some {
+            let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
+        }
+        if killed.is_empty() {
+            killed = some;
         }
     }
     killed
@@ -103,6 +145,29 @@ pub(super) fn wait_for_any_end(killed: &[KilledChild], limit: Duration) -> io::R
     let mut fds: Vec<PollFd<'_>> = killed.iter().map(|child| PollFd::new(&child.pidfd, PollFlags::IN)).collect();
     poll_for(&mut fds, limit)
 }
+
+/// Waits until the first process of a container's PID namespace has ended, after it was killed.
+///
+/// # Errors
+/// If it does not end within `limit`, because a process in the namespace hangs in the kernel.
+pub(super) fn wait_for_init(pid: i32, limit: Duration) -> io::Result<()> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    // Another process may have reused the pid.
+    if std::fs::read(format!("/proc/{pid}/comm")).ok().as_deref() != Some(INIT_COMM) {
+        return Ok(());
+    }
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    poll_for(&mut fds, limit)?;
+    if fds[0].revents().is_empty() {
+        let text = format!("processes in the PID namespace of process {pid} do not end: they hang in the kernel");
+        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    }
+    Ok(())
+}
+
+/// The file `comm` of the first process of a container's PID namespace.
+const INIT_COMM: &[u8] = b"podwright-init\n";
 
 /// Whether the environment of a process has the variable `name` with a value that starts with `value`, and the process is one
 /// of the user `owner` or of this process's user. Any user can give its own processes any environment.
@@ -235,6 +300,16 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(real_user("Name:\tsleep\nUid:\t1000\t0\t0\t0\nGid:\t1\t1\t1\t1\n"), Some(1000));
         assert_eq!(real_user("Name:\tsleep\n"), None);
+    }
+
+    #[test]
+    fn thread_hangs_in_a_wait_that_cannot_be_killed_and_at_its_end() {
+        for (state, flags, hangs) in
+            [("D", 0, true), ("S", 4, true), ("R", 0x40_0104, true), ("S", 0x40_0100, false), ("Z", 4, false)]
+        {
+            assert_eq!(thread_hangs(&format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0")), hangs, "{state} {flags}");
+        }
+        assert!(!thread_hangs(""));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The records of sandboxes and containers on disk. Times are in nanoseconds since the Unix epoch.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use podwright_actors::time::Time;
@@ -43,6 +43,9 @@ pub struct ContainerRecord {
     pub spec_hash: u64,
     pub image: String,
     pub image_id: String,
+    /// The user of the command; `None` in a record of an earlier agent.
+    #[serde(default)]
+    pub user: Option<User>,
 }
 
 /// The command that a shim runs, and its environment, user, cgroup and files.
@@ -81,23 +84,52 @@ pub struct Confinement {
     pub capabilities: Option<u64>,
     /// The container's view of the node's file system; `None` if it has the view of the agent.
     pub view: Option<View>,
+    /// The processes that the container sees. A container of an earlier agent sees those of the node.
+    #[serde(default)]
+    pub processes: Processes,
 }
 
-/// The part of the node's file system that a container may change and see.
+/// The processes that a container sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Processes {
+    /// All processes of the node.
+    #[default]
+    Node,
+    /// The processes of the container, in a PID namespace of their own.
+    Own,
+}
+
+/// The part of the node's file system that a container may change and see. The agent's root directory contains only the container's
+/// own root directory and its mounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The agent's directory with one directory per pod. The container sees only its own pod's.
+    /// The agent's directory with one directory per pod.
     pub pods: PathBuf,
-    /// The agent's directory with the records of the containers. The container sees an empty directory.
-    pub records: PathBuf,
-    /// The directory of the container's pod.
-    pub pod: PathBuf,
-    /// The paths of the container's mounts, and whether they are read-only. Outer paths come first.
-    pub rules: Vec<(PathBuf, bool)>,
-    /// Whether everything except the paths in `rules` is read-only.
+    /// What the container may see besides its root directory. Outer paths come first.
+    #[serde(default)]
+    pub mounts: Vec<ViewMount>,
+    /// Whether everything except `mounts` is read-only.
     pub read_only_root: bool,
-    /// The field of the manifest that needs this view; `None` if the container may run without it.
-    pub required: Option<String>,
+}
+
+impl View {
+    /// The agent's root directory.
+    pub fn root(&self) -> &Path {
+        self.pods.parent().unwrap_or(&self.pods)
+    }
+}
+
+/// A file or directory that a container may see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewMount {
+    /// The path at which the container finds it, without links.
+    pub at: PathBuf,
+    /// The volume.
+    pub volume: PathBuf,
+    /// The path in the volume; empty for the volume itself.
+    pub sub_path: PathBuf,
+    /// Whether the container may only read it.
+    pub read_only: bool,
 }
 
 /// The user and groups that a container runs as.
@@ -130,6 +162,9 @@ pub struct ShimRecord {
 pub struct StartedRecord {
     pub pid: i32,
     pub started_at: u64,
+    /// The first process of the container's PID namespace, if it has one of its own.
+    #[serde(default)]
+    pub init: Option<i32>,
 }
 
 /// The exit of a container.

@@ -12,6 +12,7 @@ use crate::adapters::sub_path::{self, SubPathError};
 
 use super::files::make_dir;
 use super::record::RunRecord;
+use super::view;
 
 /// The symbolic link of one volume mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,20 +80,28 @@ pub(super) enum MakeError {
     },
 }
 
-/// Creates the root directory with its links and an empty termination log.
-pub(super) fn make(run: &RunRecord, links: &[Link]) -> Result<(), MakeError> {
+/// Creates the root directory with its links and an empty termination log. The mounts of the container's view get the paths to which
+/// the links lead.
+pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError> {
     make_dir(&run.rootfs, 0o755)?;
+    let mut mounts = run.confinement.view.as_mut().map(|view| &mut view.mounts);
     for link in links {
         let at = run.rootfs.join(&link.at);
         make_parent(&at)?;
-        if link.sub_path.as_os_str().is_empty() {
-            symlink(&link.to, &at)?;
-        } else {
-            // The path is resolved first: in the volume it may be a link that leads anywhere.
-            let to = sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)
-                .map_err(|source| MakeError::SubPath { volume: link.volume.clone(), source })?;
-            symlink(to, &at)?;
+        // The path is resolved first: in the volume it may be a link that leads anywhere.
+        let to = match link.sub_path.as_os_str().is_empty() {
+            true => link.to.clone(),
+            false => sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)
+                .map_err(|source| MakeError::SubPath { volume: link.volume.clone(), source })?,
+        };
+        symlink(&to, &at)?;
+        let resolved = fs::canonicalize(&to).unwrap_or(to);
+        for mount in mounts.iter_mut().flat_map(|all| all.iter_mut()).filter(|mount| mount.at == link.to) {
+            mount.at.clone_from(&resolved);
         }
+    }
+    if let Some(mounts) = mounts {
+        *mounts = view::in_order(std::mem::take(mounts));
     }
     // If the termination log is in a mount, the container creates it: the agent must not write into a volume.
     if !links.iter().any(|link| run.termination_log.starts_with(&link.at)) {

@@ -68,6 +68,9 @@ impl ProcessRuntime {
         let shared =
             ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files, memory);
         let runtime = ProcessRuntime { shared, _lock: lock };
+        // The first container needs the result.
+        let probing = Arc::clone(&runtime.shared);
+        runtime.shared.spawn(async move { probing.namespaces().await });
         load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, source: error })?;
         Ok(runtime)
     }

@@ -15,13 +15,20 @@ pub(super) struct AgentRights {
     pub(super) is_root: bool,
     /// The capabilities that the agent may give to a container.
     pub(super) capabilities: CapabilitySet,
-    /// Whether the agent may create mount namespaces.
-    pub(super) can_mount: bool,
-    /// Whether this node lets users without capabilities create user namespaces, according to its settings.
-    pub(super) user_namespaces: bool,
+    /// The namespaces that the agent may give to a container.
+    pub(super) namespaces: Namespaces,
 }
 
-/// The confinement of a container, without its view of the file system ([`view`](super::view)).
+/// The namespaces that the kernel lets the agent create, in a user namespace of their own if the agent is not root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Namespaces {
+    /// Whether a container can have its own view of the file system.
+    pub(super) mounts: bool,
+    /// Whether a container can have its own processes and a `/proc` that shows only them.
+    pub(super) processes: bool,
+}
+
+/// The confinement of a container, without its view of the file system and of the processes ([`view`](super::view)).
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if the container requires a confinement or a right that this
@@ -64,7 +71,7 @@ pub(super) fn confinement(
     };
     kept |= add.set();
     kept &= !drop.set();
-    Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()), view: None })
+    Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()), ..Confinement::default() })
 }
 
 /// The capabilities that a container has if its manifest names none: those that containerd 1.7 and CRI-O give to a container.
@@ -174,11 +181,13 @@ mod tests {
     const ROOT: AgentRights = AgentRights {
         is_root: true,
         capabilities: DEFAULT.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::SYS_ADMIN),
-        can_mount: true,
-        user_namespaces: true,
+        namespaces: Namespaces { mounts: true, processes: true },
     };
-    const USER: AgentRights =
-        AgentRights { is_root: false, capabilities: CapabilitySet::empty(), can_mount: false, user_namespaces: true };
+    const USER: AgentRights = AgentRights {
+        is_root: false,
+        capabilities: CapabilitySet::empty(),
+        namespaces: Namespaces { mounts: true, processes: true },
+    };
 
     fn decide(spec: Value, security: Value, agent: AgentRights) -> Result<Confinement, RuntimeError> {
         let mut with_containers = json!({"containers": []});

@@ -11,9 +11,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerConfig, RuntimeError, SandboxConfig};
-use rustix::thread::CapabilitySet;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use super::container::{Container, RunState};
 use super::create::{self, ContainerPlan, PlanContext};
 use super::files::{Layout, STATE, make_dir};
-use super::record::{self, Durability, RunRecord, SandboxRecord};
-use super::security::AgentRights;
+use super::record::{self, ContainerRecord, Durability, RunRecord, SandboxRecord};
+use super::security::{AgentRights, Namespaces};
 use super::table::PodTable;
-use super::{identity, load, rootfs, stop};
+use super::{identity, load, rootfs, shim, stop};
 use crate::adapters::log::remove_run;
 use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
@@ -43,6 +42,8 @@ pub(super) struct ProcessRuntimeState {
     open_files: Option<u64>,
     /// The machine's memory in bytes.
     memory: i64,
+    /// Found out once, in the background.
+    namespaces: OnceCell<Namespaces>,
     /// The tokio runtime on which the process runtime was opened. Callers may run on another tokio runtime, which may end
     /// earlier.
     handle: Handle,
@@ -73,6 +74,7 @@ impl ProcessRuntimeState {
             addresses,
             open_files,
             memory,
+            namespaces: OnceCell::new(),
             handle: Handle::current(),
             open: CancellationToken::new(),
             opened: Instant::now(),
@@ -111,6 +113,12 @@ impl ProcessRuntimeState {
     pub(super) fn shim(&self) -> (String, Vec<String>) {
         let (program, args) = self.shim.split_first().expect("`ProcessRuntime::open` refuses an empty command");
         (program.clone(), args.to_vec())
+    }
+
+    /// The namespaces that the agent may give to containers.
+    pub(super) async fn namespaces(&self) -> Namespaces {
+        let shim = self.shim();
+        *self.namespaces.get_or_init(|| self.blocking(move || probe_namespaces(shim))).await
     }
 
     pub(super) async fn closed(&self) {
@@ -213,8 +221,9 @@ impl ProcessRuntimeState {
             return Err(not_ready());
         }
         let id = new_id().map_err(failed("cannot create an id"))?;
-        let (passwd, groups, user_namespaces) =
+        let Accounts { passwd, group_file, groups } =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
+        let namespaces = self.namespaces().await;
         let agent = rustix::process::geteuid();
         let own = rustix::thread::capabilities(None)
             .map_err(|error| failed("cannot read the agent's capabilities")(error.into()))?;
@@ -227,48 +236,49 @@ impl ProcessRuntimeState {
                 group: rustix::process::getegid().as_raw(),
                 groups: &groups,
                 passwd: &passwd,
+                group_file: &group_file,
             },
-            rights: AgentRights {
-                is_root: agent.is_root(),
-                capabilities: own.permitted,
-                can_mount: agent.is_root() && own.permitted.contains(CapabilitySet::SYS_ADMIN),
-                user_namespaces,
-            },
+            rights: AgentRights { is_root: agent.is_root(), capabilities: own.permitted, namespaces },
             open_files: self.open_files,
             memory: self.memory,
         };
-        let ContainerPlan { record, mut run, links } =
+        let ContainerPlan { mut record, mut run, links, in_pod_group } =
             create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
         let (pods, uid) = (self.layout.pods(), record.uid.clone());
+        let pod = uid.clone();
         let files = self.layout.container(&id);
-        let (state, written, unfinished) = (record.clone(), files.clone(), files.clone());
+        let (written, unfinished) = (files.clone(), files.clone());
         let root = run.rootfs.clone();
         let mut write = move || {
             make_dir(written.dir(), 0o700)?;
             if agent.is_root() && run.user.uid != 0 {
-                run.user.groups.push(pod_group::make(&pods, &uid)?);
+                let group = pod_group::make(&pods, &uid)?;
+                if in_pod_group {
+                    run.user.gid = group;
+                }
+                run.user.groups.push(group);
             } else {
                 make_dir(&pods.join(&uid), 0o700)?;
                 trusted_dir::open(&pods.join(&uid)).map_err(io::Error::from)?;
             }
-            rootfs::make(&run, &links)?;
+            rootfs::make(&mut run, &links)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
             // This file is written last, because a container exists only if it has this file.
-            Ok(record::write(&written.state(), &state, Durability::Disk)?)
+            record.user = Some(run.user.clone());
+            record::write(&written.state(), &record, Durability::Disk)?;
+            Ok(record.clone())
         };
         let write_or_remove = move || {
-            let written: Result<(), rootfs::MakeError> = write();
+            let written: Result<ContainerRecord, rootfs::MakeError> = write();
             written.inspect_err(|_| {
                 // The next attempt makes other directories, and the disk may be full.
                 let _ = tree::remove(unfinished.dir()).and(rootfs::remove(&root));
             })
         };
-        self.blocking(write_or_remove).await.map_err(|error| match error {
+        let record = self.blocking(write_or_remove).await.map_err(|error| match error {
             rootfs::MakeError::Io(error) => failed("cannot create the container's files")(error),
-            rootfs::MakeError::SubPath { volume, source } => {
-                source.of_container(&record.uid, config.name.as_str(), &volume)
-            }
+            rootfs::MakeError::SubPath { volume, source } => source.of_container(&pod, config.name.as_str(), &volume),
         })?;
         let container = Container::new(record, files, RunState::Created);
         self.table.mark_changed(&container.uid);
@@ -306,21 +316,48 @@ impl ProcessRuntimeState {
     }
 }
 
-/// The content of the node's passwd file, the agent's supplementary groups, and whether any user may create user namespaces. A node without the file has no users by name.
-fn read_accounts() -> io::Result<(String, Vec<u32>, bool)> {
-    let passwd = match std::fs::read("/etc/passwd") {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read?,
+/// The users and groups of the node and of the agent.
+struct Accounts {
+    /// The content of the node's passwd file.
+    passwd: String,
+    /// The content of the node's group file.
+    group_file: String,
+    /// The agent's supplementary groups.
+    groups: Vec<u32>,
+}
+
+/// Reads the users and groups. A node without the files has none by name.
+fn read_accounts() -> io::Result<Accounts> {
+    let text = |path| match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => Ok::<_, io::Error>(String::from_utf8_lossy(&read?).into_owned()),
     };
     let groups = rustix::process::getgroups()?.into_iter().map(rustix::fs::Gid::as_raw).collect();
-    // A kernel without a setting does not have its restriction. The second setting is Debian's, the third is Ubuntu's.
-    let is = |setting: &str, value: &str| {
-        std::fs::read_to_string(Path::new("/proc/sys").join(setting)).is_ok_and(|text| text.trim() == value)
+    Ok(Accounts { passwd: text("/etc/passwd")?, group_file: text("/etc/group")?, groups })
+}
+
+/// Finds out which namespaces the kernel lets the agent create, by creating them in another process.
+fn probe_namespaces((program, args): (String, Vec<String>)) -> Namespaces {
+    let output = std::process::Command::new(program)
+        .args(&args)
+        .arg(shim::PROBE)
+        .args(&args)
+        .env_clear()
+        .stdin(std::process::Stdio::null())
+        .output();
+    let (lines, reason) = match output {
+        Ok(output) => (output.stdout, String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => (Vec::new(), error.to_string()),
     };
-    let user_namespaces = !is("user/max_user_namespaces", "0")
-        && !is("kernel/unprivileged_userns_clone", "0")
-        && !is("kernel/apparmor_restrict_unprivileged_userns", "1");
-    Ok((String::from_utf8_lossy(&passwd).into_owned(), groups, user_namespaces))
+    let has = |name: &str| lines.split(|byte| *byte == b'\n').any(|line| line == name.as_bytes());
+    let found = Namespaces { mounts: has(shim::MOUNTS), processes: has(shim::PROCESSES) };
+    if !found.processes {
+        tracing::warn!(
+            %reason, mounts = found.mounts,
+            "containers are not isolated from each other: this node does not let the agent create the namespaces"
+        );
+    }
+    found
 }
 
 /// Removes a directory of records. The directory is renamed first: if the agent dies during the removal, the next agent

@@ -9,6 +9,7 @@ mod exec_keeper;
 mod exit;
 mod init;
 pub mod log;
+mod namespaces;
 mod pump;
 mod view;
 
@@ -29,6 +30,8 @@ use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, Started
 use super::reserved::ReservedSpace;
 pub(super) use exec_keeper::wait_for_keepers;
 pub(super) use exit::EXECS_END_WITHIN;
+use namespaces::InitOfNamespace;
+pub(super) use namespaces::{MOUNTS, PROCESSES};
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
 /// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime must call this at the start of `main`,
@@ -39,14 +42,17 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
         Some([RUN, dir]) => run(&ContainerFiles::new(dir.into())).map_err(|error| error.to_string()),
-        Some([INIT, dir, parent]) => match init::become_command(Path::new(dir), parent) {
+        Some([INIT, dir]) => match init::become_command(Path::new(dir)) {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
         Some([EXEC, dir, command @ ..]) => {
             exec_keeper::keep(Path::new(dir), command).map_err(|error| error.to_string())
         }
-        Some([EXEC_INIT, dir, parent, command @ ..]) => match init::become_exec(Path::new(dir), parent, command) {
+        Some([INIT_OF_NAMESPACE, root]) => namespaces::be_init(Path::new(root)),
+        Some([PROBE, shim @ ..]) => namespaces::probe(shim),
+        Some([PROBE_PROCESSES]) => namespaces::mount_proc().map_err(|error| error.to_string()),
+        Some([EXEC_INIT, dir, mounts, command @ ..]) => match init::become_exec(Path::new(dir), mounts, command) {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
@@ -69,6 +75,12 @@ pub(super) const EXEC: &str = "exec";
 const EXEC_INIT: &str = "exec-init";
 /// The argument of a process that becomes the container's command.
 const INIT: &str = "init";
+/// The argument of a process that becomes the first process of a PID namespace.
+const INIT_OF_NAMESPACE: &str = "namespace-init";
+/// The argument of a process that finds out which namespaces the agent may create.
+pub(super) const PROBE: &str = "probe";
+/// The argument of a process of the probe in a PID namespace.
+const PROBE_PROCESSES: &str = "probe-processes";
 
 fn run(files: &ContainerFiles) -> io::Result<()> {
     let (run, space) = prepare(files).inspect_err(|error| {
@@ -142,6 +154,8 @@ struct RunningCommand {
     /// Closes when no process of the container is left. The other end is the pump's.
     alive: OwnedFd,
     target: Arc<Mutex<Option<Pid>>>,
+    /// Whether the kernel ends all processes of the container with the first process of their namespace.
+    has_namespace: bool,
     /// Closes when the thread that copies the output has ended.
     pump: Receiver<Infallible>,
 }
@@ -168,14 +182,15 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
         stop_signal: Signal::from_named_raw(run.stop_signal).unwrap_or(Signal::TERM),
         cgroup: run.cgroup.clone(),
     };
+    namespaces::enter_users(run).map_err(|error| with_context("cannot create a user namespace", &error))?;
     // The thread is created before the command, so that its creation cannot fail after the command was executed. It ends when
     // `alive` is dropped.
     let pump = pump.spawn()?;
 
+    let mut namespace = namespaces::unshare_processes(run)?;
     let child = Command::new("/proc/self/exe")
         .args(run.shim.iter().skip(1))
         .args([INIT.as_ref(), files.dir().as_os_str()])
-        .arg(getpid().to_string())
         .stdin(Stdio::from(failure_end))
         .stdout(Stdio::from(out_end))
         .stderr(Stdio::from(err_end))
@@ -184,13 +199,14 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
     // The other end closes without text when the command is executed; otherwise it sends the error.
     let mut text = Vec::new();
     let executed = match failure.read_to_end(&mut text) {
-        Ok(0) => Ok(()),
+        Ok(0) => namespace.as_mut().map_or(Ok(()), InitOfNamespace::ready),
         Ok(_) => Err(io::Error::other(String::from_utf8_lossy(&text).into_owned())),
         Err(error) => Err(with_context("cannot read whether the command was executed", &error)),
     };
     // No request reaches this process before the record is written, because the agent waits for the record.
     *target.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
-    let started = StartedRecord { pid: pid.as_raw_nonzero().get(), started_at: record::now().as_nanos() };
+    let init = namespace.map(|init| init.pid.as_raw_nonzero().get());
+    let started = StartedRecord { pid: pid.as_raw_nonzero().get(), started_at: record::now().as_nanos(), init };
     let recorded = executed.and_then(|()| {
         // Without the record, a later agent would start the command a second time.
         space
@@ -203,7 +219,7 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
         exit::remove_cgroup(run);
         return Err(error);
     }
-    Ok(RunningCommand { pid, alive: alive.into(), target, pump })
+    Ok(RunningCommand { pid, alive: alive.into(), target, has_namespace: init.is_some(), pump })
 }
 
 /// Closes the pipe on which the agent waits for the start of the command. Later output goes to the shim's log.

@@ -249,6 +249,10 @@ pub(super) fn kill_survivors(files: &ContainerFiles, id: &str) -> io::Result<usi
         warn!(%error, container.id = id, "cannot end all exec commands of a container");
     }
     let killed = procfs::kill_marked(CONTAINER_ENV, id, user)?;
+    // The first process of a PID namespace ends with the shim, and after all others in the namespace.
+    if let Ok(StartedRecord { init: Some(init), .. }) = record::read(&files.started()) {
+        procfs::wait_for_init(init, shim::EXECS_END_WITHIN)?;
+    }
     cgroup.map_or(Ok(()), |cgroup| cgroup.remove())?;
     Ok(killed)
 }

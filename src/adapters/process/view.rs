@@ -1,13 +1,15 @@
-//! Decides which part of the node's file system a container may change and see. This module does no I/O.
+//! Decides which part of the node's file system a container may change and see, and which processes it sees. This module does no
+//! I/O.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use podwright_actors::ports::{Mount, RuntimeError};
 
-use super::record::View;
+use super::record::{Confinement, Processes, View, ViewMount};
 use super::security::AgentRights;
+use crate::adapters::sub_path::volume;
 
-/// The file system of one container.
+/// What the view of one container depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) name: &'a str,
@@ -15,30 +17,32 @@ pub(super) struct Request<'a> {
     /// The container's `readOnlyRootFilesystem`.
     pub(super) read_only_root: bool,
     pub(super) privileged: bool,
+    /// Whether the pod has `hostPID` or `shareProcessNamespace`.
+    pub(super) node_processes: bool,
     /// The agent's directory with one directory per pod.
     pub(super) pods: &'a Path,
-    /// The agent's directory with the records of the containers.
-    pub(super) records: &'a Path,
-    /// The pod's UID.
-    pub(super) uid: &'a str,
     /// The absolute path of the container's termination log.
     pub(super) termination_log: &'a Path,
 }
 
-/// The view of a container; `None` if the container has the view of the agent.
+/// Adds the container's view to its confinement. Without one, the container has the view of the agent.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if the container has a read-only mount or a read-only root and the
 /// agent may not create mount namespaces.
-pub(super) fn view(request: Request<'_>, agent: AgentRights) -> Result<Option<View>, RuntimeError> {
+pub(super) fn confine(
+    request: Request<'_>,
+    agent: AgentRights,
+    confinement: Confinement,
+) -> Result<Confinement, RuntimeError> {
     let read_only_mount = request.mounts.iter().find(|mount| mount.read_only);
     let field = match (request.read_only_root, read_only_mount) {
         (true, _) => Some("readOnlyRootFilesystem".to_owned()),
         (false, Some(mount)) => Some(format!("volumeMounts[{}].readOnly", mount.volume)),
         (false, None) => None,
     };
-    if !agent.can_mount && !agent.user_namespaces {
-        return field.map_or(Ok(None), |field| {
+    if !agent.namespaces.mounts {
+        return field.map_or(Ok(confinement), |field| {
             Err(RuntimeError::config(format!(
                 "container {}: `{field}` needs a mount namespace, and this node does not let the agent create one: remove it, \
                  run the agent as root with CAP_SYS_ADMIN, or allow user namespaces (user.max_user_namespaces)",
@@ -46,100 +50,133 @@ pub(super) fn view(request: Request<'_>, agent: AgentRights) -> Result<Option<Vi
             )))
         });
     }
-    // Privileged containers may mount file systems for the node. Without root, the pods' users are all the same.
-    if field.is_none() && (request.privileged || !agent.can_mount) {
-        return Ok(None);
+    // Privileged containers may mount file systems for the node and see its processes.
+    if field.is_none() && request.privileged {
+        return Ok(confinement);
     }
-    let mut rules: Vec<(PathBuf, bool)> =
-        request.mounts.iter().map(|mount| (mount.host_path.clone(), mount.read_only)).collect();
+    let own_processes = agent.namespaces.processes && !request.privileged && !request.node_processes;
+    let view = View { pods: request.pods.to_owned(), mounts: mounts(&request), read_only_root: request.read_only_root };
+    let processes = if own_processes { Processes::Own } else { Processes::Node };
+    Ok(Confinement { view: Some(view), processes, ..confinement })
+}
+
+fn mounts(request: &Request<'_>) -> Vec<ViewMount> {
+    let of = |mount: &Mount| ViewMount {
+        at: mount.host_path.clone(),
+        volume: volume(&mount.host_path, &mount.sub_path).to_owned(),
+        sub_path: mount.sub_path.clone(),
+        read_only: mount.read_only,
+    };
+    let mut mounts: Vec<ViewMount> = request.mounts.iter().map(of).collect();
     if request.read_only_root {
-        rules.push((request.termination_log.to_owned(), false));
+        let log = request.termination_log.to_owned();
+        mounts.push(ViewMount { at: log.clone(), volume: log, sub_path: "".into(), read_only: false });
     }
-    // A path that is mounted twice can be written through one of the mounts, so it is writable. Outer paths come first.
-    rules.sort();
-    rules.dedup_by(|later, first| later.0 == first.0);
-    Ok(Some(View {
-        pods: request.pods.to_owned(),
-        records: request.records.to_owned(),
-        pod: request.pods.join(request.uid),
-        rules,
-        read_only_root: request.read_only_root,
-        required: field,
-    }))
+    in_order(mounts)
+}
+
+/// The mounts with outer paths first and one mount for each path. A path that is mounted twice can be written through one of the
+/// mounts, so it is writable.
+pub(super) fn in_order(mut mounts: Vec<ViewMount>) -> Vec<ViewMount> {
+    mounts.sort_by(|a, b| a.at.cmp(&b.at).then(a.read_only.cmp(&b.read_only)));
+    mounts.dedup_by(|later, first| later.at == first.at);
+    mounts
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use rustix::thread::CapabilitySet;
 
+    use super::super::security::Namespaces;
     use super::*;
 
-    fn agent(can_mount: bool, user_namespaces: bool) -> AgentRights {
-        AgentRights { is_root: can_mount, capabilities: CapabilitySet::empty(), can_mount, user_namespaces }
+    fn agent(mounts: bool, processes: bool) -> AgentRights {
+        let namespaces = Namespaces { mounts, processes };
+        AgentRights { is_root: true, capabilities: CapabilitySet::empty(), namespaces }
     }
 
-    fn mount(path: &str, read_only: bool) -> Mount {
+    fn mount(path: &str, sub_path: &str, read_only: bool) -> Mount {
         Mount {
             volume: "data".into(),
             host_path: path.into(),
-            sub_path: "".into(),
+            sub_path: sub_path.into(),
             container_path: "/x".into(),
             read_only,
             image: None,
         }
     }
 
-    fn decide(
-        mounts: &[Mount],
-        read_only_root: bool,
-        privileged: bool,
-        agent: AgentRights,
-    ) -> Result<Option<View>, RuntimeError> {
-        let request = Request {
+    fn request(mounts: &[Mount]) -> Request<'_> {
+        Request {
             name: "main",
             mounts,
-            read_only_root,
-            privileged,
+            read_only_root: false,
+            privileged: false,
+            node_processes: false,
             pods: Path::new("/root/pods"),
-            records: Path::new("/root/process"),
-            uid: "u",
             termination_log: Path::new("/log"),
-        };
-        view(request, agent)
+        }
+    }
+
+    fn decide(request: Request<'_>, agent: AgentRights) -> Result<Confinement, RuntimeError> {
+        confine(request, agent, Confinement::default())
     }
 
     #[test]
-    fn container_has_a_view_of_its_own_if_it_needs_one_or_if_root_gives_it() {
-        let (ro, rw) = ([mount("/v", true)], [mount("/v", false)]);
-        for (mounts, root, privileged, agent, some) in [
-            (&rw, false, false, agent(true, true), true),
-            (&rw, false, true, agent(true, true), false),
-            (&ro, false, true, agent(true, true), true),
-            (&rw, true, true, agent(true, true), true),
-            (&rw, false, false, agent(false, true), false),
-            (&ro, false, false, agent(false, true), true),
-            (&rw, false, false, agent(false, false), false),
+    fn container_has_its_own_files_and_processes_where_the_node_allows_it() {
+        let (ro, rw) = ([mount("/v", "", true)], [mount("/v", "", false)]);
+        let (ro, rw) = (request(&ro), request(&rw));
+        let privileged = |request| Request { privileged: true, ..request };
+        let root = |request| Request { read_only_root: true, ..request };
+        let node_processes = |request| Request { node_processes: true, ..request };
+        for (request, agent, view, own) in [
+            (rw, agent(true, true), true, true),
+            (rw, agent(true, false), true, false),
+            (rw, agent(false, false), false, false),
+            (ro, agent(true, true), true, true),
+            (node_processes(rw), agent(true, true), true, false),
+            (privileged(rw), agent(true, true), false, false),
+            (privileged(ro), agent(true, true), true, false),
+            (root(privileged(rw)), agent(true, true), true, false),
         ] {
-            let found = decide(mounts, root, privileged, agent).unwrap();
-            assert_eq!(found.is_some(), some, "{mounts:?} {root} {privileged} {agent:?}");
+            let found = decide(request, agent).unwrap();
+            let processes = if own { Processes::Own } else { Processes::Node };
+            assert_eq!((found.view.is_some(), found.processes), (view, processes), "{request:?} {agent:?}");
         }
     }
 
     #[test]
     fn path_with_a_writable_mount_is_writable_and_outer_paths_come_first() {
-        let mounts = [mount("/v/sub", false), mount("/v", true), mount("/w", true), mount("/w", false)];
-        let found = decide(&mounts, true, false, agent(true, true)).unwrap().unwrap();
-        let expected = [("/log", false), ("/v", true), ("/v/sub", false), ("/w", false)];
-        assert_eq!(found.rules, expected.map(|(path, read_only)| (PathBuf::from(path), read_only)));
-        assert_eq!(found.pod, Path::new("/root/pods/u"));
+        let mounts =
+            [mount("/v/a/b", "a/b", false), mount("/v", "", true), mount("/w", "", true), mount("/w", "", false)];
+        let found = decide(Request { read_only_root: true, ..request(&mounts) }, agent(true, true)).unwrap();
+        let view = found.view.unwrap();
+        let expected = [
+            ("/log", "/log", "", false),
+            ("/v", "/v", "", true),
+            ("/v/a/b", "/v", "a/b", false),
+            ("/w", "/w", "", false),
+        ];
+        let expected = expected.map(|(at, volume, sub_path, read_only)| ViewMount {
+            at: PathBuf::from(at),
+            volume: volume.into(),
+            sub_path: sub_path.into(),
+            read_only,
+        });
+        assert_eq!(view.mounts, expected);
+        assert_eq!(view.root(), Path::new("/root"));
     }
 
     #[test]
     fn read_only_settings_without_mount_namespaces_are_refused_by_name() {
-        for (mounts, root, field) in
-            [(vec![mount("/v", true)], false, "volumeMounts[data].readOnly"), (vec![], true, "readOnlyRootFilesystem")]
-        {
-            match decide(&mounts, root, false, agent(false, false)) {
+        let ro = [mount("/v", "", true)];
+        for (request, field) in [
+            (request(&ro), "volumeMounts[data].readOnly"),
+            (Request { read_only_root: true, ..request(&[]) }, "readOnlyRootFilesystem"),
+        ] {
+            match decide(request, agent(false, false)) {
                 Err(RuntimeError::Config(text)) => assert!(text.to_string().contains(field), "{text}"),
                 other => panic!("not refused: {other:?}"),
             }

@@ -48,7 +48,7 @@ async fn next_agent_keeps_lasting_rejections_and_judges_pods_that_lacked_room_ag
 #[tokio::test]
 async fn finished_pod_is_not_run_again_after_its_container_records_are_lost() {
     let home = AgentHome::new();
-    let ran = home.root().join("ran");
+    let ran = home.shared().join("ran");
     let script = |code: u8| format!("echo x >> {}; exit {code}", ran.display());
     home.put("a.yaml", &manifest("a", &script(0), NEVER));
     home.put("b.yaml", &manifest("b", &script(3), NEVER));

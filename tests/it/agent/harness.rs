@@ -35,6 +35,11 @@ impl AgentHome {
         self.root.path()
     }
 
+    /// A directory for files that containers share with the test.
+    pub(crate) fn shared(&self) -> &Path {
+        self.root.shared()
+    }
+
     pub(crate) fn manifests(&self) -> PathBuf {
         self.root.path().join("manifests")
     }

@@ -79,7 +79,7 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
 #[tokio::test]
 async fn logs_previous_prints_the_log_of_the_run_before() {
     let home = AgentHome::new();
-    let ran = home.root().join("ran");
+    let ran = home.shared().join("ran");
     let script =
         format!("echo run >> {0}; wc -l < {0}; [ $(wc -l < {0}) -gt 1 ] && exec sleep 1000; exit 1", ran.display());
     home.put("a.yaml", &manifest("a", &script, ""));
@@ -97,7 +97,7 @@ async fn logs_previous_prints_the_log_of_the_run_before() {
 #[tokio::test]
 async fn logs_follow_prints_new_output_until_the_container_ends() {
     let home = AgentHome::new();
-    let go = home.root().join("go");
+    let go = home.shared().join("go");
     let script = format!("echo before; while [ ! -e {} ]; do sleep 0.05; done; echo after; echo last", go.display());
     home.put("a.yaml", &manifest("a", &script, NEVER));
     let agent = home.start(&[]).await;
@@ -180,7 +180,7 @@ async fn log_rotation_loses_no_output_of_a_process() {
 #[tokio::test]
 async fn next_agent_completes_a_log_rotation_that_a_crash_interrupted() {
     let home = AgentHome::new();
-    let (go, done) = (home.root().join("go"), home.root().join("done"));
+    let (go, done) = (home.shared().join("go"), home.shared().join("done"));
     let wait = |path: &Path| format!("while [ ! -e {} ]; do sleep 0.05; done", path.display());
     let script = format!("echo one; {}; echo two; {}; echo three; exec sleep 1000", wait(&go), wait(&done));
     home.put("a.yaml", &manifest("a", &script, ""));

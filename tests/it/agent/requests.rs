@@ -35,7 +35,7 @@ async fn idle_admin_connections_leave_file_descriptors_for_pods() {
     // The limit is low, so the connections of this test exceed it.
     let agent = home.start_with_open_files(256).await;
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(agent.admin()).unwrap()).collect();
-    let limit = home.root().join("limit");
+    let limit = home.shared().join("limit");
     let script = format!("ulimit -Sn > {0}.tmp && mv {0}.tmp {0}; sleep 1000", limit.display());
     home.put("pod.yaml", &manifest("web", &script, ""));
     let has = eventually("the pod runs", || async { std::fs::read_to_string(&limit).ok() }).await;

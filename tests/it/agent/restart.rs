@@ -24,7 +24,7 @@ async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
     for n in 0..19 {
         home.put(&format!("{n}.yaml"), &manifest(&format!("pod-{n}"), "exec sleep 1000", ""));
     }
-    let go = home.root().join("go");
+    let go = home.shared().join("go");
     let waits = format!("while [ ! -e {} ]; do sleep 0.05; done; exit 7", go.display());
     home.put("ends.yaml", &manifest("ends", &waits, "restartPolicy: Never"));
     let agent = home.start(&[]).await;
@@ -66,7 +66,7 @@ async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
     const PODS: usize = 8;
     for lines in (0..=22).step_by(2) {
         let home = AgentHome::new();
-        let ran = |i: usize| home.root().join(format!("ran-{i}"));
+        let ran = |i: usize| home.shared().join(format!("ran-{i}"));
         for i in 0..PODS {
             let script = format!("echo $PODWRIGHT_CONTAINER_ID >> {}; exec sleep 1000", ran(i).display());
             home.put(&format!("p{i}.yaml"), &manifest(&format!("p{i}"), &script, "terminationGracePeriodSeconds: 1"));

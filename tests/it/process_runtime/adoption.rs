@@ -12,12 +12,14 @@ use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxState};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+use crate::support::processes::{
+    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
+};
 
 #[tokio::test]
 async fn running_containers_are_adopted_and_ended_ones_are_reported() {
     let root = Root::new();
-    let (stays, ends, lost) = (pod("stays", |_| {}), pod("ends", |_| {}), pod("lost", |_| {}));
+    let (stays, ends, lost) = (host_pod("stays", |_| {}), host_pod("ends", |_| {}), host_pod("lost", |_| {}));
     let (stays_pid, ends_pid, lost_pid) = (root.fifo("stays"), root.fifo("ends"), root.fifo("lost"));
     let go = root.fifo("go");
     let first = root.open().await;
@@ -102,7 +104,7 @@ async fn unfinished_container_creations_and_removals_are_cleaned_up() {
 #[tokio::test]
 async fn damaged_container_record_is_moved_aside_and_its_processes_killed() {
     let root = Root::new();
-    let (bad, good) = (pod("bad", |_| {}), pod("good", |_| {}));
+    let (bad, good) = (host_pod("bad", |_| {}), host_pod("good", |_| {}));
     let pid = root.fifo("pid");
     let first = root.open().await;
     let id = run(&first, &bad, &format!("echo $$ > {}; exec sleep 1000", pid.path())).await;
@@ -216,7 +218,7 @@ async fn two_process_runtimes_cannot_share_a_root_directory() {
 #[tokio::test]
 async fn exec_commands_of_an_earlier_agent_end() {
     let root = Root::new();
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let in_exec = root.fifo("in-exec");
     let first = root.open().await;
     let id = run(&first, &pod, "exec sleep 1000").await;

@@ -6,7 +6,7 @@ use podwright_actors::ports::{ContainerRuntime, RuntimeError};
 
 use rustix::process::Signal;
 
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run};
+use crate::support::processes::{PATIENCE, Root, ended, host_pod, is_alive, kill, parent, run};
 
 fn shell(text: &str) -> [String; 3] {
     ["sh", "-c", text].map(str::to_owned)
@@ -16,7 +16,7 @@ fn shell(text: &str) -> [String; 3] {
 async fn exec_command_runs_in_the_container_environment() {
     let root = Root::new();
     let runtime = root.open().await;
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let id = run(&runtime, &pod, "exec sleep 1000").await;
     let exec = async |text: &str| runtime.exec(&id, &shell(text), PATIENCE).await.unwrap();
 
@@ -44,7 +44,7 @@ async fn exec_command_runs_in_the_container_environment() {
 async fn exec_command_past_its_timeout_is_killed_with_its_children() {
     let root = Root::new();
     let runtime = root.open().await;
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let (main, escaped) = (root.fifo("main"), root.fifo("escaped"));
     let id = run(&runtime, &pod, "exec sleep 1000").await;
     let command = shell(&format!(
@@ -64,7 +64,7 @@ async fn exec_command_past_its_timeout_is_killed_with_its_children() {
 async fn exec_commands_end_with_their_container() {
     let root = Root::new();
     let runtime = root.open().await;
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let (in_exec, go) = (root.fifo("in-exec"), root.fifo("go"));
     let id = run(&runtime, &pod, &format!("cat {}", go.path())).await;
     let command = shell(&format!("echo $$ > {}; exec sleep 1000", in_exec.path()));
@@ -88,7 +88,7 @@ async fn processes_that_hide_from_their_exec_command_end_with_the_container() {
     for kill_shim in [false, true] {
         let root = Root::new();
         let runtime = root.open_with(|config| config.cgroups = false).await;
-        let pod = pod("u", |_| {});
+        let pod = host_pod("u", |_| {});
         let (main, hidden) = (root.fifo("main"), root.fifo("hidden"));
         let script = format!("echo $$ > {}; exec sleep 1000", main.path());
         let (id, main) = tokio::join!(run(&runtime, &pod, &script), main.pid());

@@ -12,7 +12,10 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::adoption::watch;
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+use super::isolation::on_node;
+use crate::support::processes::{
+    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
+};
 
 fn summary(status: &ContainerStatus) -> (i32, &str, &str) {
     (status.exit_code, &status.reason, &status.message)
@@ -129,27 +132,29 @@ impl Drop for Frozen {
 
 #[tokio::test]
 async fn process_that_hangs_in_the_kernel_does_not_hide_the_exit_code() {
-    let root = Root::new();
-    let runtime = root.open_with(|config| config.cgroups = false).await;
-    let pod = pod("u", |_| {});
-    let (hangs, go) = (root.fifo("hangs"), root.fifo("go"));
-    let text = format!("sh -c 'echo $$ > {}; exec sleep 1000' & cat {}; exit 7", hangs.path(), go.path());
-    run(&runtime, &pod, &text).await;
-    let Some(frozen) = Frozen::new(hangs.pid().await) else {
-        eprintln!("skipped: this machine has no freezer cgroup of version 1");
-        return;
-    };
-    fs::write(go.path(), "").unwrap();
-    let exit = ended(&runtime, &pod).await;
-    drop(frozen);
-    assert_eq!(summary(&exit), (7, "Error", ""));
+    for pod in [host_pod("u", |_| {}), pod("u", |_| {})] {
+        let root = Root::new();
+        let runtime = root.open_with(|config| config.cgroups = false).await;
+        let (hangs, go) = (root.fifo("hangs"), root.fifo("go"));
+        let text = format!("sh -c 'echo $$ > {}; exec sleep 1000' & cat {}; exit 7", hangs.path(), go.path());
+        let id = run(&runtime, &pod, &text).await;
+        // In a PID namespace, its first process waits for the process that hangs.
+        let Some(frozen) = Frozen::new(on_node(&root, &id, hangs.pid().await)) else {
+            eprintln!("skipped: this machine has no freezer cgroup of version 1");
+            return;
+        };
+        fs::write(go.path(), "").unwrap();
+        let exit = ended(&runtime, &pod).await;
+        drop(frozen);
+        assert_eq!(summary(&exit), (7, "Error", ""));
+    }
 }
 
 #[tokio::test]
 async fn container_whose_command_hangs_in_the_kernel_runs_until_the_command_ends() {
     let root = Root::new();
     let runtime = root.open_with(|config| config.cgroups = false).await;
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let main = root.fifo("main");
     let id = run(&runtime, &pod, &format!("trap '' TERM; echo $$ > {}; exec sleep 1000", main.path())).await;
     let Some(frozen) = Frozen::new(main.pid().await) else {
@@ -175,7 +180,7 @@ async fn process_of_another_user_with_the_mark_of_a_container_changes_nothing() 
     }
     let root = Root::new();
     let runtime = root.open_with(|config| config.cgroups = false).await;
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let main = root.fifo("main");
     let id = run(&runtime, &pod, &format!("echo $$ > {}; exec sleep 1000", main.path())).await;
     let main = main.pid().await;
@@ -214,7 +219,7 @@ fn take_descriptors(free: usize) -> Option<Vec<File>> {
 async fn exit_code_survives_an_agent_without_descriptors() {
     let root = Root::new();
     let runtime = root.open().await;
-    let pod = pod("u", |_| {});
+    let pod = host_pod("u", |_| {});
     let (main, go) = (root.fifo("main"), root.fifo("go"));
     run(&runtime, &pod, &format!("echo $$ > {}; read line < {}; exit 7", main.path(), go.path())).await;
     let shim = watch(parent(main.pid().await));
@@ -233,7 +238,7 @@ async fn exit_code_survives_an_agent_without_descriptors() {
 #[tokio::test]
 async fn containers_survive_an_adoption_without_descriptors() {
     let root = Root::new();
-    let pods: Vec<_> = ["a", "b", "c"].map(|uid| pod(uid, |_| {})).into();
+    let pods: Vec<_> = ["a", "b", "c"].map(|uid| host_pod(uid, |_| {})).into();
     let first = root.open().await;
     let mut pids = Vec::new();
     for (i, pod) in pods.iter().enumerate() {
@@ -273,8 +278,8 @@ async fn containers_survive_an_adoption_without_descriptors() {
 #[tokio::test]
 async fn stuck_shims_delay_the_adoption_of_other_containers_by_a_limited_time() {
     let root = Root::new();
-    let healthy = pod("healthy", |_| {});
-    let stuck: Vec<_> = ["a", "b", "c", "d"].map(|uid| pod(uid, |_| {})).into();
+    let healthy = host_pod("healthy", |_| {});
+    let stuck: Vec<_> = ["a", "b", "c", "d"].map(|uid| host_pod(uid, |_| {})).into();
     let main = root.fifo("main");
     let first = root.open().await;
     run(&first, &healthy, &format!("echo $$ > {}; exec sleep 1000", main.path())).await;

@@ -1,6 +1,7 @@
 //! The settings in the definition of a container.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
 use serde_json::{Value, json};
 
-use crate::support::processes::{Root, ended, parent, pod, run, sandbox, script, status};
+use crate::support::processes::{Root, ended, host_pod, parent, pod, run, sandbox, script, status};
 
 #[tokio::test]
 async fn command_that_cannot_be_executed_is_a_start_error() {
@@ -186,27 +187,40 @@ async fn files_of_a_pod_with_several_users_are_closed_to_other_local_users() {
         })
     };
     let runtime = root.open().await;
-    let ran = async |pod: &Arc<PodObject>, text: String| {
-        run(&runtime, pod, &text).await;
+    let ran = async |pod: &Arc<PodObject>, volume: &std::path::Path, text: &str| {
+        let sandbox = sandbox(&runtime, pod).await;
+        let mut config = script(pod, &sandbox, text);
+        config.mounts = vec![Mount {
+            volume: "data".into(),
+            host_path: volume.to_owned(),
+            sub_path: "".into(),
+            container_path: "/data".into(),
+            read_only: false,
+            image: None,
+        }];
+        let id = runtime.create_container(config).await.unwrap();
+        runtime.start_container(&id).await.unwrap();
         let code = ended(&runtime, pod).await.exit_code;
-        for sandbox in runtime.pod_status(pod.uid()).await.unwrap().sandboxes {
-            runtime.stop_sandbox(&sandbox.id).await.unwrap();
-            runtime.remove_sandbox(&sandbox.id).await.unwrap();
-        }
+        runtime.stop_sandbox(&sandbox).await.unwrap();
+        runtime.remove_sandbox(&sandbox).await.unwrap();
         code
     };
     let pod = with_volume("u", 12345);
-    let volume = storage.set_up(&pod).await.unwrap()["data"].display().to_string();
-    assert_eq!(ran(&pod, format!("echo first > {volume}/one")).await, 0);
+    let volume = storage.set_up(&pod).await.unwrap()["data"].clone();
+    assert_eq!(ran(&pod, &volume, "echo first > data/one").await, 0);
     // Another container of the pod may have another user.
     let other_user = with_volume("u", 23456);
-    assert_eq!(ran(&other_user, format!("cat {volume}/one && mv {volume}/one {volume}/two")).await, 0);
+    assert_eq!(ran(&other_user, &volume, "cat data/one && mv data/one data/two").await, 0);
     // The same user in another pod has no access.
     let other_pod = with_volume("v", 12345);
-    storage.set_up(&other_pod).await.unwrap();
-    assert_ne!(ran(&other_pod, format!("cat {volume}/two")).await, 0);
-    assert_ne!(ran(&other_pod, format!("echo replaced > {volume}/two")).await, 0);
-    assert_eq!(std::fs::read_to_string(format!("{volume}/two")).unwrap(), "first\n");
+    let other_volume = storage.set_up(&other_pod).await.unwrap()["data"].clone();
+    let path = volume.join("two").display().to_string();
+    assert_ne!(ran(&other_pod, &other_volume, &format!("cat {path}")).await, 0);
+    assert_ne!(ran(&other_pod, &other_volume, &format!("echo replaced > {path}")).await, 0);
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "first\n");
+    // Neither has another local user.
+    let other = std::process::Command::new("cat").arg(volume.join("two")).uid(12345).gid(12345).output().unwrap();
+    assert!(!other.status.success());
 }
 
 #[tokio::test]
@@ -254,7 +268,7 @@ async fn processes_have_the_oom_score_of_their_pod_and_not_of_the_agent() {
     for (uid, resources, expected) in
         [("a", json!({}), 1000), ("b", json!({"requests": {"cpu": "1m"}}), 999), ("c", full, -997)]
     {
-        let pod = pod(uid, |spec| spec.containers[0].resources = Some(serde_json::from_value(resources).unwrap()));
+        let pod = host_pod(uid, |spec| spec.containers[0].resources = Some(serde_json::from_value(resources).unwrap()));
         let id = run(&runtime, &pod, "exec sleep 1000").await;
         let main = main_pid(&root, &id);
         let command = ["sh", "-c", "cat /proc/self/oom_score_adj /proc/$(cut -d ' ' -f 4 /proc/$$/stat)/oom_score_adj"];
@@ -287,7 +301,7 @@ async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
     if !is_root("the expected output is that of an agent of root") {
         return;
     }
-    let root = Root::new();
+    let (root, elsewhere) = (Root::new(), tempfile::tempdir().unwrap());
     let runtime = root.open().await;
     let (data, config) = (root.path().join("data"), root.path().join("config"));
     for dir in [&data, &config] {
@@ -303,9 +317,9 @@ async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
         let text = [
             writes("data/file"),
             writes("$PODWRIGHT_MOUNT_CONFIG/file"),
-            writes(&root.path().join("elsewhere").display().to_string()),
+            writes(&elsewhere.path().join("file").display().to_string()),
             "printf why > dev/termination-log && printf 'log ';".to_owned(),
-            format!("echo u=$(ls {0}/pods) r=$(ls {0}/process | wc -l)", root.path().display()),
+            format!("echo u=$(ls {0}/pods) r=$(ls -d {0}/process 2>/dev/null | wc -l)", root.path().display()),
         ]
         .concat();
         let mut config_of = script(&pod, &sandbox, &text);
@@ -349,7 +363,7 @@ pub(super) fn process_field<'a>(status: &'a str, name: &str) -> Option<&'a str> 
 }
 
 /// The process of a container's own command.
-fn main_pid(root: &Root, id: &ContainerId) -> u32 {
+pub(super) fn main_pid(root: &Root, id: &ContainerId) -> u32 {
     let started = root.records(id).join("started");
     let started: StartedRecord = podwright::adapters::process::record::read(&started).unwrap();
     started.pid.cast_unsigned()

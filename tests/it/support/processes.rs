@@ -26,15 +26,23 @@ pub(crate) fn config(root: &Path) -> ProcessConfig {
 }
 
 /// A root directory whose containers are killed when it is dropped.
-pub(crate) struct Root(TempDir);
+pub(crate) struct Root {
+    root: TempDir,
+    shared: TempDir,
+}
 
 impl Root {
     pub(crate) fn new() -> Self {
-        Root(tempfile::tempdir().unwrap())
+        Root { root: tempfile::tempdir().unwrap(), shared: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.root.path()
+    }
+
+    /// A directory for files that containers share with the test. They do not see the root directory.
+    pub(crate) fn shared(&self) -> &Path {
+        self.shared.path()
     }
 
     pub(crate) async fn open(&self) -> ProcessRuntime {
@@ -63,7 +71,7 @@ impl Root {
 
     /// A FIFO on which a container sends a line to the test.
     pub(crate) fn fifo(&self, name: &str) -> Fifo {
-        let path = self.path().join(name);
+        let path = self.shared().join(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         Fifo(path)
     }
@@ -111,6 +119,14 @@ pub(crate) fn pod(uid: &str, edit: impl FnOnce(&mut PodSpec)) -> Arc<PodObject> 
     pod.metadata.namespace = Some("default".into());
     pod.metadata.uid = Some(uid.into());
     PodObject::new(pod).unwrap()
+}
+
+/// A pod like that of [`pod`], whose containers see the processes of the node: a pid in its output is that of the node.
+pub(crate) fn host_pod(uid: &str, edit: impl FnOnce(&mut PodSpec)) -> Arc<PodObject> {
+    pod(uid, |spec| {
+        spec.host_pid = Some(true);
+        edit(spec);
+    })
 }
 
 /// A container that runs a shell script.

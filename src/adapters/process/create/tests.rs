@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::ports::Mount;
 
+use super::super::security::Namespaces;
 use super::*;
 
 fn config(edit: impl FnOnce(&mut PodSpec, &mut ContainerConfig)) -> ContainerConfig {
@@ -43,12 +44,11 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
     let layout = Layout::new("/root".into());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
-    let node = identity::Node { user, group: user, groups: &[], passwd: "" };
+    let node = identity::Node { user, group: user, groups: &[], passwd: "", group_file: "" };
     let rights = AgentRights {
         is_root: user == 0,
         capabilities: rustix::thread::CapabilitySet::CHOWN,
-        can_mount: user == 0,
-        user_namespaces: true,
+        namespaces: Namespaces { mounts: true, processes: true },
     };
     plan(
         config,

@@ -1,9 +1,12 @@
 //! The keeper of one exec command: a process between the agent and the command, as the shim is for the container's command.
 //!
-//! The keeper is the subreaper of all processes that the command starts, so none of them escapes by a new session or by an
-//! empty environment. The processes that the command leaves behind live on with the keeper until the container ends. The keeper
-//! kills them when the container's own command has ended, and it kills a running command when the agent closes its socket: at
-//! the timeout, when the caller cancels, and when the agent dies.
+//! The command joins the namespaces of the container. Processes that the command leaves behind live on until the container ends. If
+//! the container has a PID namespace, they end with it. Otherwise the keeper is the subreaper of all processes that the command
+//! starts, so none of them escapes by a new session or by an empty environment, and the keeper kills them when the container's own
+//! command has ended.
+//!
+//! The keeper kills a running command and its descendants when the agent closes its socket: at the timeout, when the caller cancels,
+//! and when the agent dies.
 //!
 //! The keeper holds a shared lock on the container's file [`ContainerFiles::exec_used`]. The shim waits for an exclusive lock
 //! before it ends.
@@ -28,6 +31,7 @@ use super::super::exec::{FAILED, STATUS};
 use super::super::files::ContainerFiles;
 use super::super::procfs;
 use super::super::record::{self, RunRecord, ShimRecord, StartedRecord};
+use super::namespaces::Joined;
 use super::{EXEC_INIT, protect_from_oom_killer, with_context};
 
 /// Runs a command in a container and reports its end to the agent. Returns when all processes of the command have ended.
@@ -37,18 +41,14 @@ pub(super) fn keep(dir: &Path, words: &[&str]) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     let files = ContainerFiles::new(dir.into());
-    let started = start(&files, words);
+    let started = start(&files, words, &agent);
     // The output of the command ends when its processes have closed it, so the keeper must not hold it.
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    let ExecCommand { pid, container, _lock } = match started {
+    let ExecCommand { pid, done, _lock } = match started {
         Ok(command) => command,
         Err(error) => return report(&agent, FAILED, &error.to_string()),
     };
-    let done = Arc::new(AtomicBool::new(false));
-    let (watched, socket) = (Arc::clone(&done), agent.try_clone()?);
-    // This thread must not end before its process: the command would get its parent-death signal.
-    std::thread::Builder::new().stack_size(STACK).spawn(move || kill_at_the_end(&container, &socket, &watched))?;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((ended, status))) if ended == pid => {
@@ -67,12 +67,12 @@ pub(super) fn keep(dir: &Path, words: &[&str]) -> io::Result<()> {
 /// An exec command that was executed.
 struct ExecCommand {
     pid: Pid,
-    /// The process of the container's own command.
-    container: OwnedFd,
+    /// Whether the command has ended.
+    done: Arc<AtomicBool>,
     _lock: File,
 }
 
-fn start(files: &ContainerFiles, words: &[&str]) -> io::Result<ExecCommand> {
+fn start(files: &ContainerFiles, words: &[&str], agent: &UnixStream) -> io::Result<ExecCommand> {
     setsid()?;
     let _ = rustix::thread::set_name(c"podwright-exec");
     set_child_subreaper(Some(getpid()))?;
@@ -80,13 +80,22 @@ fn start(files: &ContainerFiles, words: &[&str]) -> io::Result<ExecCommand> {
     let lock = File::open(files.exec_used())?;
     flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|_| io::Error::other(ENDED))?;
     // The lock comes before this check. A container that ends after the check waits for the lock.
-    let container = open_command(files)?;
+    let (container_pid, container) = open_command(files)?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
+    let join = |error: io::Error| with_context("cannot join the container's namespaces", &error);
+    let namespaces = Joined::of(container_pid, &container).map_err(join)?;
+    namespaces.enter_users(&container).map_err(join)?;
+    let done = Arc::new(AtomicBool::new(false));
+    let (watched, socket, process) = (Arc::clone(&done), agent.try_clone()?, container.try_clone()?);
+    // This thread must not end before its process: the command would get its parent-death signal. No thread can be created once the
+    // PID namespace was joined.
+    std::thread::Builder::new().stack_size(STACK).spawn(move || kill_at_the_end(&process, &socket, &watched))?;
+    namespaces.enter_processes(&container).map_err(join)?;
     let (mut failure, failure_end) = io::pipe()?;
     let child = Command::new("/proc/self/exe")
         .args(run.shim.iter().skip(1))
         .args([EXEC_INIT.as_ref(), files.dir().as_os_str()])
-        .arg(getpid().to_string())
+        .arg(namespaces.mounts_argument()?)
         .args(words)
         .stdin(Stdio::from(failure_end))
         .spawn()?;
@@ -97,11 +106,11 @@ fn start(files: &ContainerFiles, words: &[&str]) -> io::Result<ExecCommand> {
         let _ = waitpid(Some(pid), WaitOptions::empty());
         return Err(io::Error::other(text));
     }
-    Ok(ExecCommand { pid, container, _lock: lock })
+    Ok(ExecCommand { pid, done, _lock: lock })
 }
 
 /// Opens the process of the container's own command.
-fn open_command(files: &ContainerFiles) -> io::Result<OwnedFd> {
+fn open_command(files: &ContainerFiles) -> io::Result<(Pid, OwnedFd)> {
     let ended = |_| io::Error::other(ENDED);
     let started: StartedRecord = record::read(&files.started()).map_err(|error| ended(io::Error::other(error)))?;
     let shim: ShimRecord = record::read(&files.shim()).map_err(|error| ended(io::Error::other(error)))?;
@@ -111,7 +120,7 @@ fn open_command(files: &ContainerFiles) -> io::Result<OwnedFd> {
     if procfs::parent_of(pid).map(|parent| parent.as_raw_nonzero().get()) != Some(shim.pid) {
         return Err(io::Error::other(ENDED));
     }
-    Ok(open)
+    Ok((pid, open))
 }
 
 /// Kills all processes of the command when the container's command has ended, or when the agent closes its socket before the
@@ -136,7 +145,7 @@ fn kill_at_the_end(container: &OwnedFd, agent: &UnixStream, done: &AtomicBool) {
     }
     loop {
         // The processes below the killed ones become children of this process.
-        let _ = procfs::wait_for_any_end(&procfs::kill_children(), INSPECT_INTERVAL);
+        let _ = procfs::wait_for_any_end(&procfs::kill_descendants(), INSPECT_INTERVAL);
     }
 }
 

@@ -51,12 +51,14 @@ pub(super) fn record_exit(
     log_failure("cannot record the exit", &recorded);
 
     log_failure("processes remain", &kill_descendants());
-    // Exec commands are not children of this process. Their keepers notice the end of the command.
-    let keepers = exec_keeper::wait_for_keepers(files, EXECS_END_WITHIN);
-    log_failure("exec commands remain", &keepers);
-    if keepers.is_err() {
-        let killed = procfs::kill_marked(CONTAINER_ENV, &run.id, run.user.uid);
-        log_failure("processes with the container's mark remain", &killed);
+    if !command.has_namespace {
+        // Exec commands are not children of this process. Their keepers notice the end of the command.
+        let keepers = exec_keeper::wait_for_keepers(files, EXECS_END_WITHIN);
+        log_failure("exec commands remain", &keepers);
+        if keepers.is_err() {
+            let killed = procfs::kill_marked(CONTAINER_ENV, &run.id, run.user.uid);
+            log_failure("processes with the container's mark remain", &killed);
+        }
     }
     drop(command.alive);
     if let Err(RecvTimeoutError::Timeout) = command.pump.recv_timeout(HANGS_AFTER) {
@@ -107,8 +109,9 @@ fn reap_until_end(command: Pid, target: &Mutex<Option<Pid>>) -> io::Result<WaitS
     }
 }
 
-/// Kills and reaps children until this process has none. The children of a killed process become children of this one,
-/// because it is their subreaper, so no process escapes.
+/// Kills and reaps children until this process has none. No process of the container escapes: the first process of a PID namespace
+/// ends only after all others in it, and without a namespace, the children of a killed process become children of this one,
+/// because it is their subreaper.
 ///
 /// # Errors
 /// If only processes that hang in the kernel remain. They end when they stop hanging.

@@ -2,45 +2,49 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::{
-    Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
-};
+use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit, setsid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::super::files::ContainerFiles;
 use super::super::procfs;
 use super::super::record::{self, RunRecord, User};
+use super::namespaces::{self, bind_to_reader};
 use super::{InitResult, confine, view};
 
 /// Becomes the container's command. Returns only with an error, which it also sends to the shim.
-pub(super) fn become_command(dir: &Path, parent: &str) -> InitResult {
-    report_failure(|| {
-        let run = enter(dir)?;
-        bind_to(parent)?;
+pub(super) fn become_command(dir: &Path) -> InitResult {
+    report_failure(|report| {
+        let run = enter(dir, view::enter)?;
+        bind_to_reader(report)?;
         execute(&run.command, &run.env)
     })
 }
 
-/// Becomes an exec command. Returns only with an error, which it also sends to the keeper.
-pub(super) fn become_exec(dir: &Path, parent: &str, command: &[&str]) -> InitResult {
-    report_failure(|| {
-        let run = enter(dir)?;
-        bind_to(parent)?;
+/// Becomes an exec command. `mounts` is the mount namespace that it joins. Returns only with an error, which it also sends to the
+/// keeper.
+pub(super) fn become_exec(dir: &Path, mounts: &str, command: &[&str]) -> InitResult {
+    report_failure(|report| {
+        let join = |_: &RunRecord| {
+            namespaces::enter_mounts(mounts).map_err(|error| format!("cannot join the container's mounts: {error}"))
+        };
+        let run = enter(dir, join)?;
+        bind_to_reader(report)?;
         execute(command, &run.env)
     })
 }
 
 /// Runs `work` and writes its error to the pipe that is this process's standard input. The pipe is moved to a descriptor
 /// that closes when the command is executed, so on success the reader of the pipe gets an end of file without text.
-fn report_failure(work: impl FnOnce() -> InitResult) -> InitResult {
+fn report_failure(work: impl FnOnce(&OwnedFd) -> InitResult) -> InitResult {
     let report = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|error| error.to_string())?;
-    let result = work();
+    let result = work(&report);
     if let Err(text) = &result {
         let _ = File::from(report).write_all(text.as_bytes());
     }
@@ -48,8 +52,8 @@ fn report_failure(work: impl FnOnce() -> InitResult) -> InitResult {
     result.map_err(|_| String::new())
 }
 
-/// Enters the container: its session, cgroup, limit on open files, working directory and user.
-fn enter(dir: &Path) -> Result<RunRecord, String> {
+/// Enters the container: its session, cgroup, limit on open files, mounts, working directory and user.
+fn enter(dir: &Path, enter_mounts: impl FnOnce(&RunRecord) -> Result<(), String>) -> Result<RunRecord, String> {
     let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     rustix::stdio::dup2_stdin(null).map_err(|error| format!("cannot replace standard input: {error}"))?;
     let run: RunRecord = record::read(&ContainerFiles::new(dir.into()).run()).map_err(|error| error.to_string())?;
@@ -64,8 +68,8 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
         setrlimit(Resource::Nofile, lowered(getrlimit(Resource::Nofile), files))
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
-    view::enter(run.confinement.view.as_ref())?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    enter_mounts(&run)?;
     // This comes before the change of user, because the new user may not have access to the agent's directories above.
     std::env::set_current_dir(&run.cwd).map_err(|error| {
         let cwd = run.cwd.display();
@@ -123,16 +127,6 @@ fn groups_are_fixed() -> bool {
 /// Returns the limit with the soft limit `to`, or with the hard limit if that is lower.
 fn lowered(limit: Rlimit, to: u64) -> Rlimit {
     Rlimit { current: Some(limit.maximum.map_or(to, |most| to.min(most))), ..limit }
-}
-
-/// Makes the kernel kill this process when its parent ends: the shim or the keeper of an exec command. Must come after the change of user, which clears that setting.
-fn bind_to(parent: &str) -> Result<(), String> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| format!("cannot bind to the parent process: {error}"))?;
-    if getppid().map(|pid| pid.to_string()).as_deref() != Some(parent) {
-        return Err("the parent process has ended".into());
-    }
-    Ok(())
 }
 
 fn execute<S: AsRef<str>>(command: &[S], env: &[(String, String)]) -> InitResult {
