@@ -125,7 +125,7 @@ impl CgroupTrees {
         }
     }
 
-    /// Stops a slice that has neither processes nor child cgroups.
+    /// Stops a slice that has neither processes nor child cgroups, and removes its cgroups.
     pub(super) fn stop_empty_slice(&self, cgroups: &Cgroups, path: &str) {
         let dir = self.slice_dir(cgroups.version, path);
         let is_empty = |dir: &Path| {
@@ -135,6 +135,13 @@ impl CgroupTrees {
             && let Err(error) = self.stop_slice(path)
         {
             tracing::debug!(path, error = %error_chain(&error), "cannot stop an empty slice");
+        }
+        if matches!(cgroups.version, CgroupVersion::V1 { .. }) && !dir.is_dir() {
+            // systemd does not know the controllers of version 1 in which only the runtime created cgroups.
+            for tree in self.all(cgroups.version) {
+                // Errors are expected: the cgroup may not exist, and trees may be links to each other.
+                let _ = std::fs::remove_dir(below(&tree, path));
+            }
         }
     }
 

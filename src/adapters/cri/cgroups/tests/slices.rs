@@ -63,7 +63,7 @@ impl Slices for FakeSystemd {
 
 impl FakeSystemd {
     fn change_memory(&self, name: &str, properties: &[SliceProperty]) {
-        let limit = properties.iter().find(|property| property.name == "MemoryMax").unwrap();
+        let limit = properties.iter().find(|it| matches!(it.name, "MemoryMax" | "MemoryLimit")).unwrap();
         self.memory.lock().insert(name.to_owned(), limit.value);
     }
 }
@@ -109,6 +109,23 @@ fn slices_are_created_with_the_first_pod_and_stopped_with_the_last() {
     let parents = ["stop podwright-kubepods.slice".to_owned(), "stop podwright.slice".to_owned()];
     assert_eq!(stops(systemd.take()), [stopped, parents].concat());
     assert_eq!(fs::read_dir(mount.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn slices_of_version_1_are_removed_from_the_controllers_that_systemd_does_not_know() {
+    let mount = tempfile::tempdir().unwrap();
+    let (freezer, systemd_tree) = (mount.path().join("freezer"), mount.path().join("systemd"));
+    fs::create_dir(&systemd_tree).unwrap();
+    let systemd = FakeSystemd { mount: systemd_tree, ..FakeSystemd::default() };
+    let trees = CgroupTrees { slices: Box::new(systemd), ..CgroupTrees::at(mount.path()) };
+    let cgroups = Cgroups { version: CgroupVersion::V1 { swap: false }, ..cgroups(CGROUP_ROOT) };
+    let pod = pod("1", "1");
+    trees.create(&cgroups, Bounds::of_class(2000), &pod).unwrap();
+    // The runtime creates the cgroups of a container in every tree, with all parents.
+    fs::create_dir_all(below(&freezer, &cgroups.of_pod(&pod))).unwrap();
+    trees.remove(&cgroups, pod.uid()).unwrap();
+    assert_eq!(fs::read_dir(&freezer).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(mount.path().join("systemd")).unwrap().count(), 0);
 }
 
 #[test]
