@@ -256,10 +256,11 @@ impl Changes {
         };
         let shortest = Instant::now() + start::RETRY_INTERVAL;
         match watch {
-            Ok(watch) => match timeout_at(limit.max(shortest), watch.changed()).await {
-                Ok(Err(_)) => sleep_until(shortest).await,
-                Ok(Ok(())) | Err(_) => {}
-            },
+            Ok(watch) => {
+                if let Ok(Err(_)) = timeout_at(limit.max(shortest), watch.changed()).await {
+                    sleep_until(shortest).await;
+                }
+            }
             Err(_) => sleep_until(shortest).await,
         }
         true

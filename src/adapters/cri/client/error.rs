@@ -120,6 +120,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_first_word_of_a_failed_pull_tells_registry_and_signature_apart() {
+        let of = |code, message: &str| {
+            let status = Status::new(code, message);
+            let endpoint = "unix:///run/x.sock".parse::<Endpoint>().unwrap();
+            pull_failure("a:1", pull_text(&classify_pull(&endpoint, "pull_image", Duration::from_secs(3), &status)))
+        };
+        for (message, reason, text) in [
+            (
+                "RegistryUnavailable: no route",
+                "RegistryUnavailable",
+                "image pull failed for a:1 because the registry is unavailable: no route",
+            ),
+            (
+                "SignatureValidationFailed: bad key",
+                "SignatureValidationFailed",
+                "image pull failed for a:1 because the signature validation failed: bad key",
+            ),
+            ("failed: RegistryUnavailable", "ErrImagePull", "failed: RegistryUnavailable"),
+        ] {
+            let error = of(Code::Unknown, message);
+            assert_eq!((error.reason(), &*error.to_string()), (Some(reason), text));
+        }
+        // Another code stays in the text, which then begins with it.
+        let coded = of(Code::Unavailable, "RegistryUnavailable: no route");
+        assert_eq!(coded.reason(), Some("ErrImagePull"));
+        assert_eq!(coded.to_string(), "rpc error: code = Unavailable desc = RegistryUnavailable: no route");
+    }
+
+    #[test]
     fn grpc_codes_become_runtime_errors_with_a_remedy() {
         let endpoint = "unix:///run/x.sock".parse::<Endpoint>().unwrap();
         let of =

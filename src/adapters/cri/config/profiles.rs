@@ -77,7 +77,7 @@ pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<
         },
     }
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
-    of_pod.map(|of_pod| apparmor_field(of_pod)).transpose()
+    of_pod.map(apparmor_field).transpose()
 }
 
 fn apparmor_field(requested: &AppArmorProfile) -> Result<v1::SecurityProfile, ConfigError> {
