@@ -62,6 +62,11 @@ impl Query {
         )
     }
 
+    /// The options in their order, each with its value.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &String)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
     /// The value of an option; empty if the request does not have it.
     #[must_use]
     pub fn get(&self, name: &str) -> &str {

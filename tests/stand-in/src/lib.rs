@@ -18,8 +18,8 @@
 //! The parts: [`Store`] is the state machine without I/O; [`Call`] is a request as the store takes it; [`StandIn`] is the
 //! server around them; [`Faults`] are what tests change.
 //!
-//! The server has no scheduler, no quotas, no custom resources, no disruption budgets and no field validation beyond names
-//! and the fields that its tests name. One port serves TLS and plain HTTP.
+//! The server has no scheduler, no quotas, no custom resources, no disruption controller and no field validation beyond
+//! names and the fields that its tests name. One port serves TLS and plain HTTP.
 
 mod access;
 mod authority;
@@ -31,6 +31,7 @@ mod faults;
 mod fields;
 mod kubeconfig;
 mod managed;
+mod openapi;
 mod patch;
 mod refusal;
 mod schema;
@@ -38,6 +39,7 @@ mod selector;
 mod server;
 mod signing;
 mod store;
+mod table;
 mod validate;
 
 pub use access::{Grant, User};

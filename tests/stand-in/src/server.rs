@@ -3,6 +3,7 @@
 mod builder;
 mod credentials;
 mod handler;
+mod proxy;
 mod tls;
 mod watches;
 
@@ -29,6 +30,7 @@ use crate::faults::Faults;
 use crate::refusal::Refusal;
 use crate::store::{Answer, Env, Store};
 
+use proxy::Kubelets;
 use tls::{Peer, Tls};
 
 pub use builder::Builder;
@@ -60,6 +62,7 @@ pub struct Served {
 struct Shared {
     store: Mutex<Store>,
     tls: Tls,
+    kubelets: Kubelets,
     clock: Clock,
     faults: Faults,
     /// Changes whenever watches must look for events.
@@ -145,7 +148,7 @@ async fn serve(
 ) -> io::Result<()> {
     let service = TowerToHyperService::new(router.layer(Extension(cut)).layer(Extension(peer)));
     let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    connection.await.map_err(io::Error::other)
+    connection.with_upgrades().await.map_err(io::Error::other)
 }
 
 /// A running server. It ends when this value is dropped.

@@ -1,11 +1,13 @@
 //! The state machine: objects, resource versions and the history of changes. No I/O; the clock comes with each request,
 //! and names and UIDs come from a seeded generator.
 
+mod budgets;
 mod certificates;
 mod collect;
 mod delete;
 mod history;
 mod pods;
+mod pods_spec;
 mod read;
 mod reviews;
 mod write;

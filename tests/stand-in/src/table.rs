@@ -369,7 +369,8 @@ fn event_object(event: &Value) -> String {
 fn event_source(event: &Value) -> String {
     let source = part(event, "source", "deprecatedSource");
     let component = [&source["component"], part(event, "reportingComponent", "reportingController")];
-    let component = component.into_iter().find_map(|value| value.as_str().filter(|text| !text.is_empty())).unwrap_or_default();
+    let component =
+        component.into_iter().find_map(|value| value.as_str().filter(|text| !text.is_empty())).unwrap_or_default();
     match source["host"].as_str() {
         Some(host) if !host.is_empty() => format!("{component}, {host}"),
         _ => component.to_owned(),

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::credentials::ADMIN_TOKEN;
+use super::proxy::Kubelets;
 use super::tls::Tls;
 use super::{Clock, Running, Shared, StandIn};
 use crate::access::User;
@@ -99,6 +100,7 @@ impl Builder {
         store.tokens.insert(ADMIN_TOKEN.to_owned(), User::admin());
         let (changes, _) = watch::channel(store.version());
         let shared = Arc::new(Shared {
+            kubelets: Kubelets::new(&store.authority, (self.clock)()),
             tls: Tls::new(&store.authority, self.clock.clone()),
             store: Mutex::new(store),
             clock: self.clock,

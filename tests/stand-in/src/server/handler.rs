@@ -7,28 +7,34 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::tls::Peer;
-use super::{Served, Shared, watches};
-use crate::access::User;
+use super::{Served, Shared, proxy, watches};
+use crate::access::{self, User};
 use crate::call::Call;
 use crate::discovery;
 use crate::faults::{Fault, RequestInfo};
+use crate::openapi;
 use crate::refusal::Refusal;
-use crate::store::Answer;
+use crate::store::{Answer, WatchStart};
+use crate::table::Form;
 
 /// The limit of a body, as on a real server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+const JSON: &str = "application/json";
 
 /// Answers a request, or drops its connection.
 pub(super) async fn handle(
     State(shared): State<Arc<Shared>>,
     Extension(cut): Extension<CancellationToken>,
     Extension(peer): Extension<Peer>,
-    request: Request,
+    mut request: Request,
 ) -> Response {
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let (parts, body) = request.into_parts();
     let text = |name: header::HeaderName| header_text(&parts.headers, name);
     let user = authenticate(&shared, peer, &text(header::AUTHORIZATION));
@@ -56,24 +62,30 @@ pub(super) async fn handle(
         }
         Some(Fault::DropAfter) | None => {}
     }
-    let answer = answer(&shared, path, &text(header::USER_AGENT), user, call);
+    let answer = answer(&shared, path, &parts.headers, user, call);
     if matches!(fault, Some(Fault::DropAfter)) {
         record(0);
         return drop_connection(&cut).await;
     }
     match answer {
-        Ok(Reply::Json(code, body)) => {
+        Ok(Reply::Json(code, media_type, body)) => {
             record(code);
-            reply(code, &body)
+            reply(code, media_type, &body)
         }
-        Ok(Reply::Text(text)) => {
+        Ok(Reply::Bytes(media_type, bytes)) => {
             record(200);
-            text.into_response()
+            ([(header::CONTENT_TYPE, media_type)], bytes).into_response()
         }
-        Ok(Reply::Watch(start)) => {
+        Ok(Reply::Watch(start, form)) => {
             record(200);
-            let stream = watches::stream(shared.clone(), start, cut);
-            ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(stream)).into_response()
+            let stream = watches::stream(shared.clone(), start, form, cut);
+            ([(header::CONTENT_TYPE, JSON)], Body::from_stream(stream)).into_response()
+        }
+        Ok(Reply::Kubelet(target)) => {
+            let found = shared.kubelets.pass_on(&target, method, &parts.headers, upgrade, cut).await;
+            let response = found.unwrap_or_else(|refusal| refuse(&refusal));
+            record(response.status().as_u16());
+            response
         }
         Err(refusal) => {
             record(refusal.code);
@@ -83,29 +95,48 @@ pub(super) async fn handle(
 }
 
 enum Reply {
-    Json(u16, Value),
-    Text(&'static str),
-    Watch(crate::store::WatchStart),
+    /// The code, the media type and the body.
+    Json(u16, &'static str, Value),
+    /// A media type and a body.
+    Bytes(&'static str, &'static [u8]),
+    Watch(WatchStart, Form),
+    /// The node of a pod answers.
+    Kubelet(proxy::Target),
 }
 
 fn answer(
     shared: &Shared,
     path: &str,
-    agent: &str,
+    headers: &HeaderMap,
     user: Option<User>,
     call: Result<Call, Refusal>,
 ) -> Result<Reply, Refusal> {
     if matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz")) {
-        return Ok(Reply::Text("ok"));
+        return Ok(Reply::Bytes("text/plain; charset=utf-8", b"ok"));
     }
     let user = user.ok_or_else(Refusal::unauthorized)?;
-    if let Some(body) = discovery::answer(path) {
-        return Ok(Reply::Json(200, body));
+    let accept = header_text(headers, header::ACCEPT);
+    if path == "/openapi/v2" && accept.contains(openapi::V2_PROTOBUF) {
+        return Ok(Reply::Bytes(openapi::V2_PROTOBUF, openapi::V2));
     }
-    let agent = agent.split('/').next().unwrap_or_default();
-    Ok(match shared.apply(&call?, &user, agent)? {
-        Answer::Object(code, body) => Reply::Json(code, body),
-        Answer::Watch(start) => Reply::Watch(start),
+    if let Some(body) = discovery::aggregated(path, &accept) {
+        return Ok(Reply::Json(200, discovery::AGGREGATED, body));
+    }
+    if let Some(body) = discovery::answer(path) {
+        return Ok(Reply::Json(200, JSON, body));
+    }
+    let call = call?;
+    if call.resource.kind == "Pod" && proxy::PATHS.contains(&call.subresource()) {
+        let store = shared.store.lock();
+        access::check(&store, &user, &call)?;
+        let target = proxy::target(&store, &call)?;
+        return Ok(target.map_or(Reply::Bytes("text/plain", b""), Reply::Kubelet));
+    }
+    let form = Form::parse(&accept, call.query.get("includeObject"));
+    let agent = header_text(headers, header::USER_AGENT);
+    Ok(match shared.apply(&call, &user, agent.split('/').next().unwrap_or_default())? {
+        Answer::Object(code, body) => Reply::Json(code, JSON, form.render(call.resource, body, (shared.clock)())),
+        Answer::Watch(start) => Reply::Watch(start, form),
     })
 }
 
@@ -172,15 +203,15 @@ async fn drop_connection(cut: &CancellationToken) -> Response {
 }
 
 fn refuse(refusal: &Refusal) -> Response {
-    let mut response = reply(refusal.code, &refusal.body());
+    let mut response = reply(refusal.code, JSON, &refusal.body());
     if let Some(seconds) = refusal.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
 
-fn reply(code: u16, body: &Value) -> Response {
+fn reply(code: u16, media_type: &'static str, body: &Value) -> Response {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let text = if body.is_null() { json!({}).to_string() } else { body.to_string() };
-    (code, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+    (code, [(header::CONTENT_TYPE, media_type)], text).into_response()
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use crate::store::{Line, WatchStart};
+use crate::table::Form;
 
 /// How often a watch with a lag looks for events whose time has come.
 const LAG_STEP: Duration = Duration::from_millis(5);
@@ -20,6 +21,7 @@ const LAG_STEP: Duration = Duration::from_millis(5);
 struct Watch {
     shared: Arc<Shared>,
     start: WatchStart,
+    form: Form,
     changes: watch::Receiver<u64>,
     /// Cuts the connection of this watch.
     cut: CancellationToken,
@@ -35,6 +37,7 @@ struct Watch {
 pub(super) fn stream(
     shared: Arc<Shared>,
     start: WatchStart,
+    form: Form,
     cut: CancellationToken,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let now = Instant::now();
@@ -48,19 +51,23 @@ pub(super) fn stream(
         has_ended: false,
         shared,
         start,
+        form,
         cut,
     };
     stream::unfold(watch, |mut watch| async move {
         let lines = watch.next_lines().await?;
-        Some((Ok(Bytes::from(text(&lines))), watch))
+        Some((Ok(Bytes::from(watch.text(lines))), watch))
     })
 }
 
-fn text(lines: &[Line]) -> String {
-    lines.iter().map(|line| format!("{}\n", json!({"type": line.event, "object": line.object}))).collect()
-}
-
 impl Watch {
+    /// The lines in the form that the client asked for.
+    fn text(&self, lines: Vec<Line>) -> String {
+        let now = (self.shared.clock)();
+        let object = |line: Line| self.form.render(self.start.resource, line.object, now);
+        lines.into_iter().map(|line| format!("{}\n", json!({"type": line.event, "object": object(line)}))).collect()
+    }
+
     /// The next lines; none once the watch has ended.
     async fn next_lines(&mut self) -> Option<Vec<Line>> {
         if self.has_ended {

@@ -1,12 +1,12 @@
 //! What the controllers of a cluster do without a request: namespaces get their objects, and dependents go with their
 //! owners.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Env, Key, Store, time_text};
+use super::{Env, Key, Store, time_text, uid_of};
 use crate::schema;
 
 impl Store {
@@ -89,7 +89,7 @@ impl Store {
         }
     }
 
-    /// Deletes the objects whose owners are all gone, and the content of namespaces that are being deleted.
+    /// Deletes the objects whose owners do not exist, and the content of namespaces that are being deleted.
     pub(super) fn collect_garbage(&mut self, now: jiff::Timestamp) {
         if !self.settings.collect_garbage {
             return;
@@ -97,38 +97,44 @@ impl Store {
         let env = Env::system(now, "kube-controller-manager");
         loop {
             let before = self.version();
-            if self.has_new_deletions() {
-                self.delete_dependents(&env);
-            }
+            self.delete_dependents(&env);
             self.empty_namespaces(&env);
             if self.version() == before {
-                self.collected = before;
                 return;
             }
         }
     }
 
-    fn has_new_deletions(&self) -> bool {
-        self.log.iter().rev().take_while(|change| change.version > self.collected).any(|change| change.is_deletion)
-    }
-
+    /// Deletes the dependents of objects that were deleted since the last call, and objects that were written since then
+    /// with owners that do not exist.
     fn delete_dependents(&mut self, env: &Env) {
-        let deleted = self.log.iter().rev().take_while(|change| change.version > self.collected);
-        let deleted: BTreeSet<String> = deleted
-            .filter(|change| change.is_deletion)
-            .filter_map(|change| change.after["metadata"]["uid"].as_str().map(str::to_owned))
-            .collect();
-        self.collected = self.version();
-        for (key, object) in deleted.iter().flat_map(|uid| self.dependents(uid)).collect::<Vec<_>>() {
-            if !object["metadata"]["deletionTimestamp"].is_null() {
-                continue;
+        let changes = self.log.iter().rev().take_while(|change| change.version > self.collected);
+        let (deleted, written): (Vec<_>, Vec<_>) = changes.partition(|change| change.is_deletion);
+        let mut found: BTreeMap<Key, Arc<Value>> =
+            deleted.iter().flat_map(|change| self.dependents(&uid_of(&change.after["metadata"]))).collect();
+        for change in written {
+            if let Some(object) = self.objects.get(&change.key) {
+                found.insert(change.key.clone(), object.clone());
             }
-            let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-            if !owners.into_iter().any(|owner| owner["uid"].as_str().is_some_and(|uid| self.uids.contains_key(uid))) {
+        }
+        self.collected = self.version();
+        for (key, object) in found {
+            let owners = object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let is_garbage = !owners.is_empty() && owners.iter().all(|owner| self.is_absent(owner, &key.namespace));
+            if is_garbage && object["metadata"]["deletionTimestamp"].is_null() {
                 let resource = schema::stored(key.storage).expect("keys name stored resources");
                 self.delete_quietly(resource, &object, env);
             }
         }
+    }
+
+    /// Whether an owner does not exist. An owner of a kind that the server does not serve counts as present: the garbage
+    /// collector of a cluster cannot ask for it.
+    fn is_absent(&self, owner: &Value, namespace: &str) -> bool {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let Some(resource) = schema::find_kind(text("apiVersion"), text("kind")) else { return false };
+        let namespace = if resource.namespaced { namespace } else { "" };
+        self.object(resource, namespace, text("name")).is_none_or(|found| found["metadata"]["uid"] != text("uid"))
     }
 
     fn empty_namespaces(&mut self, env: &Env) {

@@ -9,6 +9,7 @@ use crate::access::{MIRROR, User};
 use crate::call::Call;
 use crate::refusal::{FieldFault, Refusal};
 use crate::schema::{self, Resource};
+use crate::store::pods_spec;
 
 impl Store {
     /// What the admission plugins of a server do with a new object.
@@ -45,7 +46,7 @@ impl Store {
         };
         set_missing(&mut pod["spec"], "priority", json!(priority));
         set_missing(&mut pod["spec"], "preemptionPolicy", json!("PreemptLowerPriority"));
-        pod["status"] = json!({"phase": "Pending", "qosClass": quality_of_service(&pod["spec"])});
+        pod["status"] = json!({"phase": "Pending", "qosClass": pods_spec::quality_of_service(&pod["spec"])});
         if is_mirror {
             return Ok(());
         }
@@ -113,38 +114,9 @@ impl Store {
         env: &Env,
     ) -> Result<(), Refusal> {
         match (resource.kind, call.subresource()) {
-            ("Pod", "") => {
-                let mut allowed = object["spec"].clone();
-                let fields =
-                    ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"];
-                for field in fields {
-                    match live["spec"].get(field) {
-                        Some(value) => allowed[field] = value.clone(),
-                        None => {
-                            allowed.as_object_mut().expect("a pod has a spec").remove(field);
-                        }
-                    }
-                }
-                keep_from(live, &mut allowed, &["containers", "initContainers"], "image");
-                if allowed != live["spec"] {
-                    let why = "pod updates may not change fields other than `spec.containers[*].image`, \
-                               `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only \
-                               additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set \
-                               to 1 if it was previously negative)";
-                    return Err(Refusal::invalid(resource, call.name(), &[FieldFault::forbidden("spec", why)]));
-                }
-            }
-            ("Pod", "resize") => {
-                let mut allowed = object["spec"].clone();
-                for field in ["resources", "resizePolicy"] {
-                    keep_from(live, &mut allowed, &["containers", "initContainers"], field);
-                }
-                set_or_remove(&mut allowed, "resources", live["spec"].get("resources"));
-                if allowed != live["spec"] {
-                    let fault = FieldFault::forbidden("spec", "only cpu and memory resources are mutable");
-                    return Err(Refusal::invalid(resource, call.name(), &[fault]));
-                }
-            }
+            ("Pod", "") => pods_spec::check_update(resource, call.name(), live, object)?,
+            ("Pod", "resize") => pods_spec::resize(resource, call.name(), live, object)?,
+            ("Pod", "ephemeralcontainers") => pods_spec::add_ephemeral(resource, call.name(), live, object)?,
             ("Pod", "status") if live["status"]["qosClass"].is_string() => {
                 object["status"]["qosClass"] = live["status"]["qosClass"].clone();
             }
@@ -184,10 +156,7 @@ impl Store {
             "lastProbeTime": null,
             "lastTransitionTime": env.now_text(),
         });
-        set_missing(&mut pod["status"], "conditions", json!([]));
-        let conditions = pod["status"]["conditions"].as_array_mut().expect("conditions are a list");
-        conditions.retain(|found| found["type"] != "PodScheduled");
-        conditions.push(condition);
+        set_condition(&mut pod["status"], condition);
         self.put(call.resource, pod, env.now);
         Ok(Answer::Object(
             201,
@@ -195,10 +164,24 @@ impl Store {
         ))
     }
 
-    /// Evicts a pod. The stand-in has no disruption budgets.
+    /// Evicts a pod, if its disruption budget allows it.
     pub(super) fn evict(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
         let live = self.live(call)?;
         self.restrict(call, env, Some(&live), None)?;
+        self.check_budget(&live)?;
+        let mut pod = Value::clone(&live);
+        set_condition(
+            &mut pod["status"],
+            json!({
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+                "lastProbeTime": null,
+                "lastTransitionTime": env.now_text(),
+            }),
+        );
+        let live = self.put(call.resource, pod, env.now);
         self.delete_evicted(call, &live, env)?;
         Ok(Answer::Object(
             201,
@@ -297,23 +280,12 @@ fn set_missing(value: &mut Value, field: &str, default: Value) {
     }
 }
 
-fn set_or_remove(value: &mut Value, field: &str, new: Option<&Value>) {
-    let map = value.as_object_mut().expect("the field is an object");
-    match new {
-        Some(new) => map.insert(field.to_owned(), new.clone()),
-        None => map.remove(field),
-    };
-}
-
-/// Sets a field of every container back to what the live pod has.
-fn keep_from(live: &Value, spec: &mut Value, lists: &[&str], field: &str) {
-    for list in lists {
-        let old = live["spec"][*list].as_array().map(Vec::as_slice).unwrap_or_default();
-        let new = spec.get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten();
-        for (container, old) in new.zip(old) {
-            set_or_remove(container, field, old.get(field));
-        }
-    }
+/// Adds a condition in place of the one with the same type.
+fn set_condition(status: &mut Value, condition: Value) {
+    set_missing(status, "conditions", json!([]));
+    let conditions = status["conditions"].as_array_mut().expect("conditions are a list");
+    conditions.retain(|found| found["type"] != condition["type"]);
+    conditions.push(condition);
 }
 
 fn add_toleration(spec: &mut Value, key: &str) {
@@ -326,29 +298,5 @@ fn add_toleration(spec: &mut Value, key: &str) {
     };
     if !tolerations.iter().any(covers) {
         tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
-    }
-}
-
-/// The QoS class of a pod by the resources of its containers.
-fn quality_of_service(spec: &Value) -> &'static str {
-    let containers: Vec<&Value> =
-        ["containers", "initContainers"].iter().flat_map(|list| spec[*list].as_array().into_iter().flatten()).collect();
-    let names = ["cpu", "memory"];
-    let amount = |container: &Value, kind: &str, name: &str| container["resources"][kind].get(name).cloned();
-    let uses = |container: &&Value| {
-        names.iter().any(|name| ["requests", "limits"].iter().any(|kind| amount(container, kind, name).is_some()))
-    };
-    let is_full = |container: &&Value| {
-        names.iter().all(|name| {
-            let limit = amount(container, "limits", name);
-            limit.is_some() && limit == amount(container, "requests", name)
-        })
-    };
-    if !containers.iter().any(uses) {
-        "BestEffort"
-    } else if containers.iter().all(is_full) {
-        "Guaranteed"
-    } else {
-        "Burstable"
     }
 }

@@ -1,9 +1,10 @@
 //! Every fault does what it says.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use podwright_stand_in::{Fault, Rule, StandIn, Verb};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::http::Client;
 
@@ -75,19 +76,20 @@ async fn a_stalled_request_goes_on_when_it_is_released() {
     assert_eq!(stalled.await.unwrap(), 201);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn latency_and_delays_hold_requests_back() {
     let (server, client) = start().await;
-    server.faults().set_latency(Duration::from_millis(20));
-    server.faults().inject(Rule::new().name("late"), Fault::Delay(Duration::from_millis(20)));
-    let start = Instant::now();
-    client.get(MAPS).await;
-    assert!(start.elapsed() >= Duration::from_millis(20));
-    let start = Instant::now();
-    client.get(&format!("{MAPS}/late")).await;
-    assert!(start.elapsed() >= Duration::from_millis(40));
+    server.faults().set_latency(Duration::from_secs(20));
+    server.faults().inject(Rule::new().name("late"), Fault::Delay(Duration::from_secs(30)));
+    for (path, expected) in [(MAPS.to_owned(), 20), (format!("{MAPS}/late"), 50)] {
+        let start = Instant::now();
+        client.get(&path).await;
+        assert_eq!(start.elapsed().as_secs(), expected, "{path}");
+    }
     server.faults().clear();
+    let start = Instant::now();
     assert_eq!(client.get("/healthz").await.code, 200);
+    assert_eq!(start.elapsed().as_secs(), 0);
 }
 
 #[tokio::test]
@@ -138,15 +140,21 @@ async fn held_events_of_one_resource_come_after_later_events_of_another() {
     assert_eq!(maps.event().await, "ADDED first");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lag_delays_the_events_of_its_resource() {
-    let (server, client) = start().await;
-    server.faults().set_lag("configmaps", Duration::from_millis(40));
+    let epoch = Instant::now();
+    let clock = move || {
+        let elapsed = jiff::SignedDuration::try_from(epoch.elapsed()).unwrap();
+        jiff::Timestamp::UNIX_EPOCH + elapsed
+    };
+    let server = StandIn::builder().clock(clock).start().await.unwrap();
+    let client = Client::admin(&server);
+    server.faults().set_lag("configmaps", Duration::from_secs(4));
     let mut watch = client.watch(&format!("{MAPS}?watch=1&labelSelector=t")).await;
     let start = Instant::now();
     server.create(MAPS, json!({"metadata": {"name": "late", "labels": {"t": ""}}})).unwrap();
     assert_eq!(watch.event().await, "ADDED late");
-    assert!(start.elapsed() >= Duration::from_millis(40));
+    assert_eq!(start.elapsed().as_secs(), 4);
 }
 
 #[tokio::test]

@@ -20,11 +20,22 @@ pub(crate) struct Reply {
 pub(crate) struct Client {
     address: String,
     token: Option<String>,
+    accept: String,
 }
 
 impl Client {
     pub(crate) fn new(server: &StandIn, token: Option<String>) -> Self {
-        Self { address: server.plain_url().trim_start_matches("http://").to_owned(), token }
+        Self { address: server.plain_url().trim_start_matches("http://").to_owned(), token, accept: String::new() }
+    }
+
+    /// A client that asks for another form of the answers.
+    pub(crate) fn accepting(&self, accept: &str) -> Self {
+        Self { accept: accept.to_owned(), ..self.clone() }
+    }
+
+    /// A client that asks for the objects themselves.
+    pub(crate) fn plain(&self) -> Self {
+        self.accepting("")
     }
 
     pub(crate) fn admin(server: &StandIn) -> Self {
@@ -48,6 +59,9 @@ impl Client {
             .header("host", "stand-in")
             .header("user-agent", "Python-urllib/3.13")
             .header("content-type", content_type);
+        if !self.accept.is_empty() {
+            request = request.header("accept", &self.accept);
+        }
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -77,6 +91,13 @@ impl Client {
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send("GET", path, "", &Value::Null).await
+    }
+
+    /// The code and the body of an answer that is not JSON.
+    pub(crate) async fn get_text(&self, path: &str) -> (u16, String) {
+        let (parts, body) = self.open("GET", path, "", &Value::Null).await.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        (parts.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {

@@ -1,0 +1,62 @@
+//! `kubectl` against the server. Without a `kubectl` on the path the test ends at once.
+
+use std::process::Command;
+
+use podwright_stand_in::{StandIn, User};
+use serde_json::json;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// The output of `kubectl` with these arguments; none if there is no `kubectl`.
+async fn kubectl(kubeconfig: &std::path::Path, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new("kubectl");
+    command
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--cache-dir")
+        .arg(kubeconfig.with_extension("cache"))
+        .args(arguments);
+    match tokio::task::spawn_blocking(move || command.output()).await.unwrap() {
+        Ok(output) => {
+            Some([output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_prints_describes_applies_and_deletes() {
+    let server = StandIn::start().await.unwrap();
+    let directory = std::env::temp_dir().join(format!("stand-in-kubectl-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("config");
+    server.write_kubeconfig(&path, &User::admin()).unwrap();
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "a", "image": "x:1"}]}});
+    let made = server.create(PODS, pod).unwrap();
+    let involved = json!({"kind": "Pod", "namespace": "default", "name": "p", "uid": made["metadata"]["uid"]});
+    let event =
+        json!({"metadata": {"name": "e"}, "involvedObject": involved, "reason": "Pulled", "message": "an event"});
+    server.create("/api/v1/namespaces/default/events", event).unwrap();
+    let manifest = directory.join("map.yaml");
+    std::fs::write(&manifest, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  k: v\n").unwrap();
+    let manifest = manifest.to_str().unwrap();
+    for (arguments, expected) in [
+        (&["get", "pods", "-o", "wide"][..], "NOMINATED NODE"),
+        (&["get", "pods"], "p      0/1     Pending   0"),
+        (&["describe", "pod", "p"], "an event"),
+        (&["get", "events"], "pod/p"),
+        (&["apply", "-f", manifest], "configmap/m created"),
+        (&["apply", "-f", manifest], "configmap/m unchanged"),
+        (&["apply", "--server-side", "-f", manifest], "configmap/m serverside-applied"),
+        (&["label", "pod", "p", "a=b"], "pod/p labeled"),
+        (&["delete", "pod", "p", "--grace-period=0", "--force"], "pod \"p\" force deleted"),
+        (&["get", "pods"], "No resources found in default namespace"),
+        (&["api-resources", "--api-group=resource.k8s.io"], "resourceclaims"),
+    ] {
+        let Some(found) = kubectl(&path, arguments).await else { break };
+        assert!(found.contains(expected), "kubectl {arguments:?}: expected {expected:?} in\n{found}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
