@@ -181,6 +181,7 @@ impl Dispatcher {
 
     fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
         desired.pods.put(pod.clone());
+        self.compare_status(desired, &pod);
         if pod.is_mirror() {
             self.update_static_pod_of(desired, &pod, start);
             return;
@@ -195,6 +196,7 @@ impl Dispatcher {
             return;
         }
         desired.pods.remove(pod);
+        self.compare_status(desired, pod);
         if pod.is_mirror() {
             self.update_static_pod_of(desired, pod, start);
         } else if desired.is_ready() {
@@ -206,10 +208,17 @@ impl Dispatcher {
 
     fn reconcile(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
         desired.pods.put(pod.clone());
+        self.compare_status(desired, &pod);
         let has_gates = pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         if has_gates && !pod.is_mirror() && self.engine.is_pod_known(pod.uid()) {
             self.engine.update_pod(Update::sync(pod).with_start_time(start));
         }
+    }
+
+    /// Makes the status writer compare the status of a pod, or of the static pod of a mirror pod, with the API server's.
+    pub(super) fn compare_status(&self, desired: &DesiredState, pod: &PodObject) {
+        let pod = if pod.is_mirror() { desired.pods.pod_of(pod).map(|pod| pod.uid()) } else { Some(pod.uid()) };
+        pod.into_iter().for_each(|uid| self.statuses.compare_with_api(uid));
     }
 
     /// Updates the static pod of a changed mirror pod. A mirror pod without a static pod is ignored.

@@ -177,7 +177,13 @@ impl Housekeeping {
             }
             let uids: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
             counts.desired = count(uids.len());
-            self.engine.sync_known_pods(&uids)
+            let is_first = !self.engine.is_synced();
+            let known = self.engine.sync_known_pods(&uids);
+            if is_first {
+                // From now on a pod without a record has no containers, so the terminal phase of a rejected pod may be written.
+                uids.iter().for_each(|uid| self.statuses.compare_with_api(uid));
+            }
+            known
         };
         counts.known = count(known.len());
         let listed = guarded(&self.metrics, || self.runtime.list_pods()).await?;

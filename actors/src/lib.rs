@@ -18,9 +18,11 @@ mod mailbox;
 mod metered;
 pub(crate) mod pod_manager;
 pub mod ports;
+mod status_writer;
 pub(crate) mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
+mod work_queue;
 
 pub use admission::{
     AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,

@@ -19,6 +19,7 @@ mod events;
 mod images;
 mod network;
 mod node_meter;
+mod pod_api;
 mod pull_secrets;
 mod runtime;
 mod runtime_class;
@@ -35,6 +36,7 @@ pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
+pub use pod_api::{ApiError, ApiFuture, PodApi};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
     AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput,

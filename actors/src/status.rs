@@ -33,6 +33,7 @@ mod fixtures;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cache::StatusToWrite;
 pub use cache::{IllegalRestart, SetOutcome, StatusCache, StatusChange, TerminatedContainer};
 pub use compute::NodeFacts;
 pub(crate) use compute::{StatusInput, compute, deadline, rejected};

@@ -1,6 +1,9 @@
 //! The statuses of all pods, shared by the parts of a node, and the metrics of their changes.
 
-use std::sync::Arc;
+mod unwritten;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
@@ -11,12 +14,17 @@ use crate::ids::PodUid;
 use crate::pod::{ContainerKind, Phase, PodObject};
 use crate::ports::Clock;
 use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
-use crate::status::{SetOutcome, StatusCache, StatusChange};
+use crate::status::{SetOutcome, StatusCache, StatusChange, StatusToWrite};
+use crate::work_queue::Urgency;
+
+pub(crate) use unwritten::Unwritten;
 
 /// The statuses that the node reports for its pods. Every method is atomic and returns at once.
 pub struct Statuses {
     cache: Mutex<StatusCache>,
     changes: watch::Sender<u64>,
+    /// The pods whose statuses may have to be written. Unset while nobody writes statuses.
+    unwritten: OnceLock<Arc<Unwritten>>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 }
@@ -24,7 +32,7 @@ pub struct Statuses {
 impl Statuses {
     /// An empty store.
     pub fn new(clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        Statuses { cache: Mutex::default(), changes: watch::Sender::new(0), clock, metrics }
+        Statuses { cache: Mutex::default(), changes: watch::Sender::new(0), unwritten: OnceLock::new(), clock, metrics }
     }
 
     /// The status of a pod. A static pod is found by its own UID, not by its mirror's.
@@ -105,10 +113,41 @@ impl Statuses {
         self.cache.lock().is_finished(uid)
     }
 
+    /// Collects from now on the pods whose statuses may have to be written, those of restored statuses included.
+    pub(crate) fn collect_unwritten(&self) -> Arc<Unwritten> {
+        let unwritten = self.unwritten.get_or_init(Arc::default).clone();
+        self.cache.lock().unwritten().for_each(|(uid, _)| unwritten.add(uid, Urgency::High));
+        unwritten
+    }
+
+    /// Makes the writer compare a pod's status with the API server's pod, because that pod has changed, or because a terminal
+    /// phase may be written now.
+    pub(crate) fn compare_with_api(&self, uid: &PodUid) {
+        self.request_write(uid, Urgency::Normal);
+    }
+
+    /// The kept status of a pod, for its writer.
+    pub(crate) fn to_write(&self, uid: &PodUid) -> Option<StatusToWrite> {
+        self.cache.lock().to_write(uid)
+    }
+
+    /// Records that the API server has a version of a status. If it is the newest one, returns the time since the first change that
+    /// was not written.
+    pub(crate) fn written(&self, uid: &PodUid, version: u64) -> Option<Duration> {
+        self.cache.lock().written(uid, version, self.clock.now())
+    }
+
+    fn request_write(&self, uid: &PodUid, urgency: Urgency) {
+        if let Some(unwritten) = self.unwritten.get() {
+            unwritten.add(uid, urgency);
+        }
+    }
+
     fn accepted(&self, pod: &PodObject, outcome: SetOutcome) -> bool {
         match outcome {
             SetOutcome::Accepted(change) => {
                 self.count(pod, &change);
+                self.request_write(pod.uid(), if change.is_urgent { Urgency::High } else { Urgency::Normal });
                 self.changes.send_modify(|version| *version += 1);
                 true
             }

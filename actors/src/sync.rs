@@ -108,6 +108,8 @@ impl PodSyncer for NodeSyncer {
 
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
         self.pod_ended.notify_one();
+        // No container runs, so a terminal phase that was published before may be written now.
+        self.statuses.compare_with_api(pod.uid());
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         self.clean_up(cx).await.inspect_err(|error| {

@@ -19,4 +19,5 @@ mod probes;
 mod shutdown;
 mod start_metrics;
 mod static_pods;
+mod status_writes;
 mod stops;

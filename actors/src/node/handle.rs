@@ -22,10 +22,13 @@ use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::ports::{Clock, SourceUpdate};
 use crate::shutdown::{self, ShutdownConfig, ShutdownGate, ShutdownParts, ShutdownProgress, ShutdownTimes, stop_all};
+use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
 
 /// How long a shutdown waits for the cleanup of stopped pods.
 const CLEANUP: Duration = Duration::from_secs(10);
+/// How long a shutdown waits for the last writes of statuses.
+const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// A running node. Queries answer at once, from any thread.
 ///
@@ -44,6 +47,8 @@ pub struct NodeHandle {
     pub(super) shutdown: Arc<ShutdownProgress>,
     pub(super) shutdown_times: ShutdownTimes,
     pub(super) gate: Arc<ShutdownGate>,
+    /// Writes the statuses to the API server, if there is one.
+    pub(super) status_writer: Option<Arc<StatusWriter>>,
     /// Changes when a shutdown is cancelled.
     pub(super) shutdown_cancelled: watch::Sender<()>,
     pub(super) dispatcher: Addr<DispatcherActor>,
@@ -204,8 +209,8 @@ impl NodeHandle {
         self.refuse_new_pods(false).await;
     }
 
-    /// Stops all pods as [`stop_pods`](NodeHandle::stop_pods) does, waits up to 10 s more until they are cleaned up, and stops
-    /// the node. `config` may be a [`Duration`] for all pods together. Zero leaves all pods running.
+    /// Stops all pods as [`stop_pods`](NodeHandle::stop_pods) does, waits up to 10 s more until they are cleaned up and up to 5 s
+    /// until their statuses are written, and stops the node. `config` may be a [`Duration`] for all pods together. Zero leaves all pods running.
     ///
     /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun continue until the
     /// handle is dropped.
@@ -218,6 +223,11 @@ impl NodeHandle {
         let report = self.stop_pods(config).await;
         if !is_disabled && timeout(CLEANUP, self.engine.quiesced()).await.is_err() {
             tracing::warn!(seconds = CLEANUP.as_secs(), "cleanup is left to the next agent");
+        }
+        if let Some(writer) = &self.status_writer
+            && timeout(LAST_WRITES, writer.flush()).await.is_err()
+        {
+            tracing::warn!(seconds = LAST_WRITES.as_secs(), "some statuses are left to the next agent to write");
         }
         tracing::info!(stopped = report.stopped, late = report.late.len(), "node stopped");
         self.abort();

@@ -8,7 +8,7 @@ use crate::admission::AdmissionHandler;
 use crate::pod::PodObject;
 use crate::ports::{
     Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, NodeMeter,
-    PodCgroups, PodEvent, PodStorage, TokioClock,
+    PodApi, PodCgroups, PodEvent, PodStorage, TokioClock,
 };
 use crate::recorder::Recorder;
 
@@ -25,6 +25,7 @@ pub struct NodePorts {
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
+    pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) admission: Vec<Arc<dyn AdmissionHandler>>,
@@ -50,6 +51,7 @@ impl NodePorts {
             cgroups: None,
             final_statuses: Arc::new(NoCheckpoint),
             shutdown_times: Arc::new(NoCheckpoint),
+            pod_api: None,
             events: Arc::new(NoEvents),
             clock: Arc::new(TokioClock::new()),
             admission: Vec::new(),
@@ -94,6 +96,12 @@ impl NodePorts {
     /// The file that keeps the begin and the end of the last shutdown for the metrics of the next agent. By default none.
     pub fn shutdown_times(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
         self.shutdown_times = checkpoint;
+        self
+    }
+
+    /// The API server to which the statuses of pods are written. By default none: statuses are only kept.
+    pub fn pod_api(mut self, api: Arc<dyn PodApi>) -> Self {
+        self.pod_api = Some(api);
         self
     }
 

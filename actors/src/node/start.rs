@@ -24,6 +24,7 @@ use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::manager::{ProbeManager, ProbePorts};
 use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};
+use crate::status_writer::{StatusWriter, WriterState};
 use crate::statuses::Statuses;
 use crate::sync::NodeSyncer;
 
@@ -50,6 +51,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         cgroups,
         final_statuses,
         shutdown_times,
+        pod_api,
         events,
         clock,
         mut admission,
@@ -173,6 +175,20 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         // As upstream, a node under pressure rejects a pod before any other handler sees it.
         admission.insert(0, Arc::new(PressureGate(evictions.clone())));
     }
+    let status_writer = pod_api.map(|api| {
+        let writer = Arc::new(StatusWriter {
+            engine: engine.clone(),
+            desired: desired.clone(),
+            unwritten: statuses.collect_unwritten(),
+            statuses: statuses.clone(),
+            api,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            state: WriterState::default(),
+        });
+        actix::spawn(writer.clone().run(stop.clone()));
+        writer
+    });
     let dispatcher = Dispatcher {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -227,6 +243,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         shutdown,
         shutdown_times,
         gate,
+        status_writer,
         shutdown_cancelled: watch::Sender::new(()),
         dispatcher,
         housekeeping,

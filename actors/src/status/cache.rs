@@ -33,6 +33,16 @@ struct KeptStatus {
     has_run: bool,
 }
 
+/// A kept status as its writer needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusToWrite {
+    pub(crate) status: Arc<PodStatus>,
+    /// The version of the status, which the writer reports back.
+    pub(crate) version: u64,
+    /// Whether the pod's cleanup is complete, so that the pod may be deleted from the API server.
+    pub(crate) is_finished: bool,
+}
+
 /// The result of setting a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -54,6 +64,8 @@ pub struct StatusChange {
     pub terminated: Vec<TerminatedContainer>,
     /// Whether the pod changed from Pending to Running, for the first time in this cache.
     pub became_running: bool,
+    /// Whether other programs wait for the change: Ready changed, or the pod has ended.
+    pub is_urgent: bool,
 }
 
 /// An exit of a container.
@@ -195,9 +207,10 @@ impl StatusCache {
         self.pods.get(uid).is_some_and(|entry| entry.finished)
     }
 
-    /// The version of the kept status, which a write must report back.
-    pub fn version(&self, uid: &PodUid) -> Option<u64> {
-        self.pods.get(uid).map(|entry| entry.version)
+    /// The kept status of a pod with what a writer needs to know of it.
+    pub(crate) fn to_write(&self, uid: &PodUid) -> Option<StatusToWrite> {
+        let KeptStatus { status, version, finished, .. } = self.pods.get(uid)?;
+        Some(StatusToWrite { status: Arc::clone(status), version: *version, is_finished: *finished })
     }
 
     /// The pods whose newest status the API server does not have, with its version.
@@ -265,6 +278,8 @@ impl StatusCache {
         let ran = entry.is_some_and(|entry| entry.has_run);
         let phases = (Phase::parse(old.phase.as_deref()), Phase::parse(status.phase.as_deref()));
         let became_running = !ran && phases == (Phase::Pending, Phase::Running);
+        let is_urgent =
+            finished || phases.1.is_terminal() || conditions::is_ready(old) != conditions::is_ready(&status);
         let version = entry.map_or(0, |entry| entry.version) + 1;
         let new = KeptStatus {
             version,
@@ -276,7 +291,7 @@ impl StatusCache {
             status: Arc::new(status),
         };
         self.pods.insert(pod.uid().clone(), new);
-        SetOutcome::Accepted(StatusChange { version, terminated, became_running })
+        SetOutcome::Accepted(StatusChange { version, terminated, became_running, is_urgent })
     }
 }
 

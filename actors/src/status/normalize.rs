@@ -11,7 +11,8 @@ use crate::pod::PodObject;
 const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
 
 /// Converts a status to the form that the API server stores: times in whole seconds, container statuses in a fixed
-/// order (init containers in spec order, others by name), and each termination message cut to its share of 12 KiB.
+/// order (init containers in spec order, others by name), no empty last state, and each termination message cut to its share of
+/// 12 KiB.
 pub(crate) fn normalize(pod: &PodObject, status: &mut PodStatus) {
     let containers = pod.containers().len() + pod.init_containers().len() + pod.ephemeral_containers().len();
     let share = MAX_TERMINATION_MESSAGES / containers.max(1);
@@ -25,6 +26,8 @@ pub(crate) fn normalize(pod: &PodObject, status: &mut PodStatus) {
     for container in lists.into_iter().flatten().flatten() {
         container.state.iter_mut().for_each(|state| normalize_state(state, share));
         container.last_state.iter_mut().for_each(|state| normalize_state(state, share));
+        // The API server stores `{}` for a container without an earlier run.
+        container.last_state = container.last_state.take().filter(|state| *state != ContainerState::default());
     }
     let by_name = |a: &ContainerStatus, b: &ContainerStatus| a.name.cmp(&b.name);
     status.container_statuses.iter_mut().for_each(|list| list.sort_by(by_name));

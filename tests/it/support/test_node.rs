@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
 use super::fake_disks::{FakeDisks, FakeMeter};
+use super::fake_pod_api::FakePodApi;
 use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
@@ -59,6 +60,8 @@ pub(crate) struct Setup {
     pub(crate) eviction: EvictionPolicy,
     /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
+    /// The API server to which statuses are written, if there is one.
+    pub(crate) api: Option<Arc<FakePodApi>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     /// The store of the times of the last shutdown.
     pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
@@ -91,6 +94,7 @@ impl Setup {
             meter: None,
             eviction: EvictionPolicy::default(),
             cgroups: None,
+            api: None,
             final_statuses: Arc::default(),
             shutdown_times: Arc::default(),
             checkpoint: None,
@@ -111,6 +115,7 @@ impl Setup {
             meter,
             eviction,
             cgroups,
+            api,
             final_statuses,
             shutdown_times,
             checkpoint,
@@ -134,6 +139,9 @@ impl Setup {
             .admission(Arc::new(capacity))
             .metrics(metrics.clone())
             .recorder(Arc::new(Recorder::new(Recorder::SMALLEST)));
+        if let Some(api) = api {
+            ports = ports.pod_api(api);
+        }
         if let Some(admission) = admission {
             ports = ports.admission(admission);
         }

@@ -18,7 +18,7 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 pub(super) const ACTORS: Layers = &[
     ("values", &["text", "texts", "ids", "time", "pod"]),
     ("ports", &["ports"]),
-    ("helpers", &["codec", "mailbox"]),
+    ("helpers", &["codec", "mailbox", "work_queue"]),
     ("pure cores", &["config", "pod_worker", "containers", "probes", "status", "pod_manager", "admission"]),
     ("recorder", &["recorder"]),
     ("engine", &["engine"]),
@@ -36,7 +36,7 @@ pub(super) const ACTORS: Layers = &[
             "shutdown",
         ],
     ),
-    ("actors", &["observer", "sync", "dispatcher", "housekeeping", "image_gc", "eviction", "explain"]),
+    ("actors", &["observer", "sync", "dispatcher", "housekeeping", "image_gc", "eviction", "explain", "status_writer"]),
     ("replay", &["replay"]),
     ("node", &["node"]),
 ];

@@ -1,0 +1,24 @@
+//! Writes the statuses of pods to the API server.
+//!
+//! ```text
+//!  statuses: a change of a status -----+                             +-- patch_status --> API server
+//!  dispatcher: the API copy changed ---+-> WorkQueue -> next_writes -+
+//!  syncer: the containers stopped -----+       ^                     +-- delete --------> API server
+//!                                              `-- failed: backoff
+//! ```
+//!
+//! - Each write compares the kept status with the newest version of the API server's pod that the node knows, so there is no GET
+//!   before a write. The answer to a patch counts until the source has seen it.
+//! - The writes of one pod follow each other, and those of different pods run at the same time. Changes of one pod that arrive
+//!   during its write become one write.
+//! - A change of Ready and a terminal phase are written before other changes.
+//! - A terminal phase is written only after the containers have stopped (POD-I6). A pod is deleted only after its
+//!   cleanup.
+//! - A failed write is tried again after a backoff of its pod, with the status of that time.
+//! - The status of a static pod is written to its mirror pod.
+
+mod patch;
+mod write;
+mod writer;
+
+pub(crate) use writer::{StatusWriter, WriterState};

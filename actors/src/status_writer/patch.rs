@@ -1,0 +1,117 @@
+//! The strategic merge patch that turns one pod status into another.
+
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::{Map, Value, json};
+
+/// The lists of a pod status that a strategic merge patch merges by a key. It replaces every other list as a whole (the
+/// `patchMergeKey` of `core/v1`, 1.36).
+const CONDITIONS: &str = "conditions";
+const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
+
+/// The patch from `old` to `new`; empty if they are equal. A field that only `old` has becomes null, which removes it.
+///
+/// Conditions are compared by type, and a list of addresses is replaced as a whole. So the patch leaves conditions alone that another
+/// program wrote after `old` was read.
+pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Result<Map<String, Value>> {
+    let (old, new) = (fields(old)?, fields(new)?);
+    let mut patch = object_patch(&old, &new);
+    if let Some(value) = patch.get_mut(CONDITIONS) {
+        *value = Value::Array(condition_patches(old.get(CONDITIONS), new.get(CONDITIONS)));
+    }
+    for name in ADDRESSES {
+        if let Some(Value::Array(addresses)) = patch.get_mut(name) {
+            addresses.insert(0, json!({"$patch": "replace"}));
+        }
+    }
+    Ok(patch)
+}
+
+fn fields(status: &PodStatus) -> serde_json::Result<Map<String, Value>> {
+    match serde_json::to_value(status)? {
+        Value::Object(fields) => Ok(fields),
+        _ => Ok(Map::new()),
+    }
+}
+
+fn object_patch(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
+    let removed = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), Value::Null));
+    let changed = new.iter().filter_map(|(name, value)| match (old.get(name), value) {
+        (Some(old), new) if old == new => None,
+        (Some(Value::Object(old)), Value::Object(new)) => Some((name.clone(), Value::Object(object_patch(old, new)))),
+        (_, new) => Some((name.clone(), new.clone())),
+    });
+    removed.chain(changed).collect()
+}
+
+fn condition_patches(old: Option<&Value>, new: Option<&Value>) -> Vec<Value> {
+    let (old, new) = (conditions(old), conditions(new));
+    let find = |list: &[&Map<String, Value>], wanted: &Map<String, Value>| {
+        list.iter().find(|have| have.get("type") == wanted.get("type")).map(|have| Map::clone(have))
+    };
+    let removed = old.iter().filter(|condition| find(&new, condition).is_none());
+    let removed = removed.map(|condition| json!({"$patch": "delete", "type": condition.get("type")}));
+    let changed = new.iter().filter_map(|condition| {
+        let before = find(&old, condition).unwrap_or_default();
+        let mut patch = object_patch(&before, condition);
+        if patch.is_empty() {
+            return None;
+        }
+        patch.insert("type".to_owned(), condition.get("type").cloned().unwrap_or_default());
+        Some(Value::Object(patch))
+    });
+    removed.chain(changed).collect()
+}
+
+fn conditions(list: Option<&Value>) -> Vec<&Map<String, Value>> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patch(old: Value, new: Value) -> Value {
+        let status = |value| serde_json::from_value::<PodStatus>(value).unwrap();
+        Value::Object(status_patch(&status(old), &status(new)).unwrap())
+    }
+
+    #[test]
+    fn equal_statuses_need_no_patch() {
+        let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(patch(status.clone(), status), json!({}));
+    }
+
+    #[test]
+    fn a_condition_is_patched_alone_and_its_removed_fields_become_null() {
+        let old = json!({"conditions": [
+            {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "m"},
+            {"type": "example.com/gate", "status": "True"},
+            {"type": "PodResizePending", "status": "True"}]});
+        let new = json!({"conditions": [
+            {"type": "example.com/gate", "status": "True"},
+            {"type": "Ready", "status": "True"},
+            {"type": "PodScheduled", "status": "True"}]});
+        assert_eq!(
+            patch(old, new),
+            json!({"conditions": [
+                {"type": "PodResizePending", "$patch": "delete"},
+                {"type": "Ready", "status": "True", "reason": null, "message": null},
+                {"type": "PodScheduled", "status": "True"}]})
+        );
+    }
+
+    #[test]
+    fn container_statuses_and_addresses_are_replaced_and_removed_fields_become_null() {
+        let container =
+            |ready: bool| json!({"name": "a", "image": "i", "imageID": "", "ready": ready, "restartCount": 0});
+        let old = json!({"phase": "Failed", "reason": "Evicted", "podIPs": [{"ip": "10.0.0.1"}],
+            "containerStatuses": [container(false)]});
+        let new = json!({"phase": "Running", "podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}],
+            "containerStatuses": [container(true)]});
+        assert_eq!(
+            patch(old, new),
+            json!({"phase": "Running", "reason": null, "podIP": "10.0.0.2",
+                "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}], "containerStatuses": [container(true)]})
+        );
+    }
+}

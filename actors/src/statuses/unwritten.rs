@@ -1,0 +1,43 @@
+//! The pods whose statuses may have to be written to the API server.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::ids::PodUid;
+use crate::work_queue::Urgency;
+
+/// Collects pods until the status writer takes them. Holds each pod once.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    pods: Mutex<HashMap<PodUid, Urgency, RandomState>>,
+    added: Notify,
+}
+
+impl Unwritten {
+    /// Adds a pod, or raises its urgency.
+    pub(crate) fn add(&self, uid: &PodUid, urgency: Urgency) {
+        let mut pods = self.pods.lock();
+        let kept = pods.entry(uid.clone()).or_insert(urgency);
+        *kept = urgency.min(*kept);
+        drop(pods);
+        self.added.notify_one();
+    }
+
+    /// Takes all pods.
+    pub(crate) fn take(&self) -> impl Iterator<Item = (PodUid, Urgency)> + use<> {
+        std::mem::take(&mut *self.pods.lock()).into_iter()
+    }
+
+    /// Whether there is no pod.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pods.lock().is_empty()
+    }
+
+    /// Waits until a pod was added since the last call. For one caller. Cancel safe.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
+    }
+}

@@ -1,0 +1,312 @@
+//! Keys that need work, such as the pods whose status has to be written.
+//!
+//! ```text
+//!            add                  take                 Finished
+//!   (absent) ---> Ready, ordered ------> Active ---------------------> (absent)
+//!                    ^                    |  |
+//!                    |  due               |  `-- added meanwhile ----> Ready
+//!                    `------ Delayed <----'
+//!                                 Retry
+//! ```
+//!
+//! A key is at most once in the queue, and only one caller works on it at a time. Additions during the work are remembered, so
+//! that the key is worked on once more. A key that failed waits for its backoff, and additions do not shorten the backoff: the
+//! next attempt sees the newest state anyway. The queue reads no clock and starts no task.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+
+use crate::time::Time;
+
+/// Which keys are taken first. Keys of one urgency are taken in the order of their addition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// Taken before all others.
+    High,
+    /// Taken when no key of high urgency is ready.
+    Normal,
+}
+
+/// The delay of a key after failures without a success: `first`, doubled with each further failure, at most `longest`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    pub(crate) first: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Backoff {
+    fn after(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        self.first.saturating_mul(1 << doublings).min(self.longest)
+    }
+}
+
+/// How the work on a key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing is left to do. The failures of the key are forgotten.
+    Finished,
+    /// The work failed. The key is ready again after its backoff, and not before `at_least`.
+    Retry {
+        /// The delay that the server requested.
+        at_least: Duration,
+    },
+}
+
+/// The queue. Every method is one step; the owner locks it.
+#[derive(Debug)]
+pub(crate) struct WorkQueue<K> {
+    keys: HashMap<K, Entry, FixedState>,
+    ready: BTreeMap<(Urgency, u64), K>,
+    delayed: BTreeMap<(Time, u64), K>,
+    /// Numbers the additions, for the order.
+    next_number: u64,
+    active: usize,
+    backoff: Backoff,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    state: State,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Ready { urgency: Urgency, number: u64 },
+    Delayed { until: Time, number: u64, urgency: Urgency },
+    Active { again: Option<Urgency> },
+}
+
+impl<K: Clone + Eq + Hash> WorkQueue<K> {
+    /// An empty queue.
+    pub(crate) fn new(backoff: Backoff) -> Self {
+        WorkQueue {
+            keys: HashMap::default(),
+            ready: BTreeMap::new(),
+            delayed: BTreeMap::new(),
+            next_number: 0,
+            active: 0,
+            backoff,
+        }
+    }
+
+    /// Adds a key, or raises the urgency of a key that is in the queue.
+    pub(crate) fn add(&mut self, key: &K, urgency: Urgency) {
+        let state = self.keys.get(key).map(|entry| entry.state);
+        match state {
+            None => self.make_ready(key, urgency, 0),
+            Some(State::Ready { urgency: old, number }) if urgency < old => {
+                self.ready.remove(&(old, number));
+                self.ready.insert((urgency, number), key.clone());
+                self.set(key, State::Ready { urgency, number });
+            }
+            Some(State::Ready { .. }) => {}
+            Some(State::Delayed { until, number, urgency: old }) => {
+                self.set(key, State::Delayed { until, number, urgency: old.min(urgency) });
+            }
+            Some(State::Active { again }) => {
+                let again = Some(again.map_or(urgency, |old| old.min(urgency)));
+                self.set(key, State::Active { again });
+            }
+        }
+    }
+
+    /// The next key to work on. The caller must report the end of the work with [`done`](WorkQueue::done).
+    pub(crate) fn take(&mut self, now: Time) -> Option<K> {
+        while let Some(due) = self.delayed.first_entry().filter(|due| due.key().0 <= now) {
+            let key = due.remove();
+            if let Some(&Entry { state: State::Delayed { urgency, .. }, failures }) = self.keys.get(&key) {
+                self.make_ready(&key, urgency, failures);
+            }
+        }
+        let (_, key) = self.ready.pop_first()?;
+        self.set(&key, State::Active { again: None });
+        self.active += 1;
+        Some(key)
+    }
+
+    /// Ends the work on a key that was [taken](WorkQueue::take).
+    pub(crate) fn done(&mut self, key: &K, outcome: Outcome, now: Time) {
+        let Some(&Entry { state: State::Active { again }, failures }) = self.keys.get(key) else { return };
+        self.active -= 1;
+        match (outcome, again) {
+            (Outcome::Finished, None) => {
+                self.keys.remove(key);
+            }
+            (Outcome::Finished, Some(urgency)) => self.make_ready(key, urgency, 0),
+            (Outcome::Retry { at_least }, again) => {
+                let failures = failures.saturating_add(1);
+                let until = now + self.backoff.after(failures).max(at_least);
+                let number = self.number();
+                self.delayed.insert((until, number), key.clone());
+                let urgency = again.unwrap_or(Urgency::Normal);
+                self.keys.insert(key.clone(), Entry { state: State::Delayed { until, number, urgency }, failures });
+            }
+        }
+    }
+
+    /// When the next delayed key becomes ready. `None` if no key is delayed.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        self.delayed.first_key_value().map(|((until, _), _)| *until)
+    }
+
+    /// The number of keys that are worked on.
+    pub(crate) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// The number of keys in the queue, with those that are worked on.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn make_ready(&mut self, key: &K, urgency: Urgency, failures: u32) {
+        let number = self.number();
+        self.ready.insert((urgency, number), key.clone());
+        self.keys.insert(key.clone(), Entry { state: State::Ready { urgency, number }, failures });
+    }
+
+    fn set(&mut self, key: &K, state: State) {
+        if let Some(entry) = self.keys.get_mut(key) {
+            entry.state = state;
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) };
+    const RETRY: Outcome = Outcome::Retry { at_least: Duration::ZERO };
+
+    fn at(seconds: u64) -> Time {
+        Time::from_secs(seconds)
+    }
+
+    #[test]
+    fn urgent_keys_come_first_and_others_in_the_order_of_their_addition() {
+        let mut queue = WorkQueue::new(BACKOFF);
+        for key in ["a", "b", "c"] {
+            queue.add(&key, Urgency::Normal);
+        }
+        queue.add(&"c", Urgency::High);
+        queue.add(&"c", Urgency::Normal);
+        let order: Vec<_> = std::iter::from_fn(|| queue.take(at(0))).collect();
+        assert_eq!(order, ["c", "a", "b"]);
+        assert_eq!(queue.active(), 3);
+    }
+
+    #[test]
+    fn a_key_that_is_added_during_its_work_is_worked_on_once_more() {
+        let mut queue = WorkQueue::new(BACKOFF);
+        queue.add(&"a", Urgency::Normal);
+        assert_eq!(queue.take(at(0)), Some("a"));
+        queue.add(&"a", Urgency::Normal);
+        queue.add(&"a", Urgency::High);
+        assert_eq!(queue.take(at(0)), None, "one caller works on a key at a time");
+        queue.done(&"a", Outcome::Finished, at(0));
+        assert_eq!(queue.take(at(0)), Some("a"));
+        queue.done(&"a", Outcome::Finished, at(0));
+        assert_eq!((queue.take(at(0)), queue.len(), queue.active()), (None, 0, 0));
+    }
+
+    #[test]
+    fn the_backoff_doubles_up_to_its_limit_and_an_addition_does_not_shorten_it() {
+        let mut queue = WorkQueue::new(BACKOFF);
+        queue.add(&"a", Urgency::Normal);
+        let mut now = at(0);
+        for seconds in [1, 2, 4, 8, 8] {
+            assert_eq!(queue.take(now), Some("a"));
+            queue.done(&"a", RETRY, now);
+            queue.add(&"a", Urgency::High);
+            assert_eq!(queue.next_due(), Some(now + Duration::from_secs(seconds)));
+            assert_eq!(queue.take(now), None);
+            now = now + Duration::from_secs(seconds);
+        }
+        assert_eq!(queue.take(now), Some("a"));
+        queue.done(&"a", Outcome::Finished, now);
+        queue.add(&"a", Urgency::Normal);
+        assert_eq!(queue.take(now), Some("a"), "a success ends the backoff");
+        queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(60) }, now);
+        assert_eq!(queue.next_due(), Some(now + Duration::from_secs(60)), "the server requested a longer delay");
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(u8, Urgency),
+        Take,
+        Done(u8, Outcome),
+        Wait(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let urgency = prop_oneof![Just(Urgency::High), Just(Urgency::Normal)];
+        let outcome = prop_oneof![Just(Outcome::Finished), Just(RETRY)];
+        let step = prop_oneof![
+            (0..4u8, urgency).prop_map(|(key, urgency)| Step::Add(key, urgency)),
+            Just(Step::Take),
+            (0..4u8, outcome).prop_map(|(key, outcome)| Step::Done(key, outcome)),
+            (0..5u64).prop_map(Step::Wait),
+        ];
+        proptest::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        /// After an addition, a take of the key follows once nothing fails and time passes. A key is never taken twice at once.
+        #[test]
+        fn no_addition_is_lost(steps in steps()) {
+            let mut queue = WorkQueue::new(BACKOFF);
+            let mut now = at(0);
+            let mut active: HashMap<u8, bool> = HashMap::new();
+            let mut owed: HashMap<u8, bool> = HashMap::new();
+            for step in steps {
+                match step {
+                    Step::Add(key, urgency) => {
+                        queue.add(&key, urgency);
+                        owed.insert(key, true);
+                    }
+                    Step::Take => {
+                        if let Some(key) = queue.take(now) {
+                            prop_assert!(!active.insert(key, true).unwrap_or(false), "key {key} was taken twice");
+                            owed.insert(key, false);
+                        }
+                    }
+                    Step::Done(key, outcome) => {
+                        if active.insert(key, false).unwrap_or(false) {
+                            queue.done(&key, outcome, now);
+                            if outcome != Outcome::Finished {
+                                owed.insert(key, true);
+                            }
+                        }
+                    }
+                    Step::Wait(seconds) => now = now + Duration::from_secs(seconds),
+                }
+                prop_assert_eq!(queue.active(), active.values().filter(|active| **active).count());
+            }
+            for key in active.iter().filter(|(_, active)| **active).map(|(key, _)| *key).collect::<Vec<_>>() {
+                queue.done(&key, Outcome::Finished, now);
+            }
+            now = now + Duration::from_secs(100);
+            while let Some(key) = queue.take(now) {
+                owed.insert(key, false);
+                queue.done(&key, Outcome::Finished, now);
+            }
+            prop_assert!(owed.values().all(|owed| !owed), "additions without work: {:?}", owed);
+            prop_assert_eq!(queue.len(), 0);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Statuses of pods that are written to an API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::pod::{Phase, PodObject};
+use podwright_actors::ports::{ApiError, ContainerState, SourceKind};
+use serde_json::{Value, json};
+
+use crate::support::fake_pod_api::FakePodApi;
+use crate::support::fake_runtime::Script;
+use crate::support::pods::pod;
+use crate::support::test_node::{Setup, TestNode};
+
+/// A node of an API server, whose pods the test delivers with [`watch`](ApiNode::watch).
+struct ApiNode {
+    node: TestNode,
+    api: Arc<FakePodApi>,
+}
+
+impl ApiNode {
+    async fn start() -> Self {
+        let setup = Setup::new(true);
+        let api = Arc::new(FakePodApi::new(setup.clock));
+        Self::of(Setup { api: Some(api.clone()), sources: vec![SourceKind::Api], ..setup }, api).await
+    }
+
+    async fn of(setup: Setup, api: Arc<FakePodApi>) -> Self {
+        let this = ApiNode { node: setup.start(), api };
+        this.watch().await;
+        this.node.pass().await;
+        this
+    }
+
+    /// Delivers the pods that the API server has now, as a watch does.
+    async fn watch(&self) {
+        self.deliver(self.api.pods()).await;
+    }
+
+    async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
+        self.node.deliver_set(SourceKind::Api, pods, Vec::new()).await;
+        self.node.settled().await;
+    }
+
+    /// Lets time pass while the watch delivers each change.
+    async fn wait(&self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.node.wait(0.1).await;
+            self.watch().await;
+        }
+    }
+
+    fn condition(&self, name: &str, condition: &str) -> Option<String> {
+        let conditions = self.api.status(name).conditions.unwrap_or_default();
+        conditions.into_iter().find(|have| have.type_ == condition).map(|have| have.status)
+    }
+}
+
+fn unavailable() -> Option<ApiError> {
+    Some(ApiError::unavailable("connection refused", None))
+}
+
+#[actix::test]
+async fn each_change_of_a_pod_is_one_patch_and_its_end_is_one_deletion() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(5).await;
+    assert_eq!(this.api.phase("web"), "Running");
+    assert_eq!(this.condition("web", "Ready").as_deref(), Some("True"));
+    let calls = this.api.take_calls();
+    assert!(calls.len() <= 3 && calls.iter().all(|call| call == "PATCH web"), "{calls:?}");
+
+    this.wait(60).await;
+    assert_eq!(this.api.take_calls(), [""; 0], "nothing has changed");
+
+    this.api.delete_pod("web");
+    this.wait(5).await;
+    assert!(this.api.pod("web").is_none(), "{:?} {:?}", this.api.take_calls(), this.api.pod("web").unwrap().metadata());
+    let calls = this.api.take_calls();
+    assert_eq!(calls.last().map(String::as_str), Some("DELETE web"));
+    assert!(calls.len() <= 4, "{calls:?}");
+}
+
+// POD-I6, POD-S78
+#[actix::test]
+async fn terminal_phase_and_deletion_wait_until_the_containers_have_stopped() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::stubborn());
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 20, "restartPolicy": "Never"}));
+    this.watch().await;
+    this.wait(2).await;
+    this.api.delete_pod("web");
+    for _ in 0..19 {
+        this.wait(1).await;
+        assert_eq!(this.api.phase("web"), "Running", "the container still runs");
+    }
+    this.wait(5).await;
+    assert!(this.api.pod("web").is_none(), "{:?}", this.api.status("web"));
+}
+
+#[actix::test]
+async fn exit_codes_are_written_before_the_pod_is_deleted() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::ends(1.0, 3));
+    this.api.create_pod("job", &json!({"restartPolicy": "Never"}));
+    this.watch().await;
+    this.wait(5).await;
+    let status = this.api.status("job");
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    let end = status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
+    assert_eq!(end.exit_code, 3);
+    assert_eq!(this.condition("job", "Ready").as_deref(), Some("False"));
+}
+
+// KF28
+#[actix::test]
+async fn two_hundred_pods_that_change_at_once_are_written_in_half_a_second() {
+    let this = ApiNode::start().await;
+    let names: Vec<String> = (0..200).map(|number| format!("web-{number}")).collect();
+    names.iter().for_each(|name| this.api.create_pod(name, &json!({"restartPolicy": "Never"})));
+    this.watch().await;
+    this.node.wait(30.0).await;
+    this.watch().await;
+    assert!(this.api.pods().iter().all(|pod| pod.phase() == Phase::Running));
+    this.api.latency(20);
+    this.api.take_calls();
+
+    for pod in this.api.pods() {
+        this.node.runtime.edit(&pod.uid().to_string(), "main", |run| run.state = ContainerState::Exited);
+    }
+    this.node.wait(5.0).await;
+    assert!(this.api.pods().iter().all(|pod| pod.phase() == Phase::Succeeded));
+    let calls = this.api.take_timed_calls();
+    let took = calls.last().unwrap().0 - calls[0].0 + 0.02;
+    assert!(took < 0.5, "{took} s");
+    assert!(calls.len() <= 400, "{} calls", calls.len());
+    assert!(this.api.most_active() <= 32, "{}", this.api.most_active());
+}
+
+// Every status that changed during an outage is written after it, with the state of that time.
+#[actix::test]
+async fn api_server_that_is_away_for_a_minute_loses_no_status() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::ends(30.0, 0));
+    this.api.create_pod("job", &json!({"restartPolicy": "Never"}));
+    this.api.fail(unavailable());
+    this.watch().await;
+    this.node.wait(60.0).await;
+    let tries = this.api.take_calls().len();
+    assert!((5..=15).contains(&tries), "{tries} tries in a minute");
+    assert_eq!(this.api.phase("job"), "Pending");
+
+    this.api.fail(None);
+    this.node.wait(10.5).await;
+    assert_eq!(this.api.phase("job"), "Succeeded");
+    assert_eq!(this.api.take_calls(), ["PATCH job"], "the states in between are not written");
+}
+
+#[actix::test]
+async fn writer_waits_as_long_as_the_server_requests() {
+    let this = ApiNode::start().await;
+    this.api.fail(Some(ApiError::unavailable("too many requests", Some(Duration::from_secs(7)))));
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.node.wait(20.0).await;
+    let times: Vec<f64> = this.api.take_timed_calls().into_iter().map(|(at, _)| at).collect();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 7.0), "{times:?}");
+    assert!(times.len() >= 2, "{times:?}");
+}
+
+// KF13, POD-U5
+#[actix::test]
+async fn status_of_a_pod_is_not_written_to_another_pod_of_its_name() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::stubborn());
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 10}));
+    this.watch().await;
+    this.wait(1).await;
+    let old = this.api.pods();
+    // Somebody deletes the pod without a grace period and creates another one. The node has not seen that yet.
+    this.api
+        .request("DELETE", "/api/v1/namespaces/test/pods/web", "application/json", &json!({"gracePeriodSeconds": 0}))
+        .unwrap();
+    this.api.create_pod("web", &json!({}));
+    this.node.runtime.edit(&old[0].uid().to_string(), "main", |run| run.restart_count += 1);
+    this.node.wait(5.0).await;
+    assert_eq!(this.api.status("web").container_statuses, None, "the new pod has not started");
+
+    this.wait(30).await;
+    assert_eq!(this.api.phase("web"), "Running");
+    assert_eq!(this.api.status("web").container_statuses.unwrap()[0].restart_count, 0);
+}
+
+#[actix::test]
+async fn changes_by_others_to_the_conditions_of_the_node_are_repaired_and_other_conditions_stay() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(2).await;
+    this.api.patch_status_of(
+        "web",
+        &json!({"conditions": [
+        {"type": "Ready", "status": "False", "reason": "Meddling"},
+        {"type": "example.com/gate", "status": "True"}]}),
+    );
+    this.watch().await;
+    this.wait(1).await;
+    assert_eq!(this.condition("web", "Ready").as_deref(), Some("True"));
+    assert_eq!(this.condition("web", "example.com/gate").as_deref(), Some("True"));
+    let ready = this.api.status("web").conditions.unwrap().into_iter().find(|have| have.type_ == "Ready").unwrap();
+    assert_eq!(ready.reason, None);
+}
+
+#[actix::test]
+async fn late_watch_event_causes_no_second_patch() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({}));
+    let created = this.api.pods();
+    this.watch().await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.api.phase("web"), "Running");
+    this.api.take_calls();
+    // The source delivers the pod of the time before the patches again, with another label that arrived late.
+    let mut late: Value = serde_json::to_value(created[0].pod()).unwrap();
+    late["metadata"]["labels"] = json!({"late": "true"});
+    let late = PodObject::new(serde_json::from_value(late).unwrap()).unwrap();
+    this.deliver(vec![late]).await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.api.take_calls(), [""; 0]);
+}
+
+#[actix::test]
+async fn field_that_the_server_does_not_store_is_not_written_again_and_again() {
+    let this = ApiNode::start().await;
+    this.api.drop_field("qosClass");
+    this.api.drop_field("hostIPs");
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(5).await;
+    assert_eq!(this.api.phase("web"), "Running");
+    this.api.take_calls();
+    this.wait(30).await;
+    assert_eq!(this.api.take_calls(), [""; 0]);
+}
+
+#[actix::test]
+async fn status_of_a_static_pod_is_written_to_its_mirror_pod() {
+    let setup = Setup::new(true);
+    let api = Arc::new(FakePodApi::new(setup.clock));
+    let setup = Setup { api: Some(api.clone()), ..setup };
+    let this = ApiNode { node: setup.start(), api };
+    this.node.deliver_set(SourceKind::File, vec![pod("web").of_file().uid("static").build()], Vec::new()).await;
+    this.watch().await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.api.take_calls(), [""; 0], "there is no mirror pod");
+
+    let mirror = json!({
+        "metadata": {"name": "web", "namespace": "test", "annotations": {"kubernetes.io/config.mirror": "static"}},
+        "spec": {"nodeName": "node1", "containers": [{"name": "main", "image": "img"}]}});
+    this.api.request("POST", "/api/v1/namespaces/test/pods", "application/json", &mirror).unwrap();
+    this.watch().await;
+    this.wait(2).await;
+    assert_eq!(this.api.phase("web"), "Running");
+}
+
+#[actix::test]
+async fn shutdown_waits_until_the_last_statuses_are_written() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(2).await;
+    this.api.latency(1000);
+    this.node.node.shutdown(Duration::from_secs(30)).await;
+    assert_eq!(this.api.phase("web"), "Failed");
+    assert_eq!(this.api.status("web").reason.as_deref(), Some("Terminated"));
+}
+
+// KF20
+#[actix::test]
+async fn final_status_that_was_not_written_is_written_by_the_next_agent() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::ends(1.0, 0));
+    this.api.create_pod("job", &json!({"restartPolicy": "Never"}));
+    this.watch().await;
+    this.api.fail(unavailable());
+    this.node.wait(5.0).await;
+    let ApiNode { node, api } = this;
+    let (runtime, final_statuses) = (node.runtime.clone(), node.final_statuses.clone());
+    let starts = runtime.times_of("start main").len();
+    drop(node);
+
+    api.fail(None);
+    let setup = Setup {
+        runtime: runtime.clone(),
+        final_statuses,
+        api: Some(api.clone()),
+        sources: vec![SourceKind::Api],
+        ..Setup::again(true)
+    };
+    let this = ApiNode::of(setup, api).await;
+    this.wait(5).await;
+    assert_eq!(this.api.phase("job"), "Succeeded");
+    assert_eq!(runtime.times_of("start main").len(), starts, "the container ran once");
+}

@@ -1,0 +1,199 @@
+//! The API server of a node in paused time: the store of the stand-in behind the port of pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::Mutex;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ApiError, ApiFuture, Clock, PodApi, TokioClock};
+use podwright_stand_in::{Answer, Call, Env, Refusal, Settings, Store, User};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+pub(crate) struct FakePodApi {
+    store: Mutex<Store>,
+    clock: TokioClock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    latency: Duration,
+    /// What each call answers instead of performing anything.
+    failure: Option<ApiError>,
+    /// The calls as `METHOD NAME`, with their times in seconds since the start.
+    calls: Vec<(f64, String)>,
+    /// The fields of the status that the server drops from patches, as an old server does.
+    unknown_fields: Vec<&'static str>,
+    active: BTreeMap<String, usize>,
+    most_active: usize,
+}
+
+impl FakePodApi {
+    pub(crate) fn new(clock: TokioClock) -> Self {
+        let mut store = Store::new(Settings::default(), 1, clock.now().to_timestamp());
+        store.ensure_namespace("test", clock.now().to_timestamp());
+        FakePodApi { store: Mutex::new(store), clock, state: Mutex::default() }
+    }
+
+    /// Each call takes this time.
+    pub(crate) fn latency(&self, millis: u64) {
+        self.state.lock().latency = Duration::from_millis(millis);
+    }
+
+    /// Makes all calls fail from now on, or succeed again.
+    pub(crate) fn fail(&self, failure: Option<ApiError>) {
+        self.state.lock().failure = failure;
+    }
+
+    /// Makes the server drop a field of the status from patches.
+    pub(crate) fn drop_field(&self, field: &'static str) {
+        self.state.lock().unknown_fields.push(field);
+    }
+
+    /// The calls since the last time, as `METHOD NAME`.
+    pub(crate) fn take_calls(&self) -> Vec<String> {
+        self.take_timed_calls().into_iter().map(|(_, call)| call).collect()
+    }
+
+    /// The calls since the last time, with their times in seconds since 1970.
+    pub(crate) fn take_timed_calls(&self) -> Vec<(f64, String)> {
+        std::mem::take(&mut self.state.lock().calls)
+    }
+
+    /// The largest number of calls at one time.
+    pub(crate) fn most_active(&self) -> usize {
+        self.state.lock().most_active
+    }
+
+    /// A request of an administrator.
+    pub(crate) fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let call = Call::parse(method, path, "", content_type, &body)?;
+        let env = Env { now: self.clock.now().to_timestamp(), user: User::admin(), agent: "test".to_owned() };
+        match self.store.lock().apply(&call, &env)? {
+            Answer::Object(_, body) => Ok(body),
+            Answer::Watch(_) => unreachable!("no test watches through the port"),
+        }
+    }
+
+    /// Creates a pod on the node with one container `main` and no service account token; `more` overwrites fields of its spec.
+    pub(crate) fn create_pod(&self, name: &str, more: &Value) {
+        let mut spec = json!({"nodeName": "node1", "automountServiceAccountToken": false, "containers": [{"name": "main", "image": "img"}]});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        let pod = json!({"metadata": {"name": name, "namespace": "test"}, "spec": spec});
+        self.request("POST", "/api/v1/namespaces/test/pods", "application/json", &pod).unwrap();
+    }
+
+    /// Deletes a pod as a user does, with the grace period of its spec.
+    pub(crate) fn delete_pod(&self, name: &str) {
+        self.request("DELETE", &path(name), "application/json", &Value::Null).unwrap();
+    }
+
+    /// Patches the status of a pod as another program does.
+    pub(crate) fn patch_status_of(&self, name: &str, status: &Value) {
+        self.request("PATCH", &format!("{}/status", path(name)), STRATEGIC, &json!({"status": status})).unwrap();
+    }
+
+    /// A pod of the store as the API source delivers it.
+    pub(crate) fn pod(&self, name: &str) -> Option<Arc<PodObject>> {
+        let pod = self.store.lock().find("pods", "test", name)?;
+        Some(object(Value::clone(&pod)))
+    }
+
+    pub(crate) fn status(&self, name: &str) -> PodStatus {
+        self.pod(name).and_then(|pod| pod.status().cloned()).unwrap_or_default()
+    }
+
+    pub(crate) fn phase(&self, name: &str) -> String {
+        self.status(name).phase.unwrap_or_default()
+    }
+
+    /// All pods as the API source delivers them.
+    pub(crate) fn pods(&self) -> Vec<Arc<PodObject>> {
+        self.store.lock().all("pods").map(|pod| object(Value::clone(pod))).collect()
+    }
+
+    fn call<'a, T: 'a>(
+        &'a self,
+        method: &'static str,
+        name: &str,
+        perform: impl FnOnce() -> Result<T, Refusal> + Send + 'a,
+    ) -> ApiFuture<'a, T>
+    where
+        T: Send,
+    {
+        let name = name.to_owned();
+        async move {
+            let (latency, failure) = {
+                let mut state = self.state.lock();
+                let at = self.clock.now().as_nanos() as f64 / 1e9;
+                state.calls.push((at, format!("{method} {name}")));
+                *state.active.entry(name.clone()).or_default() += 1;
+                assert_eq!(state.active[&name], 1, "two calls for {name} at one time");
+                state.most_active = state.most_active.max(state.active.len());
+                (state.latency, state.failure.clone())
+            };
+            sleep(latency).await;
+            self.state.lock().active.remove(&name);
+            match failure {
+                Some(failure) => Err(failure),
+                None => perform().map_err(error),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl PodApi for FakePodApi {
+    fn patch_status<'a>(&'a self, pod: &'a PodObject, mut patch: Value) -> ApiFuture<'a, Arc<PodObject>> {
+        let name = pod.full_name().name();
+        if let Some(status) = patch["status"].as_object_mut() {
+            status.retain(|field, _| !self.state.lock().unknown_fields.contains(&field.as_str()));
+        }
+        self.call("PATCH", name, move || {
+            self.request("PATCH", &format!("{}/status", path(name)), STRATEGIC, &patch).map(object)
+        })
+    }
+
+    fn delete<'a>(&'a self, pod: &'a PodObject) -> ApiFuture<'a, ()> {
+        let name = pod.full_name().name();
+        self.call("DELETE", name, move || {
+            let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid().to_string()}});
+            self.request("DELETE", &path(name), "application/json", &options).map(drop)
+        })
+    }
+
+    fn create<'a>(&'a self, pod: &'a Pod) -> ApiFuture<'a, Arc<PodObject>> {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        self.call("POST", name, move || {
+            let pod = serde_json::to_value(pod).expect("a pod is JSON");
+            self.request("POST", "/api/v1/namespaces/test/pods", "application/json", &pod).map(object)
+        })
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/api/v1/namespaces/test/pods/{name}")
+}
+
+fn object(mut pod: Value) -> Arc<PodObject> {
+    pod["metadata"]["annotations"]["kubernetes.io/config.source"] = json!("api");
+    PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+fn error(refusal: Refusal) -> ApiError {
+    match refusal.code {
+        404 => ApiError::NotFound,
+        409 => ApiError::conflict(refusal.message),
+        429 | 500.. => ApiError::unavailable(refusal.message, None),
+        _ => ApiError::refused(refusal.message),
+    }
+}
