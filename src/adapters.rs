@@ -14,6 +14,8 @@ mod dir_watch;
 mod disk_usage;
 #[cfg(any(feature = "agent", feature = "cri"))]
 mod grpc;
+#[cfg(feature = "kube")]
+pub mod kube;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 pub mod log;
 /// The delay of a shutdown of the machine. Not a part of the API.

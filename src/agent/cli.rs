@@ -87,6 +87,11 @@ pub(crate) struct RunArgs {
     /// The name of this node. It is appended to the names of static pods [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<NodeName>,
+    /// Also run the pods that the API server of this kubeconfig binds to the node, and write their statuses. The node has to be
+    /// registered already.
+    #[cfg(feature = "kube")]
+    #[arg(long, value_name = "FILE", conflicts_with = "until_finished")]
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Exit once all pods have finished: with exit code 0 if all succeeded, 1 if any failed.
     #[arg(long)]
     pub(crate) until_finished: bool,

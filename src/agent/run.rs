@@ -1,5 +1,7 @@
 //! `podwright run`: builds the node from its flags and runs it until a signal arrives or until all pods have finished.
 
+#[cfg(feature = "kube")]
+mod cluster;
 mod finished;
 mod manifests;
 mod node;
@@ -40,6 +42,9 @@ pub(crate) enum RunError {
     Admin(#[from] AdminError),
     #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
+    #[cfg(feature = "kube")]
+    #[error(transparent)]
+    Cluster(#[from] crate::adapters::kube::ConnectError),
     #[error(transparent)]
     Node(#[from] StartNodeError),
     #[error("cannot install signal handlers")]
@@ -107,7 +112,14 @@ async fn serve(
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
-    let (view, adoption) = node::start(&args, root, &name, &manifests).await?;
+    let mut remote = node::Remote::default();
+    #[cfg(feature = "kube")]
+    let cluster = cluster::Cluster::of(&args).await?;
+    #[cfg(feature = "kube")]
+    if let Some(cluster) = &cluster {
+        remote.pod_api = Some(cluster.pod_api());
+    }
+    let (view, adoption) = node::start(&args, root, &name, &manifests, remote).await?;
 
     let stop = CancellationToken::new();
     let sources = stop.child_token();
@@ -124,6 +136,10 @@ async fn serve(
         stopping: sources.clone(),
     };
     manifests.start(&cx, &view.node.sources(), &sources);
+    #[cfg(feature = "kube")]
+    if let Some(cluster) = cluster {
+        cluster.start(&name, view.clock.clone(), view.node.sources(), sources.clone());
+    }
     let mut link = admin.as_ref().map(AdminServer::link);
     if terminal.is_none()
         && let Some(link) = link.clone()

@@ -2,6 +2,8 @@
 
 mod access;
 mod bad_input;
+#[cfg(all(feature = "kube", feature = "simulated"))]
+mod cluster;
 mod final_statuses;
 pub(crate) mod harness;
 mod life;

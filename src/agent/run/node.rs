@@ -6,7 +6,7 @@ use super::RunError;
 use super::manifests::ManifestSources;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
-use crate::actors::ports::{Clock, SystemClock};
+use crate::actors::ports::{Clock, PodApi, SourceKind, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
 use crate::adapters::adoption::Adoption;
@@ -28,12 +28,19 @@ const JOURNAL: &str = "journal";
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 
+/// The API server of the node, if it has one.
+#[derive(Default)]
+pub(super) struct Remote {
+    pub(super) pod_api: Option<Arc<dyn PodApi>>,
+}
+
 /// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
 pub(super) async fn start(
     args: &RunArgs,
     root: &RootDirectory,
     name: &str,
     manifests: &ManifestSources,
+    remote: Remote,
 ) -> Result<(NodeView, Option<Adoption>), RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
@@ -92,6 +99,11 @@ pub(super) async fn start(
         }
         ports = ports.disks(Arc::new(storage.clone())).meter(Arc::new(LinuxNodeMeter::new()));
     }
+    let mut sources = manifests.kinds();
+    if let Some(api) = remote.pod_api {
+        ports = ports.pod_api(api);
+        sources.push(SourceKind::Api);
+    }
     if let Some(images) = images {
         ports = ports.images(images);
     }
@@ -109,7 +121,7 @@ pub(super) async fn start(
         .host_ips(host_ips)
         .runtime_name(runtime_name)
         .allocatable(allocatable)
-        .sources(manifests.kinds())
+        .sources(sources)
         .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
         .eviction(eviction);

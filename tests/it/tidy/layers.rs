@@ -60,7 +60,7 @@ const HELPERS: &[&str] = &[
     "trusted_dir",
 ];
 const ADAPTERS: &[&str] =
-    &["checkpoint", "cri", "logind", "network", "node_meter", "process", "simulated", "sources", "storage"];
+    &["checkpoint", "cri", "kube", "logind", "network", "node_meter", "process", "simulated", "sources", "storage"];
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[

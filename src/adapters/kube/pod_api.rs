@@ -1,0 +1,88 @@
+//! Writes pods to the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ApiError, ApiFuture, PodApi};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::pods::object;
+
+/// How long one call may take. A call that the server performs after this is repeated, and the repetition changes nothing.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The [`PodApi`] of an API server.
+#[derive(Clone)]
+pub struct KubePodApi {
+    client: Client,
+}
+
+impl KubePodApi {
+    /// Calls over a client.
+    pub fn new(client: Client) -> Self {
+        KubePodApi { client }
+    }
+
+    fn of(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+impl PodApi for KubePodApi {
+    fn patch_status<'a>(&'a self, pod: &'a PodObject, status: Value) -> ApiFuture<'a, Arc<PodObject>> {
+        async move {
+            let (pods, name) = (self.of(pod.full_name().namespace()), pod.full_name().name());
+            let (params, patch) = (PatchParams::default(), Patch::Strategic(status));
+            let answer = limited(pods.patch_status(name, &params, &patch)).await?;
+            object(answer).map_err(|invalid| ApiError::unavailable(invalid, None))
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, pod: &'a PodObject) -> ApiFuture<'a, ()> {
+        async move {
+            let preconditions = Preconditions { uid: Some(pod.uid().to_string()), ..Preconditions::default() };
+            let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
+            limited(self.of(pod.full_name().namespace()).delete(pod.full_name().name(), &params)).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, pod: &'a Pod) -> ApiFuture<'a, Arc<PodObject>> {
+        async move {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+            let answer = limited(self.of(namespace).create(&PostParams::default(), pod)).await?;
+            object(answer).map_err(|invalid| ApiError::unavailable(invalid, None))
+        }
+        .boxed()
+    }
+}
+
+/// A call with its timeout.
+async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(classify),
+        Err(elapsed) => Err(ApiError::unavailable(elapsed, None)),
+    }
+}
+
+/// What the error of a call means for its repetition.
+fn classify(error: kube::Error) -> ApiError {
+    let kube::Error::Api(status) = &error else { return ApiError::unavailable(error, None) };
+    let retry_after = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+    let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds.into()));
+    match status.code {
+        404 => ApiError::NotFound,
+        409 => ApiError::conflict(error),
+        429 | 500.. => ApiError::unavailable(error, retry_after),
+        // The credentials may be renewed at any time.
+        401 => ApiError::unavailable(error, None),
+        _ => ApiError::refused(error),
+    }
+}

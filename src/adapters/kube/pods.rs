@@ -1,0 +1,211 @@
+//! The source of the pods that the API server binds to this node.
+//!
+//! The source sends a full set after the first list, and whenever a pod changes. Changes that arrive together become one set. A watch
+//! that ends is started again at its last version. If the server does not have that version any more, the source lists again, and
+//! pods that are gone by then leave the set. While the server cannot be reached, the last set stays.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use actix::Recipient;
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::{InvalidPod, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
+use podwright_actors::text::error_chain;
+use tokio_util::sync::CancellationToken;
+
+/// The number of pods in one page of a list (client-go's default page size, 1.36).
+const PAGE_SIZE: u32 = 500;
+/// The largest number of changes that become one set.
+const BATCH: usize = 1000;
+
+/// Sends the pods of one node.
+pub struct PodSource {
+    client: Client,
+    node: String,
+    clock: Arc<dyn Clock>,
+}
+
+impl PodSource {
+    /// The pods that are bound to `node`.
+    pub fn new(client: Client, node: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
+        PodSource { client, node: node.into(), clock }
+    }
+
+    /// Sends sets until `stop` is cancelled or the receiver is gone.
+    pub async fn run(self, updates: Recipient<SourceUpdate>, stop: CancellationToken) {
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node)).page_size(PAGE_SIZE);
+        let events = watcher(Api::<Pod>::all(self.client.clone()), config).default_backoff();
+        let mut batches = pin!(events.ready_chunks(BATCH));
+        let mut pods = PodSet::default();
+        loop {
+            let batch = tokio::select! {
+                () = stop.cancelled() => return,
+                batch = batches.next() => batch,
+            };
+            let Some(batch) = batch else { return };
+            let seen = self.clock.now().to_timestamp().to_string();
+            let mut has_changed = false;
+            let mut failure = None;
+            for event in batch {
+                match event {
+                    Ok(event) => has_changed |= pods.apply(event, &seen),
+                    Err(error) => failure = Some(error),
+                }
+            }
+            if let Some(error) = &failure {
+                tracing::warn!(error = %error_chain(error), "cannot watch the pods of the API server");
+            }
+            let update = match failure {
+                _ if has_changed => SourceUpdate::from(pods.to_set()),
+                Some(error) if !pods.is_listed => not_listed(&error),
+                _ => continue,
+            };
+            if updates.send(update).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The update of a source that could not list its pods yet.
+fn not_listed(error: &watcher::Error) -> SourceUpdate {
+    let problem = SourceProblem {
+        what: "API server".to_owned(),
+        message: format!("cannot list the pods of this node: {}", error_chain(error)),
+        pods: Vec::new(),
+        severity: Severity::Fault,
+    };
+    SourceUpdate::NotYet { source: SourceKind::Api, problems: vec![problem] }
+}
+
+/// The pods of the API server, as the events of a watch change them.
+#[derive(Default)]
+struct PodSet {
+    pods: BTreeMap<PodUid, Arc<PodObject>>,
+    /// The pods of a list that is not complete.
+    listing: BTreeMap<PodUid, Arc<PodObject>>,
+    is_listed: bool,
+}
+
+impl PodSet {
+    /// Applies an event. Returns whether the set has changed. A pod that is seen first gets the time `seen`.
+    fn apply(&mut self, event: Event<Pod>, seen: &str) -> bool {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(pod) => {
+                if let Some(pod) = self.convert(pod, seen) {
+                    self.listing.insert(pod.uid().clone(), pod);
+                }
+            }
+            // The server reports no deletions of the time before the list, so the list replaces the set.
+            Event::InitDone => {
+                self.pods = std::mem::take(&mut self.listing);
+                self.is_listed = true;
+                return true;
+            }
+            Event::Apply(pod) => {
+                if let Some(pod) = self.convert(pod, seen) {
+                    self.pods.insert(pod.uid().clone(), pod);
+                    return true;
+                }
+            }
+            Event::Delete(pod) => {
+                let uid = pod.metadata.uid.as_deref().map(PodUid::new);
+                return uid.is_some_and(|uid| self.pods.remove(&uid).is_some());
+            }
+        }
+        false
+    }
+
+    fn to_set(&self) -> SourceSet {
+        SourceSet { source: SourceKind::Api, pods: self.pods.values().cloned().collect(), problems: Vec::new() }
+    }
+
+    /// The pod as the engine takes it. An unchanged pod stays the same object.
+    fn convert(&self, pod: Pod, seen: &str) -> Option<Arc<PodObject>> {
+        let known = pod.metadata.uid.as_deref().and_then(|uid| self.pods.get(&PodUid::new(uid)));
+        if let Some(known) = known
+            && known.metadata().resource_version == pod.metadata.resource_version
+        {
+            return Some(known.clone());
+        }
+        let first_seen = known.and_then(|known| known.annotation(SEEN_ANNOTATION)).unwrap_or(seen).to_owned();
+        match object(pod) {
+            Ok(pod) => Some(pod.with_first_seen(&first_seen)),
+            Err(invalid) => {
+                tracing::error!(error = %invalid, "the API server sent a pod that cannot be run");
+                None
+            }
+        }
+    }
+}
+
+/// A pod of the API server as the engine takes it. The field managers are dropped: they take half of an object's memory, and the
+/// node does not need them.
+///
+/// # Errors
+/// [`InvalidPod`] if the pod has no identity.
+pub(super) fn object(mut pod: Pod) -> Result<Arc<PodObject>, InvalidPod> {
+    pod.metadata.managed_fields = None;
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(SOURCE_ANNOTATION.to_owned(), SourceKind::Api.as_str().to_owned());
+    PodObject::new(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, version: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": version,
+                "managedFields": [{"manager": "test"}]},
+            "spec": {"containers": []},
+        }))
+        .unwrap()
+    }
+
+    fn names(pods: &PodSet) -> Vec<String> {
+        pods.to_set().pods.iter().map(|pod| pod.full_name().name().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_second_list_replaces_the_set_and_keeps_unchanged_objects() {
+        let mut pods = PodSet::default();
+        assert!(!pods.apply(Event::Init, "2026-01-01T00:00:00Z"));
+        assert!(!pods.apply(Event::InitApply(pod("a", "1")), "2026-01-01T00:00:00Z"));
+        assert!(!pods.apply(Event::InitApply(pod("b", "2")), "2026-01-01T00:00:00Z"));
+        assert!(!pods.is_listed, "the list is not complete");
+        assert!(pods.apply(Event::InitDone, "2026-01-01T00:00:00Z"));
+        let first = pods.to_set().pods;
+        assert_eq!(names(&pods), ["a", "b"]);
+        assert!(first[0].metadata().managed_fields.is_none());
+
+        for event in [Event::Init, Event::InitApply(pod("b", "2")), Event::InitApply(pod("c", "3")), Event::InitDone] {
+            pods.apply(event, "2026-01-01T01:00:00Z");
+        }
+        assert_eq!(names(&pods), ["b", "c"], "nobody reported the deletion of a");
+        assert!(Arc::ptr_eq(&first[1], &pods.to_set().pods[0]));
+    }
+
+    #[test]
+    fn changes_keep_the_time_at_which_a_pod_was_first_seen() {
+        let mut pods = PodSet::default();
+        assert!(pods.apply(Event::Apply(pod("a", "1")), "2026-01-01T00:00:00Z"));
+        assert!(pods.apply(Event::Apply(pod("a", "2")), "2026-01-01T00:01:00Z"));
+        let seen = |pods: &PodSet| pods.to_set().pods[0].annotation(SEEN_ANNOTATION).map(str::to_owned);
+        assert_eq!(seen(&pods).as_deref(), Some("2026-01-01T00:00:00Z"));
+        assert!(pods.apply(Event::Delete(pod("a", "3")), "2026-01-01T00:02:00Z"));
+        assert!(!pods.apply(Event::Delete(pod("a", "3")), "2026-01-01T00:02:00Z"));
+        assert!(names(&pods).is_empty());
+    }
+}
