@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::protobuf;
 use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
 
@@ -228,6 +229,7 @@ fn parse_body(content_type: &str, body: &[u8]) -> Result<Value, Refusal> {
     }
     let accepted = "application/json, application/yaml";
     match content_type {
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|why| Refusal::plain(415, "UnsupportedMediaType", why)),
         "application/apply-patch+yaml" | "application/yaml" => {
             let text = std::str::from_utf8(body)
                 .map_err(|error| Refusal::bad_request(format!("error decoding YAML: {error}")))?;

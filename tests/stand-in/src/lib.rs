@@ -33,6 +33,7 @@ mod kubeconfig;
 mod managed;
 mod openapi;
 mod patch;
+mod protobuf;
 mod refusal;
 mod schema;
 mod selector;

@@ -13,7 +13,7 @@ const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// A request in PEM and base64, and the key.
-fn request(name: &str, group: &str, sans: &[&str]) -> (String, KeyPair) {
+pub(crate) fn request(name: &str, group: &str, sans: &[&str]) -> (String, KeyPair) {
     let sans: Vec<String> = sans.iter().map(|san| (*san).to_owned()).collect();
     let mut params = CertificateParams::new(sans).unwrap();
     params.distinguished_name = DistinguishedName::new();

@@ -32,6 +32,16 @@ async fn kubectl_prints_describes_applies_and_deletes() {
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("config");
     server.write_kubeconfig(&path, &User::admin()).unwrap();
+    server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
+    let (request, _) = crate::certificates::request("eve", "viewers", &[]);
+    let spec =
+        json!({"request": request, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]});
+    server
+        .create(
+            "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+            json!({"metadata": {"name": "r"}, "spec": spec}),
+        )
+        .unwrap();
     let pod =
         json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "a", "image": "x:1"}]}});
     let made = server.create(PODS, pod).unwrap();
@@ -51,8 +61,17 @@ async fn kubectl_prints_describes_applies_and_deletes() {
         (&["apply", "-f", manifest], "configmap/m unchanged"),
         (&["apply", "--server-side", "-f", manifest], "configmap/m serverside-applied"),
         (&["label", "pod", "p", "a=b"], "pod/p labeled"),
-        (&["delete", "pod", "p", "--grace-period=0", "--force"], "pod \"p\" force deleted"),
+        (&["drain", "n1", "--force", "--grace-period=0"], "node/n1 drained"),
+        (&["run", "q", "--image=x:1"], "pod/q created"),
+        (&["delete", "pod", "q", "--grace-period=0", "--force"], "pod \"q\" force deleted"),
         (&["get", "pods"], "No resources found in default namespace"),
+        (&["create", "namespace", "made"], "namespace/made created"),
+        (&["create", "secret", "generic", "s", "--from-literal=k=v"], "secret/s created"),
+        (&["create", "token", "default"], "ey"),
+        (&["auth", "whoami"], "kubernetes-admin"),
+        (&["auth", "can-i", "get", "pods"], "yes"),
+        (&["certificate", "approve", "r"], "certificatesigningrequest.certificates.k8s.io/r approved"),
+        (&["get", "csr"], "Approved,Issued"),
         (&["api-resources", "--api-group=resource.k8s.io"], "resourceclaims"),
     ] {
         let Some(found) = kubectl(&path, arguments).await else { break };
