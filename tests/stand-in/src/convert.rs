@@ -1,5 +1,7 @@
 //! Events exist in two API groups. The server stores them in the form of the core group.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::schema::Resource;
@@ -30,14 +32,20 @@ fn rename(object: &Value, api_version: &str, to_core: bool) -> Value {
     Value::Object(renamed)
 }
 
-/// A stored object as a resource serves it.
+/// A stored object as a resource serves it. Only events of the new group need a copy.
+#[must_use]
+pub(crate) fn view<'a>(resource: &Resource, stored: &'a Value) -> Cow<'a, Value> {
+    if is_new_event(resource) { Cow::Owned(rename(stored, "events.k8s.io/v1", false)) } else { Cow::Borrowed(stored) }
+}
+
+/// A copy of a stored object as a resource serves it.
 #[must_use]
 pub(crate) fn outward(resource: &Resource, stored: &Value) -> Value {
-    if is_new_event(resource) { rename(stored, "events.k8s.io/v1", false) } else { stored.clone() }
+    view(resource, stored).into_owned()
 }
 
 /// A body in the form in which the store keeps it.
 #[must_use]
-pub(crate) fn inward(resource: &Resource, body: &Value) -> Value {
-    if is_new_event(resource) { rename(body, "v1", true) } else { body.clone() }
+pub(crate) fn inward(resource: &Resource, body: Value) -> Value {
+    if is_new_event(resource) { rename(&body, "v1", true) } else { body }
 }

@@ -70,8 +70,7 @@ impl Store {
             Selector::parse(call.resource, call.query.get("fieldSelector"), call.query.get("labelSelector"))?;
         let state = self.state_at(call.resource, call.namespace.as_deref(), self.version());
         let mut items = Vec::new();
-        for (_, object) in state.iter().filter(|(_, object)| selector.matches(&convert::outward(call.resource, object)))
-        {
+        for (_, object) in state.iter().filter(|(_, object)| selector.matches(&convert::view(call.resource, object))) {
             self.restrict(call, env, Some(object), None)?;
             items.push(match self.delete_object(call.resource, object, &options, env)? {
                 Deleted::Pending(object) | Deleted::Gone(object) => Value::clone(&object),

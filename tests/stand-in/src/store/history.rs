@@ -57,11 +57,9 @@ impl WatchStart {
         {
             return None;
         }
-        let after = convert::outward(self.resource, &change.after);
-        let was = change
-            .before
-            .as_ref()
-            .is_some_and(|object| self.selector.matches(&convert::outward(self.resource, object)));
+        let after = convert::view(self.resource, &change.after);
+        let was =
+            change.before.as_ref().is_some_and(|object| self.selector.matches(&convert::view(self.resource, object)));
         let is = !change.is_deletion && self.selector.matches(&after);
         let event = match (was, is) {
             (false, true) => "ADDED",
@@ -76,7 +74,7 @@ impl WatchStart {
                 last["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
                 last
             }
-            _ => after,
+            _ => after.into_owned(),
         };
         Some(Line { event, object })
     }
@@ -112,10 +110,10 @@ impl Store {
         };
         if is_list {
             let state = self.state_at(call.resource, call.namespace.as_deref(), start.cursor);
-            let objects = state.iter().map(|(_, object)| convert::outward(call.resource, object));
+            let objects = state.iter().map(|(_, object)| convert::view(call.resource, object));
             start.initial = objects
                 .filter(|object| start.selector.matches(object))
-                .map(|object| Line { event: "ADDED", object })
+                .map(|object| Line { event: "ADDED", object: object.into_owned() })
                 .collect();
             if start.bookmarks {
                 let bookmark = start.bookmark(true);

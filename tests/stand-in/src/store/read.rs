@@ -90,7 +90,7 @@ impl Store {
             .into_iter()
             .filter(|(key, object)| {
                 after.is_none_or(|after| key.path().as_str() > after)
-                    && selector.matches(&convert::outward(call.resource, object))
+                    && selector.matches(&convert::view(call.resource, object))
             })
             .collect();
         let count = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(all.len()).min(all.len());

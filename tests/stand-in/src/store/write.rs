@@ -133,7 +133,7 @@ impl Store {
         let live = self.live(call)?;
         let now = env.now_text();
         let writer = Writer { manager: env.manager(call), subresource: call.subresource(), now: &now };
-        let shown = convert::outward(resource, &live);
+        let shown = convert::view(resource, &live);
         let requested = match (call.verb, call.content_type.as_str()) {
             (Verb::Update, _) => body_object(resource, &call.body)?,
             (_, "application/json-patch+json") => patch::json_patch(&shown, &call.body)?,
@@ -158,7 +158,7 @@ impl Store {
                 ));
             }
         };
-        let mut object = if is_apply { requested } else { convert::inward(resource, &requested) };
+        let mut object = if is_apply { requested } else { convert::inward(resource, requested) };
         check_identity(call, &live, &object)?;
         let owners = object["metadata"]["managedFields"].take();
         carry_over(&live, &mut object);
@@ -177,7 +177,7 @@ impl Store {
             object["metadata"]["managedFields"] = owners;
         }
         if object == *live {
-            return Ok(Answer::Object(200, shown));
+            return Ok(Answer::Object(200, shown.into_owned()));
         }
         if !is_apply {
             managed::record_update(stored_resource(resource), Some(&live), &mut object, &writer);
@@ -246,7 +246,7 @@ fn body_object(resource: &'static Resource, body: &Value) -> Result<Value, Refus
             resource.kind
         )));
     }
-    let mut object = convert::inward(resource, body);
+    let mut object = convert::inward(resource, body.clone());
     object["kind"] = json!(resource.kind);
     object["apiVersion"] = json!(stored_resource(resource).api_version());
     if !object["metadata"].is_object() {
