@@ -30,7 +30,7 @@ pub struct User {
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// Further facts, as a review shows them.
+    /// Further facts, as a review returns them.
     pub extra: Value,
     /// The end of the credential.
     pub expires: Option<jiff::Timestamp>,

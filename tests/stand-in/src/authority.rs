@@ -16,7 +16,7 @@ use crate::signing::SigningRequest;
 const SERVER_NAMES: &[&str] =
     &["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
 
-/// How long a certificate is valid when nobody asks for less. Source: the flag `--cluster-signing-duration` of
+/// The life of a certificate whose request names no shorter one. Source: the flag `--cluster-signing-duration` of
 /// kube-controller-manager.
 const LONGEST_LIFE: Duration = Duration::from_secs(365 * 86_400);
 

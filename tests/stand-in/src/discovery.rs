@@ -8,9 +8,9 @@ use crate::schema::{RESOURCES, Resource};
 /// The media type of an answer that has all groups with their resources.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// All groups with their resources, if the path and the header ask for them.
+/// All groups with their resources, if the path and the header request them.
 pub(crate) fn aggregated(path: &str, accept: &str) -> Option<Value> {
-    let is_wanted = accept.split(',').any(|part| {
+    let is_requested = accept.split(',').any(|part| {
         let has = |parameter: &str| part.split(';').any(|found| found.trim() == parameter);
         has("application/json") && has("as=APIGroupDiscoveryList") && has("v=v2")
     });
@@ -19,7 +19,7 @@ pub(crate) fn aggregated(path: &str, accept: &str) -> Option<Value> {
         "apis" => false,
         _ => return None,
     };
-    if !is_wanted {
+    if !is_requested {
         return None;
     }
     let groups = group_versions();

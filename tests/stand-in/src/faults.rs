@@ -61,7 +61,7 @@ impl Fault {
             504 => "Timeout",
             _ => "InternalError",
         };
-        Self::Refuse(Refusal::plain(code, reason, format!("the stand-in was told to answer {code}")))
+        Self::Refuse(Refusal::plain(code, reason, format!("an injected fault answers {code}")))
     }
 
     /// The server answers 429 with the header `Retry-After`.

@@ -89,7 +89,7 @@ fn store(object: &mut Value, mut entries: Vec<Entry>) {
     }
 }
 
-/// An object without the fields that nobody owns.
+/// An object without the fields that have no owner.
 fn ownable(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(map) = object.as_object_mut() {
@@ -112,8 +112,7 @@ fn ownable(object: &Value) -> Value {
 
 /// Records an update or a patch. `live` is none when the object is new.
 ///
-/// An object whose fields nobody owned at its creation stays without owners until somebody applies to it, as on a real
-/// server.
+/// An object whose fields had no owner at its creation stays without owners until the first apply, as on a real server.
 pub(crate) fn record_update(resource: &Resource, live: Option<&Value>, object: &mut Value, writer: &Writer<'_>) {
     let mut entries = live.map(read).unwrap_or_default();
     if live.is_some() && entries.is_empty() {

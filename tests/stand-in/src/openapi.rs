@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::{RESOURCES, Resource};
 
-/// The media type of the second version, as `kubectl` asks for it.
+/// The media type of the second version, as `kubectl` requests it.
 pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// The second version as protobuf: the version, the title, and no paths.

@@ -290,7 +290,7 @@ impl StandIn {
     ///
     /// # Errors
     ///
-    /// If the port has been taken meanwhile.
+    /// If another program has taken the port.
     pub async fn resume(&self) -> io::Result<()> {
         let listener = TcpListener::bind(self.address).await?;
         *self.running.lock() = Some(Running::start(listener, self.shared.clone()));
@@ -302,7 +302,7 @@ impl StandIn {
     ///
     /// # Errors
     ///
-    /// If the port has been taken meanwhile.
+    /// If another program has taken the port.
     pub async fn restart(&self, loses_history: bool) -> io::Result<()> {
         self.stop().await;
         if loses_history {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::schema::Resource;
 
-/// The form of an answer that a client asks for in `Accept`.
+/// The form of an answer that a client requests in `Accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The objects themselves.

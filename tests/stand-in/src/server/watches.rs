@@ -15,7 +15,7 @@ use super::Shared;
 use crate::store::{Line, WatchStart};
 use crate::table::Form;
 
-/// How often a watch with a lag looks for events whose time has come.
+/// How often a watch with a lag checks for events that are due.
 const LAG_STEP: Duration = Duration::from_millis(5);
 
 struct Watch {
@@ -61,7 +61,7 @@ pub(super) fn stream(
 }
 
 impl Watch {
-    /// The lines in the form that the client asked for.
+    /// The lines in the form that the client requested.
     fn text(&self, lines: Vec<Line>) -> String {
         let now = (self.shared.clock)();
         let object = |line: Line| self.form.render(self.start.resource, line.object, now);

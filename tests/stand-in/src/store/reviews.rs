@@ -48,8 +48,8 @@ impl Store {
         let requested: Vec<&str> = requested.collect();
         let own = "https://kubernetes.default.svc".to_owned();
         let valid = if user.audiences.is_empty() { vec![own.clone()] } else { user.audiences.clone() };
-        let wanted = if requested.is_empty() { vec![own.as_str()] } else { requested };
-        let audiences: Vec<&String> = valid.iter().filter(|audience| wanted.contains(&audience.as_str())).collect();
+        let accepted = if requested.is_empty() { vec![own.as_str()] } else { requested };
+        let audiences: Vec<&String> = valid.iter().filter(|audience| accepted.contains(&audience.as_str())).collect();
         if audiences.is_empty() {
             return failed("[invalid bearer token, token audiences do not match]");
         }

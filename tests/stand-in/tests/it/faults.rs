@@ -63,7 +63,7 @@ async fn a_stalled_request_goes_on_when_it_is_released() {
         let client = client.clone();
         async move { client.post(MAPS, map("slow")).await.code }
     });
-    // Other requests are answered meanwhile.
+    // The server answers other requests while this one is stalled.
     for _ in 0..5 {
         assert_eq!(client.get(MAPS).await.code, 200);
     }

@@ -28,12 +28,12 @@ impl Client {
         Self { address: server.plain_url().trim_start_matches("http://").to_owned(), token, accept: String::new() }
     }
 
-    /// A client that asks for another form of the answers.
+    /// A client that requests another form of the answers.
     pub(crate) fn accepting(&self, accept: &str) -> Self {
         Self { accept: accept.to_owned(), ..self.clone() }
     }
 
-    /// A client that asks for the objects themselves.
+    /// A client that requests the objects themselves.
     pub(crate) fn plain(&self) -> Self {
         self.accepting("")
     }
