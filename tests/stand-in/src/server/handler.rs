@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::tls::Peer;
 use super::{Served, Shared, proxy, watches};
 use crate::access::{self, User};
-use crate::call::Call;
+use crate::call::{Call, Verb};
 use crate::discovery;
 use crate::faults::{Fault, RequestInfo};
 use crate::openapi;
@@ -129,6 +129,10 @@ fn answer(
     if call.resource.kind == "Pod" && proxy::PATHS.contains(&call.subresource()) {
         let store = shared.store.lock();
         access::check(&store, &user, &call)?;
+        if call.subresource() != "log" {
+            // WebSocket starts with GET, but a stream changes the pod. Since 1.35 it needs the permission to create, too.
+            access::check(&store, &user, &Call { verb: Verb::Create, ..call.clone() })?;
+        }
         let target = proxy::target(&store, &call)?;
         return Ok(target.map_or(Reply::Bytes("text/plain", b""), Reply::Kubelet));
     }

@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use podwright_stand_in::{StandIn, User};
+use podwright_stand_in::{Grant, StandIn, User};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -161,5 +161,11 @@ async fn streams_are_upgraded_to_the_kubelet() {
     }
     let free = Client::admin(&server).post(&format!("{PODS}/free/exec"), Value::Null).await;
     assert_eq!((free.code, &free.body["message"]), (400, &json!("pod free does not have a host assigned")));
+    server.grant(Grant::new("eve", "get", "pods/exec"));
+    let eve = Client::new(&server, Some(server.token(User::new("eve", &[]))));
+    let refused = eve.get(&format!("{PODS}/free/exec")).await;
+    assert!(refused.code == 403 && refused.body["message"].as_str().unwrap().contains("cannot create"), "{refused:?}");
+    server.grant(Grant::new("eve", "create", "pods/exec"));
+    assert_eq!(eve.get(&format!("{PODS}/free/exec")).await.code, 400);
     server.stop().await;
 }
