@@ -121,14 +121,14 @@ impl FakePodApi {
         self.store.lock().all("pods").map(|pod| object(Value::clone(pod))).collect()
     }
 
-    fn call<'a, T: 'a>(
+    fn call<'a, T>(
         &'a self,
         method: &'static str,
         name: &str,
         perform: impl FnOnce() -> Result<T, Refusal> + Send + 'a,
     ) -> ApiFuture<'a, T>
     where
-        T: Send,
+        T: Send + 'a,
     {
         let name = name.to_owned();
         async move {
