@@ -215,7 +215,7 @@ impl Dispatcher {
         }
     }
 
-    /// Makes the status writer compare the status of a pod, or of the static pod of a mirror pod, with the API server's.
+    /// Requests that the status writer compares the status of a pod with the API server's. A mirror pod stands for its static pod.
     pub(super) fn compare_status(&self, desired: &DesiredState, pod: &PodObject) {
         let pod = if pod.is_mirror() { desired.pods.pod_of(pod).map(|pod| pod.uid()) } else { Some(pod.uid()) };
         pod.into_iter().for_each(|uid| self.statuses.compare_with_api(uid));

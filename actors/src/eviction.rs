@@ -9,8 +9,8 @@
 //!                                        └──> conditions: new pods are rejected, until five minutes after the last time
 //! ```
 //!
-//! A pod is measured only if it has a limit, or if the node lacks a resource. The measurements of pods run side by side, so one pod
-//! with very many files delays no other; at most four run at once. Static pods, mirror pods and pods of system-critical priority
+//! A pod is measured only if it has a limit, or if the node lacks a resource. Up to four pods are measured at the same time, so one
+//! pod with very many files does not delay the others. Static pods, mirror pods and pods of system-critical priority
 //! are measured, but never evicted. Only disk space can be reclaimed without an eviction: unused images are removed first. Dead
 //! containers need no step of their own, because each housekeeping pass removes them.
 

@@ -8,13 +8,12 @@
 //! ```
 //!
 //! - Each write compares the kept status with the newest version of the API server's pod that the node knows, so there is no GET
-//!   before a write. The answer to a patch counts until the source has seen it.
-//! - The writes of one pod follow each other, and those of different pods run at the same time. Changes of one pod that arrive
-//!   during its write become one write.
+//!   before a write. The response to a patch is the newest version until the source delivers a newer one.
+//! - The writes of one pod run one after the other. The writes of different pods run at the same time. Changes of a pod's status
+//!   that arrive during a write of the pod are merged into one further write.
 //! - A change of Ready and a terminal phase are written before other changes.
-//! - A terminal phase is written only after the containers have stopped (POD-I6). A pod is deleted only after its
-//!   cleanup.
-//! - A failed write is tried again after a backoff of its pod, with the status of that time.
+//! - A terminal phase is written only after the containers have stopped (POD-I6). A pod is deleted only after its cleanup.
+//! - A failed write is retried after a backoff of its pod. The retry writes the newest status.
 //! - The status of a static pod is written to its mirror pod.
 
 mod patch;

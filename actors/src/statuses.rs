@@ -23,7 +23,7 @@ pub(crate) use unwritten::Unwritten;
 pub struct Statuses {
     cache: Mutex<StatusCache>,
     changes: watch::Sender<u64>,
-    /// The pods whose statuses may have to be written. Unset while nobody writes statuses.
+    /// The pods whose statuses may have to be written. Unset without a status writer.
     unwritten: OnceLock<Arc<Unwritten>>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
@@ -113,15 +113,15 @@ impl Statuses {
         self.cache.lock().is_finished(uid)
     }
 
-    /// Collects from now on the pods whose statuses may have to be written, those of restored statuses included.
+    /// Starts to collect the pods whose statuses may have to be written. The collection begins with the pods of restored statuses.
     pub(crate) fn collect_unwritten(&self) -> Arc<Unwritten> {
         let unwritten = self.unwritten.get_or_init(Arc::default).clone();
         self.cache.lock().unwritten().for_each(|(uid, _)| unwritten.add(uid, Urgency::High));
         unwritten
     }
 
-    /// Makes the writer compare a pod's status with the API server's pod, because that pod has changed, or because a terminal
-    /// phase may be written now.
+    /// Requests that the writer compares a pod's status with the API server's pod: that pod has changed, or a terminal phase may
+    /// be written now.
     pub(crate) fn compare_with_api(&self, uid: &PodUid) {
         self.request_write(uid, Urgency::Normal);
     }

@@ -1,17 +1,17 @@
-//! Keys that need work, such as the pods whose status has to be written.
+//! A queue of keys that need work, such as the pods whose status has to be written.
 //!
 //! ```text
 //!            add                  take                 Finished
 //!   (absent) ---> Ready, ordered ------> Active ---------------------> (absent)
 //!                    ^                    |  |
-//!                    |  due               |  `-- added meanwhile ----> Ready
+//!                    |  due               |  `-- added since take ---> Ready
 //!                    `------ Delayed <----'
 //!                                 Retry
 //! ```
 //!
-//! A key is at most once in the queue, and only one caller works on it at a time. Additions during the work are remembered, so
-//! that the key is worked on once more. A key that failed waits for its backoff, and additions do not shorten the backoff: the
-//! next attempt sees the newest state anyway. The queue reads no clock and starts no task.
+//! A key is at most once in the queue, and only one caller works on it at a time. A key that is added during the work is worked on
+//! once more. A key whose work failed waits for its backoff. Additions do not shorten the backoff, because the next attempt uses the
+//! newest state. The queue reads no clock and starts no task.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -21,7 +21,7 @@ use foldhash::fast::FixedState;
 
 use crate::time::Time;
 
-/// Which keys are taken first. Keys of one urgency are taken in the order of their addition.
+/// The order in which keys are taken. Keys of one urgency are taken in the order of their addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     /// Taken before all others.
@@ -30,7 +30,7 @@ pub(crate) enum Urgency {
     Normal,
 }
 
-/// The delay of a key after failures without a success: `first`, doubled with each further failure, at most `longest`.
+/// The delay of a key after consecutive failures: `first`, doubled with each further failure, at most `longest`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     pub(crate) first: Duration,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// After an addition, a take of the key follows once nothing fails and time passes. A key is never taken twice at once.
+        /// Each added key is taken once time passes and no work fails. A key is never taken while another caller works on it.
         #[test]
         fn no_addition_is_lost(steps in steps()) {
             let mut queue = WorkQueue::new(BACKOFF);

@@ -39,7 +39,7 @@ pub struct ProbedContainer {
     pub container: String,
     /// The name of the pod.
     pub pod: String,
-    /// The name of the workload that made the pod, or the pod's own name. The durations of a workload's pods are counted together
+    /// The name of the workload that created the pod, or the pod's own name. The durations of a workload's pods are counted together
     /// (`pkg/kubelet/prober/worker.go`, `getPodLabelName`, Kubernetes 1.36).
     pub workload: String,
     /// The namespace of the pod.

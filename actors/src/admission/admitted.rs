@@ -77,8 +77,7 @@ impl Admitted {
         }
     }
 
-    /// A number that differs, except by rare chance, if other pods use the node, are stopping or wait. The order of the pods does
-    /// not matter.
+    /// A hash of the pods that use the node, are stopping or wait. Their order does not change the hash.
     pub(super) fn digest(&self) -> u64 {
         let hasher = FixedState::default();
         let digest = |pods: &[Arc<PodObject>], kind: u8| {

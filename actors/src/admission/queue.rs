@@ -26,8 +26,8 @@ pub(crate) struct AdmissionQueue {
     /// The rejected pods with their numbers in the order of their arrival.
     rejected: HashMap<PodUid, (u64, Arc<PodObject>), RandomState>,
     next_number: u64,
-    /// The pods beside which the queue was judged last, as a digest. `None` if a pod has joined the queue since: it was judged
-    /// beside other pods, and has to be judged again if those pods leave that joined after the last judgement.
+    /// A digest of the pods beside which the queue was judged last. `None` if a pod has joined the queue since then: that pod was
+    /// judged beside other pods, so the queue must be judged again.
     judged_beside: Option<u64>,
 }
 
@@ -63,9 +63,9 @@ pub(crate) enum Decision {
     Start,
     /// Let the pod wait.
     Wait {
-        /// The pods to stop. Empty if the pods that stop already give enough.
+        /// The pods to stop. Empty if the pods that are already stopping release enough.
         victims: Vec<Arc<PodObject>>,
-        /// What the node lacks, for people.
+        /// What the node lacks, as text for users.
         lack: String,
         /// The first resource that the node lacks. Empty if the pod lacks a port.
         resource: String,
@@ -127,7 +127,8 @@ impl AdmissionQueue {
         }
     }
 
-    /// Queues a pod as its verdict demands, and returns what is left to do. `stopping` are the pods that stop already.
+    /// Adds the pod to the queue if its verdict requires it, and returns what the dispatcher has to do. `stopping` has the pods
+    /// that are already stopping.
     pub(crate) fn settle(
         &mut self,
         pod: &Arc<PodObject>,
@@ -158,7 +159,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// Lets a pod wait. A pod that waited before keeps its place.
+    /// Lets a pod wait. A pod that waited before keeps its position in the queue.
     pub(super) fn wait(&mut self, waiting: WaitingPod, earlier: &Earlier) {
         let index = match *earlier {
             Earlier::Waited { before, .. } => before.min(self.waiting.len()),

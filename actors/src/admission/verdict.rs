@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
 /// Why a critical pod waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
-    /// The pods that are stopped for it. Empty if the pods that stop already give enough.
+    /// The pods that are stopped for it. Empty if the pods that are already stopping release enough.
     pub(crate) victims: Vec<Arc<PodObject>>,
     /// What the node lacks, for people.
     pub(crate) lack: String,

@@ -92,7 +92,7 @@ pub(super) enum StartFailure {
     PostStart {
         /// The waiting message, with the output of the hook's command.
         message: String,
-        /// The same without the output, for logs.
+        /// The message without the output, for logs.
         summary: String,
     },
     Cancelled,

@@ -22,8 +22,8 @@ use super::ContainerPorts;
 /// The maximum length of a failed command's output in the log, in bytes.
 const LOGGED_OUTPUT: usize = 1024;
 
-/// A lifecycle hook failed. The text of the error is without the output of the hook's command, because the output may contain
-/// secrets, and the text appears in logs. [`HookError::message`] has the output.
+/// A lifecycle hook failed. The text of the error appears in logs. It does not contain the output of the hook's command, because
+/// the output may contain secrets. [`HookError::message`] contains the output.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum HookError {
     #[error("command exited with {}", .0.exit_code)]
@@ -46,7 +46,8 @@ pub(super) enum HookError {
 
 impl HookError {
     /// The waiting message of a container whose post-start hook failed. It has the output of the command, as the kubelet's does
-    /// (`lifecycle/handlers.go`, `Run`, 1.36). Only the pod's status may have it: events and logs have a wider audience.
+    /// (`lifecycle/handlers.go`, `Run`, 1.36). Only the pod's status may contain the output, because more people can read events
+    /// and logs.
     pub(super) fn message(&self, pod: &PodObject, container: &Definition<'_>) -> String {
         self.text(pod, container, true)
     }

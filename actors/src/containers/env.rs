@@ -52,7 +52,7 @@ pub enum ConfigError {
     /// The pod has no such container.
     #[error("the pod has no container {0:?}")]
     NoContainer(String),
-    /// The environment needs a secret or config map, which needs an API server. The remedy is to set the value itself.
+    /// The environment refers to a secret or a config map, and the node has no API server. The remedy is a variable with a `value`.
     #[error("{}", texts::no_client(.kind, .namespace, .name))]
     NeedsApiServer {
         /// The kind of the object: `configMap` or `secret`.

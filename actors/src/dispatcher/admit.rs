@@ -178,7 +178,7 @@ impl Dispatcher {
                 // The others change with the victims and with the reservation.
                 *others = None;
                 self.withdraw_rejection(desired, &earlier, &pod);
-                // A pod that is judged again and still waits is not noted each time.
+                // A pod that is judged again and still waits gets no second note.
                 if !victims.is_empty() || !matches!(earlier, Earlier::Waited { .. }) {
                     let victims = u32::try_from(victims.len()).unwrap_or(u32::MAX);
                     self.note_admission(start, &pod, AdmissionNote::Waits { lack, victims });
@@ -199,7 +199,8 @@ impl Dispatcher {
         }
     }
 
-    /// Writes a decision into the recording. A pod that is admitted at once is not noted: its source and its worker are.
+    /// Writes a decision into the recording. A pod that is admitted at once needs no note, because the recording has the notes of
+    /// its source and its worker.
     fn note_admission(&self, at: Time, pod: &PodObject, decision: AdmissionNote) {
         let Some(recorder) = self.engine.recorder() else { return };
         let (uid, pod) = (pod.uid().clone(), pod.full_name().clone());

@@ -127,7 +127,7 @@ impl Evictor {
         usage
     }
 
-    /// What the pod uses of a resource. `None` if that cannot be measured.
+    /// The pod's usage of the resource that the signal is about. `None` if the usage cannot be measured.
     async fn usage(&self, pod: &Arc<PodObject>, signal: Signal) -> Option<Usage> {
         if signal.pressure() == Pressure::Disk {
             return self.measure(pod, false).await.map(Usage::Disk);
@@ -165,7 +165,7 @@ impl Evictor {
         if let Some(meter) = &self.parts.disks {
             seen.node = note_error("the node's disk", meter.node_file_system().await);
         }
-        // The disk of images counts only beside the node's disk, because they may be the same.
+        // The disk of images is measured only if the node's disk was, because both may be one disk.
         if let Some((store, _)) = self.parts.images.as_ref().filter(|_| seen.node.is_some()) {
             seen.images =
                 note_error("the disk of images", guarded(&self.metrics, || store.file_system()).await).flatten();
@@ -215,8 +215,8 @@ impl Evictor {
         false
     }
 
-    /// Stops a pod, and waits until it has stopped. `met` is the threshold because of which the pod is evicted, if it is not
-    /// evicted because of a limit of its own; then the pod also gets the condition `DisruptionTarget`. Returns false for a pod
+    /// Stops a pod, and waits until it has stopped. `met` is the threshold that requires the eviction. It is `None` if the pod
+    /// exceeded a limit of its own. With a threshold, the pod also gets the condition `DisruptionTarget`. Returns false for a pod
     /// that may not be evicted.
     async fn evict(
         &self,

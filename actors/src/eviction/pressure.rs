@@ -43,7 +43,7 @@ impl Observations {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetThreshold {
     pub(crate) signal: Signal,
-    /// The threshold as messages have it. A percentage is a number of bytes, inodes or processes.
+    /// The threshold in the form of messages. A percentage is converted to a number of bytes, inodes or processes.
     pub(crate) threshold: String,
     /// What is left.
     pub(crate) available: String,
@@ -57,9 +57,9 @@ pub(crate) struct MetThreshold {
 pub struct NodePressure {
     /// The condition of the node.
     pub condition: Pressure,
-    /// When a threshold was met first.
+    /// When a threshold was first met.
     pub since: Time,
-    /// When a threshold was met last.
+    /// When a threshold was last met.
     pub last: Time,
     /// The signal of the last observation, such as `nodefs.available`.
     pub signal: &'static str,
@@ -81,7 +81,7 @@ pub(super) struct PressureTracker {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// When the threshold was met first, if it is met.
+    /// When the threshold was first met. `None` if it is not met now.
     first_met: Option<Time>,
     /// Whether the threshold has been met for its grace period.
     is_active: bool,
@@ -101,14 +101,14 @@ impl PressureTracker {
         PressureTracker { policy, progress, conditions }
     }
 
-    /// The time in which a pod that is evicted because of a soft threshold must stop, at most.
+    /// The longest grace period of a pod that is evicted because of a soft threshold.
     pub(super) fn max_pod_grace(&self) -> Duration {
         self.policy.max_pod_grace
     }
 
-    /// Compares the observations with the thresholds. Returns the thresholds because of which a pod must be evicted, the one to
-    /// reclaim first at the front: those that have been met for their grace period, or that were and have not risen by the
-    /// minimum to reclaim yet (upstream `synchronize`, kubelet 1.36).
+    /// Compares the observations with the thresholds. Returns the thresholds that require an eviction, the most urgent one first.
+    /// A threshold requires evictions once it has been met for its grace period, and until its signal has risen above it by the
+    /// minimum to reclaim (upstream `synchronize`, kubelet 1.36).
     pub(super) fn observe(&mut self, seen: &Observations, now: Time) -> Vec<MetThreshold> {
         let (mut active, mut met) = (Vec::new(), Vec::new());
         for (threshold, progress) in self.policy.thresholds.iter().zip(&mut self.progress) {
@@ -219,7 +219,7 @@ mod tests {
     fn a_threshold_is_met_below_its_value() {
         let met = |seen: &Observations| texts(&tracker(EvictionPolicy::default()).observe(seen, at(1)));
         assert_eq!(met(&disks((101, 51), (151, 51))), [""; 0]);
-        // A percentage of single precision is a little more than the number.
+        // A percentage has single precision, so the threshold is slightly larger than the exact number.
         assert_eq!(
             met(&disks((99, 49), (149, 49))),
             [

@@ -1,4 +1,4 @@
-//! The order in which pods are evicted from a node that lacks a resource, and their message. Pure.
+//! The order in which pods are evicted from a node that lacks a resource, and the messages of the evictions. Pure.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Candidate {
     pub(crate) usage: Option<Usage>,
 }
 
-/// What a pod uses of the resource that the node lacks.
+/// A pod's usage of the resource that the node lacks.
 #[derive(Clone, Debug)]
 pub(crate) enum Usage {
     Disk(Arc<PodUsage>),
@@ -34,7 +34,7 @@ pub(crate) enum Usage {
 }
 
 impl Usage {
-    /// What the pod uses in the unit of the signal. Of the files, only those on the full disk count.
+    /// The pod's usage in the unit of the signal. Only files on the full disk count.
     fn of_pod(&self, pod: &PodObject, signal: Signal, dedicated_image_disk: bool) -> u64 {
         match self {
             Usage::Processes(usage) if signal.pressure() == Pressure::Memory => memory(usage),
@@ -46,7 +46,7 @@ impl Usage {
         }
     }
 
-    /// What one container uses in bytes. `None` if that is unknown, or if the signal does not count bytes.
+    /// The usage of one container in bytes. `None` if the usage is unknown, or if the signal does not count bytes.
     fn of_container(&self, name: &str, signal: Signal) -> Option<u64> {
         match self {
             _ if !signal.is_in_bytes() => None,
@@ -70,15 +70,15 @@ pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, dedicated_image
             return (true, true, priority, Reverse(used.unwrap_or(i128::MAX)));
         }
         let Some(used) = used else { return (false, false, priority, Reverse(0)) };
-        // Nothing can request inodes, so every file is above the request. But upstream subtracts the bytes that a pod requests from
-        // its inodes too.
+        // A pod cannot request inodes, so each pod is above its request. Upstream nevertheless subtracts the bytes that the pod
+        // requests from its number of inodes.
         let request = request(&candidate.pod, if signal.is_in_bytes() { signal } else { Signal::NodeFsAvailable });
         let in_request = if signal.is_in_bytes() { request } else { 0 };
         (true, used <= in_request, priority, Reverse(used - request))
     });
 }
 
-/// What of a pod's files is on the disk that is full.
+/// The pod's files on the full disk.
 fn on_disk(pod: &PodObject, usage: &PodUsage, signal: Signal, dedicated_image_disk: bool) -> UsedSpace {
     match (dedicated_image_disk, signal.is_of_images()) {
         (false, _) => usage.total(pod),
@@ -99,9 +99,9 @@ fn request(pod: &PodObject, signal: Signal) -> i128 {
     quantity.and_then(|quantity| Amount::of(quantity).ok()).map_or(0, |amount| i128::from(amount.units()))
 }
 
-/// Why a pod is evicted because of a threshold: what the node lacks, and each container that uses more than it requests. The
-/// annotations of the event name these containers (upstream `evictionMessage`, kubelet 1.36). A pod that was not measured has
-/// none.
+/// The message and the annotations of the event of an eviction because of a threshold. They name the resource that the node
+/// lacks, and each container that uses more than it requests (upstream `evictionMessage`, kubelet 1.36). The event of a pod that
+/// was not measured has no annotations.
 pub(crate) fn cause(pod: &PodObject, usage: Option<&Usage>, met: &MetThreshold) -> (String, EventAnnotations) {
     let (signal, resource) = (met.signal, met.signal.resource());
     let mut message = evictions::node_low(resource, &met.threshold, &met.available);
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(cause(&within.pod, within.usage.as_ref(), &met(Signal::NodeFsAvailable)).0, low);
     }
 
-    /// A pod with this request and this working set in mebibytes, and this many processes.
+    /// A candidate with this memory request. `usage` is its working set in mebibytes and its number of processes.
     fn runs(name: &str, priority: i32, request: &str, usage: Option<(u64, u64)>) -> Candidate {
         let pod = json!({
             "metadata": {"name": name, "namespace": "n", "uid": name},

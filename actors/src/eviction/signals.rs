@@ -4,7 +4,8 @@ use podwright_metrics::EvictionSignal;
 
 use crate::texts::evictions::{self, EPHEMERAL_STORAGE, INODES, MEMORY, PIDS};
 
-/// What a threshold is about (`eviction/api/types.go`, kubelet 1.36). The order is the one in which short resources are reclaimed.
+/// The measured value that a threshold limits (`eviction/api/types.go`, kubelet 1.36). The order of the variants is the order in
+/// which the resources are reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Signal {
     MemoryAvailable,
@@ -15,7 +16,7 @@ pub(crate) enum Signal {
     PidAvailable,
 }
 
-/// The signals that the kubelet has too, and that this node does not observe. The kubelet itself replaces thresholds of
+/// The kubelet's signals that this node does not observe. The kubelet itself replaces thresholds of
 /// `containerfs` with those of `nodefs` or `imagefs` (`UpdateContainerFsThresholds`, kubelet 1.36).
 pub(super) const UNOBSERVED: [&str; 3] =
     ["allocatableMemory.available", "containerfs.available", "containerfs.inodesFree"];

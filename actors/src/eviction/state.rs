@@ -1,4 +1,4 @@
-//! What was measured last: the disk space of pods, and the resources that the node lacks.
+//! The last measurements: the disk usage of pods, and the resources that the node lacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,9 +42,9 @@ struct Measurements {
 pub struct MeasuredPod {
     /// When the measurement ended.
     pub at: Time,
-    /// The used space. That of an earlier measurement if the last one failed.
+    /// The used space. If the last measurement failed, this is the result of an earlier one.
     pub usage: Arc<PodUsage>,
-    /// Why the last measurement failed, or what it lacks.
+    /// Why the last measurement failed or is incomplete.
     pub error: Option<String>,
     /// Whether writable layers have a disk of their own.
     pub dedicated_image_disk: bool,
@@ -108,7 +108,7 @@ impl EvictionState {
         self.measurements.lock().pods.retain(|uid, _| is_kept(uid));
     }
 
-    /// Stores what is left of the node's resources. Returns the thresholds because of which a pod must be evicted.
+    /// Stores what is left of the node's resources. Returns the thresholds that require an eviction.
     pub(super) fn observe(&self, seen: &Observations, now: Time) -> Vec<MetThreshold> {
         let mut state = self.measurements.lock();
         if seen.node.is_some() {

@@ -15,7 +15,7 @@ use crate::config::resource_amount::{binary, canonical, decimal};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Quantity(Quantity),
-    /// A part of the capacity. Single precision, as upstream.
+    /// A percentage of the capacity, in single precision as upstream.
     Percent(f32),
 }
 
@@ -29,7 +29,7 @@ impl Value {
         }
     }
 
-    /// The amount as messages have it.
+    /// The amount in the form of messages.
     pub(super) fn text(&self, capacity: u64) -> String {
         match self {
             Value::Quantity(quantity) => canonical(quantity),
@@ -47,7 +47,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// What is left of a resource, as messages have it.
+/// What is left of a resource, in the form of messages.
 pub(super) fn available_text(signal: Signal, left: u64) -> String {
     if signal.is_in_bytes() { binary(left) } else { decimal(left) }
 }
@@ -73,7 +73,7 @@ pub struct EvictionGracePeriods(pub(super) Vec<(Signal, Duration)>);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MinimumReclaim(pub(super) Vec<(Signal, Value)>);
 
-/// A text that is no list of values of signals.
+/// A text is not a list of signals with values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseThresholdsError {

@@ -254,7 +254,7 @@ fn pressure(pressure: &NodePressure) -> Wait {
     Wait::new(WaitKind::Pressure(*condition), on, detail, free(*condition)).since(pressure.since)
 }
 
-/// What ends a condition of the node.
+/// What a pod waits for until a condition of the node ends.
 fn free(condition: Pressure) -> &'static str {
     match condition {
         Pressure::Memory => "free memory",

@@ -210,7 +210,8 @@ impl NodeHandle {
     }
 
     /// Stops all pods as [`stop_pods`](NodeHandle::stop_pods) does, waits up to 10 s more until they are cleaned up and up to 5 s
-    /// until their statuses are written, and stops the node. `config` may be a [`Duration`] for all pods together. Zero leaves all pods running.
+    /// until their statuses are written, and stops the node. `config` may be a [`Duration`] for all pods together. Zero leaves all
+    /// pods running.
     ///
     /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun continue until the
     /// handle is dropped.

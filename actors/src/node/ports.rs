@@ -73,8 +73,8 @@ impl NodePorts {
         self
     }
 
-    /// The meter of the node's memory and process ids. With it, one pod after the other is evicted while the node lacks them. By
-    /// default none: nothing is measured.
+    /// The meter of the node's memory and process ids. With a meter, one pod after the other is evicted while the node lacks memory
+    /// or process ids. By default none: neither is measured.
     pub fn meter(mut self, meter: Arc<dyn NodeMeter>) -> Self {
         self.meter = Some(meter);
         self
@@ -99,7 +99,7 @@ impl NodePorts {
         self
     }
 
-    /// The API server to which the statuses of pods are written. By default none: statuses are only kept.
+    /// The API server to which the statuses of pods are written. By default none: statuses are kept in memory only.
     pub fn pod_api(mut self, api: Arc<dyn PodApi>) -> Self {
         self.pod_api = Some(api);
         self

@@ -39,7 +39,8 @@ pub struct PodEvent {
     /// The container in the form of `involvedObject.fieldPath`, such as `spec.containers{main}`. `None` for an event of the whole
     /// pod or of the node.
     pub field_path: Option<String>,
-    /// The annotations of the event. Only an eviction because of the node's resources has any, so all other events stay small.
+    /// The annotations of the event. They are boxed, because only the event of an eviction from a node that lacks a resource has
+    /// annotations.
     pub annotations: Option<Box<EventAnnotations>>,
 }
 

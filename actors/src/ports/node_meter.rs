@@ -1,25 +1,25 @@
-//! The memory and the process ids of the node, and what containers use of them.
+//! The memory and the process ids of the node, and the memory and the processes of containers.
 
 use std::collections::BTreeMap;
 use std::io;
 
 /// Measures the memory and the process ids of the node. Calls take microseconds: they read files of the kernel.
 pub trait NodeMeter: Send + Sync + 'static {
-    /// The memory of the machine, and how much of it is not in the working set (upstream
+    /// The memory of the machine, and the part of it that is not in the working set (upstream
     /// `makeMemoryAvailableSignalObservation`, kubelet 1.36).
     ///
     /// # Errors
     /// The error of the kernel.
     fn memory(&self) -> io::Result<ResourceSpace>;
 
-    /// The process ids of the machine, and how many of them no process or thread has.
+    /// The number of process ids of the machine, and the number of those that no process or thread has.
     ///
     /// # Errors
     /// The error of the kernel.
     fn pids(&self) -> io::Result<ResourceSpace>;
 }
 
-/// The size of a resource and what is left of it, in bytes or in numbers.
+/// The size of a resource and what is left of it: bytes of memory or disk space, or a number of inodes or process ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceSpace {
     /// The size.

@@ -1,4 +1,4 @@
-//! The API server's pods of this node, as the node writes them.
+//! Writes the pods of this node to the API server.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl ApiError {
         ApiError::Conflict(source.into().into())
     }
 
-    /// A passing failure because of `source`.
+    /// A temporary failure because of `source`.
     pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>, retry_after: Option<Duration>) -> Self {
         ApiError::Unavailable { source: source.into().into(), retry_after }
     }

@@ -82,18 +82,18 @@ pub enum Note {
     },
 }
 
-/// What admission decided on a pod.
-// A recording has the index of the variant: another order of variants is another format.
+/// A decision of admission on a pod.
+// A recording contains the index of the variant, so a change of the order changes the format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdmissionNote {
     /// The pod may start, after it had waited or had been rejected.
     Admitted,
     /// The pod waits until other pods have stopped.
     Waits {
-        /// What the node has too little of, for people.
+        /// What the node lacks, as text for users.
         #[serde(with = "codec::text")]
         lack: String,
-        /// The number of pods that are stopped for it. 0 if the pods that stop already give enough.
+        /// The number of pods that are stopped for this pod. 0 if the pods that are already stopping release enough.
         victims: u32,
     },
     /// The pod is stopped, so that a critical pod can start.
@@ -171,7 +171,7 @@ impl Note {
             Note::Admission { decision, .. } => match decision {
                 AdmissionNote::Admitted => "admission: the pod may start now".to_owned(),
                 AdmissionNote::Waits { lack, victims: 0 } => {
-                    format!("admission: the pod waits for pods that stop already: {lack}")
+                    format!("admission: the pod waits for pods that are already stopping: {lack}")
                 }
                 AdmissionNote::Waits { lack, victims: 1 } => {
                     format!("admission: the pod waits, and 1 other pod is stopped for it: {lack}")

@@ -47,10 +47,9 @@ impl ShutdownConfig {
         self.periods.values().fold(Duration::ZERO, |sum, time| sum.saturating_add(*time))
     }
 
-    /// The longest time that a shutdown takes: the time of all groups, the half second that each group has for the exits of killed
-    /// containers, and the two seconds in which the begin and the end of the shutdown are written. A shutdown of the machine has
-    /// to be delayed for this long. A kubelet only asks for the time of its groups, so the machine may end before its last group
-    /// has.
+    /// The longest time that a shutdown takes: the time of all groups, half a second in each group for the exits of killed
+    /// containers, and two seconds to write the start and the end of the shutdown. A shutdown of the machine must be delayed for
+    /// this long. A kubelet requests only the time of its groups, so the machine may shut down before the last group has stopped.
     pub fn longest(&self) -> Duration {
         let groups = u32::try_from(self.periods.len()).unwrap_or(u32::MAX);
         self.total().saturating_add(SLACK.saturating_mul(groups)).saturating_add(WRITE_WITHIN * 2)

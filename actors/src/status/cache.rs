@@ -33,7 +33,7 @@ struct KeptStatus {
     has_run: bool,
 }
 
-/// A kept status as its writer needs it.
+/// A kept status with the facts that its writer needs.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusToWrite {
     pub(crate) status: Arc<PodStatus>,
@@ -64,7 +64,7 @@ pub struct StatusChange {
     pub terminated: Vec<TerminatedContainer>,
     /// Whether the pod changed from Pending to Running, for the first time in this cache.
     pub became_running: bool,
-    /// Whether other programs wait for the change: Ready changed, or the pod has ended.
+    /// Whether the change is written before other changes: Ready changed, or the pod has ended.
     pub is_urgent: bool,
 }
 
@@ -207,7 +207,7 @@ impl StatusCache {
         self.pods.get(uid).is_some_and(|entry| entry.finished)
     }
 
-    /// The kept status of a pod with what a writer needs to know of it.
+    /// The kept status of a pod, for its writer.
     pub(crate) fn to_write(&self, uid: &PodUid) -> Option<StatusToWrite> {
         let KeptStatus { status, version, finished, .. } = self.pods.get(uid)?;
         Some(StatusToWrite { status: Arc::clone(status), version: *version, is_finished: *finished })

@@ -10,8 +10,8 @@ const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
 
 /// The patch from `old` to `new`; empty if they are equal. A field that only `old` has becomes null, which removes it.
 ///
-/// Conditions are compared by type, and a list of addresses is replaced as a whole. So the patch leaves conditions alone that another
-/// program wrote after `old` was read.
+/// Conditions are compared by type, so the patch does not change conditions that another program wrote after `old` was read. A list
+/// of addresses is replaced as a whole.
 pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Result<Map<String, Value>> {
     let (old, new) = (fields(old)?, fields(new)?);
     let mut patch = object_patch(&old, &new);

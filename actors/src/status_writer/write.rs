@@ -1,4 +1,4 @@
-//! Decides what to write about a pod now.
+//! Decides what to write for a pod.
 
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(super) struct Writes {
 /// Decides what has to be written.
 ///
 /// # Errors
-/// A status that cannot be written as JSON, which no status can be.
+/// A status that cannot be serialized as JSON. No such status is known.
 pub(super) fn next_writes(facts: &Facts<'_>, now: Time) -> serde_json::Result<Writes> {
     let Facts { pod, api, status, is_finished, is_held_back } = facts;
     let nothing = PodStatus::default();

@@ -72,12 +72,12 @@ struct LastWrite {
     version: u64,
     /// The pod that the server answered with. Its source may still have an older version.
     response: Arc<PodObject>,
-    /// Whether the server did not store some field as it was written. The same write would change nothing.
+    /// Whether the server stored some field differently than it was written. Then the same write would change nothing.
     is_incomplete: bool,
 }
 
 impl StatusWriter {
-    /// Writes until `stop` is cancelled. A call that runs then is dropped.
+    /// Writes until `stop` is cancelled. Calls that run at that time are dropped.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut writes = FuturesUnordered::new();
         loop {
@@ -120,7 +120,7 @@ impl StatusWriter {
         }
     }
 
-    /// Whether nothing has to be written. The queue is locked while pods move into it, so none is missed.
+    /// Whether nothing has to be written. The queue is locked while pods move into it, so no pod is missed.
     fn is_idle(&self) -> bool {
         let queue = self.state.queue.lock();
         queue.len() == 0 && self.unwritten.is_empty()
@@ -138,7 +138,7 @@ impl StatusWriter {
         (uid, outcome)
     }
 
-    /// Brings the API server's pod up to date: a patch of its status, then the deletion of a pod that has ended.
+    /// Updates the API server's pod: patches its status, then deletes it if it has ended and its deletion was requested.
     async fn write(&self, uid: &PodUid) -> Outcome {
         let (Some((pod, api)), Some(kept)) = (self.objects(uid), self.statuses.to_write(uid)) else {
             self.state.last_writes.lock().remove(uid);
@@ -179,8 +179,8 @@ impl StatusWriter {
         if writes.delete { self.api.delete(&api).await } else { Ok(()) }
     }
 
-    /// The pod that the node runs, and the API server's pod as its source last saw it. `None` if no source desires the pod, or if a
-    /// static pod has no mirror pod.
+    /// The pod that the node runs, and the API server's pod in the version that its source delivered last. `None` if no source
+    /// desires the pod, or if a static pod has no mirror pod.
     fn objects(&self, uid: &PodUid) -> Option<(Arc<PodObject>, Arc<PodObject>)> {
         let desired = self.desired.lock();
         let pod = desired.pods.pod(uid)?.clone();
@@ -207,7 +207,8 @@ impl StatusWriter {
         })
     }
 
-    /// Whether the server did not store this very status completely when it was written, and nothing has changed since.
+    /// Whether this version of the status was already written, the server did not store all of it, and the API server's pod has
+    /// not changed since.
     fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64) -> bool {
         self.state.last_writes.lock().get(uid).is_some_and(|last| {
             last.is_incomplete
@@ -217,8 +218,8 @@ impl StatusWriter {
     }
 }
 
-/// The version of an object in the API server. Later versions have larger numbers (KEP-5504, Kubernetes 1.35). Zero if it is no
-/// number.
+/// The version of an object in the API server. Later versions have larger numbers (KEP-5504, Kubernetes 1.35). Zero if the
+/// version is not a number.
 fn resource_version(pod: &PodObject) -> u64 {
     pod.metadata().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

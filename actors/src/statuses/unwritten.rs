@@ -36,7 +36,7 @@ impl Unwritten {
         self.pods.lock().is_empty()
     }
 
-    /// Waits until a pod was added since the last call. For one caller. Cancel safe.
+    /// Waits until a pod is added, or returns at once if one was added since the last call. Only one task may wait. Cancel safe.
     pub(crate) async fn added(&self) {
         self.added.notified().await;
     }

@@ -2,8 +2,8 @@
 //!
 //! Pods arrive, change, leave, end by themselves, and stop, in every order, also while other pods are being stopped for a critical
 //! pod. The functions that decide are the real ones: `judge` with the real predicates, `choose_victims`, [`Admitted`] and
-//! [`AdmissionQueue`]. What applies their results (the dispatcher and the engine) is modelled in [`Node`]: which pods count, when the
-//! queue is judged again, and that a victim keeps its resources until it has stopped.
+//! [`AdmissionQueue`]. [`Node`] models the dispatcher and the engine, which apply the results: which pods count, when the queue
+//! is judged again, and that a victim keeps its resources until it has stopped.
 //!
 //! There is no time and no disk. A pod that was admitted is never judged again, and a pod that left comes back only after its
 //! containers have ended.
@@ -69,7 +69,7 @@ fn every_reachable_state_of_admission_keeps_the_laws() {
     for scenario in SCENARIOS {
         let checker = CheckedScenario::of(scenario, None).checker().spawn_bfs().join();
         for (law, path) in checker.discoveries() {
-            wrong += &format!("\n{}: broken is {law} by{}", scenario.name, described(scenario, path));
+            wrong += &format!("\n{}: {law:?} is broken by{}", scenario.name, described(scenario, path));
         }
         let (found, pinned) = (checker.unique_state_count(), scenario.states);
         if found != pinned {
@@ -81,16 +81,16 @@ fn every_reachable_state_of_admission_keeps_the_laws() {
 
 #[test]
 fn each_law_of_admission_is_broken_by_the_listed_mutations_only() {
-    let mut unlike = String::new();
+    let mut wrong = String::new();
     for (mutation, scenario, laws) in Mutation::ALL {
         let broken = CheckedScenario::of(scenario, Some(*mutation)).checker().spawn_bfs().join().discoveries();
         let found: BTreeSet<&str> = broken.keys().copied().collect();
         if found != laws.iter().map(|law| law.name()).collect() {
-            let ways = broken.into_iter().map(|(law, path)| format!("\n  {law}{}", described(scenario, path)));
-            unlike += &format!("\n{mutation:?} should break {laws:?}, and breaks{}", ways.collect::<String>());
+            let paths = broken.into_iter().map(|(law, path)| format!("\n  {law}{}", described(scenario, path)));
+            wrong += &format!("\n{mutation:?} should break {laws:?}, and breaks{}", paths.collect::<String>());
         }
     }
-    assert!(unlike.is_empty(), "{unlike}");
+    assert!(wrong.is_empty(), "{wrong}");
     for law in Law::ALL {
         assert!(Mutation::ALL.iter().any(|(_, _, laws)| laws.contains(law)), "nothing breaks {:?}", law.name());
     }

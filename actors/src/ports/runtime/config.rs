@@ -103,10 +103,10 @@ pub struct VolumeImage {
 pub struct ExecOutput {
     /// The exit code; 128 plus the signal if a signal ended the command.
     pub exit_code: i32,
-    /// The beginning of the output on both streams, at most 10 KiB (the limit of a probe event's message). The standard output
-    /// comes first, unless the runtime mixes the streams in the order in which the command wrote to them.
+    /// The beginning of the output on both streams, at most 10 KiB (the limit of a probe event's message). The standard error
+    /// follows the standard output, unless the runtime mixes the streams in the order in which the command wrote to them.
     pub output: Vec<u8>,
-    /// Where the standard error begins in `output`; its length if the runtime mixes the streams.
+    /// The index in `output` at which the standard error begins. The length of `output` if the runtime mixes the streams.
     pub stderr_from: usize,
 }
 

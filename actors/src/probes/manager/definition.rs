@@ -114,9 +114,9 @@ pub(super) fn passed_startup(pod: &PodObject, id: &ContainerId) -> bool {
     })
 }
 
-/// The name of the workload that made the pod: the pod's name without the part that the API server added to `generateName`, and
-/// without the hash of a Deployment's template (`prober/worker.go`, `getPodLabelName`, kubelet 1.36). A pod that was not
-/// generated has its own name.
+/// The name of the workload that created the pod: the pod's name without the part that the API server added to `generateName`, and
+/// without the hash of a Deployment's template (`prober/worker.go`, `getPodLabelName`, kubelet 1.36). For a pod without
+/// `generateName`, it is the pod's own name.
 fn workload(pod: &PodObject) -> String {
     let name = pod.full_name().name();
     if pod.metadata().generate_name.as_deref().unwrap_or_default().is_empty() {

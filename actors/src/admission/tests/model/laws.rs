@@ -17,7 +17,7 @@ pub(super) enum Law {
     Capacity,
     /// The running pods fit together with the pods that wait.
     Reservation,
-    /// A desired pod has a decision, and a pod that was not decided on for good is in the queue, once. No other pod is.
+    /// Each desired pod has a decision. The queue has each pod whose decision is not final, once, and no other pod.
     Queued,
     /// Each victim is needed, and the victims suffice.
     NeededVictims,
@@ -105,13 +105,13 @@ fn could_start(node: &Node, world: &World) -> bool {
 /// Whether no pod waits and no pod of the queue could start once every stopping pod has stopped.
 fn rests(node: &Node, world: &World) -> bool {
     let mut world = world.clone();
-    let mut way = Vec::new();
+    let mut visited = Vec::new();
     loop {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&world);
         if node.resting.lock().contains(&hash) {
             break;
         }
-        way.push(hash);
+        visited.push(hash);
         let stopping = world.in_stages(&[Stage::Stopping]).next();
         let next = node.acted(&world, stopping.map_or(Action::Judge, Action::Stopped));
         if next == world {
@@ -120,14 +120,14 @@ fn rests(node: &Node, world: &World) -> bool {
             }
             break;
         }
-        // The checker finds a law that is broken on this path too.
+        // The checker visits the next world too, and reports the law that it breaks.
         if next.broken.is_some() {
             return true;
         }
-        assert!(way.len() < 50, "no end: {world:?}");
+        assert!(visited.len() < 50, "no end: {world:?}");
         world = next;
     }
-    node.resting.lock().extend(way);
+    node.resting.lock().extend(visited);
     true
 }
 
@@ -144,7 +144,7 @@ pub(super) fn broken_by_victims(
         node.check(pod, &left).is_ok()
     };
     let is_victim = |other: &PodObject| victims.iter().any(|victim| victim.uid() == other.uid());
-    let is_spared_in_vain =
+    let is_needed =
         |victim: &Arc<PodObject>| !fits_without(&|other: &PodObject| is_victim(other) && other.uid() != victim.uid());
-    (!fits_without(&is_victim) || !victims.iter().all(is_spared_in_vain)).then_some(Law::NeededVictims)
+    (!fits_without(&is_victim) || !victims.iter().all(is_needed)).then_some(Law::NeededVictims)
 }

@@ -1,4 +1,4 @@
-//! Faults that are put into the model, to see that the laws find them.
+//! Faults that the tests inject into the model. Each fault must break a law.
 
 use super::laws::Law;
 use super::scenarios::{CRITICAL, STATIC, Scenario};
@@ -11,7 +11,7 @@ pub(super) enum Mutation {
     NothingIsReserved,
     /// The pods of the queue keep their first decision.
     QueueIsNotJudgedAgain,
-    /// A queue that was judged is not judged again beside the same pods, although pods have joined it meanwhile.
+    /// A queue is not judged again beside the same pods, although pods have joined it since it was judged.
     JudgementCountsForNewPods,
     /// A static pod that lacks something is not queued.
     RejectedPodsAreForgotten,
@@ -19,7 +19,7 @@ pub(super) enum Mutation {
     EveryPodIsAVictim,
     /// A waiting pod is rejected when it is judged again and cannot start yet.
     WaitingPodsAreJudgedOnce,
-    /// A critical pod stops others although those that stop anyway give enough.
+    /// A critical pod stops other pods although the pods that are already stopping release enough.
     StoppingPodsAreNotAwaited,
 }
 

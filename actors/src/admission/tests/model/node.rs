@@ -1,4 +1,4 @@
-//! The node as the model sees it: what the dispatcher and the engine do with the decisions.
+//! The model of a node. It applies decisions as the dispatcher and the engine do.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::time::Time;
 
-/// A pod of the scenario, by its index.
+/// The index of a pod in the scenario.
 pub(super) type Index = usize;
 
-/// Where a pod stands on the node.
+/// The state of a pod on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// The node has nothing of it.
+    /// The node has neither a decision on the pod nor its containers.
     Absent,
     Waiting,
     Running,
-    /// Its end was requested, and its containers may still run.
+    /// The stop of the pod was requested, and its containers may still run.
     Stopping,
-    /// It is desired, and its containers have ended for good.
+    /// The pod is desired, and its containers have ended for good.
     Ended,
     Rejected,
 }
@@ -38,7 +38,7 @@ pub(super) struct PodState {
     /// Whether the source has the pod.
     pub(super) desired: bool,
     pub(super) stage: Stage,
-    /// Whether other pods were stopped for it, and it has not started since.
+    /// Whether other pods were stopped for this pod, and this pod has not started since.
     pub(super) owed: bool,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Node {
     pub(super) objects: Vec<Arc<PodObject>>,
     pub(super) predicates: NodePredicates,
     mutation: Option<Mutation>,
-    /// The hashes of the worlds that come to rest.
+    /// The hashes of the worlds that keep [`Law::Rest`].
     pub(super) resting: Mutex<HashSet<u64>>,
 }
 
@@ -269,9 +269,9 @@ impl Change<'_> {
         let node = self.node;
         let verdict = judge(&object, beside, &|others| node.check(&object, others));
         let verdict = node.mutated(&object, beside, &earlier, verdict);
-        let settled = self.queue.settle(&object, &earlier, verdict, beside.stopping(), Time::ZERO);
+        let decision = self.queue.settle(&object, &earlier, verdict, beside.stopping(), Time::ZERO);
         let pod = &mut self.world.pods[index];
-        match settled {
+        match decision {
             Decision::Start => {
                 beside.push(object);
                 (pod.stage, pod.owed) = (Stage::Running, false);
@@ -309,7 +309,7 @@ impl Change<'_> {
 }
 
 impl Node {
-    /// The verdict, or a wrong one.
+    /// The verdict, or a wrong verdict if the mutation applies.
     fn mutated(&self, pod: &PodObject, beside: &Admitted, earlier: &Earlier, verdict: Verdict) -> Verdict {
         let has_waited = matches!(earlier, Earlier::Waited { .. });
         match verdict {
@@ -322,7 +322,7 @@ impl Node {
                     beside.staying().iter().filter(|other| are_needed && !other.is_critical()).cloned().collect();
                 Verdict::Wait(wait)
             }
-            // As if no pod were stopping: other pods are stopped too.
+            // Selects victims as if no pod were stopping.
             Verdict::Wait(mut wait) if self.mutates(Mutation::StoppingPodsAreNotAwaited) => {
                 if let Err(rejection) = self.check(pod, beside)
                     && let Ok(victims) = choose_victims(pod, beside.staying(), rejection.shortages())

@@ -1,4 +1,4 @@
-//! The nodes and pods that the checker walks through.
+//! The nodes and pods that the checker explores.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::pod::{PodObject, SYSTEM_CRITICAL_PRIORITY};
 use crate::testing::pod;
 
-/// A node and the pods that may come to it.
+/// A node and the pods that its sources may add.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     /// The CPUs of the node.
@@ -17,7 +17,7 @@ pub(super) struct Scenario {
     pub(super) states: usize,
 }
 
-/// A pod that may come.
+/// A pod that a source may add.
 pub(super) struct PodSpec {
     pub(super) name: &'static str,
     kind: Kind,
@@ -27,7 +27,7 @@ pub(super) struct PodSpec {
     pub(super) port: i32,
 }
 
-/// What decides whether a pod waits or is judged again.
+/// The kind of a pod, which decides whether the pod can wait and whether it is judged again.
 enum Kind {
     /// A pod of the API server.
     Usual,
