@@ -45,8 +45,9 @@
 //! - [`explain`]: why a pod is in its state, and what it waits for.
 //! - [`metrics`]: counters and histograms with the names of the kubelet.
 //! - [`adapters`]: implementations of the ports, each behind a cargo feature: `process` (pods as process groups), `cri`
-//!   (pods as containers of containerd or CRI-O), `simulated` (pods in memory), `agent` (manifests from files and URLs,
-//!   network calls of probes, and the binary `podwright`). Without features this crate is the engine, the node and the ports.
+//!   (pods as containers of containerd or CRI-O), `simulated` (pods in memory), `kube` (pods of an API server and the writes
+//!   of their statuses), `agent` (manifests from files and URLs, network calls of probes, and the binary `podwright`). Without
+//!   features this crate is the engine, the node and the ports.
 //!
 //! # What always holds
 //!
@@ -70,7 +71,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! - A call to an API server while a pod starts or stops: statuses are kept, and a writer of the embedder may send them.
+//! - A wait for an API server while a pod starts or stops: statuses are kept, and a task of its own writes them.
 //! - State that is stored twice: only a pod's record remembers the pod's state, and a lost worker is rebuilt from it.
 //! - Global state: metrics, clocks and settings are arguments, so two engines can live in one process.
 //! - A clock in the decisions: each event carries its time, so the same steps can be run again.

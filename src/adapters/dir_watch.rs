@@ -30,7 +30,7 @@ impl DirWatch {
         Ok(DirWatch(fd))
     }
 
-    /// Waits for a change since the watch began, or since the last call that ended. Cancel safe.
+    /// Waits for a change since the watch began, or since the last call that returned. Cancel safe.
     pub(super) async fn changed(&self) -> io::Result<()> {
         let mut events = [0; 4096];
         let mut is_changed = false;

@@ -1,7 +1,7 @@
 //! The API server: the pods that it binds to this node, and the writes of their statuses.
 //!
-//! Everything goes through one [`Client`](kube::Client), which authenticates as the kubeconfig says and reads credentials again
-//! when they change on disk.
+//! All requests use one [`Client`](kube::Client). It authenticates with the credentials of the kubeconfig, and reads them again when
+//! they change on disk.
 
 mod client;
 mod pod_api;

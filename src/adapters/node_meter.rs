@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use podwright_actors::ports::{NodeMeter, ResourceSpace};
 
-/// The meter of a machine with Linux. The working set of the machine is what its root cgroup uses without the file cache that was
-/// not used lately, as upstream computes it (cAdvisor). Without a readable root cgroup, the kernel's own estimate counts
-/// (`MemAvailable` in proc_meminfo(5)).
+/// The meter of a machine with Linux. The working set of the machine is the memory of its root cgroup minus the inactive file cache,
+/// as upstream computes it (cAdvisor). If the root cgroup cannot be read, the meter uses the kernel's estimate (`MemAvailable` in
+/// proc_meminfo(5)).
 #[derive(Clone, Debug)]
 pub struct LinuxNodeMeter {
     proc: PathBuf,
@@ -30,7 +30,8 @@ impl LinuxNodeMeter {
             return Some(number("memory/memory.usage_in_bytes")?.saturating_sub(value(&stat, "total_inactive_file")?));
         }
         let stat = read("memory.stat")?;
-        // The root cgroup of version 2 has no `memory.current`, but the root that a container has in place of it does.
+        // The root cgroup of version 2 has no `memory.current`. In a container, the root of the cgroup file system is another cgroup,
+        // which has that file.
         let used = number("memory.current").or_else(|| value(&stat, "anon")?.checked_add(value(&stat, "file")?))?;
         Some(used.saturating_sub(value(&stat, "inactive_file")?))
     }
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_working_set_has_no_file_cache_that_was_not_used_lately() {
+    fn the_working_set_excludes_inactive_file_cache() {
         let kib = |text: &str| ResourceSpace::new(1000 << 10, text.parse::<u64>().unwrap() << 10);
         let (_root, meter) = machine(&[]);
         assert_eq!(meter.memory().unwrap(), kib("700"), "without a root cgroup");

@@ -62,8 +62,8 @@ pub(super) enum SubPathError {
 }
 
 impl SubPathError {
-    /// The error of a container whose mount of `volume` has the `subPath`. It does not have the source, because users who may
-    /// read a pod's status may not see the node's files. The source is only logged (upstream `makeMounts`, kubelet 1.36).
+    /// The error of a container whose mount of `volume` has the `subPath`. Its text does not contain the source, because not every
+    /// user who reads a pod's status may know the node's files. The source is only logged (upstream `makeMounts`, kubelet 1.36).
     pub(super) fn of_container(&self, uid: impl std::fmt::Display, container: &str, volume: &str) -> RuntimeError {
         tracing::warn!(pod.uid = %uid, container.name = container, volume, error = %self, "cannot use the subPath of a mount");
         RuntimeError::config(match self {

@@ -132,7 +132,7 @@ impl Screen {
         draw(&compose(&content, size, !plain))
     }
 
-    /// The first line, with the conditions of a node that lacks a resource.
+    /// The first line, with the conditions of the node if it lacks a resource.
     fn title_with_pressures(&self) -> String {
         let pressures = self.view.node.pressures();
         pressures.iter().fold(self.title.clone(), |title, pressure| format!("{title}, {}", pressure.condition.as_str()))

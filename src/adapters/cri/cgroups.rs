@@ -197,7 +197,7 @@ impl CgroupTrees {
             CgroupVersion::V1 { .. } => self.mount.join(HUGE_PAGES),
             CgroupVersion::V2 { .. } => self.mount.clone(),
         };
-        // A parent must not be removed as empty while its child is created.
+        // While this lock is held, no other task removes an empty parent of the new cgroup.
         let _creation = self.allowed.lock();
         for name in path.split('/').filter(|name| !name.is_empty()) {
             enable_controllers(cgroups.version, &dir);

@@ -174,7 +174,7 @@ pub(super) fn termination_message(layout: &Layout, status: &v1::ContainerStatus)
         None => vec![],
     };
     let from_log = status.annotations.get(labels::MESSAGE_POLICY).is_some_and(|it| it == labels::MESSAGE_FROM_LOG);
-    // For a container that could not be started, the runtime's own message says why.
+    // If the container could not be started, the runtime's own message gives the reason.
     if bytes.is_empty() && from_log && status.exit_code != 0 && status.reason != "ContainerCannotRun" {
         let log = layout.log_at(Path::new(&status.log_path));
         bytes = match log.map(|(dir, file)| end_of_log(&dir, &file)).transpose() {

@@ -27,7 +27,8 @@ impl CriRuntimeInner {
     }
 }
 
-/// A runtime measures a layer some seconds after its container was created, and leaves it out until then.
+/// The writable layers of the newest runs. A runtime measures a layer some seconds after the creation of its container, and does not
+/// report the layer before that.
 fn layers(stats: Vec<v1::ContainerStats>) -> Vec<WritableLayer> {
     let layer = |(container, usage): (String, v1::FilesystemUsage)| WritableLayer {
         container,
@@ -36,14 +37,14 @@ fn layers(stats: Vec<v1::ContainerStats>) -> Vec<WritableLayer> {
     newest(stats, |run| run.writable_layer).into_iter().map(layer).collect()
 }
 
-/// A container that has ended has no memory.
+/// The memory of the newest runs. The runtime reports no memory for a container that has ended.
 fn memory(stats: Vec<v1::ContainerStats>) -> ProcessUsage {
     let memory = newest(stats, |run| run.memory?.working_set_bytes);
     let of_container = |bytes| ContainerProcesses { memory: value(Some(bytes)), processes: 0 };
     memory.into_iter().map(|(container, bytes)| (container, of_container(bytes))).collect()
 }
 
-/// What the newest runs that have it report, by container name.
+/// The values of `of` for the newest runs that have one, by container name.
 fn newest<T>(stats: Vec<v1::ContainerStats>, of: impl Fn(v1::ContainerStats) -> Option<T>) -> Vec<(String, T)> {
     let run = |mut run: v1::ContainerStats| Some((run.attributes.take()?.metadata?, of(run)?));
     let mut runs: Vec<(v1::ContainerMetadata, T)> = stats.into_iter().filter_map(run).collect();

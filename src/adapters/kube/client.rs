@@ -6,14 +6,14 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-/// How long a connection may take. Another try follows.
+/// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// No client could be made.
+/// A kubeconfig gives no client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The kubeconfig cannot be read, or lacks something.
+    /// The kubeconfig cannot be read, or is incomplete.
     #[error("cannot use the kubeconfig {path}: correct the file or --kubeconfig", path = .path.display())]
     Kubeconfig {
         /// The path of the file.

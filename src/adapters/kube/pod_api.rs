@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use super::pods::object;
 
-/// How long one call may take. A call that the server performs after this is repeated, and the repetition changes nothing.
+/// The timeout of one call. The server may still perform the call later. The caller then repeats it, and the repetition changes
+/// nothing.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The [`PodApi`] of an API server.
@@ -24,7 +25,7 @@ pub struct KubePodApi {
 }
 
 impl KubePodApi {
-    /// Calls over a client.
+    /// A [`PodApi`] that makes its calls with `client`.
     pub fn new(client: Client) -> Self {
         KubePodApi { client }
     }
@@ -64,7 +65,7 @@ impl PodApi for KubePodApi {
     }
 }
 
-/// A call with its timeout.
+/// Performs a call with the timeout.
 async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => answer.map_err(classify),
@@ -72,7 +73,7 @@ async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Ap
     }
 }
 
-/// What the error of a call means for its repetition.
+/// Converts the error of a call to the variant that says whether and when the call may be repeated.
 fn classify(error: kube::Error) -> ApiError {
     let kube::Error::Api(status) = &error else { return ApiError::unavailable(error, None) };
     let retry_after = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);

@@ -1,8 +1,8 @@
 //! The source of the pods that the API server binds to this node.
 //!
 //! The source sends a full set after the first list, and whenever a pod changes. Changes that arrive together become one set. A watch
-//! that ends is started again at its last version. If the server does not have that version any more, the source lists again, and
-//! pods that are gone by then leave the set. While the server cannot be reached, the last set stays.
+//! that ends is started again at its last version. If the server no longer has that version, the source lists the pods again, and
+//! removes the pods from the set that the list does not contain. While the server cannot be reached, the last set stays valid.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The number of pods in one page of a list (client-go's default page size, 1.36).
 const PAGE_SIZE: u32 = 500;
-/// The largest number of changes that become one set.
+/// The largest number of changes that are sent as one set.
 const BATCH: usize = 1000;
 
 /// Sends the pods of one node.
@@ -85,17 +85,17 @@ fn not_listed(error: &watcher::Error) -> SourceUpdate {
     SourceUpdate::NotYet { source: SourceKind::Api, problems: vec![problem] }
 }
 
-/// The pods of the API server, as the events of a watch change them.
+/// The pods of the API server. The events of a watch change this set.
 #[derive(Default)]
 struct PodSet {
     pods: BTreeMap<PodUid, Arc<PodObject>>,
-    /// The pods of a list that is not complete.
+    /// The pods of a list that is not complete yet.
     listing: BTreeMap<PodUid, Arc<PodObject>>,
     is_listed: bool,
 }
 
 impl PodSet {
-    /// Applies an event. Returns whether the set has changed. A pod that is seen first gets the time `seen`.
+    /// Applies an event. Returns whether the set has changed. `seen` is the time at which a new pod is first seen.
     fn apply(&mut self, event: Event<Pod>, seen: &str) -> bool {
         match event {
             Event::Init => self.listing.clear(),
@@ -104,7 +104,7 @@ impl PodSet {
                     self.listing.insert(pod.uid().clone(), pod);
                 }
             }
-            // The server reports no deletions of the time before the list, so the list replaces the set.
+            // The server does not report deletions that happened before the list, so the list replaces the set.
             Event::InitDone => {
                 self.pods = std::mem::take(&mut self.listing);
                 self.is_listed = true;
@@ -128,7 +128,7 @@ impl PodSet {
         SourceSet { source: SourceKind::Api, pods: self.pods.values().cloned().collect(), problems: Vec::new() }
     }
 
-    /// The pod as the engine takes it. An unchanged pod stays the same object.
+    /// Converts a pod to the object that the engine uses. Returns the known object if the pod has not changed.
     fn convert(&self, pod: Pod, seen: &str) -> Option<Arc<PodObject>> {
         let known = pod.metadata.uid.as_deref().and_then(|uid| self.pods.get(&PodUid::new(uid)));
         if let Some(known) = known
@@ -147,8 +147,8 @@ impl PodSet {
     }
 }
 
-/// A pod of the API server as the engine takes it. The field managers are dropped: they take half of an object's memory, and the
-/// node does not need them.
+/// Converts a pod of the API server to the object that the engine uses. Drops the field managers, which take half of an object's
+/// memory and which the node does not need.
 ///
 /// # Errors
 /// [`InvalidPod`] if the pod has no identity.

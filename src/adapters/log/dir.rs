@@ -92,7 +92,7 @@ impl OpenLogDir {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM) => {
-                // The path of the open directory. Its own path may lead elsewhere by now.
+                // This path leads to the open directory, even if the directory was renamed or replaced since.
                 let itself = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
                 crate::adapters::tree::remove(&itself.join(name))
             }
@@ -136,7 +136,7 @@ impl OpenLogDir {
     /// Begins to watch the directory for new files. Must be called in a tokio runtime.
     pub(super) fn watch(&self) -> io::Result<crate::adapters::dir_watch::DirWatch> {
         use std::os::fd::AsRawFd;
-        // The path of the open directory. Its own path may lead elsewhere by now.
+        // This path leads to the open directory, even if the directory was renamed or replaced since.
         crate::adapters::dir_watch::DirWatch::new(Path::new(&format!("/proc/self/fd/{}", self.fd.as_raw_fd())))
     }
 

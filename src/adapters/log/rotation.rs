@@ -38,7 +38,7 @@ use super::{OpenLog, WritesLogs};
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container may take to open a new file.
 const REOPENED_WITHIN: Duration = Duration::from_secs(5);
-/// The interval between two checks for the new file, if the system does not notify of it.
+/// The interval between two checks for the new file, if the directory cannot be watched.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How large logs may grow.

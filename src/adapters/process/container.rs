@@ -154,8 +154,8 @@ impl Container {
     }
 }
 
-/// What the status of a container reports of its settings: the user and all groups of its command. Under a container runtime,
-/// the supplementary groups contain the primary group, and so they do here.
+/// The applied settings that the status of a container reports: the user and all groups of its command. The supplementary groups
+/// include the primary group, as a container runtime reports them.
 fn applied(user: &User) -> Box<AppliedSettings> {
     let mut groups: Vec<i64> = user.groups.iter().chain([&user.gid]).map(|gid| i64::from(*gid)).collect();
     groups.sort_unstable();

@@ -37,7 +37,7 @@ pub(super) struct ContainerPlan {
     pub(super) record: ContainerRecord,
     pub(super) run: RunRecord,
     pub(super) links: Vec<Link>,
-    /// Whether the container's primary group is the pod's own group, which is known when the pod has its directory.
+    /// Whether the container's primary group is the pod's own group. The group is known once the pod has its directory.
     pub(super) in_pod_group: bool,
 }
 

@@ -32,10 +32,10 @@ pub(super) struct Identity {
 
 /// The user and groups that the container runs as. The groups do not include the pod's own group.
 ///
-/// Without `runAsGroup`, the group is the user's primary group on this node, or the group with the user's number. If that number
-/// belongs to a group of the node, which may open the sockets and directories of the node's daemons, it is the pod's own group. For
-/// the same reason, a user other than root gets group 0 only from `runAsGroup`. The supplementary groups are those of the pod,
-/// never those of the agent.
+/// Without `runAsGroup`, the group is the user's primary group on this node, or the group with the user's number. If the node's group
+/// file has a group with that number, the container gets the pod's own group instead: a group of the node may have access to the
+/// sockets and directories of daemons. For the same reason, a user other than root gets group 0 only from `runAsGroup`. The
+/// supplementary groups are those of the pod, never those of the agent.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if an id is out of range or if the agent may not change to it.
@@ -109,8 +109,8 @@ fn checked(name: &str, field: &str, value: i64) -> Result<u32, RuntimeError> {
     Ok(id)
 }
 
-/// The group of a user for whom the manifest sets no group; `None` if the node gives the user no group, and a group of the node
-/// happens to have the user's number.
+/// The group of a user for whom the manifest sets no group. `None` if the user has no primary group on the node, and the user's
+/// number is that of a group of the node.
 fn default_group(uid: u32, passwd: &str, group_file: &str) -> Option<u32> {
     let own = primary_group(uid, passwd).filter(|gid| uid == 0 || *gid != 0);
     own.or_else(|| (uid == 0 || !has_group(uid, group_file)).then_some(uid))

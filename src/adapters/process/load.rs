@@ -41,8 +41,8 @@ pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathB
     Ok(())
 }
 
-/// Adds a container to the table. If it was started, its adoption begins. The receiver ends when the container is adopted, or when
-/// its adoption has to wait for its shim.
+/// Adds a container to the table. If the container was started, its adoption begins. The receiver closes when the container is
+/// adopted, or when the adoption has to wait for the shim.
 fn put(shared: &Arc<ProcessRuntimeState>, found: LoadedContainer) -> Option<oneshot::Receiver<()>> {
     let (record, files, state) = found;
     let container = Container::new(record, files, state.unwrap_or(RunState::Adopting));
@@ -56,8 +56,8 @@ fn put(shared: &Arc<ProcessRuntimeState>, found: LoadedContainer) -> Option<ones
     })
 }
 
-/// Waits until the containers of a pod are adopted. The status of a pod is read after that: the engine stops a container whose state
-/// is unknown. A shim that cannot be killed does not delay its pod for ever.
+/// Waits until the containers of a pod are adopted. The caller reads the status of the pod after that, because the engine stops a
+/// container whose state is unknown. The wait has a limit, because some shims cannot be killed.
 pub(super) async fn adopted(shared: &ProcessRuntimeState, uid: &PodUid) {
     for container in shared.table.adopting(uid) {
         let done = container.wait_for(|run| (!matches!(run, RunState::Adopting)).then_some(()));
@@ -187,7 +187,7 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, in
     let mut changes = Changes::default();
     let mut logged = false;
     let shim = loop {
-        // No event follows when the system has resources again.
+        // Each wait ends at a change of the files, or at `until`. The end of a lack of resources changes no file, so that wait is short.
         let mut until = limit;
         match holder(&container.files) {
             Ok(LockHolder::None) => return start::settle(shared, container, Vec::new()).await,
@@ -238,7 +238,7 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, in
     shared.spawn(async move { start::watch(&shared_too, &container, shim, Vec::new()).await });
 }
 
-/// The changes of a container's files. A shim writes its records there, and it closes the lock when it ends.
+/// Waits for changes of a container's files. A shim writes its records there, and it closes the lock when it ends.
 #[derive(Default)]
 struct Changes {
     /// `None` before the first wait.
@@ -246,9 +246,9 @@ struct Changes {
 }
 
 impl Changes {
-    /// Waits for a change of the files, at most until `limit`. Returns whether it waited: the first call only begins to watch,
-    /// and the files have to be read again, because they may have changed before. Without a watch, for example because the user
-    /// has too many, this waits for a fixed interval.
+    /// Waits for a change of the files, at most until `limit`. The first call only starts the watch and returns false: the caller
+    /// must read the files again, because they may have changed before. Later calls return true. Without a watch, for example
+    /// because the user has too many watches, each call waits for a fixed interval.
     async fn next(&mut self, files: &ContainerFiles, limit: Instant) -> bool {
         let Some(watch) = &self.watch else {
             self.watch = Some(DirWatch::new(files.dir()));

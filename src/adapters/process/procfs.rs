@@ -103,8 +103,8 @@ pub(super) fn kill_children() -> Vec<KilledChild> {
     kill_each(children.into_iter().map(|pid| (pid, getpid())))
 }
 
-/// Kills the children of this process, their children, and so on. A process whose parent has ended may belong to another process
-/// and is not found.
+/// Kills the children of this process, their children, and so on. Does not find a process whose parent has ended, if another process
+/// is its parent now.
 pub(super) fn kill_descendants() -> Vec<KilledChild> {
     let parents: Vec<(Pid, Pid)> = pids().filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
     let mut found: Vec<(Pid, Pid)> = parents.iter().filter(|(_, parent)| *parent == getpid()).copied().collect();
@@ -116,7 +116,8 @@ pub(super) fn kill_descendants() -> Vec<KilledChild> {
     kill_each(found.into_iter())
 }
 
-/// Kills processes, each of which is given with its parent. Opens all of them first: the end of a parent changes the parents of others.
+/// Kills processes, each of which is given with its parent. Opens many of them before it kills the first, because the end of a process
+/// changes the parent of its children.
 fn kill_each(processes: impl Iterator<Item = (Pid, Pid)>) -> Vec<KilledChild> {
     let mut killed: Vec<KilledChild> = Vec::new();
     let open = |(pid, parent): (Pid, Pid)| {
@@ -193,7 +194,7 @@ fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
 }
 
 /// The memory and the number of the processes whose environment variable `name` is `value`, as [`kill_marked`] finds them. The
-/// memory is that without files, which the kernel can read again. Memory that several processes share counts for each of them.
+/// memory of files does not count, because the kernel can read the files again. Memory that several processes share counts for each.
 pub(super) fn usage_of_marked(name: &str, value: &str, owner: u32) -> ContainerProcesses {
     let mut used = ContainerProcesses::default();
     for pid in pids().filter(|pid| is_marked(*pid, name, value, owner)) {

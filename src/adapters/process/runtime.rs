@@ -68,7 +68,7 @@ impl ProcessRuntime {
         let shared =
             ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files, memory);
         let runtime = ProcessRuntime { shared, _lock: lock };
-        // The first container needs the result.
+        // The test starts now, because the creation of the first container waits for its result.
         let probing = Arc::clone(&runtime.shared);
         runtime.shared.spawn(async move { probing.namespaces().await });
         load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, source: error })?;
@@ -223,7 +223,7 @@ impl ContainerRuntime for ProcessRuntime {
         .boxed()
     }
 
-    /// Finds the processes by their mark, as the end of a container does.
+    /// Finds the processes by their mark, as the code does that kills the processes of an ended container.
     fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
         let running = self.shared.table.running();
         let containers: Vec<_> = running.into_iter().filter(|container| container.uid == *uid).collect();

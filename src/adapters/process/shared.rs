@@ -42,7 +42,7 @@ pub(super) struct ProcessRuntimeState {
     open_files: Option<u64>,
     /// The machine's memory in bytes.
     memory: i64,
-    /// Found out once, in the background.
+    /// The namespaces that the agent may give to containers. Tested once, in the background.
     namespaces: OnceCell<Namespaces>,
     /// The tokio runtime on which the process runtime was opened. Callers may run on another tokio runtime, which may end
     /// earlier.
@@ -336,7 +336,7 @@ fn read_accounts() -> io::Result<Accounts> {
     Ok(Accounts { passwd: text("/etc/passwd")?, group_file: text("/etc/group")?, groups })
 }
 
-/// Finds out which namespaces the kernel lets the agent create, by creating them in another process.
+/// Tests which namespaces the kernel lets the agent create. Another process creates them.
 fn probe_namespaces((program, args): (String, Vec<String>)) -> Namespaces {
     let output = std::process::Command::new(program)
         .args(&args)

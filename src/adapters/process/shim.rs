@@ -77,9 +77,9 @@ const EXEC_INIT: &str = "exec-init";
 const INIT: &str = "init";
 /// The argument of a process that becomes the first process of a PID namespace.
 const INIT_OF_NAMESPACE: &str = "namespace-init";
-/// The argument of a process that finds out which namespaces the agent may create.
+/// The argument of a process that tests which namespaces the agent may create.
 pub(super) const PROBE: &str = "probe";
-/// The argument of a process of the probe in a PID namespace.
+/// The argument of the process that this test starts in a PID namespace.
 const PROBE_PROCESSES: &str = "probe-processes";
 
 fn run(files: &ContainerFiles) -> io::Result<()> {
@@ -154,7 +154,7 @@ struct RunningCommand {
     /// Closes when no process of the container is left. The other end is the pump's.
     alive: OwnedFd,
     target: Arc<Mutex<Option<Pid>>>,
-    /// Whether the kernel ends all processes of the container with the first process of their namespace.
+    /// Whether the container has a PID namespace, so that the kernel ends all its processes with the first one of the namespace.
     has_namespace: bool,
     /// Closes when the thread that copies the output has ended.
     pump: Receiver<Infallible>,

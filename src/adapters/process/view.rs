@@ -9,7 +9,7 @@ use super::record::{Confinement, Processes, View, ViewMount};
 use super::security::AgentRights;
 use crate::adapters::sub_path::volume;
 
-/// What the view of one container depends on.
+/// The settings that the view of one container depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) name: &'a str,

@@ -41,7 +41,7 @@ impl AdmissionArgs {
         [self.system_reserved.0, self.kube_reserved.0]
     }
 
-    /// What is wrong with the taints together, with the remedy.
+    /// The fault of a combination of taints, with the remedy.
     pub(super) fn fault(&self) -> Option<String> {
         let mut taints = self.register_with_taints.iter().map(|NodeTaint(taint)| (&taint.key, &taint.effect));
         let mut found = BTreeSet::new();

@@ -48,7 +48,9 @@ pub(crate) fn enforced(capacity: &NodeCapacity, reservations: &[Reservation]) ->
     (cpu_millis > 0 && memory_bytes > 0).then_some((cpu_millis, memory_bytes))
 }
 
-/// What remains for pods: the capacity without the reservations, and without what the hard eviction thresholds keep free. Huge pages are memory that pods cannot use otherwise (upstream `node.status.allocatable`, kubelet 1.36).
+/// The resources that pods may request: the capacity without the reservations, and without the resources that the hard eviction
+/// thresholds keep free. Huge pages are subtracted from the memory, because pods cannot use them as memory (upstream
+/// `node.status.allocatable`, kubelet 1.36).
 pub(crate) fn allocatable(
     capacity: NodeCapacity,
     reservations: &[Reservation],
@@ -156,7 +158,7 @@ mod tests {
         let policy = EvictionPolicy::default();
         let rest = allocatable(machine.clone(), &[none, none], &policy);
         assert_eq!((rest.cpu_millis, rest.memory_bytes), (4000, 7 * gi - (100 << 20)));
-        // A percentage of single precision is a little more than the number.
+        // A percentage has single precision, so the reserved space is slightly larger than the exact number.
         let free = policy.free_storage(100 << 30);
         assert_eq!(free, 10_737_418_400);
         assert_eq!(rest.ephemeral_storage_bytes, 100 * gi - free);

@@ -93,7 +93,7 @@ impl From<&OngoingFailure> for OngoingError {
     }
 }
 
-/// A condition of the node. What is left of the resource is left out, because each measurement would change the state.
+/// A condition of the node. It does not contain the amount that is left, because each measurement would change the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct PressureState {
     condition: &'static str,

@@ -137,7 +137,7 @@ impl CgroupTrees {
             tracing::debug!(path, error = %error_chain(&error), "cannot stop an empty slice");
         }
         if matches!(cgroups.version, CgroupVersion::V1 { .. }) && !dir.is_dir() {
-            // systemd does not know the controllers of version 1 in which only the runtime created cgroups.
+            // systemd removes only the cgroups that it created. The runtime created cgroups for other controllers too.
             for tree in self.all(cgroups.version) {
                 // Errors are expected: the cgroup may not exist, and trees may be links to each other.
                 let _ = std::fs::remove_dir(below(&tree, path));

@@ -59,7 +59,7 @@ pub(crate) enum ConfigError {
         /// The field that sets the name.
         field: &'static str,
     },
-    /// The container's settings are not usable, for a reason that the kubelet has too. The text is the kubelet's.
+    /// The container's settings cannot be used. A kubelet refuses them too, and the text is the kubelet's.
     #[error("{0}")]
     OfKubelet(String),
 }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// How many logs are moved and compressed at once. More would only compete for the same disk and CPUs.
 const AT_ONCE: usize = 4;
-/// How long the work on one log counts. Work that takes longer hangs with its disk, and must not delay the other logs.
+/// How long the work on one log occupies a slot. Work that takes longer waits for a disk that hangs, and must not delay other logs.
 const COUNTS_FOR: Duration = Duration::from_secs(30);
 
 /// The slots for work that blocks on a disk.

@@ -62,7 +62,7 @@ impl Sorter {
                     inspected.lock().insert(log.path());
                     let full = is_full(&log);
                     inspected.lock().remove(&log.path());
-                    // The round may be over.
+                    // The round may have ended.
                     let _ = sender.send((log, full));
                 }
             });
@@ -81,7 +81,7 @@ impl Sorter {
                 Err(_) => start_thread(),
             }
         }
-        // Nobody waits for the rest of this round.
+        // The logs that are left are inspected in the next round.
         queue.lock().clear();
         let inspected = self.inspected.lock();
         sorted.hanging = inspected.difference(&before).cloned().collect();

@@ -1,9 +1,9 @@
-//! The namespaces of a container: its own users, if the agent is not root, and its own processes. Its own mounts are in
+//! The PID namespace of a container, and its user namespace if the agent is not root. The mount namespace is in
 //! [`view`](super::view).
 //!
-//! A process that creates or joins a namespace of processes stays outside of it; only its later children are inside. So the shim
-//! and the keepers of exec commands stay outside, where no process of the container can find them or signal them. They cannot
-//! create threads any more, because all threads of a process are in one namespace.
+//! A process that creates or joins a PID namespace stays outside of it; only its later children are inside. So the shim and the
+//! keepers of exec commands stay outside, where no process of the container can find them or signal them. They can no longer create
+//! threads, because all threads of a process are in one PID namespace.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -28,8 +28,8 @@ use signal_hook::iterator::Signals;
 use super::super::record::{Processes, RunRecord};
 use super::{INIT_OF_NAMESPACE, PROBE_PROCESSES, view, with_context};
 
-/// Moves this process into a user namespace of its own if the container has namespaces and the agent is not root: there it may
-/// create the others. The process must have one thread only.
+/// Moves this process into a new user namespace if the container has namespaces and the agent is not root. In the user namespace, the
+/// process may create the other namespaces. The process must have one thread only.
 pub(super) fn enter_users(run: &RunRecord) -> io::Result<()> {
     let confinement = &run.confinement;
     let needed = confinement.view.is_some() || confinement.processes == Processes::Own;
@@ -63,13 +63,13 @@ pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(())
 }
 
-/// The first process of a namespace of processes. It ends with the shim, and all processes in the namespace end with it.
+/// The first process of a PID namespace. It ends with the shim, and all processes in the namespace end with it.
 pub(super) struct InitOfNamespace {
     pub(super) pid: Pid,
     failure: PipeReader,
 }
 
-/// Gives the later children of this thread a namespace of their own, if the container has one, and starts its first process.
+/// Gives the later children of this thread a PID namespace, if the container has one, and starts the first process of the namespace.
 ///
 /// The command is the second process. If it were the first, the kernel would ignore every signal that the command does not
 /// handle, and SIGTERM would not end a command such as `sleep`.
@@ -99,9 +99,9 @@ impl InitOfNamespace {
     }
 }
 
-/// The first process of a namespace: it reaps the processes whose parents have ended. Returns only with an error.
+/// Runs as the first process of a PID namespace: reaps the processes whose parents have ended. Returns only with an error.
 ///
-/// The kernel lets no process of the namespace kill this process. Its memory and its files are out of their reach too.
+/// The kernel lets no process of the namespace kill this process, read its memory or open its files.
 pub(super) fn be_init(root: &Path) -> Result<(), String> {
     let work = || {
         rustix::thread::set_name(c"podwright-init")?;
@@ -129,9 +129,10 @@ pub(super) fn be_init(root: &Path) -> Result<(), String> {
 }
 
 /// Makes the kernel kill this process when its parent ends: the shim or the keeper of an exec command. `pipe` is the end of a pipe
-/// whose other end only the parent has. The parent's pid proves nothing: it is 0 in another namespace.
+/// whose other end only the parent has. The parent's pid cannot show whether the parent has ended: it is 0 if the parent is in another
+/// PID namespace.
 ///
-/// Must come after a change of user, which clears that setting.
+/// Call this after a change of user, which clears the setting.
 pub(super) fn bind_to_reader(pipe: &OwnedFd) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("cannot bind to the parent process: {error}"))?;
@@ -161,7 +162,7 @@ impl Joined {
         };
         let found =
             Joined { users: differs("user")?.is_some(), processes: differs("pid")?.is_some(), mounts: differs("mnt")? };
-        // The files are those of the process if it has not ended since, because its pid was not reused then.
+        // If the process still runs, its pid was not reused, so the files are those of the process.
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default()))? {
             0 => Ok(found),
             _ => Err(Errno::SRCH.into()),
@@ -177,7 +178,7 @@ impl Joined {
         pass_on_capabilities()
     }
 
-    /// Joins the namespace of processes with the later children of this thread. No thread can be created afterwards.
+    /// Joins the PID namespace with the later children of this thread. No thread can be created afterwards.
     pub(super) fn enter_processes(&self, process: &OwnedFd) -> io::Result<()> {
         if self.processes {
             move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::PROCESS_ID)?;
@@ -203,13 +204,13 @@ pub(super) fn enter_mounts(argument: &str) -> io::Result<()> {
     Ok(move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))?)
 }
 
-/// Mounts a `/proc` with the processes of this process's namespace.
+/// Mounts a `/proc` with the processes of this process's PID namespace.
 pub(super) fn mount_proc() -> io::Result<()> {
     Ok(mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?)
 }
 
-/// Finds out which namespaces the kernel lets this process create, and writes their names to standard output. The text of the error
-/// is the reason why it is not all of them.
+/// Tests which namespaces the kernel lets this process create, and writes their names to standard output. If one of them is missing,
+/// the error says why.
 pub(super) fn probe(shim: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<(), String> {
     let failed = |what: &'static str| move |error: io::Error| format!("cannot create a {what}: {error}");
     if !rustix::process::geteuid().is_root() {
@@ -231,7 +232,7 @@ pub(super) fn probe(shim: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result
     Ok(())
 }
 
-/// The line of the probe if mount namespaces work.
+/// The line of [`probe`] if mount namespaces work.
 pub(in super::super) const MOUNTS: &str = "mounts";
-/// The line of the probe if namespaces of processes work.
+/// The line of [`probe`] if PID namespaces work.
 pub(in super::super) const PROCESSES: &str = "processes";

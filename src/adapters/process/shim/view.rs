@@ -47,7 +47,7 @@ fn set_up(view: &View, rootfs: &Path) -> io::Result<()> {
     for one in &view.mounts {
         match source(one) {
             Ok(source) => binds.push((&one.at, source)),
-            // A path that does not exist is a link that leads nowhere.
+            // The volume does not exist, so the link in the container's root directory leads nowhere.
             Err(error) if error.kind() == io::ErrorKind::NotFound && one.sub_path.as_os_str().is_empty() => {}
             Err(error) => return Err(named(&one.at, error)),
         }
@@ -56,7 +56,7 @@ fn set_up(view: &View, rootfs: &Path) -> io::Result<()> {
     let root = view.root();
     cover(root, &binds)?;
     for (at, source) in &binds {
-        // The process would keep the old root.
+        // A mount at `/` would have no effect, because the process keeps its old root.
         if *at != Path::new("/") {
             bind(at, source).map_err(|error| named(at, error))?;
         }
@@ -78,7 +78,7 @@ fn named(path: &Path, error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{}: {error}", path.display()))
 }
 
-/// Opens what a mount mounts. Links in the volume are followed only within the volume.
+/// Opens the file or directory to mount. Links in the volume are followed only within the volume.
 fn source(one: &ViewMount) -> io::Result<OwnedFd> {
     match one.sub_path.as_os_str().is_empty() {
         true => Ok(open(&one.volume)?),
