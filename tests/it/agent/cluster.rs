@@ -70,7 +70,7 @@ async fn pod_of_an_api_server_runs_and_is_deleted() {
 }
 
 #[tokio::test]
-async fn pods_start_end_and_are_deleted_while_the_watch_is_lost_again_and_again() {
+async fn pods_start_end_and_are_deleted_while_the_watch_is_lost_repeatedly() {
     let cluster = Cluster::start().await;
     let _agent = cluster.agent().await;
     for round in 0..5 {
@@ -87,7 +87,7 @@ async fn pods_start_end_and_are_deleted_while_the_watch_is_lost_again_and_again(
 
 // A list after an expired watch reports no deletions.
 #[tokio::test]
-async fn pod_that_was_removed_while_the_api_server_was_away_is_stopped() {
+async fn pod_that_was_removed_during_an_outage_of_the_api_server_is_stopped() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;
     cluster.create("gone", &json!({}), &json!({}));

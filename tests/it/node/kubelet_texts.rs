@@ -347,7 +347,7 @@ async fn a_pod_that_the_api_server_removes_has_the_texts_of_a_kubelet() {
     let mut forced = Watched::start("force-delete", |_| {}).await;
     forced.run(6.0).await;
     forced.node.deliver(&[]).await;
-    // The pod's status has nowhere to go.
+    // The API server no longer has the pod, so the last status is not written.
     forced.node.wait(8.0).await;
     forced.assert_same();
 }

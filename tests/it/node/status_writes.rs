@@ -138,9 +138,9 @@ async fn two_hundred_pods_that_change_at_once_are_written_in_half_a_second() {
     assert!(this.api.most_active() <= 32, "{}", this.api.most_active());
 }
 
-// Every status that changed during an outage is written after it, with the state of that time.
+// Each status that changed during an outage is written after the outage, with the newest state only.
 #[actix::test]
-async fn api_server_that_is_away_for_a_minute_loses_no_status() {
+async fn no_status_is_lost_in_an_outage_of_a_minute() {
     let this = ApiNode::start().await;
     this.node.runtime.script("main", Script::ends(30.0, 0));
     this.api.create_pod("job", &json!({"restartPolicy": "Never"}));
@@ -178,7 +178,7 @@ async fn status_of_a_pod_is_not_written_to_another_pod_of_its_name() {
     this.watch().await;
     this.wait(1).await;
     let old = this.api.pods();
-    // Somebody deletes the pod without a grace period and creates another one. The node has not seen that yet.
+    // A user deletes the pod without a grace period and creates another one. The node does not know this yet.
     this.api
         .request("DELETE", "/api/v1/namespaces/test/pods/web", "application/json", &json!({"gracePeriodSeconds": 0}))
         .unwrap();
@@ -221,7 +221,7 @@ async fn late_watch_event_causes_no_second_patch() {
     this.node.wait(5.0).await;
     assert_eq!(this.api.phase("web"), "Running");
     this.api.take_calls();
-    // The source delivers the pod of the time before the patches again, with another label that arrived late.
+    // The source delivers a version of the pod from before the patches, with a new label.
     let mut late: Value = serde_json::to_value(created[0].pod()).unwrap();
     late["metadata"]["labels"] = json!({"late": "true"});
     let late = PodObject::new(serde_json::from_value(late).unwrap()).unwrap();
@@ -231,7 +231,7 @@ async fn late_watch_event_causes_no_second_patch() {
 }
 
 #[actix::test]
-async fn field_that_the_server_does_not_store_is_not_written_again_and_again() {
+async fn field_that_the_server_does_not_store_is_written_once() {
     let this = ApiNode::start().await;
     this.api.drop_field("qosClass");
     this.api.drop_field("hostIPs");

@@ -19,7 +19,7 @@ async fn security_context_holds_for_an_agent_without_rights() {
     }
 }
 
-/// Whether this process has no rights. If it is one of root, runs the test with this path as a user without rights.
+/// Whether this process runs as a user without rights. A process of root runs the test with this path as such a user, and gets false.
 pub(super) fn as_nobody(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;

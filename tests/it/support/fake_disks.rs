@@ -1,4 +1,4 @@
-//! The disks of a node in memory: the usage of pods, the node's disk, and images. And the memory of a node.
+//! Fake meters of a node: the disk usage of pods, the node's disk, the disk of images, memory and process ids.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -151,7 +151,8 @@ impl ImageStore for FakeDisks {
     }
 }
 
-/// A node with 1000 MiB of memory and 1000 process ids, of which so many mebibytes are left, and all process ids.
+/// The meter of a node with 1000 MiB of memory and 1000 process ids. The test sets the memory that is left, in mebibytes. All process
+/// ids are left.
 pub(crate) struct FakeMeter(AtomicU64);
 
 impl FakeMeter {

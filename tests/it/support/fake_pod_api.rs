@@ -1,4 +1,4 @@
-//! The API server of a node in paused time: the store of the stand-in behind the port of pods.
+//! The API server of a node in paused time: a [`PodApi`] over the store of the stand-in.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct FakePodApi {
 #[derive(Default)]
 struct State {
     latency: Duration,
-    /// What each call answers instead of performing anything.
+    /// The error of each call, if calls fail. A failed call changes nothing.
     failure: Option<ApiError>,
     /// The calls as `METHOD NAME`, with their times in seconds since the start.
     calls: Vec<(f64, String)>,
@@ -41,7 +41,7 @@ impl FakePodApi {
         FakePodApi { store: Mutex::new(store), clock, state: Mutex::default() }
     }
 
-    /// Each call takes this time.
+    /// Sets the time that each call takes.
     pub(crate) fn latency(&self, millis: u64) {
         self.state.lock().latency = Duration::from_millis(millis);
     }

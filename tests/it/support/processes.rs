@@ -121,7 +121,7 @@ pub(crate) fn pod(uid: &str, edit: impl FnOnce(&mut PodSpec)) -> Arc<PodObject> 
     PodObject::new(pod).unwrap()
 }
 
-/// A pod like that of [`pod`], whose containers see the processes of the node: a pid in its output is that of the node.
+/// A pod like that of [`pod`], whose containers see the processes of the node. A pid in their output is a pid of the node.
 pub(crate) fn host_pod(uid: &str, edit: impl FnOnce(&mut PodSpec)) -> Arc<PodObject> {
     pod(uid, |spec| {
         spec.host_pid = Some(true);
