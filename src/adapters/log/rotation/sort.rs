@@ -60,8 +60,10 @@ impl Sorter {
                 loop {
                     let Some(log) = queue.lock().pop_front() else { return };
                     inspected.lock().insert(log.path());
+                    // A log whose inspection panics must not stay out of the later rounds.
+                    let inspection = Inspection { path: log.path(), inspected: &inspected };
                     let full = is_full(&log);
-                    inspected.lock().remove(&log.path());
+                    drop(inspection);
                     // The round may have ended.
                     let _ = sender.send((log, full));
                 }
@@ -89,6 +91,18 @@ impl Sorter {
     }
 }
 
+/// Ends the inspection of a log when it is dropped.
+struct Inspection<'a> {
+    path: PathBuf,
+    inspected: &'a Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Drop for Inspection<'_> {
+    fn drop(&mut self) {
+        self.inspected.lock().remove(&self.path);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -104,6 +118,13 @@ mod tests {
         let mut names: Vec<&str> = logs.iter().map(|log| log.container.as_str()).collect();
         names.sort_unstable();
         names
+    }
+
+    #[tokio::test]
+    async fn log_whose_inspection_panicked_is_inspected_in_the_next_round() {
+        let sorter = Sorter { hangs_after: Duration::from_millis(20), ..Sorter::default() };
+        sorter.sort([log("a")], |_| panic!("the inspection panics")).await;
+        assert_eq!(names(&sorter.sort([log("a")], |_| true).await.full), ["a"]);
     }
 
     #[tokio::test]
