@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream;
+use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_metrics::{EvictionSignal, Metrics};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::limits::{Exceeded, PodUsage, StorageLimits};
 use super::pressure::{MetThreshold, NodePressure, Observations};
@@ -23,19 +23,32 @@ use crate::engine::{Engine, KillNow};
 use crate::image_gc::ImageCollector;
 use crate::metered::guarded;
 use crate::pod::{Phase, PodObject};
-use crate::ports::{Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NodeMeter, PodEvent, StatusFn};
+use crate::ports::{
+    Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NodeMeter, PodEvent, RuntimeError, StatusFn,
+};
 use crate::status::set_disruption_target;
 use crate::text::error_chain;
 use crate::texts::evictions::{EVICTED, reclaims};
 
 /// The number of pods that are measured at once. Each measurement takes at most a quarter of a CPU.
 const PARALLEL: usize = 4;
+/// How long the measurements of one round may take. If they take longer, no pod is evicted in that round: one pod that cannot be
+/// measured must delay neither the measurements of limits nor the next round for ever (upstream `runtimeRequestTimeout`,
+/// kubelet 1.36).
+const MEASURED_WITHIN: Duration = Duration::from_secs(120);
 /// The grace period of an evicted pod in seconds (upstream `immediateEvictionGracePeriodSeconds`, kubelet 1.36).
 const GRACE: i64 = 1;
 /// How long a check waits until the evicted pod is cleaned up (upstream `podCleanupTimeout`, kubelet 1.36).
 const CLEANUP: Duration = Duration::from_secs(30);
 /// How often it looks (upstream `podCleanupPollFreq`, kubelet 1.36).
 const CLEANUP_POLL: Duration = Duration::from_secs(1);
+
+/// The files of a pod, and why something is missing.
+#[derive(Default)]
+struct Measurement {
+    usage: Option<Arc<PodUsage>>,
+    error: Option<String>,
+}
 
 /// The parts of the node that evictions need.
 pub(crate) struct EvictorParts {
@@ -94,7 +107,7 @@ impl Evictor {
     /// Measures a pod, and evicts it if it exceeds one of its limits.
     pub(super) async fn check_limits(&self, pod: &Arc<PodObject>) {
         let Some(limits) = StorageLimits::of(pod) else { return };
-        let Some(usage) = self.measure(pod, true).await else { return };
+        let Some(usage) = self.measure_and_keep(pod).await else { return };
         let dedicated = self.parts.state.has_dedicated_image_disk();
         let Some(exceeded) = limits.exceeded(pod, &usage, dedicated) else { return };
         let signal = match exceeded {
@@ -106,36 +119,62 @@ impl Evictor {
         self.evict(pod, signal, PodEvent::warning(EVICTED, exceeded.message()), None).await;
     }
 
-    /// Measures a pod. `None` if its files cannot be measured. The space of writable layers that the runtime does not report counts
-    /// as unknown. `keep` stores the result for `explain`.
-    async fn measure(&self, pod: &Arc<PodObject>, keep: bool) -> Option<Arc<PodUsage>> {
-        let meter = self.parts.disks.as_ref()?;
-        let _seat = self.seats.acquire().await;
-        let layers = guarded(&self.metrics, || self.parts.runtime.writable_layers(pod.uid())).await;
-        let disk = meter.pod_usage(pod).await;
-        let now = self.clock.now();
-        let mut errors = Vec::new();
-        let layers = layers.map_err(|error| errors.push(error_chain(&error).to_string())).unwrap_or_default();
-        let disk = disk.map_err(|error| errors.push(error_chain(&error).to_string())).ok();
-        let layers = layers.into_iter().map(|layer| (layer.container, layer.used)).collect();
-        let usage = disk.map(|disk| Arc::new(PodUsage { disk, layers }));
-        let error = (!errors.is_empty()).then(|| errors.join("; "));
-        if keep && self.parts.state.note_pod(pod.uid(), now, usage.clone(), error.clone()) {
+    /// Measures a pod, and stores the result for `explain`.
+    async fn measure_and_keep(&self, pod: &Arc<PodObject>) -> Option<Arc<PodUsage>> {
+        let Measurement { usage, error } = self.measure(pod).await?;
+        if self.parts.state.note_pod(pod.uid(), self.clock.now(), usage.clone(), error.clone()) {
             let error = error.unwrap_or_default();
             tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), error, "cannot measure the local storage of a pod");
         }
         usage
     }
 
-    /// The pod's usage of the resource that the signal is about. `None` if the usage cannot be measured.
-    async fn usage(&self, pod: &Arc<PodObject>, signal: Signal) -> Option<Usage> {
+    /// Measures the files of a pod. The space of writable layers that the runtime does not report counts as unknown. `None` without
+    /// a meter of disks.
+    async fn measure(&self, pod: &Arc<PodObject>) -> Option<Measurement> {
+        let meter = self.parts.disks.as_ref()?;
+        let _seat = self.seats.acquire().await;
+        let layers = guarded(&self.metrics, || self.parts.runtime.writable_layers(pod.uid())).await;
+        let disk = meter.pod_usage(pod).await;
+        let mut errors = Vec::new();
+        let layers = layers.map_err(|error| errors.push(error_chain(&error).to_string())).unwrap_or_default();
+        let disk = disk.map_err(|error| errors.push(error_chain(&error).to_string())).ok();
+        let layers = layers.into_iter().map(|layer| (layer.container, layer.used)).collect();
+        let usage = disk.map(|disk| Arc::new(PodUsage { disk, layers }));
+        Some(Measurement { usage, error: (!errors.is_empty()).then(|| errors.join("; ")) })
+    }
+
+    /// The usage of the resource that the signal is about. `None` if the runtime does not have the pod.
+    ///
+    /// # Errors
+    /// Why the pod cannot be measured.
+    async fn usage(&self, pod: &Arc<PodObject>, signal: Signal) -> Result<Option<Usage>, String> {
         if signal.pressure() == Pressure::Disk {
-            return self.measure(pod, false).await.map(Usage::Disk);
+            let measured = self.measure(pod).await.unwrap_or_default();
+            return measured.error.map_or(Ok(measured.usage.map(Usage::Disk)), Err);
         }
         let _seat = self.seats.acquire().await;
-        let usage = guarded(&self.metrics, || self.parts.runtime.process_usage(pod.uid())).await;
-        let failed = |error| tracing::debug!(pod = %pod.full_name(), error = %error_chain(&error), "cannot measure the processes of a pod");
-        usage.map_err(failed).ok().map(Usage::Processes)
+        match guarded(&self.metrics, || self.parts.runtime.process_usage(pod.uid())).await {
+            Ok(usage) => Ok(Some(Usage::Processes(usage))),
+            Err(RuntimeError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error_chain(&error).to_string()),
+        }
+    }
+
+    /// Measures pods. Without the usage of all pods, a pod that uses little could be evicted in place of another one.
+    ///
+    /// # Errors
+    /// The pod that cannot be measured, and why.
+    async fn candidates(&self, pods: Vec<Arc<PodObject>>, signal: Signal) -> Result<Vec<Candidate>, String> {
+        let measured = stream::iter(pods).map(|pod| async {
+            match self.usage(&pod, signal).await {
+                Ok(usage) => Ok(Candidate { pod, usage }),
+                Err(error) => Err(format!("pod {}: {error}", pod.full_name())),
+            }
+        });
+        let measured = measured.buffer_unordered(PARALLEL).try_collect();
+        let late = |_| Err(format!("the measurements took longer than {} s", MEASURED_WITHIN.as_secs()));
+        timeout(MEASURED_WITHIN, measured).await.unwrap_or_else(late)
     }
 
     /// Compares what is left of the node's resources with the thresholds. If one is met, reclaims what no pod needs, and evicts
@@ -195,11 +234,18 @@ impl Evictor {
         let mut pods = self.running_pods();
         pods.retain(|pod| !pod.is_critical());
         let start = self.clock.now();
-        let measured = stream::iter(pods).map(|pod| async {
-            let usage = self.usage(&pod, met.signal).await;
-            Candidate { pod, usage }
-        });
-        let mut candidates: Vec<Candidate> = measured.buffer_unordered(PARALLEL).collect().await;
+        let mut candidates = match self.candidates(pods, met.signal).await {
+            Ok(candidates) => candidates,
+            Err(error) => {
+                let signal = met.signal.as_str();
+                tracing::warn!(
+                    signal,
+                    error,
+                    "no pod is evicted before all pods are measured; the next check tries again"
+                );
+                return false;
+            }
+        };
         rank::rank(&mut candidates, met.signal, dedicated);
         let age = self.clock.now().since(start);
         all.iter().for_each(|met| self.metrics.admission.eviction_stats_age(met.signal.metric(), age));

@@ -177,6 +177,34 @@ async fn a_full_disk_evicts_one_pod_after_the_other_until_it_has_space() {
 }
 
 #[actix::test]
+async fn no_pod_is_evicted_while_the_measurement_of_another_one_fails() {
+    evicts_only_after_a_repair(|disks| disks.fail("innocent", Fault::Error)).await;
+}
+
+#[actix::test]
+async fn pod_that_takes_long_to_measure_does_not_block_the_evictions_that_follow() {
+    evicts_only_after_a_repair(|disks| disks.slow("innocent", 100_000)).await;
+}
+
+async fn evicts_only_after_a_repair(fault: impl FnOnce(&FakeDisks)) {
+    let (node, disks) = node(900).await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[free("innocent"), free("big")]).await;
+    disks.write("big", "cache", 500);
+    fault(&disks);
+    node.until(15.0).await;
+    disks.set_available(99);
+    node.until(300.0).await;
+    for name in ["innocent", "big"] {
+        assert_eq!(node.phase(name), "Running", "{name}");
+    }
+    assert!(disks.measured("innocent") > 1, "every check tries again");
+    disks.repair("innocent");
+    node.eventually(150.0, "a pod is evicted", || node.reason("big") == "Evicted").await;
+    assert_eq!(node.phase("innocent"), "Running");
+}
+
+#[actix::test]
 async fn short_memory_evicts_the_pod_that_is_most_above_its_request() {
     let meter = FakeMeter::new(500);
     let node = Setup { meter: Some(meter.clone()), ..Setup::new(true) }.start();
