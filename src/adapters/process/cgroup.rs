@@ -28,11 +28,17 @@ pub(super) fn detect() -> Option<PathBuf> {
         own
     };
     let base = parent.join("podwright");
-    make_dir(&base).ok()?;
-    // Linux has this file since version 5.14.
-    let can_kill = fs::exists(base.join("cgroup.kill"));
-    remove_if_empty(&base);
-    can_kill.ok()?.then_some(base)
+    for _ in 0..TRIES {
+        make_dir(&base).ok()?;
+        // Linux has this file since version 5.14.
+        let can_kill = fs::exists(base.join("cgroup.kill")).ok()?;
+        // The end of a container of an earlier agent may have removed the parent in between.
+        if can_kill || base.exists() {
+            remove_if_empty(&base);
+            return can_kill.then_some(base);
+        }
+    }
+    None
 }
 
 /// Creates a container's cgroup and its parent, which the end of another container may remove at any time.
@@ -44,16 +50,31 @@ fn make_with_parent(path: &Path) -> io::Result<()> {
         }
         let Some(base) = path.parent() else { break };
         make_dir(base)?;
-        if let (true, Some(parent)) = (rustix::process::geteuid().is_root(), base.parent()) {
-            for dir in [parent, base] {
-                for controller in ["+memory", "+cpu"] {
-                    // If the controller is missing or used by a v1 hierarchy, its limit is not enforced.
-                    let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
-                }
-            }
-        }
     }
     Err(ErrorKind::NotFound.into())
+}
+
+/// Enables the controllers for a container's cgroup. The cgroup must exist, because nothing removes its parent then. Each container
+/// does this: the one that created the parent may not have come to it yet.
+fn enable_controllers(path: &Path) {
+    let Some(base) = path.parent() else { return };
+    // Without root, the agent runs in the parent of `base`. The kernel does not enable controllers in a cgroup with processes.
+    let parent = base.parent().filter(|_| rustix::process::geteuid().is_root());
+    for dir in parent.into_iter().chain([base]) {
+        let file = dir.join("cgroup.subtree_control");
+        let enabled = fs::read_to_string(&file).unwrap_or_default();
+        for controller in CONTROLLERS.into_iter().filter(|controller| !has_word(&enabled, controller)) {
+            // If the controller is missing or used by a v1 hierarchy, its limit is not enforced.
+            let _ = fs::write(&file, format!("+{controller}"));
+        }
+    }
+}
+
+/// The controllers of the limits.
+const CONTROLLERS: [&str; 2] = ["memory", "cpu"];
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split_ascii_whitespace().any(|found| found == word)
 }
 
 /// How many times the parent is created, if others remove it at the same time.
@@ -88,8 +109,13 @@ fn own_path(cgroups: &str) -> Option<&str> {
 
 impl Cgroup {
     /// Creates the cgroup and sets the limits whose controllers are available.
+    ///
+    /// # Errors
+    /// The system's error. An available controller that does not apply to the cgroup is an error too: the container must not run
+    /// without its limit, and the next attempt may succeed.
     pub(super) fn make(&self) -> io::Result<()> {
         make_with_parent(&self.path)?;
+        enable_controllers(&self.path);
         if let Some(bytes) = self.memory {
             self.set("memory.max", &bytes.to_string())?;
             self.set("memory.oom.group", "1")?;
@@ -103,8 +129,21 @@ impl Cgroup {
 
     fn set(&self, file: &str, value: &str) -> io::Result<()> {
         let path = self.path.join(file);
-        // If the controller is not available, its file is missing, and a write would fail with an unclear error.
-        if fs::exists(&path)? { fs::write(path, value) } else { Ok(()) }
+        if fs::exists(&path)? {
+            return fs::write(path, value);
+        }
+        // A v1 hierarchy may have the controller.
+        let controller = file.split('.').next().unwrap_or(file);
+        let base = self.path.parent().unwrap_or(&self.path);
+        let available = fs::read_to_string(base.join("cgroup.controllers")).unwrap_or_default();
+        if !has_word(&available, controller) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{} is missing, although the controller {controller} is available: another program may have disabled it in {}",
+            path.display(),
+            base.join("cgroup.subtree_control").display()
+        )))
     }
 
     /// Moves the calling process into the cgroup. The process must have one thread only.
@@ -143,6 +182,11 @@ impl Cgroup {
     }
 }
 
+/// Whether the cgroup of an open file was removed.
+fn is_removed(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
 fn wait_until_empty(path: &Path) -> io::Result<()> {
     let events = match fs::File::open(path.join("cgroup.events")) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -154,7 +198,7 @@ fn wait_until_empty(path: &Path) -> io::Result<()> {
         let text = match read_again(&events) {
             Ok(text) => text,
             // Another process removed the cgroup.
-            Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => return Ok(()),
+            Err(error) if is_removed(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
         if text.lines().any(|line| line == "populated 0") {
@@ -194,6 +238,41 @@ mod tests {
         assert_eq!(mount_point(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
         assert_eq!(own_path("4:cpu:/a\n0::/user.slice/x\n"), Some("/user.slice/x"));
+    }
+
+    /// Plain directories in place of cgroups, in which every file can be created.
+    fn plain_cgroup(memory: Option<u64>) -> (tempfile::TempDir, Cgroup) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("podwright/a");
+        (dir, Cgroup { path, memory, cpu: None })
+    }
+
+    #[test]
+    fn container_enables_the_controllers_of_a_parent_that_another_one_has_just_created() {
+        let (_dir, cgroup) = plain_cgroup(None);
+        let base = cgroup.path.parent().unwrap();
+        fs::create_dir(base).unwrap();
+        cgroup.make().unwrap();
+        assert_eq!(fs::read_to_string(base.join("cgroup.subtree_control")).unwrap(), "+cpu");
+        // What is enabled is not written again.
+        fs::write(base.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        cgroup.make().unwrap();
+        assert_eq!(fs::read_to_string(base.join("cgroup.subtree_control")).unwrap(), "cpu memory pids\n");
+    }
+
+    #[test]
+    fn limit_that_an_available_controller_does_not_apply_is_an_error() {
+        let (_dir, cgroup) = plain_cgroup(Some(1 << 20));
+        // Without the controller in version 2, the container runs without the limit.
+        cgroup.make().unwrap();
+        fs::write(cgroup.path.parent().unwrap().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        let error = cgroup.make().unwrap_err().to_string();
+        assert!(error.contains("memory.max is missing, although the controller memory is available"), "{error}");
+        for file in ["memory.max", "memory.oom.group"] {
+            fs::write(cgroup.path.join(file), "").unwrap();
+        }
+        cgroup.make().unwrap();
+        assert_eq!(fs::read_to_string(cgroup.path.join("memory.max")).unwrap(), "1048576");
     }
 
     // Requires the right to create cgroups of version 2.
