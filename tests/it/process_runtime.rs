@@ -7,6 +7,7 @@ mod faults;
 mod isolation;
 mod settings;
 mod unprivileged;
+mod view;
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;

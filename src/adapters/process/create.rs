@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext};
+use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext, VolumeMount};
 use podwright_actors::config::oom_score::oom_score_adj;
 use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::{ContainerKind, PodObject};
@@ -102,7 +102,9 @@ pub(super) fn plan(
         privileged: fields.security.and_then(|it| it.privileged) == Some(true),
         node_processes: pod.spec().host_pid == Some(true) || pod.spec().share_process_namespace == Some(true),
         pods: &pods,
-        termination_log: &root.join(&termination_log),
+        volume_mounts: fields.volume_mounts,
+        // The volume of a log in a mount is a mount itself.
+        termination_log: Some(root.join(&termination_log)).filter(|_| !rootfs::is_in_mount(&termination_log, &links)),
     };
     let confinement = view::confine(request, context.rights, confinement)?;
     let Identity { user, in_pod_group } =
@@ -155,6 +157,7 @@ struct SpecFields<'a> {
     message_policy: Option<&'a str>,
     lifecycle: Option<&'a Lifecycle>,
     resources: Option<&'a ResourceRequirements>,
+    volume_mounts: &'a [VolumeMount],
 }
 
 macro_rules! spec_fields {
@@ -167,6 +170,7 @@ macro_rules! spec_fields {
             message_policy: $container.termination_message_policy.as_deref(),
             lifecycle: $container.lifecycle.as_ref(),
             resources: $container.resources.as_ref(),
+            volume_mounts: $container.volume_mounts.as_deref().unwrap_or_default(),
         }
     };
 }

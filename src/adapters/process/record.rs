@@ -130,6 +130,22 @@ pub struct ViewMount {
     pub sub_path: PathBuf,
     /// Whether the container may only read it.
     pub read_only: bool,
+    /// Where mounts that are created in it later appear.
+    #[serde(default)]
+    pub propagation: Propagation,
+}
+
+/// Whether mounts that are created in a volume while the container runs appear in the container and on the node
+/// (`mountPropagation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Propagation {
+    /// Mounts of the node do not appear in the container, and mounts of the container do not appear on the node.
+    #[default]
+    None,
+    /// Mounts of the node appear in the container.
+    HostToContainer,
+    /// Mounts of each appear in the other.
+    Bidirectional,
 }
 
 /// The user and groups that a container runs as.

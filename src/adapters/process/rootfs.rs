@@ -64,6 +64,11 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
     Ok(links)
 }
 
+/// Whether a path, relative to the container's root, is in a mount.
+pub(super) fn is_in_mount(path: &Path, links: &[Link]) -> bool {
+    links.iter().any(|link| path.starts_with(&link.at))
+}
+
 /// The files of a container cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MakeError {
@@ -104,7 +109,7 @@ pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError>
         *mounts = view::in_order(std::mem::take(mounts));
     }
     // If the termination log is in a mount, the container creates it: the agent must not write into a volume.
-    if !links.iter().any(|link| run.termination_log.starts_with(&link.at)) {
+    if !is_in_mount(&run.termination_log, links) {
         let path = run.rootfs.join(&run.termination_log);
         make_parent(&path)?;
         let file: File = OpenOptions::new().create_new(true).write(true).mode(0o666).open(&path)?;
@@ -136,9 +141,7 @@ pub(super) fn working_dir(rootfs: &Path, requested: Option<&str>, links: &[Link]
         return rootfs.to_owned();
     };
     match relative(requested) {
-        Some(inside) if !requested.starts_with('/') || links.iter().any(|link| inside.starts_with(&link.at)) => {
-            rootfs.join(inside)
-        }
+        Some(inside) if !requested.starts_with('/') || is_in_mount(&inside, links) => rootfs.join(inside),
         _ => rootfs.join(OsStr::new(requested)),
     }
 }

@@ -1,19 +1,23 @@
 //! Decides which part of the node's file system a container may change and see, and which processes it sees. This module does no
 //! I/O.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::VolumeMount;
 use podwright_actors::ports::{Mount, RuntimeError};
+use podwright_actors::texts::containers::config::unknown_propagation;
 
-use super::record::{Confinement, Processes, View, ViewMount};
+use super::record::{Confinement, Processes, Propagation, View, ViewMount};
 use super::security::AgentRights;
 use crate::adapters::sub_path::volume;
 
 /// The settings that the view of one container depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Request<'a> {
     pub(super) name: &'a str,
     pub(super) mounts: &'a [Mount],
+    /// The container's `volumeMounts`, which have the `mountPropagation`.
+    pub(super) volume_mounts: &'a [VolumeMount],
     /// The container's `readOnlyRootFilesystem`.
     pub(super) read_only_root: bool,
     pub(super) privileged: bool,
@@ -21,15 +25,15 @@ pub(super) struct Request<'a> {
     pub(super) node_processes: bool,
     /// The agent's directory with one directory per pod.
     pub(super) pods: &'a Path,
-    /// The absolute path of the container's termination log.
-    pub(super) termination_log: &'a Path,
+    /// The absolute path of the container's termination log; `None` if it is in a mount.
+    pub(super) termination_log: Option<PathBuf>,
 }
 
 /// Adds the container's view to its confinement. Without one, the container has the view of the agent.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if the container has a read-only mount or a read-only root and the
-/// agent may not create mount namespaces.
+/// agent may not create mount namespaces, or if a `mountPropagation` does not exist.
 pub(super) fn confine(
     request: Request<'_>,
     agent: AgentRights,
@@ -55,31 +59,51 @@ pub(super) fn confine(
         return Ok(confinement);
     }
     let own_processes = agent.namespaces.processes && !request.privileged && !request.node_processes;
-    let view = View { pods: request.pods.to_owned(), mounts: mounts(&request), read_only_root: request.read_only_root };
+    let view =
+        View { pods: request.pods.to_owned(), mounts: mounts(&request)?, read_only_root: request.read_only_root };
     let processes = if own_processes { Processes::Own } else { Processes::Node };
     Ok(Confinement { view: Some(view), processes, ..confinement })
 }
 
-fn mounts(request: &Request<'_>) -> Vec<ViewMount> {
-    let of = |mount: &Mount| ViewMount {
-        at: mount.host_path.clone(),
-        volume: volume(&mount.host_path, &mount.sub_path).to_owned(),
-        sub_path: mount.sub_path.clone(),
-        read_only: mount.read_only,
+fn mounts(request: &Request<'_>) -> Result<Vec<ViewMount>, RuntimeError> {
+    let of = |mount: &Mount| {
+        Ok(ViewMount {
+            at: mount.host_path.clone(),
+            volume: volume(&mount.host_path, &mount.sub_path).to_owned(),
+            sub_path: mount.sub_path.clone(),
+            read_only: mount.read_only,
+            propagation: propagation(mount, request.volume_mounts)?,
+        })
     };
-    let mut mounts: Vec<ViewMount> = request.mounts.iter().map(of).collect();
-    if request.read_only_root {
-        let log = request.termination_log.to_owned();
-        mounts.push(ViewMount { at: log.clone(), volume: log, sub_path: "".into(), read_only: false });
+    let mut mounts = request.mounts.iter().map(of).collect::<Result<Vec<_>, RuntimeError>>()?;
+    if let Some(log) = request.termination_log.as_ref().filter(|_| request.read_only_root) {
+        mounts.push(ViewMount { at: log.clone(), volume: log.clone(), ..ViewMount::default() });
     }
-    in_order(mounts)
+    Ok(in_order(mounts))
+}
+
+fn propagation(mount: &Mount, specs: &[VolumeMount]) -> Result<Propagation, RuntimeError> {
+    let is_same_path = |path: &str| path.trim_start_matches('/') == mount.container_path.trim_start_matches('/');
+    let spec = specs.iter().find(|spec| spec.name == mount.volume && is_same_path(&spec.mount_path));
+    match spec.and_then(|spec| spec.mount_propagation.as_deref()) {
+        None | Some("" | "None") => Ok(Propagation::None),
+        Some("HostToContainer") => Ok(Propagation::HostToContainer),
+        Some("Bidirectional") => Ok(Propagation::Bidirectional),
+        Some(other) => Err(RuntimeError::config(unknown_propagation(other))),
+    }
 }
 
 /// The mounts with outer paths first and one mount for each path. A path that is mounted twice can be written through one of the
-/// mounts, so it is writable.
+/// mounts, so it is writable. Later mounts appear in it if one of the mounts requests that.
 pub(super) fn in_order(mut mounts: Vec<ViewMount>) -> Vec<ViewMount> {
     mounts.sort_by(|a, b| a.at.cmp(&b.at).then(a.read_only.cmp(&b.read_only)));
-    mounts.dedup_by(|later, first| later.at == first.at);
+    mounts.dedup_by(|later, first| {
+        let is_same = later.at == first.at;
+        if is_same {
+            first.propagation = first.propagation.max(later.propagation);
+        }
+        is_same
+    });
     mounts
 }
 
@@ -112,11 +136,12 @@ mod tests {
         Request {
             name: "main",
             mounts,
+            volume_mounts: &[],
             read_only_root: false,
             privileged: false,
             node_processes: false,
             pods: Path::new("/root/pods"),
-            termination_log: Path::new("/log"),
+            termination_log: Some("/log".into()),
         }
     }
 
@@ -132,16 +157,16 @@ mod tests {
         let root = |request| Request { read_only_root: true, ..request };
         let node_processes = |request| Request { node_processes: true, ..request };
         for (request, agent, view, own) in [
-            (rw, agent(true, true), true, true),
-            (rw, agent(true, false), true, false),
-            (rw, agent(false, false), false, false),
-            (ro, agent(true, true), true, true),
-            (node_processes(rw), agent(true, true), true, false),
-            (privileged(rw), agent(true, true), false, false),
-            (privileged(ro), agent(true, true), true, false),
-            (root(privileged(rw)), agent(true, true), true, false),
+            (rw.clone(), agent(true, true), true, true),
+            (rw.clone(), agent(true, false), true, false),
+            (rw.clone(), agent(false, false), false, false),
+            (ro.clone(), agent(true, true), true, true),
+            (node_processes(rw.clone()), agent(true, true), true, false),
+            (privileged(rw.clone()), agent(true, true), false, false),
+            (privileged(ro.clone()), agent(true, true), true, false),
+            (root(privileged(rw.clone())), agent(true, true), true, false),
         ] {
-            let found = decide(request, agent).unwrap();
+            let found = decide(request.clone(), agent).unwrap();
             let processes = if own { Processes::Own } else { Processes::Node };
             assert_eq!((found.view.is_some(), found.processes), (view, processes), "{request:?} {agent:?}");
         }
@@ -164,9 +189,39 @@ mod tests {
             volume: volume.into(),
             sub_path: sub_path.into(),
             read_only,
+            propagation: Propagation::None,
         });
         assert_eq!(view.mounts, expected);
         assert_eq!(view.root(), Path::new("/root"));
+    }
+
+    #[test]
+    fn termination_log_in_a_mount_gets_no_mount_of_its_own() {
+        let request = Request { read_only_root: true, termination_log: None, ..request(&[]) };
+        assert_eq!(decide(request, agent(true, true)).unwrap().view.unwrap().mounts, []);
+    }
+
+    #[test]
+    fn mount_propagation_is_that_of_the_volume_mount() {
+        let mounts = [mount("/v", "", true)];
+        let decided = |mode: Option<&str>| {
+            let (mount_propagation, mount_path) = (mode.map(str::to_owned), "x".to_owned());
+            let spec = VolumeMount { name: "data".into(), mount_path, mount_propagation, ..VolumeMount::default() };
+            let decided = decide(Request { volume_mounts: &[spec], ..request(&mounts) }, agent(true, true));
+            decided.map(|it| it.view.unwrap().mounts[0].propagation)
+        };
+        for (mode, expected) in [
+            (None, Propagation::None),
+            (Some("None"), Propagation::None),
+            (Some("HostToContainer"), Propagation::HostToContainer),
+            (Some("Bidirectional"), Propagation::Bidirectional),
+        ] {
+            assert_eq!(decided(mode).unwrap(), expected, "{mode:?}");
+        }
+        assert!(matches!(decided(Some("x")), Err(RuntimeError::Config(_))));
+        let mount = |read_only, propagation| ViewMount { read_only, propagation, ..ViewMount::default() };
+        let both = in_order(vec![mount(true, Propagation::HostToContainer), mount(false, Propagation::None)]);
+        assert_eq!(both, [mount(false, Propagation::HostToContainer)]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn shell(text: &str) -> [String; 3] {
 }
 
 /// The output of an exec command.
-async fn output(runtime: &ProcessRuntime, id: &ContainerId, text: &str) -> String {
+pub(super) async fn output(runtime: &ProcessRuntime, id: &ContainerId, text: &str) -> String {
     let done = runtime.exec(id, &shell(text), PATIENCE).await.unwrap();
     String::from_utf8(done.output).unwrap()
 }

@@ -1,17 +1,23 @@
 //! Gives the process that becomes a container's command its own view of the node's file system.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, openat, openat2, statvfs};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat, openat,
+    openat2, statvfs, statx,
+};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change, mount_remount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, mount_remount,
+    move_mount, open_tree, unmount,
+};
 use rustix::thread::UnshareFlags;
 
-use super::super::record::{Confinement, Processes, RunRecord, View, ViewMount};
+use super::super::record::{Confinement, Processes, Propagation, RunRecord, View, ViewMount};
 use super::namespaces::{self, unshare};
 use crate::adapters::sub_path::SubPathError;
 use crate::adapters::{mounts, sub_path};
@@ -23,55 +29,158 @@ use crate::adapters::{mounts, sub_path};
 pub(super) fn enter(run: &RunRecord) -> Result<(), String> {
     let Confinement { view, processes, .. } = &run.confinement;
     let Some(view) = view else { return Ok(()) };
-    let set_up = || {
-        unshare_mounts()?;
-        set_up(view, &run.rootfs)?;
-        if *processes == Processes::Node { Ok(()) } else { namespaces::mount_proc() }
-    };
-    set_up().map_err(|error| format!("cannot set up the file system of the container: {error}"))
+    set_up(view, &run.rootfs, *processes == Processes::Own)
+        .map_err(|error| format!("cannot set up the file system of the container: {error}"))
 }
 
 /// Moves this process into a mount namespace of its own.
 pub(super) fn unshare_mounts() -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
-    // Mounts of the node that come and go later do so here too. Mounts of the container stay in its namespace.
+    leave_peers()
+}
+
+/// Lets mounts of the node that come and go later do so here too. Mounts of the container stay in its namespace.
+fn leave_peers() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
 }
 
 /// A path of the container and what is mounted there.
-type Bind<'a> = (&'a Path, OwnedFd);
+struct Bind<'a> {
+    at: &'a Path,
+    propagation: Propagation,
+    /// A copy of the mounts at and below the path.
+    tree: OwnedFd,
+}
 
-fn set_up(view: &View, rootfs: &Path) -> io::Result<()> {
-    // What the container may see is opened before the directory that contains it is covered.
-    let mut binds: Vec<Bind<'_>> = vec![(rootfs, open(rootfs).map_err(|error| named(rootfs, error))?)];
-    for one in &view.mounts {
-        match source(one) {
-            Ok(source) => binds.push((&one.at, source)),
+fn set_up(view: &View, rootfs: &Path, own_processes: bool) -> io::Result<()> {
+    let root = view.root();
+    // A mount at `/` would have no effect, because the process keeps its old root.
+    let mounts: Vec<&ViewMount> = view.mounts.iter().filter(|one| one.at != Path::new("/")).collect();
+    refuse_mounts_in_shared_ones(&mounts, root)?;
+    unshare(UnshareFlags::NEWNS)?;
+    let mut binds: Vec<Bind<'_>> = Vec::new();
+    // Only a copy of a mount that is still shared with the node stays shared with it.
+    let (shared, others): (Vec<_>, Vec<_>) =
+        mounts.into_iter().partition(|one| one.propagation == Propagation::Bidirectional);
+    add(&mut binds, shared)?;
+    leave_peers()?;
+    // What the container may see is copied before the directory that contains it is covered. A directory above the agent's root
+    // is copied with the cover.
+    let (inner, outer): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|one| !root.starts_with(&one.at) || one.at == root);
+    binds.push(Bind {
+        at: rootfs,
+        propagation: Propagation::None,
+        tree: copy(&open(rootfs)?).map_err(|error| named(rootfs, error))?,
+    });
+    add(&mut binds, inner)?;
+    let has_proc = binds.iter().any(|bind| bind.at == Path::new(PROC));
+    detach_below(root)?;
+    cover(root, &binds)?;
+    add(&mut binds, outer)?;
+    // A requested mount in `/proc` must not be covered.
+    if own_processes {
+        namespaces::mount_proc()?;
+    }
+    binds.sort_by_key(|bind| bind.at);
+    for bind in &binds {
+        attach(bind).map_err(|error| named(bind.at, error))?;
+    }
+    let own_proc = own_processes && !has_proc;
+    if isolates_root(view) {
+        isolate(&binds)?;
+    }
+    make_read_only(view, rootfs, own_proc)
+}
+
+/// Copies the sources of mounts.
+fn add<'a>(binds: &mut Vec<Bind<'a>>, mounts: Vec<&'a ViewMount>) -> io::Result<()> {
+    for one in mounts {
+        match source(one).and_then(|source| Ok(copy(&source)?)) {
+            Ok(tree) => binds.push(Bind { at: &one.at, propagation: one.propagation, tree }),
             // The volume does not exist, so the link in the container's root directory leads nowhere.
             Err(error) if error.kind() == io::ErrorKind::NotFound && one.sub_path.as_os_str().is_empty() => {}
             Err(error) => return Err(named(&one.at, error)),
         }
     }
-    binds.sort_by_key(|(at, _)| *at);
-    let root = view.root();
-    cover(root, &binds)?;
-    for (at, source) in &binds {
-        // A mount at `/` would have no effect, because the process keeps its old root.
-        if *at != Path::new("/") {
-            bind(at, source).map_err(|error| named(at, error))?;
+    Ok(())
+}
+
+/// Refuses a mount in a mount that the container shares with the node: it would appear on the node.
+fn refuse_mounts_in_shared_ones(mounts: &[&ViewMount], root: &Path) -> io::Result<()> {
+    let shared = mounts.iter().filter(|one| one.propagation == Propagation::Bidirectional);
+    for outer in shared {
+        let inner = mounts.iter().map(|one| one.at.as_path()).find(|at| *at != outer.at && at.starts_with(&outer.at));
+        if let Some(inner) = inner.or_else(|| Some(root).filter(|root| root.starts_with(&outer.at))) {
+            return Err(io::Error::other(format!(
+                "{} has `mountPropagation: Bidirectional` and contains {}, which is a mount of its own in the container: use \
+                 another directory, or remove `mountPropagation`",
+                outer.at.display(),
+                inner.display()
+            )));
         }
     }
-    let rules: Vec<(&Path, bool)> = view.mounts.iter().map(|one| (one.at.as_path(), one.read_only)).collect();
+    Ok(())
+}
+
+/// Unmounts what is below the agent's root directory, so that the container finds no volumes of other pods in its list of mounts.
+/// A user namespace keeps the mounts that it got from the node.
+fn detach_below(root: &Path) -> io::Result<()> {
+    for mounted in mounts::below(root)?.into_iter().filter(|mounted| mounted.at != root) {
+        let _ = unmount(&mounted.at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+    Ok(())
+}
+
+/// Whether mounts of the node that come later must not appear in the container. They would be writable, whatever the root is.
+fn isolates_root(view: &View) -> bool {
+    let of_root = view.mounts.iter().find(|one| one.at == Path::new("/"));
+    of_root.map_or(view.read_only_root, |root| root.propagation == Propagation::None)
+}
+
+/// Keeps later mounts of the node out of the container, except in the mounts that request them.
+fn isolate(binds: &[Bind<'_>]) -> io::Result<()> {
+    let shared = |at: &Path| {
+        let inner = binds.iter().filter(|bind| at.starts_with(bind.at)).max_by_key(|bind| bind.at.as_os_str().len());
+        inner.is_some_and(|bind| bind.propagation != Propagation::None)
+    };
+    // A mount may come between the list and the change of its outer mount, but not after that.
+    for _ in 0..2 {
+        for mounted in mounts::below(Path::new("/"))?.iter().rev().filter(|mounted| !shared(&mounted.at)) {
+            if is_mount(&mounted.at) {
+                mount_change(&mounted.at, MountPropagationFlags::PRIVATE).map_err(|error| named(&mounted.at, error))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the mounts read-only that must be.
+fn make_read_only(view: &View, rootfs: &Path, own_proc: bool) -> io::Result<()> {
+    let mut rules: Vec<(&Path, bool)> = view.mounts.iter().map(|one| (one.at.as_path(), one.read_only)).collect();
+    // A volume above the agent's root directory does not decide about the container's own root.
+    rules.push((rootfs, view.read_only_root));
+    if own_proc {
+        rules.push((Path::new(PROC), false));
+    }
     for mounted in mounts::below(Path::new("/"))? {
         let at = &mounted.at;
         let is_device = DEVICES.iter().any(|dir| at.starts_with(dir));
         let of_root = view.read_only_root && !is_device;
         // Mounts that another mount covers cannot be reached, and need no change.
-        if is_read_only(at, &rules, of_root) && fs::symlink_metadata(at).is_ok() {
+        if is_read_only(at, &rules, of_root) && is_mount(at) {
             remount_read_only(at)?;
         }
     }
     Ok(())
+}
+
+/// Whether a mount can be reached by its path. True if the kernel cannot answer (Linux before 5.8).
+fn is_mount(at: &Path) -> bool {
+    statx(CWD, at, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::empty()).is_ok_and(|found| {
+        !found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
+            || found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    })
 }
 
 fn named(path: &Path, error: impl std::fmt::Display) -> io::Error {
@@ -91,12 +200,18 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Copies the mounts at an open file or directory and below it.
+fn copy(source: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(source, "", flags | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)
+}
+
 /// Covers the agent's root directory with an empty one that has only the paths of `binds`.
 fn cover(root: &Path, binds: &[Bind<'_>]) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("podwright", root, "tmpfs", flags, Some(c"mode=0711,size=64k")).map_err(|error| named(root, error))?;
-    for (at, source) in binds.iter().filter(|(at, _)| at.starts_with(root)) {
-        make_target(at, source).map_err(|error| named(at, error))?;
+    for bind in binds.iter().filter(|bind| bind.at.starts_with(root)) {
+        make_target(bind.at, &bind.tree).map_err(|error| named(bind.at, error))?;
     }
     remount_read_only(root)
 }
@@ -111,13 +226,18 @@ fn make_target(at: &Path, source: &OwnedFd) -> io::Result<()> {
     File::options().create(true).truncate(false).write(true).open(at).map(drop)
 }
 
-/// Mounts an open file or directory. A link in the path is an error: a container could have put it into a volume, and the mount
-/// would cover another path of this container.
-fn bind(at: &Path, source: &OwnedFd) -> Result<(), Errno> {
+/// Mounts a copy at its path. A link in the path is an error: a container could have put it into a volume, and the mount would cover
+/// another path of this container.
+fn attach(bind: &Bind<'_>) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let target = openat2(CWD, at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    mount_bind_recursive(path(source), path(&target))
+    let target = openat2(CWD, bind.at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(bind.tree.as_fd(), "", target.as_fd(), "", both)?;
+    match bind.propagation {
+        // Later mounts of the node would be writable, also in a read-only mount.
+        Propagation::None => mount_change(bind.at, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
+        Propagation::HostToContainer | Propagation::Bidirectional => Ok(()),
+    }
 }
 
 /// Whether a mount must be read-only: by the innermost rule for its path, or else as the root is.
@@ -144,13 +264,26 @@ fn remount_read_only(at: &Path) -> io::Result<()> {
     mount_remount(at, MountFlags::BIND | MountFlags::RDONLY | flags, c"").map_err(failed)
 }
 
+/// Where the processes are mounted.
+const PROC: &str = "/proc";
+
 /// The directories that stay as they are if the root is read-only: devices, processes and kernel settings have their own
 /// permissions, and a container of a container runtime may write to its `/dev` too.
-const DEVICES: [&str; 3] = ["/dev", "/proc", "/sys"];
+const DEVICES: [&str; 3] = ["/dev", PROC, "/sys"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mount_in_a_mount_that_is_shared_with_the_node_is_refused() {
+        let mount = |at: &str, propagation| ViewMount { at: at.into(), propagation, ..ViewMount::default() };
+        let (shared, own) = (mount("/a", Propagation::Bidirectional), Propagation::None);
+        let refused = |other: &ViewMount, root| refuse_mounts_in_shared_ones(&[&shared, other], Path::new(root)).err();
+        assert!(refused(&mount("/ab", own), "/root").is_none());
+        assert!(refused(&mount("/a/b", own), "/root").unwrap().to_string().contains("/a/b"));
+        assert!(refused(&mount("/b", own), "/a/root").unwrap().to_string().contains("/a/root"));
+    }
 
     #[test]
     fn innermost_rule_decides_whether_a_mount_is_read_only() {
