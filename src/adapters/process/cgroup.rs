@@ -159,6 +159,21 @@ impl Cgroup {
         }
     }
 
+    /// The processes in the cgroup and in the cgroups below it; `None` if the cgroup does not exist.
+    pub(super) fn processes(&self) -> io::Result<Option<Vec<i32>>> {
+        let mut found = Vec::new();
+        let exists = add_processes(&self.path, &mut found)?;
+        Ok(exists.then_some(found))
+    }
+
+    /// The working set of the cgroup in bytes: without file cache that was not used lately. `None` without a memory controller.
+    pub(super) fn working_set(&self) -> Option<u64> {
+        let current: u64 = fs::read_to_string(self.path.join("memory.current")).ok()?.trim().parse().ok()?;
+        let stat = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
+        let inactive = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
+        Some(current.saturating_sub(inactive.unwrap_or(0)))
+    }
+
     /// Whether the kernel killed a process in the cgroup because memory ran out.
     pub(super) fn ran_out_of_memory(&self) -> bool {
         fs::read_to_string(self.path.join("memory.events")).is_ok_and(|events| {
@@ -180,6 +195,22 @@ impl Cgroup {
         self.path.parent().into_iter().for_each(remove_if_empty);
         removed
     }
+}
+
+/// Adds the processes of a cgroup and of the cgroups below it. Returns whether the cgroup exists.
+fn add_processes(path: &Path, found: &mut Vec<i32>) -> io::Result<bool> {
+    let text = match fs::read_to_string(path.join("cgroup.procs")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound || is_removed(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    for entry in fs::read_dir(path)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            add_processes(&entry.path(), found)?;
+        }
+    }
+    Ok(true)
 }
 
 /// Whether the cgroup of an open file was removed.
@@ -258,6 +289,20 @@ mod tests {
         fs::write(base.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         cgroup.make().unwrap();
         assert_eq!(fs::read_to_string(base.join("cgroup.subtree_control")).unwrap(), "cpu memory pids\n");
+    }
+
+    #[test]
+    fn working_set_is_without_unused_file_cache_and_processes_include_those_of_inner_cgroups() {
+        let (_dir, cgroup) = plain_cgroup(None);
+        assert_eq!(cgroup.processes().unwrap(), None);
+        let inner = cgroup.path.join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(cgroup.path.join("cgroup.procs"), "7\n8\n").unwrap();
+        fs::write(inner.join("cgroup.procs"), "9\n").unwrap();
+        assert_eq!((cgroup.processes().unwrap(), cgroup.working_set()), (Some(vec![7, 8, 9]), None));
+        fs::write(cgroup.path.join("memory.current"), "1000\n").unwrap();
+        fs::write(cgroup.path.join("memory.stat"), "anon 1\ninactive_file 300\nactive_file 5\n").unwrap();
+        assert_eq!(cgroup.working_set(), Some(700));
     }
 
     #[test]

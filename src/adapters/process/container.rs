@@ -65,6 +65,14 @@ impl RunState {
 }
 
 impl Container {
+    /// The first process of the container's PID namespace, if the container runs and has one of its own.
+    pub(super) fn init(&self) -> Option<i32> {
+        match &*self.run.lock() {
+            RunState::Running { started, .. } => started.init,
+            RunState::Adopting | RunState::Created | RunState::Starting | RunState::Exited { .. } => None,
+        }
+    }
+
     pub(super) fn new(record: ContainerRecord, files: ContainerFiles, run: RunState) -> Arc<Self> {
         Arc::new(Container {
             id: record.id.as_str().into(),

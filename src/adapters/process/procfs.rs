@@ -1,5 +1,6 @@
 //! Other processes, as `/proc` describes them.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -154,8 +155,7 @@ pub(super) fn wait_for_any_end(killed: &[KilledChild], limit: Duration) -> io::R
 pub(super) fn wait_for_init(pid: i32, limit: Duration) -> io::Result<()> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
     let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    // Another process may have reused the pid.
-    if std::fs::read(format!("/proc/{pid}/comm")).ok().as_deref() != Some(INIT_COMM) {
+    if !is_init(pid) {
         return Ok(());
     }
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
@@ -193,16 +193,48 @@ fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// The memory and the number of the processes whose environment variable `name` is `value`, as [`kill_marked`] finds them. The
-/// memory of files does not count, because the kernel can read the files again. Memory that several processes share counts for each.
-pub(super) fn usage_of_marked(name: &str, value: &str, owner: u32) -> ContainerProcesses {
-    let mut used = ContainerProcesses::default();
-    for pid in pids().filter(|pid| is_marked(*pid, name, value, owner)) {
-        used.processes += 1;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        used.memory = used.memory.saturating_add(own_memory(&status));
+/// The processes of a container without a cgroup: those in the PID namespace of the process `init`, or else those with the environment
+/// variable `name` of this value, as [`kill_marked`] finds them, and the children of `shim`; and the descendants of all of them. The
+/// container may have removed the variable from the environment of its processes. The processes `init` and `shim` belong to the
+/// agent.
+pub(super) fn of_container(name: &str, value: &str, owner: u32, shim: Option<i32>, init: Option<i32>) -> Vec<Pid> {
+    let shim = shim.and_then(Pid::from_raw);
+    let init = init.and_then(Pid::from_raw).filter(|init| is_init(*init));
+    let namespace_of = |pid: Pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let parents: Vec<(Pid, Pid)> = pids().filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+    let all = parents.iter().map(|(pid, _)| *pid);
+    let own: Vec<Pid> = match init.and_then(namespace_of) {
+        Some(namespace) => all.filter(|pid| namespace_of(*pid).as_ref() == Some(&namespace)).collect(),
+        None => all.filter(|pid| Some(*pid) == shim || is_marked(*pid, name, value, owner)).collect(),
+    };
+    let mut found = with_descendants(own, &parents);
+    found.retain(|pid| Some(*pid) != shim && Some(*pid) != init);
+    found
+}
+
+/// Adds the children of the processes, their children, and so on. `parents` has the parent of each process.
+fn with_descendants(mut found: Vec<Pid>, parents: &[(Pid, Pid)]) -> Vec<Pid> {
+    let mut known: HashSet<Pid> = found.iter().copied().collect();
+    let mut next = 0;
+    while let Some(of) = found.get(next).copied() {
+        let children = parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid);
+        found.extend(children.filter(|pid| known.insert(*pid)));
+        next += 1;
     }
-    used
+    found
+}
+
+/// Whether the process is the first one of a container's PID namespace. Another process may have reused its pid.
+fn is_init(pid: Pid) -> bool {
+    std::fs::read(format!("/proc/{pid}/comm")).ok().as_deref() == Some(INIT_COMM)
+}
+
+/// The memory and the number of processes. The memory is that without files, which the kernel can read again. Memory that several
+/// processes share counts for each of them.
+pub(super) fn usage_of(processes: &[Pid]) -> ContainerProcesses {
+    let status = |pid: &Pid| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let memory = processes.iter().map(|pid| own_memory(&status(pid))).fold(0, u64::saturating_add);
+    ContainerProcesses { memory, processes: processes.len() as u64 }
 }
 
 /// The memory without files in the text of `/proc/PID/status`, in bytes.
@@ -287,6 +319,13 @@ mod tests {
         ] {
             assert_eq!(holds(environ, name, value), found, "{name}={value}");
         }
+    }
+
+    #[test]
+    fn descendants_are_found_once() {
+        let pid = |raw| Pid::from_raw(raw).unwrap();
+        let parents = [(1, 9), (2, 1), (3, 2), (4, 3), (5, 9), (9, 9)].map(|(own, parent)| (pid(own), pid(parent)));
+        assert_eq!(with_descendants([1, 3].map(pid).into(), &parents), [1, 3, 2, 4].map(pid));
     }
 
     #[test]

@@ -11,15 +11,16 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage,
-    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
+    ContainerConfig, ContainerProcesses, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
+    ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
 };
+use rustix::process::Pid;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::container::Container;
 use super::files::{Layout, Request, make_dir, try_lock};
-use super::record::{self, RunRecord};
+use super::record::{self, Cgroup, ReadError, RunRecord, ShimRecord};
 use super::shared::{ProcessRuntimeState, failed};
 use super::shim::SHIM_OOM_SCORE;
 use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
@@ -223,18 +224,14 @@ impl ContainerRuntime for ProcessRuntime {
         .boxed()
     }
 
-    /// Finds the processes by their mark, as the code does that kills the processes of an ended container.
+    /// The processes in the container's cgroup. Without one, those that belong to the container by their PID namespace, their mark or
+    /// their parent.
     fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
         let running = self.shared.table.running();
         let containers: Vec<_> = running.into_iter().filter(|container| container.uid == *uid).collect();
         async move {
             let measure = move || -> io::Result<ProcessUsage> {
-                let used = |container: &Arc<Container>| {
-                    let run = record::read::<RunRecord>(&container.files.run()).ok()?;
-                    let used = procfs::usage_of_marked(CONTAINER_ENV, &run.id, run.user.uid);
-                    Some((container.name.to_string(), used))
-                };
-                Ok(containers.iter().filter_map(used).collect())
+                containers.iter().filter_map(|container| usage_of_container(container).transpose()).collect()
             };
             disk_usage::blocking(measure).await.map_err(failed("cannot measure the processes of a pod"))
         }
@@ -248,6 +245,28 @@ impl ContainerRuntime for ProcessRuntime {
     fn has_events(&self) -> bool {
         true
     }
+}
+
+/// The name of a container and what its processes use; `None` if the container was removed. Blocks.
+fn usage_of_container(container: &Container) -> io::Result<Option<(String, ContainerProcesses)>> {
+    let run: RunRecord = match record::read(&container.files.run()) {
+        Ok(run) => run,
+        Err(ReadError::Missing(_)) => return Ok(None),
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    let in_cgroup = run.cgroup.as_ref().map_or(Ok(None), Cgroup::processes)?;
+    let processes = match in_cgroup {
+        Some(processes) => processes.into_iter().filter_map(Pid::from_raw).collect(),
+        None => {
+            let shim = record::read::<ShimRecord>(&container.files.shim()).ok().map(|shim| shim.pid);
+            procfs::of_container(CONTAINER_ENV, &run.id, run.user.uid, shim, container.init())
+        }
+    };
+    let mut used = procfs::usage_of(&processes);
+    if let Some(bytes) = run.cgroup.as_ref().and_then(Cgroup::working_set) {
+        used.memory = bytes;
+    }
+    Ok(Some((container.name.to_string(), used)))
 }
 
 impl ProcessRuntime {

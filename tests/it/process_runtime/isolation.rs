@@ -20,7 +20,7 @@ use crate::support::processes::{
     PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
 };
 
-fn shell(text: &str) -> [String; 3] {
+pub(super) fn shell(text: &str) -> [String; 3] {
     ["sh", "-c", text].map(str::to_owned)
 }
 

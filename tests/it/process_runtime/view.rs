@@ -11,8 +11,8 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, Mount};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 
-use super::isolation::output;
-use crate::support::processes::{Root, ended, pod, run, sandbox, script};
+use super::isolation::{output, shell};
+use crate::support::processes::{PATIENCE, Root, ended, pod, run, sandbox, script};
 
 /// A file system in memory that the node shares with new mount namespaces. Unmounted when it is dropped.
 struct Tmpfs(PathBuf);
@@ -154,4 +154,24 @@ async fn list_of_mounts_has_no_volumes_of_other_pods() {
     let table = output(&runtime, &id, "cat /proc/self/mountinfo").await;
     assert!(table.contains("/pods/u/") && !table.contains("secret-name"), "{table}");
     drop(other);
+}
+
+#[tokio::test]
+async fn processes_without_the_environment_of_their_container_count_for_its_usage() {
+    let root = Root::new();
+    let runtime = root.open_with(|config| config.cgroups = false).await;
+    let ready = root.fifo("ready");
+    for uid in ["own", "node"] {
+        let pod = pod(uid, |spec| spec.host_pid = Some(uid == "node"));
+        let text = format!(
+            "env -i sh -c 'setsid sh -c \"echo > {}; exec sleep 1000\" & exec sleep 1000' & exec sleep 1000",
+            ready.path()
+        );
+        let id = run(&runtime, &pod, &text).await;
+        ready.read().await;
+        let usage = runtime.process_usage(pod.uid()).await.unwrap();
+        assert_eq!(usage["main"].processes, 3, "{uid}");
+        assert!(usage["main"].memory > 0, "{uid}");
+        runtime.exec(&id, &shell("true"), PATIENCE).await.unwrap();
+    }
 }
