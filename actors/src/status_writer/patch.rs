@@ -15,8 +15,11 @@ const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
 pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Result<Map<String, Value>> {
     let (old, new) = (fields(old)?, fields(new)?);
     let mut patch = object_patch(&old, &new);
-    if let Some(value) = patch.get_mut(CONDITIONS) {
-        *value = Value::Array(condition_patches(old.get(CONDITIONS), new.get(CONDITIONS)));
+    if patch.remove(CONDITIONS).is_some() {
+        let conditions = condition_patches(old.get(CONDITIONS), new.get(CONDITIONS));
+        if !conditions.is_empty() {
+            patch.insert(CONDITIONS.to_owned(), Value::Array(conditions));
+        }
     }
     for name in ADDRESSES {
         if let Some(Value::Array(addresses)) = patch.get_mut(name) {

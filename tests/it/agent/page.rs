@@ -238,7 +238,7 @@ const FAKE_AGENT: &str = r#"
       };
     } }));
   };
-  window.sendAgent = (more) => feed.send("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
+  window.sendAgent = (more) => feed.send("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false, pressures: [],
     locations: [{ source: "http", location: "http://home" }], missing: ["http"], conditions: ["no disk"], problemCount: 1,
     problems: [{ what: "http://home", message: "no answer (refused)" }],
     runtime: true, housekeeping: Date.now(), late: false, ...more });
