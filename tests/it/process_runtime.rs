@@ -5,6 +5,7 @@ mod evictions;
 mod exec;
 mod faults;
 mod isolation;
+mod namespaces;
 mod settings;
 mod unprivileged;
 mod view;

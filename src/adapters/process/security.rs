@@ -59,16 +59,18 @@ pub(super) fn confinement(
             missing.0
         )));
     }
+    if agent.is_root && (add.all || add.set().contains(CapabilitySet::SYS_PTRACE)) {
+        return Err(RuntimeError::config(format!(
+            "container {name}: `capabilities.add` has SYS_PTRACE or ALL, with which a container reads the files of the node through \
+             the first process of its PID namespace: remove it, or set `privileged`"
+        )));
+    }
     if !agent.is_root {
         // Only root can change the bounding set. The processes have no capabilities, and without new privileges they get none.
         let drops = drop.all || !drop.names.is_empty();
         return Ok(Confinement { no_new_privs: no_new_privs || drops, ..Confinement::default() });
     }
-    let mut kept = match (add.all, drop.all) {
-        (_, true) => CapabilitySet::empty(),
-        (true, false) => agent.capabilities,
-        (false, false) => DEFAULT,
-    };
+    let mut kept = if drop.all { CapabilitySet::empty() } else { DEFAULT };
     kept |= add.set();
     kept &= !drop.set();
     Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()), ..Confinement::default() })
@@ -183,6 +185,7 @@ mod tests {
         capabilities: DEFAULT.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::SYS_ADMIN),
         namespaces: Namespaces { mounts: true, processes: true },
     };
+    const TRACER: AgentRights = AgentRights { capabilities: CapabilitySet::all(), ..ROOT };
     const USER: AgentRights = AgentRights {
         is_root: false,
         capabilities: CapabilitySet::empty(),
@@ -208,7 +211,6 @@ mod tests {
             (json!(null), json!(["ALL"]), CapabilitySet::empty()),
             (json!(["NET_ADMIN"]), json!(["ALL"]), CapabilitySet::NET_ADMIN),
             (json!(["cap_net_admin"]), json!(null), DEFAULT | CapabilitySet::NET_ADMIN),
-            (json!(["ALL"]), json!(["SYS_ADMIN"]), DEFAULT | CapabilitySet::NET_ADMIN),
             (json!(null), json!(["CHOWN", "CAP_KILL"]), DEFAULT - CapabilitySet::CHOWN - CapabilitySet::KILL),
             (json!(["CHOWN"]), json!(["CHOWN"]), DEFAULT - CapabilitySet::CHOWN),
         ] {
@@ -248,6 +250,8 @@ mod tests {
             (none.clone(), json!({"privileged": true}), USER, "privileged"),
             (none.clone(), json!({"capabilities": {"add": ["NET_ADMIN"]}}), USER, "NET_ADMIN"),
             (none.clone(), json!({"capabilities": {"add": ["SYS_TIME"]}}), ROOT, "SYS_TIME"),
+            (none.clone(), json!({"capabilities": {"add": ["SYS_PTRACE"]}}), TRACER, "`privileged`"),
+            (none.clone(), json!({"capabilities": {"add": ["all"]}}), ROOT, "`privileged`"),
             (none.clone(), json!({"capabilities": {"add": ["FLY"]}}), ROOT, "FLY"),
             (none.clone(), json!({"capabilities": {"drop": [""]}}), ROOT, "capabilities.drop"),
         ] {

@@ -344,7 +344,7 @@ async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
 }
 
 /// Whether the test may run. Otherwise it is skipped for this reason.
-fn is_root(why: &str) -> bool {
+pub(super) fn is_root(why: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         eprintln!("skipped: {why}");

@@ -80,11 +80,11 @@ fn start(files: &ContainerFiles, words: &[&str], agent: &UnixStream) -> io::Resu
     let lock = File::open(files.exec_used())?;
     flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|_| io::Error::other(ENDED))?;
     // The lock comes before this check. A container that ends after the check waits for the lock.
-    let (container_pid, container) = open_command(files)?;
+    let (container_pid, container, shim) = open_command(files)?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let join = |error: io::Error| with_context("cannot join the container's namespaces", &error);
-    let namespaces = Joined::of(container_pid, &container).map_err(join)?;
-    namespaces.enter_users(&container).map_err(join)?;
+    let namespaces = Joined::of(container_pid, &container, &shim).map_err(join)?;
+    namespaces.enter_users(&shim).map_err(join)?;
     let done = Arc::new(AtomicBool::new(false));
     let (watched, socket, process) = (Arc::clone(&done), agent.try_clone()?, container.try_clone()?);
     // This thread must not end before its process: the command would get its parent-death signal. No thread can be created once the
@@ -109,18 +109,20 @@ fn start(files: &ContainerFiles, words: &[&str], agent: &UnixStream) -> io::Resu
     Ok(ExecCommand { pid, done, _lock: lock })
 }
 
-/// Opens the process of the container's own command.
-fn open_command(files: &ContainerFiles) -> io::Result<(Pid, OwnedFd)> {
+/// Opens the process of the container's own command, and that of its shim.
+fn open_command(files: &ContainerFiles) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
     let ended = |_| io::Error::other(ENDED);
     let started: StartedRecord = record::read(&files.started()).map_err(|error| ended(io::Error::other(error)))?;
     let shim: ShimRecord = record::read(&files.shim()).map_err(|error| ended(io::Error::other(error)))?;
     let pid = Pid::from_raw(started.pid).ok_or_else(|| io::Error::other(ENDED))?;
-    let open = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| with_context(ENDED, &error.into()))?;
+    let open = |pid| pidfd_open(pid, PidfdFlags::empty()).map_err(|error| with_context(ENDED, &error.into()));
+    let shim_pid = Pid::from_raw(shim.pid).ok_or_else(|| io::Error::other(ENDED))?;
+    let (command, shim_process) = (open(pid)?, open(shim_pid)?);
     // Only the shim's child is the command. Any other process has reused the pid.
     if procfs::parent_of(pid).map(|parent| parent.as_raw_nonzero().get()) != Some(shim.pid) {
         return Err(io::Error::other(ENDED));
     }
-    Ok((pid, open))
+    Ok((pid, command, shim_process))
 }
 
 /// Kills all processes of the command when the container's command has ended, or when the agent closes its socket before the

@@ -25,6 +25,7 @@ use rustix::thread::{
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
+use super::super::procfs;
 use super::super::record::{Processes, RunRecord};
 use super::{INIT_OF_NAMESPACE, PROBE_PROCESSES, view, with_context};
 
@@ -145,6 +146,10 @@ pub(super) fn bind_to_reader(pipe: &OwnedFd) -> Result<(), String> {
 }
 
 /// The namespaces of a running command that an exec command must join.
+///
+/// The user namespace is that of the shim, which the container cannot change. A command may enter a user namespace of its own and has
+/// all capabilities there. A keeper of the node's root that followed it could be traced by the command, and the container would be
+/// root on the node.
 pub(super) struct Joined {
     users: bool,
     processes: bool,
@@ -152,29 +157,35 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// The namespaces of the process `pid` that differ from those of this process. `process` is the same process.
-    pub(super) fn of(pid: Pid, process: &OwnedFd) -> io::Result<Self> {
-        let differs = |kind: &str| -> io::Result<Option<File>> {
+    /// The namespaces of the command `pid` and of its shim that differ from those of this process. `process` and `shim` are these two
+    /// processes.
+    pub(super) fn of(pid: Pid, process: &OwnedFd, shim: &OwnedFd) -> io::Result<Self> {
+        let shim_pid = procfs::parent_of(pid).ok_or(Errno::SRCH)?;
+        let differs = |of: Pid, kind: &str| -> io::Result<Option<File>> {
             let (own, other) =
-                (File::open(format!("/proc/self/ns/{kind}"))?, File::open(format!("/proc/{pid}/ns/{kind}"))?);
+                (File::open(format!("/proc/self/ns/{kind}"))?, File::open(format!("/proc/{of}/ns/{kind}"))?);
             let same = fstat(&own)?.st_ino == fstat(&other)?.st_ino;
             Ok((!same).then_some(other))
         };
-        let found =
-            Joined { users: differs("user")?.is_some(), processes: differs("pid")?.is_some(), mounts: differs("mnt")? };
-        // If the process still runs, its pid was not reused, so the files are those of the process.
-        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default()))? {
+        let found = Joined {
+            users: differs(shim_pid, "user")?.is_some(),
+            processes: differs(pid, "pid")?.is_some(),
+            mounts: differs(pid, "mnt")?,
+        };
+        // The files are those of the two processes if neither has ended since, because their pids were not reused then.
+        let mut both = [PollFd::new(process, PollFlags::IN), PollFd::new(shim, PollFlags::IN)];
+        match poll(&mut both, Some(&Timespec::default()))? {
             0 => Ok(found),
             _ => Err(Errno::SRCH.into()),
         }
     }
 
-    /// Joins the user namespace. This process must have one thread only.
-    pub(super) fn enter_users(&self, process: &OwnedFd) -> io::Result<()> {
+    /// Joins the user namespace of the shim. This process must have one thread only.
+    pub(super) fn enter_users(&self, shim: &OwnedFd) -> io::Result<()> {
         if !self.users {
             return Ok(());
         }
-        move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::USER)?;
+        move_into_thread_name_spaces(shim.as_fd(), ThreadNameSpaceType::USER)?;
         pass_on_capabilities()
     }
 
