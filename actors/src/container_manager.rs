@@ -35,7 +35,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerRuntime, EventRecorder, NetworkClient, PodRuntimeStatus, PodStorage, SyncError, VolumeMounts,
+    ApiObjects, Clock, ContainerRuntime, EventRecorder, NetworkClient, PodRuntimeStatus, PodStorage, SyncError,
+    VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
@@ -61,6 +62,8 @@ pub struct ContainerPorts {
     pub network: Arc<dyn NetworkClient>,
     /// Reads the restart counts that only the log directory still holds.
     pub storage: Arc<dyn PodStorage>,
+    /// The API objects that variables are taken from; `None` without an API server.
+    pub objects: Option<Arc<dyn ApiObjects>>,
     /// Records the events of pods.
     pub events: Arc<dyn EventRecorder>,
     /// Tells the time.

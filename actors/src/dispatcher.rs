@@ -45,7 +45,7 @@ use crate::time::Time;
 
 pub(crate) use actor::{DispatcherActor, MAILBOX};
 use admit::Admission;
-pub(crate) use messages::{RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
+pub(crate) use messages::{PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
 
 /// The dispatcher's decisions. Every method that is not async is one step.
 pub(crate) struct Dispatcher {

@@ -44,7 +44,9 @@ use crate::metered::guarded;
 use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::{Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, RuntimeError, RuntimePod};
+use crate::ports::{
+    ApiObjects, Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, RuntimeError, RuntimePod,
+};
 use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
 use crate::shutdown::ShutdownGate;
@@ -90,6 +92,8 @@ pub(crate) struct Housekeeping {
     pub(crate) probes: Arc<ProbeManager>,
     pub(crate) containers: Arc<ContainerManager>,
     pub(crate) storage: Arc<dyn PodStorage>,
+    /// The API objects that pods refer to; `None` without an API server.
+    pub(crate) objects: Option<Arc<dyn ApiObjects>>,
     /// Absent if pods have no cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
@@ -209,6 +213,9 @@ impl Housekeeping {
         self.statuses.retain(is_needed);
         self.final_statuses.retain(is_needed);
         self.containers.retain(is_needed);
+        if let Some(objects) = &self.objects {
+            objects.retain(&is_needed);
+        }
     }
 
     /// Brings the engine in line with the desired and the listed pods (POD-K9 to POD-K12). `known` holds the records from

@@ -80,6 +80,8 @@ pub mod image_gc;
 #[doc(hidden)]
 pub mod node;
 #[doc(hidden)]
+pub mod objects;
+#[doc(hidden)]
 pub mod observer;
 #[doc(hidden)]
 pub mod pod;

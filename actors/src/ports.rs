@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::text::error_chain;
 
+mod api_objects;
 mod cgroups;
 mod checkpoint;
 mod clock;
@@ -28,6 +29,9 @@ mod storage;
 mod syncer;
 mod view;
 
+pub use api_objects::{
+    ApiObjects, ObjectError, ObjectFuture, ObjectKind, ServiceAddress, ServiceAddressPort, TokenNeed, TrustBundleNeed,
+};
 pub use cgroups::{CgroupError, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
 pub use clock::{Clock, SystemClock, TokioClock};
@@ -46,7 +50,7 @@ pub use runtime::{
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
 pub(crate) use storage::within;
-pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
+pub use storage::{PodStorage, StorageError, Unused, VolumeFile, VolumeFiles, VolumeMounts, VolumesSetUp};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{
     BadVolume, FailureCause, HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,

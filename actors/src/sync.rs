@@ -9,6 +9,7 @@
 //! `status.rs` holds the steps that read the runtime and publish the status; `resources.rs` those that make and remove the
 //! cgroup, the volumes and the network.
 
+mod objects;
 mod resources;
 mod status;
 
@@ -17,14 +18,15 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::container_manager::{ContainerManager, RunningParts, SyncWork};
+use crate::containers::env::Allocatable;
 use crate::containers::plan::plan;
 use crate::desired::DesiredPods;
 use crate::final_statuses::{FinalStatusStore, is_final};
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
-    Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent, PodRuntimeStatus,
-    PodStorage, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
+    ApiObjects, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
+    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
 use crate::probes::manager::ProbeManager;
 use crate::status::{NodeFacts, deadline};
@@ -45,6 +47,10 @@ pub(crate) struct NodeSyncer {
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) storage: Arc<dyn PodStorage>,
+    /// The API objects that volumes are made of; `None` without an API server.
+    pub(crate) objects: Option<Arc<dyn ApiObjects>>,
+    /// The resources that the node offers to pods.
+    pub(crate) allocatable: Allocatable,
     /// Reports whether the network is ready.
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     /// Absent if pods have no cgroups of their own.
@@ -71,6 +77,7 @@ impl PodSyncer for NodeSyncer {
         let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
 
         self.check_network(pod)?;
+        self.register_objects(pod);
         if self.make_cgroup(cx, pod, &runtime).await? == CgroupStep::StoppedContainers {
             return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
         }
@@ -112,6 +119,7 @@ impl PodSyncer for NodeSyncer {
         self.statuses.compare_with_api(pod.uid());
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
+        self.unregister_objects(&cx.uid);
         self.clean_up(cx).await.inspect_err(|error| {
             self.events
                 .record(pod, PodEvent::warning("FailedCleanup", format!("error cleaning up: {}", error_chain(error))));

@@ -2,6 +2,7 @@
 
 mod admission;
 mod adoption;
+mod api_objects;
 mod cgroups;
 mod crashes;
 mod evictions;

@@ -8,7 +8,7 @@ use crate::containers::env::{Allocatable, ConfigError, ResolvedContainer, Volume
 use crate::pod::PodObject;
 use crate::ports::VolumeMounts;
 
-/// Resolves containers without an API server.
+/// Resolves containers from what was read for them.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerResolver {
     /// The node's addresses.

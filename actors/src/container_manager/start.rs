@@ -9,13 +9,16 @@ use crate::container_manager::activity::Task;
 use crate::container_manager::governor::{self, StartKind};
 use crate::containers::backoff::BackoffDecision;
 use crate::containers::definition::Definition;
-use crate::containers::env::{EnvFiles, VolumeContents, env_files};
+use crate::containers::env::{EnvFiles, EnvObjects, VolumeContents, env_files, env_objects};
 use crate::containers::image_backoff::PullFailure;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use crate::objects::ObjectRef;
 use crate::pod::{ContainerKind, PodObject};
-use crate::ports::{ContainerConfig, ContainerState, ImageError, ImageRequest, PodEvent, SyncError, VolumeImage};
+use crate::ports::{
+    ContainerConfig, ContainerState, ImageError, ImageRequest, ObjectKind, PodEvent, SyncError, VolumeImage,
+};
 use crate::statuses::container_type;
 use crate::text::error_chain;
 use crate::texts::{containers as texts, images};
@@ -180,7 +183,8 @@ impl ContainerManager {
             return Err(StartFailure::Cancelled);
         }
         let files = self.env_files(work, container).await.ok_or(StartFailure::Cancelled)?;
-        let contents = VolumeContents { files, images };
+        let objects = self.env_objects(work, container).await?;
+        let contents = VolumeContents { files, images, objects };
         let resolver = &self.ports.resolver;
         let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips, &contents);
         let resolved = resolved.map_err(StartFailure::Config)?;
@@ -214,6 +218,30 @@ impl ContainerManager {
             files.insert((volume, path), read.ok());
         }
         Some(files)
+    }
+
+    /// Reads the API objects that the container's variables are taken from; `None` without an API server.
+    async fn env_objects(
+        &self,
+        work: &SyncWork<'_>,
+        container: &Definition<'_>,
+    ) -> Result<Option<Box<EnvObjects>>, StartFailure> {
+        let Some(api) = &self.ports.objects else { return Ok(None) };
+        let namespace = work.pod.full_name().namespace();
+        let read = async {
+            let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+            for ObjectRef { kind, name } in env_objects(work.pod, container.kind, container.name) {
+                if kind == ObjectKind::ConfigMap {
+                    config_maps.insert(name.clone(), api.config_map(namespace, &name).await);
+                } else {
+                    secrets.insert(name.clone(), api.secret(namespace, &name).await);
+                }
+            }
+            let services = api.services(namespace).await;
+            EnvObjects { config_maps, secrets, services }
+        };
+        let read = work.cancel.run_until_cancelled(read).await.ok_or(StartFailure::Cancelled)?;
+        Ok(Some(Box::new(read)))
     }
 
     /// Waits until the governor grants the start; `None` if the work was cancelled. Cancel safe: dropping the future

@@ -53,6 +53,7 @@ impl Rig {
             runtime: runtime.clone(),
             network: fakes.clone(),
             storage: fakes.clone(),
+            objects: None,
             events: fakes.clone(),
             clock: Arc::new(clock),
             resolver: ContainerResolver::default(),

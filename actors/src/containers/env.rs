@@ -2,6 +2,7 @@
 
 mod expand;
 mod file;
+mod objects;
 #[cfg(test)]
 mod tests;
 
@@ -15,20 +16,24 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use expand::{MissingValues, expand, expand_all};
 pub use file::{EnvFiles, env_files};
+pub use objects::{EnvObjects, env_objects};
 
-/// The content of volumes that was read or pulled before a container is resolved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The files, images and API objects that were read or pulled before a container is resolved.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeContents {
     /// The files that [`env_files`] lists.
     pub files: EnvFiles,
     /// The images of image volumes, by volume name.
     pub images: BTreeMap<String, VolumeImage>,
+    /// The API objects that [`env_objects`] lists; `None` without an API server.
+    pub objects: Option<Box<EnvObjects>>,
 }
 
 use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
 use crate::pod::{ContainerKind, PodObject};
-use crate::ports::{Mount, VolumeImage, VolumeMounts};
+use crate::ports::{Mount, ObjectError, VolumeImage, VolumeMounts};
 use crate::texts::containers::config as texts;
+use crate::texts::objects as object_texts;
 
 /// The resolved settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +52,8 @@ pub struct ResolvedContainer {
 pub type Allocatable = BTreeMap<String, Quantity>;
 
 /// A container cannot run as its spec says. Its reason is `CreateContainerConfigError` until the spec changes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The pod has no such container.
     #[error("the pod has no container {0:?}")]
@@ -70,6 +76,24 @@ pub enum ConfigError {
         /// Why not, and the remedy.
         reason: String,
     },
+    /// An API object that the environment needs cannot be read.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The object of a variable does not have the variable's key.
+    #[error("{}", object_texts::no_key(.key, .kind, .namespace, .name))]
+    NoKey {
+        /// The key.
+        key: String,
+        /// The kind of the object: `ConfigMap` or `Secret`.
+        kind: &'static str,
+        /// The pod's namespace.
+        namespace: String,
+        /// The name of the object.
+        name: String,
+    },
+    /// The services are not known yet.
+    #[error("{}", object_texts::NO_SERVICES)]
+    NoServices,
     /// The source of a variable in a file cannot be used.
     #[error(transparent)]
     File(#[from] file::FileKeyError),
@@ -104,11 +128,12 @@ pub enum ConfigError {
 ///
 /// Variables are set in order, those of `envFrom` first. A plain value may refer to variables that were set before it.
 /// The command, the arguments and `subPathExpr` may refer to all variables (the kubelet's `makeEnvironmentVariables`,
-/// 1.36). Service variables and `HOSTNAME` are not set here.
+/// 1.36). The variables of services come last, and replace no others. `HOSTNAME` is not set here.
 ///
 /// A link inside the volume can lead a `subPath` out of the volume. Only the runtime can detect that, at the mount.
 ///
-/// `contents` has the files that [`env_files`] lists, and the images of the image volumes that the container mounts.
+/// `contents` has the files that [`env_files`] lists, the images of the image volumes that the container mounts, and the objects that
+/// [`env_objects`] lists.
 ///
 /// `allocatable` gives the value of a `resourceFieldRef` to a limit that is not set.
 ///
@@ -124,15 +149,21 @@ pub fn resolve(
     contents: &VolumeContents,
 ) -> Result<ResolvedContainer, ConfigError> {
     let spec = ContainerFields::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
+    let objects = contents.objects.as_deref();
+    let services = objects.map_or_else(|| Ok(BTreeMap::new()), |objects| objects::services(pod, objects))?;
+    let mut env = Environment { services, ..Environment::default() };
     for from in spec.env_from {
-        environment_from(pod, from)?;
+        objects::set_all(pod, from, objects, &mut env)?;
     }
-    let mut env = Environment::default();
     for variable in spec.env {
         let value = match (&variable.value, &variable.value_from) {
             (_, Some(EnvVarSource { file_key_ref: Some(selector), .. })) => {
                 file::value_of(selector, volumes, &contents.files)?
             }
+            (_, Some(EnvVarSource { config_map_key_ref: Some(key), .. })) => {
+                objects::config_map_key(pod, key, objects)?
+            }
+            (_, Some(EnvVarSource { secret_key_ref: Some(key), .. })) => objects::secret_key(pod, key, objects)?,
             (_, Some(source)) => value_from(pod, &spec, variable, source, facts, allocatable)?,
             (Some(text), None) => Some(expand(text, |name| env.get(name))),
             (None, None) => Some(String::new()),
@@ -151,7 +182,7 @@ pub fn resolve(
             .iter()
             .map(|volume_mount| mount(pod, name, volume_mount, volumes, &contents.images, &env))
             .collect::<Result<_, _>>()?,
-        env: env.list,
+        env: env.into_list(),
     })
 }
 
@@ -194,11 +225,19 @@ impl<'a> ContainerFields<'a> {
 struct Environment {
     list: Vec<(String, String)>,
     index: BTreeMap<String, usize>,
+    /// The variables of services. Other variables may refer to them, and replace them.
+    services: BTreeMap<String, String>,
 }
 
 impl Environment {
     fn get(&self, name: &str) -> Option<&str> {
-        self.index.get(name).map(|index| self.list[*index].1.as_str())
+        let set = self.index.get(name).map(|index| &self.list[*index].1);
+        set.or_else(|| self.services.get(name)).map(String::as_str)
+    }
+
+    fn into_list(mut self) -> Vec<(String, String)> {
+        self.list.extend(self.services.into_iter().filter(|(name, _)| !self.index.contains_key(name)));
+        self.list
     }
 
     fn set(&mut self, name: &str, value: String) {
@@ -211,20 +250,6 @@ impl Environment {
         }
     }
 }
-
-/// Checks an `envFrom` entry. Config maps and secrets are not available: an optional one sets no variable, and any
-/// other is an error.
-fn environment_from(pod: &PodObject, from: &EnvFromSource) -> Result<(), ConfigError> {
-    let (kind, name, optional) = match (&from.config_map_ref, &from.secret_ref) {
-        (Some(config_map), _) => (CONFIG_MAP, &config_map.name, config_map.optional),
-        (None, Some(secret)) => (SECRET, &secret.name, secret.optional),
-        (None, None) => return Ok(()),
-    };
-    needs_api_server(pod, kind, name, optional)
-}
-
-const CONFIG_MAP: &str = "configMap";
-const SECRET: &str = "secret";
 
 /// The value of a variable with `valueFrom`; `None` if the variable is not set.
 fn value_from(
@@ -251,29 +276,8 @@ fn value_from(
             refuse(format!("resourceFieldRef {:?} names no resource with a valid quantity", from.resource))
         });
     }
-    if let Some(from) = &source.config_map_key_ref {
-        return needs_api_server(pod, CONFIG_MAP, &from.name, from.optional).map(|()| None);
-    }
-    if let Some(from) = &source.secret_key_ref {
-        return needs_api_server(pod, SECRET, &from.name, from.optional).map(|()| None);
-    }
     let supported = "fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef";
     Err(refuse(format!("valueFrom names no supported source: use {supported}")))
-}
-
-fn needs_api_server(
-    pod: &PodObject,
-    kind: &'static str,
-    name: &str,
-    optional: Option<bool>,
-) -> Result<(), ConfigError> {
-    match optional {
-        Some(true) => Ok(()),
-        Some(false) | None => {
-            let namespace = pod.full_name().namespace().to_owned();
-            Err(ConfigError::NeedsApiServer { kind, namespace, name: name.to_owned() })
-        }
-    }
 }
 
 /// The container whose resources are used: the named one, or the container of the variable.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Dispatcher;
 use super::admit::Admission;
-use super::messages::{RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
+use super::messages::{PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
 use crate::mailbox::stop_with;
 use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceUpdate};
 use crate::probes::ProbeChange;
@@ -330,6 +330,14 @@ impl Handler<RuntimePodChanged> for DispatcherActor {
     type Result = ();
 
     fn handle(&mut self, RuntimePodChanged { uid }: RuntimePodChanged, _: &mut Self::Context) {
+        self.handle_now(|dispatcher| dispatcher.request_sync(&uid));
+    }
+}
+
+impl Handler<PodObjectsChanged> for DispatcherActor {
+    type Result = ();
+
+    fn handle(&mut self, PodObjectsChanged { uid }: PodObjectsChanged, _: &mut Self::Context) {
         self.handle_now(|dispatcher| dispatcher.request_sync(&uid));
     }
 }

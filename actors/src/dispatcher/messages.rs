@@ -29,6 +29,15 @@ pub(crate) struct RuntimePodChanged {
     pub(crate) uid: PodUid,
 }
 
+/// Sent by the node's watch of API objects: an object that a pod refers to changed. The pod's worker syncs the pod again. No reply.
+/// Several of these messages that arrive before the worker's turn lead to one sync.
+#[derive(Clone, Debug, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub(crate) struct PodObjectsChanged {
+    /// The pod.
+    pub(crate) uid: PodUid,
+}
+
 /// Sent by the observer: the runtime became healthy or unhealthy. The dispatcher reads the current health from the observer,
 /// and applies source updates only while the runtime is healthy. No reply. Repeating it changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]

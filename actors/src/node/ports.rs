@@ -7,8 +7,8 @@ use podwright_metrics::Metrics;
 use crate::admission::AdmissionHandler;
 use crate::pod::PodObject;
 use crate::ports::{
-    Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, NodeMeter,
-    PodApi, PodCgroups, PodEvent, PodStorage, TokioClock,
+    ApiObjects, Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint,
+    NodeMeter, PodApi, PodCgroups, PodEvent, PodStorage, TokioClock,
 };
 use crate::recorder::Recorder;
 
@@ -26,6 +26,7 @@ pub struct NodePorts {
     pub(super) final_statuses: Arc<dyn Checkpoint>,
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
+    pub(super) objects: Option<Arc<dyn ApiObjects>>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) admission: Vec<Arc<dyn AdmissionHandler>>,
@@ -52,6 +53,7 @@ impl NodePorts {
             final_statuses: Arc::new(NoCheckpoint),
             shutdown_times: Arc::new(NoCheckpoint),
             pod_api: None,
+            objects: None,
             events: Arc::new(NoEvents),
             clock: Arc::new(TokioClock::new()),
             admission: Vec::new(),
@@ -102,6 +104,12 @@ impl NodePorts {
     /// The API server to which the statuses of pods are written. By default none: statuses are kept in memory only.
     pub fn pod_api(mut self, api: Arc<dyn PodApi>) -> Self {
         self.pod_api = Some(api);
+        self
+    }
+
+    /// The API objects that the pods of an API server refer to. By default none: volumes and variables of such objects are refused.
+    pub fn objects(mut self, objects: Arc<dyn ApiObjects>) -> Self {
+        self.objects = Some(objects);
         self
     }
 

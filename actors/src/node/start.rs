@@ -10,7 +10,7 @@ use super::{NodeBuilder, NodeHandle, NodePorts, StartNodeError};
 use crate::active_pods::ActivePods;
 use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolver};
 use crate::desired::DesiredPods;
-use crate::dispatcher::{self, Dispatcher, DispatcherActor};
+use crate::dispatcher::{self, Dispatcher, DispatcherActor, PodObjectsChanged};
 use crate::engine::Engine;
 use crate::eviction::{EvictionActor, EvictionState, Evictor, EvictorParts, PressureGate};
 use crate::explain::Explainer;
@@ -52,6 +52,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         final_statuses,
         shutdown_times,
         pod_api,
+        objects,
         events,
         clock,
         mut admission,
@@ -78,13 +79,14 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
 
     // Containers, probes, and the hooks that use them.
-    let resolver = ContainerResolver { host_ips: facts.host_ips.clone(), allocatable };
+    let resolver = ContainerResolver { host_ips: facts.host_ips.clone(), allocatable: allocatable.clone() };
     let containers = Arc::new(ContainerManager::new(
         containers_config,
         ContainerPorts {
             runtime: runtime.clone(),
             network: network.clone(),
             storage: storage.clone(),
+            objects: objects.clone(),
             events: events.clone(),
             clock: clock.clone(),
             resolver,
@@ -112,6 +114,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         statuses: statuses.clone(),
         final_statuses: final_statuses.clone(),
         storage: storage.clone(),
+        objects: objects.clone(),
+        allocatable,
         runtime: runtime.clone(),
         cgroups: cgroups.clone(),
         events: events.clone(),
@@ -189,6 +193,17 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         actix::spawn(writer.clone().run(stop.clone()));
         writer
     });
+    if let Some(objects) = objects.clone() {
+        let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
+        let stop = stop.clone();
+        actix::spawn(async move {
+            while let Some(changed) = stop.run_until_cancelled(objects.changed()).await {
+                for uid in changed {
+                    pods.post(PodObjectsChanged { uid }).await;
+                }
+            }
+        });
+    }
     let dispatcher = Dispatcher {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -213,6 +228,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         probes,
         containers: containers.clone(),
         storage,
+        objects,
         cgroups,
         events,
         explainer: explainer.clone(),

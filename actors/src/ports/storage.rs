@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,36 @@ use super::{ErrorSource, is_same};
 /// The host path of each volume of a pod, by volume name.
 pub type VolumeMounts = BTreeMap<String, PathBuf>;
 
+/// A file that the node writes into a volume.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VolumeFile {
+    /// The path in the volume.
+    pub path: String,
+    /// The content.
+    pub content: Vec<u8>,
+    /// The mode.
+    pub mode: u32,
+}
+
+/// Prints no content, because the file may be of a secret.
+impl fmt::Debug for VolumeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeFile").field("path", &self.path).field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+/// The content of the volumes that are made of API objects, by volume name: the files, or why there are none now.
+pub type VolumeFiles = BTreeMap<String, Result<Vec<VolumeFile>, ErrorSource>>;
+
+/// The volumes of a pod after [`PodStorage::set_up_with`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumesSetUp {
+    /// The host path of each volume.
+    pub mounts: VolumeMounts,
+    /// Why volumes still have the content of an earlier call.
+    pub outdated: Vec<StorageError>,
+}
+
 /// Returns whether a pod's directory or cgroup is no longer needed. Answers at once.
 pub type Unused = Box<dyn FnOnce() -> bool + Send>;
 
@@ -27,6 +58,26 @@ pub trait PodStorage: Send + Sync + 'static {
     /// # Errors
     /// [`StorageError`] for the first volume or directory that failed.
     fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>>;
+
+    /// Like [`set_up`](PodStorage::set_up), for a pod with volumes that are made of API objects. Each set of files replaces the
+    /// earlier files of its volume at once. A volume that an earlier call filled keeps its files if there are none now.
+    ///
+    /// # Errors
+    /// [`StorageError`] for the first volume or directory that failed. [`StorageError::Volume`] with the source of `files` for a volume
+    /// that no call has filled.
+    fn set_up_with<'a>(
+        &'a self,
+        pod: &'a Arc<PodObject>,
+        files: VolumeFiles,
+    ) -> BoxFuture<'a, Result<VolumesSetUp, StorageError>> {
+        let failed = files.into_iter().find_map(|(volume, files)| Some((volume, files.err()?)));
+        Box::pin(async move {
+            match failed {
+                Some((volume, source)) => Err(StorageError::Volume { volume, source }),
+                None => Ok(VolumesSetUp { mounts: self.set_up(pod).await?, outdated: Vec::new() }),
+            }
+        })
+    }
 
     /// Unmounts the pod's volumes.
     ///

@@ -81,10 +81,16 @@ impl NodeSyncer {
         pod: &Arc<PodObject>,
     ) -> Result<VolumeMounts, SyncError> {
         let _activity = self.containers.activities().begin(&cx.uid, Task::SetUpVolumes);
-        let set_up = within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.set_up(pod));
+        let set_up = async {
+            let files = self.volume_files(pod).await;
+            within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.set_up_with(pod, files)).await
+        };
         match cx.cancel().run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
-            Some(Ok(volumes)) => Ok(volumes),
+            Some(Ok(volumes)) => {
+                volumes.outdated.iter().for_each(|error| self.events.record(pod, not_set_up(error)));
+                Ok(volumes.mounts)
+            }
             Some(Err(error)) => {
                 self.events.record(pod, not_set_up(&error));
                 Err(SyncError::Storage(error))

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
 use super::fake_disks::{FakeDisks, FakeMeter};
+use super::fake_objects::FakeObjects;
 use super::fake_pod_api::FakePodApi;
 use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
@@ -62,6 +63,8 @@ pub(crate) struct Setup {
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     /// The API server to which statuses are written, if there is one.
     pub(crate) api: Option<Arc<FakePodApi>>,
+    /// The API objects that pods refer to, if there is an API server.
+    pub(crate) objects: Option<Arc<FakeObjects>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     /// The store of the times of the last shutdown.
     pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
@@ -95,6 +98,7 @@ impl Setup {
             eviction: EvictionPolicy::default(),
             cgroups: None,
             api: None,
+            objects: None,
             final_statuses: Arc::default(),
             shutdown_times: Arc::default(),
             checkpoint: None,
@@ -116,6 +120,7 @@ impl Setup {
             eviction,
             cgroups,
             api,
+            objects,
             final_statuses,
             shutdown_times,
             checkpoint,
@@ -141,6 +146,9 @@ impl Setup {
             .recorder(Arc::new(Recorder::new(Recorder::SMALLEST)));
         if let Some(api) = api {
             ports = ports.pod_api(api);
+        }
+        if let Some(objects) = objects {
+            ports = ports.objects(objects);
         }
         if let Some(admission) = admission {
             ports = ports.admission(admission);

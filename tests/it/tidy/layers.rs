@@ -19,7 +19,7 @@ pub(super) const ACTORS: Layers = &[
     ("values", &["text", "texts", "ids", "time", "pod"]),
     ("ports", &["ports"]),
     ("helpers", &["codec", "mailbox", "work_queue"]),
-    ("pure cores", &["config", "pod_worker", "containers", "probes", "status", "pod_manager", "admission"]),
+    ("pure cores", &["config", "pod_worker", "containers", "objects", "probes", "status", "pod_manager", "admission"]),
     ("recorder", &["recorder"]),
     ("engine", &["engine"]),
     (

@@ -45,6 +45,7 @@ fn contents() -> VolumeContents {
     VolumeContents {
         files: [file("env", Some("KEY='value $(A)'\n")), file("bad", Some("KEY=x")), file("absent", None)].into(),
         images: [("files".to_owned(), image)].into(),
+        objects: None,
     }
 }
 

@@ -1,0 +1,13 @@
+//! What the pods of an API server take from other API objects: which objects a pod refers to, the files that a volume gets from
+//! them, the variables of services, and when a token is renewed. Pure.
+
+mod projection;
+mod references;
+mod services;
+mod tokens;
+
+pub use projection::{ProjectionError, VolumeNeeds, VolumeObjects, downward_files, files, needs};
+pub(crate) use references::of_variables;
+pub use references::{ObjectRef, references};
+pub use services::service_variables;
+pub use tokens::{MAX_JITTER, needs_renewal};

@@ -1,0 +1,100 @@
+//! Pods that wait for API objects.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::explain::reading::waits;
+use crate::support::fake_objects::FakeObjects;
+use crate::support::pods::pod;
+use crate::support::test_node::{Setup, TestNode};
+
+async fn start() -> (TestNode, Arc<FakeObjects>) {
+    let setup = Setup::new(true);
+    let objects = Arc::new(FakeObjects::default());
+    let node = Setup { objects: Some(objects.clone()), ..setup }.start();
+    node.deliver(&[]).await;
+    (node, objects)
+}
+
+fn messages(node: &TestNode, reason: &str) -> Vec<String> {
+    node.events.of(reason).into_iter().map(|event| event.message).collect()
+}
+
+/// The message of the container's waiting state.
+fn waiting(node: &TestNode, uid: &str) -> (String, String) {
+    let status = node.status(uid).container_statuses.unwrap_or_default();
+    let state = status.first().and_then(|container| container.state.as_ref()?.waiting.clone()).unwrap_or_default();
+    (state.reason.unwrap_or_default(), state.message.unwrap_or_default())
+}
+
+#[actix::test]
+async fn pod_waits_for_a_missing_config_map_and_starts_when_it_appears() {
+    let (node, objects) = start().await;
+    let volumes = json!([{"name": "settings", "configMap": {"name": "web"}}]);
+    node.deliver(&[pod("web").spec("volumes", volumes)]).await;
+    node.wait(30.0).await;
+    assert_eq!(node.phase("web"), "Pending");
+    let expected = "MountVolume.SetUp failed for volume \"settings\" : configmap \"web\" not found";
+    assert!(messages(&node, "FailedMount").iter().all(|message| message == expected), "{:?}", node.events.all());
+    assert!(node.events.has("web", "FailedMount"));
+    let explained = waits(&node, "web");
+    assert!(explained.contains("configmap \"web\" not found"), "{explained}");
+
+    // The pod does not wait for the end of its backoff.
+    objects.put_config_map("web", &json!({"a": "1"}));
+    node.wait(1.0).await;
+    assert_eq!(node.phase("web"), "Running");
+}
+
+#[actix::test]
+async fn container_waits_for_the_objects_of_its_variables() {
+    let (node, objects) = start().await;
+    let key = |name: &str, key: &str| json!({"secretKeyRef": {"name": name, "key": key}});
+    let containers = |from: Value| json!([{"name": "main", "image": "img", "env": [{"name": "A", "valueFrom": from}]}]);
+    node.deliver(&[pod("web").spec("containers", containers(key("login", "word")))]).await;
+    node.wait(3.0).await;
+    let error = "CreateContainerConfigError".to_owned();
+    assert_eq!(waiting(&node, "web"), (error.clone(), "secret \"login\" not found".to_owned()));
+    assert_eq!(messages(&node, "Failed")[0], "Error: secret \"login\" not found");
+
+    objects.put_secret("login", &json!({"user": "bWU="}));
+    node.wait(1.0).await;
+    assert_eq!(waiting(&node, "web"), (error, "couldn't find key word in Secret test/login".to_owned()));
+    objects.put_secret("login", &json!({"word": "cHc="}));
+    node.wait(1.0).await;
+    assert_eq!(node.phase("web"), "Running");
+}
+
+#[actix::test]
+async fn optional_object_delays_no_pod() {
+    let (node, _) = start().await;
+    let volumes = json!([{"name": "v", "secret": {"secretName": "none", "optional": true}}]);
+    let main =
+        json!([{"name": "main", "image": "img", "envFrom": [{"configMapRef": {"name": "none", "optional": true}}]}]);
+    node.deliver(&[pod("web").spec("volumes", volumes).spec("containers", main)]).await;
+    node.wait(1.0).await;
+    assert_eq!(node.phase("web"), "Running");
+}
+
+#[actix::test]
+async fn objects_are_followed_until_the_pod_has_ended() {
+    let (node, objects) = start().await;
+    objects.put_config_map("web", &json!({}));
+    let volumes = json!([{"name": "settings", "configMap": {"name": "web"}}]);
+    node.deliver(&[pod("web").spec("volumes", volumes), pod("file").of_file()]).await;
+    node.wait(1.0).await;
+    assert!(objects.is_registered("web") && !objects.is_registered("file"));
+    node.deliver(&[pod("file").of_file()]).await;
+    node.wait(60.0).await;
+    assert!(!objects.is_registered("web"));
+}
+
+#[actix::test]
+async fn static_pod_does_not_wait_for_objects() {
+    let (node, objects) = start().await;
+    objects.remove_config_map("none");
+    node.deliver(&[pod("web").of_file()]).await;
+    node.wait(1.0).await;
+    assert_eq!(node.phase("web"), "Running");
+}

@@ -1,0 +1,103 @@
+//! The API objects of a node, in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use parking_lot::Mutex;
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    ApiObjects, Confidential, ObjectError, ObjectFuture, ObjectKind, ServiceAddress, TokenNeed, TrustBundleNeed,
+};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// Objects that a test creates and removes. Each change notifies all registered pods.
+#[derive(Default)]
+pub(crate) struct FakeObjects {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    secrets: BTreeMap<String, Arc<Secret>>,
+    registered: BTreeSet<PodUid>,
+    changed: Vec<PodUid>,
+}
+
+impl FakeObjects {
+    pub(crate) fn put_config_map(&self, name: &str, data: &Value) {
+        let object = serde_json::from_value(json!({"data": data})).unwrap();
+        self.change(|state| drop(state.config_maps.insert(name.to_owned(), Arc::new(object))));
+    }
+
+    pub(crate) fn remove_config_map(&self, name: &str) {
+        self.change(|state| drop(state.config_maps.remove(name)));
+    }
+
+    /// Creates a secret. The values of `data` are base64.
+    pub(crate) fn put_secret(&self, name: &str, data: &Value) {
+        let object = serde_json::from_value(json!({"data": data})).unwrap();
+        self.change(|state| drop(state.secrets.insert(name.to_owned(), Arc::new(object))));
+    }
+
+    pub(crate) fn is_registered(&self, uid: &str) -> bool {
+        self.state.lock().registered.contains(&uid.into())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        state.changed = state.registered.iter().cloned().collect();
+        self.changed.notify_one();
+    }
+}
+
+impl ApiObjects for FakeObjects {
+    fn register(&self, pod: &Arc<PodObject>) {
+        self.state.lock().registered.insert(pod.uid().clone());
+    }
+
+    fn unregister(&self, uid: &PodUid) {
+        self.state.lock().registered.remove(uid);
+    }
+
+    fn retain(&self, keep: &dyn Fn(&PodUid) -> bool) {
+        self.state.lock().registered.retain(|uid| keep(uid));
+    }
+
+    fn config_map<'a>(&'a self, _: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<ConfigMap>> {
+        let found = self.state.lock().config_maps.get(name).cloned();
+        async move { found.ok_or_else(|| ObjectError::missing(ObjectKind::ConfigMap, name)) }.boxed()
+    }
+
+    fn secret<'a>(&'a self, _: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<Secret>> {
+        let found = self.state.lock().secrets.get(name).cloned();
+        async move { found.ok_or_else(|| ObjectError::missing(ObjectKind::Secret, name)) }.boxed()
+    }
+
+    fn token<'a>(&'a self, _: &'a PodObject, _: &'a TokenNeed) -> ObjectFuture<'a, Confidential> {
+        async { Ok(Confidential::from(b"token".to_vec())) }.boxed()
+    }
+
+    fn trust_bundle<'a>(&'a self, _: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
+        async { Ok(String::new()) }.boxed()
+    }
+
+    fn services<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, Vec<Arc<ServiceAddress>>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
+        async {
+            self.changed.notified().await;
+            std::mem::take(&mut self.state.lock().changed)
+        }
+        .boxed()
+    }
+}
