@@ -5,13 +5,16 @@
 //! ```text
 //! pods/UID/volumes/kubernetes.io~empty-dir/NAME      an emptyDir
 //! pods/UID/volumes/kubernetes.io~downward-api/NAME   a downward API volume
-//! pods/UID/volumes/kubernetes.io~projected/NAME      a projected volume of downward API parts
+//! pods/UID/volumes/kubernetes.io~configmap/NAME      a config map
+//! pods/UID/volumes/kubernetes.io~secret/NAME         a secret
+//! pods/UID/volumes/kubernetes.io~projected/NAME      a projected volume
 //! pods/UID/volume-subpaths/NAME/CONTAINER/N          the subPath of volume NAME that is the container's Nth mount
 //! pods/UID/logs/CONTAINER/N.log                      the output of run N, written by the runtime
 //! pods/UID/...                                       other files of the runtime for the pod
 //! ```
 //!
-//! An emptyDir with medium `Memory` is a tmpfs, or a plain directory if the agent may not mount.
+//! An emptyDir with medium `Memory`, a secret and a projected volume with API objects are a tmpfs, or a plain directory if the agent
+//! may not mount.
 //!
 //! If the runtime mounts the volumes, a pod's directory has mode 0750, the mode that the kubelet uses. Containers without a
 //! mount namespace reach their volumes by path. Their pod's directory has mode 0700. If the agent runs as root and the pod
@@ -41,11 +44,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::Volume;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
+use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeFiles, VolumeMounts, VolumesSetUp};
 use rustix::fs::{Mode, fchmod, fstat};
 
 use super::log::LogDir;
@@ -171,8 +173,17 @@ impl FileStorage {
 
 impl PodStorage for FileStorage {
     fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
+        let set_up = self.set_up_with(pod, VolumeFiles::new());
+        async move { set_up.await.map(|volumes| volumes.mounts) }.boxed()
+    }
+
+    fn set_up_with<'a>(
+        &'a self,
+        pod: &'a Arc<PodObject>,
+        files: VolumeFiles,
+    ) -> BoxFuture<'a, Result<VolumesSetUp, StorageError>> {
         let object = pod.clone();
-        self.run(pod.uid(), move |disk, dir, step| disk.set_up(dir, &object, step))
+        self.run(pod.uid(), move |disk, dir, step| disk.set_up(dir, &object, files, step))
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
@@ -238,7 +249,13 @@ impl Disk {
         Ok(self.pods.join(component(&uid.to_string())?))
     }
 
-    fn set_up(&self, dir: &Path, pod: &PodObject, step: &CallProgress) -> Result<VolumeMounts, StorageError> {
+    fn set_up(
+        &self,
+        dir: &Path,
+        pod: &PodObject,
+        mut files: VolumeFiles,
+        step: &CallProgress,
+    ) -> Result<VolumesSetUp, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
         if self.mounted {
             make_dir(dir, POD_DIR)?;
@@ -250,12 +267,17 @@ impl Disk {
         }
         make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
-        let set_up = |volume: &Volume| {
-            let path = self.volume(dir, pod, volume, step).map_err(|error| for_volume(&volume.name, error))?;
-            Ok((volume.name.clone(), path))
-        };
+        let mut done = VolumesSetUp::default();
         // A runtime that mounts volumes also mounts images. They have no directory.
-        volumes.iter().filter(|volume| !(self.mounted && volume.image.is_some())).map(set_up).collect()
+        for volume in volumes.iter().filter(|volume| !(self.mounted && volume.image.is_some())) {
+            let path = match files.remove(&volume.name) {
+                Some(files) => self.object_volume(dir, pod, volume, files, &mut done.outdated, step),
+                None => self.volume(dir, pod, volume, step),
+            };
+            let path = path.map_err(|error| for_volume(&volume.name, error))?;
+            done.mounts.insert(volume.name.clone(), path);
+        }
+        Ok(done)
     }
 }
 

@@ -198,6 +198,11 @@ impl Payload {
     }
 }
 
+/// Whether a payload was written to this volume.
+pub(super) fn is_filled(dir: &Path) -> bool {
+    open_volume(dir).is_ok_and(|volume| link_target(&volume, DATA.as_ref()).is_some())
+}
+
 /// The mode of the directories: all users may read them, and the modes of the files decide who may read those.
 const OPEN_MODE: u32 = 0o755;
 /// The mode of a volume that belongs to the group of its pod.

@@ -10,7 +10,7 @@ use podwright_actors::ports::StorageError;
 
 use super::calls::CallProgress;
 use super::empty_dir::TMPFS;
-use super::volume::{EMPTY_DIR, PLUGINS};
+use super::volume::{IN_MEMORY, PLUGINS};
 use super::{PodLogs, entries, for_volume, io_error, is_dir};
 use crate::adapters::mounts::{self, UnmountError};
 
@@ -22,7 +22,7 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
         for volume in entries(&dir.join("volumes").join(plugin))? {
             step.at(&volume);
             let named = |error| for_volume(&name(&volume), error);
-            if *plugin == EMPTY_DIR {
+            if IN_MEMORY.contains(plugin) {
                 unmount_tmpfs(&volume).map_err(named)?;
             }
             tree(&volume).map_err(named)?;

@@ -1,4 +1,5 @@
 mod in_memory;
+mod objects;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::process::Command;

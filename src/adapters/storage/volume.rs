@@ -8,21 +8,25 @@ use std::path::{Path, PathBuf};
 use crate::adapters::step_error::StepError;
 use crate::adapters::tree;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, Volume};
-use podwright_actors::config::fields::{self, FieldFacts};
+use podwright_actors::objects::downward_files;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::StorageError;
+use podwright_actors::ports::{ErrorSource, StorageError, VolumeFile};
 use podwright_actors::texts::volumes;
 
 use super::calls::CallProgress;
 use super::fs_group::{FsGroup, volume_mode};
-use super::payload::Payload;
+use super::payload::{self, Payload};
 use super::{Disk, PASSABLE, PRIVATE, component, empty_dir, io_error, is_dir, make_dir};
 
 pub(super) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 const PROJECTED: &str = "kubernetes.io~projected";
+const CONFIG_MAP: &str = "kubernetes.io~configmap";
+const SECRET: &str = "kubernetes.io~secret";
 /// The directories of the volumes that this module creates. Only these volumes are removed with their content.
-pub(super) const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED];
+pub(super) const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED, CONFIG_MAP, SECRET];
+/// The directories of the volumes that may be in memory.
+pub(super) const IN_MEMORY: &[&str] = &[EMPTY_DIR, PROJECTED, SECRET];
 
 impl Disk {
     /// Creates one volume of a pod if it does not exist, and returns its path.
@@ -84,6 +88,46 @@ impl Disk {
         Ok(path)
     }
 
+    /// Makes a volume contain these files. If there are none now, a volume that an earlier call filled keeps its files, and the reason is
+    /// added to `outdated`.
+    pub(super) fn object_volume(
+        &self,
+        dir: &Path,
+        pod: &PodObject,
+        volume: &Volume,
+        files: Result<Vec<VolumeFile>, ErrorSource>,
+        outdated: &mut Vec<StorageError>,
+        step: &CallProgress,
+    ) -> Result<PathBuf, StorageError> {
+        let plugin = match volume {
+            volume if volume.config_map.is_some() => CONFIG_MAP,
+            volume if volume.secret.is_some() => SECRET,
+            _ => PROJECTED,
+        };
+        let path = dir.join("volumes").join(plugin).join(component(&volume.name)?);
+        step.at(&path);
+        let files = match files {
+            Ok(files) => files,
+            Err(source) => {
+                let failed = StorageError::Volume { volume: volume.name.clone(), source };
+                if !payload::is_filled(&path) {
+                    return Err(failed);
+                }
+                outdated.push(failed);
+                return Ok(path);
+            }
+        };
+        let group = FsGroup::of(pod).map_err(|error| StorageError::volume(&volume.name, error))?;
+        let payload = payload(&volume.name, files, group)?;
+        make_volume(&path, group)?;
+        // A config map is not confidential.
+        if plugin != CONFIG_MAP {
+            self.memory.set_up(&path, None, group).map_err(|error| io_error(&path, error))?;
+        }
+        payload.write(&path).map_err(|error| io_error(&path, error))?;
+        Ok(path)
+    }
+
     /// Writes the files of a downward API volume.
     fn write_downward_api(
         &self,
@@ -94,29 +138,9 @@ impl Disk {
         default_mode: Option<i32>,
     ) -> Result<(), StorageError> {
         let group = FsGroup::of(pod).map_err(|error| StorageError::volume(&volume.name, error))?;
-        let mut payload = Payload::of(group);
-        for item in items {
-            let refused = |reason: String| StorageError::volume(&volume.name, reason);
-            let text = if let Some(field) = &item.field_ref {
-                fields::field(pod, &field.field_path, &FieldFacts::default()).ok_or_else(|| {
-                    refused(format!("{:?} is not a field of a pod: correct fieldPath", field.field_path))
-                })?
-            } else if let Some(field) = &item.resource_field_ref {
-                let name = field.container_name.as_deref().unwrap_or_default();
-                let container = pod.init_containers().iter().chain(pod.containers()).find(|one| one.name == name);
-                let container = container
-                    .ok_or_else(|| refused(format!("the pod has no container {name:?}: correct containerName")))?;
-                fields::resource(pod.spec(), container, &field.resource, field.divisor.as_ref(), &self.allocatable)
-                    .ok_or_else(|| refused(format!("{:?} is not a resource: correct resource", field.resource)))?
-            } else {
-                return Err(refused(format!("item {:?} has no source: set fieldRef or resourceFieldRef", item.path)));
-            };
-            let mode = item.mode.or(default_mode).unwrap_or(0o644);
-            let mode = u32::try_from(mode).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
-                refused(format!("item {:?} has mode {mode}: use a mode from 0 to 0777 (511)", item.path))
-            })?;
-            payload.add(&item.path, text, mode).map_err(refused)?;
-        }
+        let refused = |reason: String| StorageError::volume(&volume.name, reason);
+        let files = downward_files(pod, items, default_mode, &self.allocatable).map_err(refused)?;
+        let payload = payload(&volume.name, files, group)?;
         make_volume(path, group)?;
         payload.write(path).map_err(|error| io_error(path, error))
     }
@@ -144,6 +168,15 @@ impl Disk {
             }),
         }
     }
+}
+
+/// The content of a volume that has these files.
+fn payload(volume: &str, files: Vec<VolumeFile>, group: Option<FsGroup>) -> Result<Payload, StorageError> {
+    let mut payload = Payload::of(group);
+    for VolumeFile { path, content, mode } in files {
+        payload.add(&path, content, mode).map_err(|reason| StorageError::volume(volume, reason))?;
+    }
+    Ok(payload)
 }
 
 /// The name of the source that a volume sets, such as `emptyDir`.
