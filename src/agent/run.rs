@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use crate::actors::eviction::MissingGracePeriod;
 use crate::actors::node::StartNodeError;
+#[cfg(feature = "kube")]
+use crate::actors::ports::SystemClock;
 use crate::actors::recorder::Note;
 use crate::adapters::sources::SourceContext;
 use tokio::sync::watch;
@@ -118,6 +120,9 @@ async fn serve(
     #[cfg(feature = "kube")]
     if let Some(cluster) = &cluster {
         remote.pod_api = Some(cluster.pod_api());
+        let objects = cluster.objects(Arc::new(SystemClock::new()));
+        remote.pull_secrets = objects.clone();
+        remote.objects = Some(objects);
     }
     let (view, adoption) = node::start(&args, root, &name, &manifests, remote).await?;
 

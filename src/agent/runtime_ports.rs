@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, RuntimeName};
+use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName};
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 #[cfg(feature = "simulated")]
@@ -53,6 +53,8 @@ pub(crate) struct RuntimeConfig<'a> {
     pub(crate) open_files: Option<u64>,
     /// What pods may use together: CPU in thousandths of a core, and memory in bytes.
     pub(crate) enforced: Option<(i64, i64)>,
+    /// The secrets of image pulls.
+    pub(crate) pull_secrets: Arc<dyn PullSecrets>,
 }
 
 /// The ports of an open runtime.
@@ -77,13 +79,13 @@ impl RuntimePorts {
     /// # Errors
     /// [`OpenRuntimeError`] if the runtime cannot be used.
     pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files, enforced } = node;
+        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files, enforced, pull_secrets } =
+            node;
         // Each runtime uses only some of these values.
-        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files, enforced);
+        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files, enforced, &pull_secrets);
         match args.runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
-                use crate::actors::ports::NoPullSecrets;
                 use crate::adapters::adoption::AdoptedPods;
                 use crate::adapters::cri::{Allocatable, CriConfig, CriRuntime, NodeSettings};
                 use crate::adapters::network::Network;
@@ -95,8 +97,7 @@ impl RuntimePorts {
                     logs: logs.join("pods"),
                     log_links: logs.join("containers"),
                     registry_config: args.images.registry_config.clone(),
-                    // Pull secrets come from an API server, and this agent has none.
-                    pull_secrets: Arc::new(NoPullSecrets),
+                    pull_secrets,
                     parallel_pulls: args.images.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),

@@ -4,6 +4,8 @@ mod access;
 mod bad_input;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster;
+#[cfg(feature = "kube")]
+mod cluster_volumes;
 mod final_statuses;
 pub(crate) mod harness;
 mod life;

@@ -7,7 +7,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::ports::{Clock, PodApi, SourceUpdate};
-use crate::adapters::kube::{ConnectError, KubePodApi, PodSource, connect};
+use crate::adapters::kube::{ConnectError, KubeObjects, KubePodApi, PodSource, connect};
 use crate::agent::cli::RunArgs;
 
 /// The connection to an API server.
@@ -22,6 +22,11 @@ impl Cluster {
             Some(kubeconfig) => Ok(Some(Cluster { client: connect(kubeconfig).await? })),
             None => Ok(None),
         }
+    }
+
+    /// The objects that pods refer to.
+    pub(super) fn objects(&self, clock: Arc<dyn Clock>) -> Arc<KubeObjects> {
+        Arc::new(KubeObjects::new(self.client.clone(), clock))
     }
 
     pub(super) fn pod_api(&self) -> Arc<dyn PodApi> {

@@ -6,7 +6,7 @@ use super::RunError;
 use super::manifests::ManifestSources;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
-use crate::actors::ports::{Clock, PodApi, SourceKind, SystemClock};
+use crate::actors::ports::{ApiObjects, Clock, NoPullSecrets, PodApi, PullSecrets, SourceKind, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
 use crate::adapters::adoption::Adoption;
@@ -29,9 +29,16 @@ const JOURNAL: &str = "journal";
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 
 /// The API server of the node, if it has one.
-#[derive(Default)]
 pub(super) struct Remote {
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
+    pub(super) objects: Option<Arc<dyn ApiObjects>>,
+    pub(super) pull_secrets: Arc<dyn PullSecrets>,
+}
+
+impl Default for Remote {
+    fn default() -> Self {
+        Remote { pod_api: None, objects: None, pull_secrets: Arc::new(NoPullSecrets) }
+    }
 }
 
 /// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
@@ -73,6 +80,7 @@ pub(super) async fn start(
         events: &events,
         open_files: machine::raise_open_files(),
         enforced,
+        pull_secrets: remote.pull_secrets,
     };
     let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups } =
         RuntimePorts::open(args, runtime_config).await?;
@@ -103,6 +111,9 @@ pub(super) async fn start(
     if let Some(api) = remote.pod_api {
         ports = ports.pod_api(api);
         sources.push(SourceKind::Api);
+    }
+    if let Some(objects) = remote.objects {
+        ports = ports.objects(objects);
     }
     if let Some(images) = images {
         ports = ports.images(images);

@@ -1,0 +1,160 @@
+//! The API objects that the pods of this node refer to.
+//!
+//! A config map or a secret is watched while a registered pod refers to it, with a watch of its own: the API server lets a node read
+//! only single objects that the node's pods name. An immutable object is read once. Services are watched together, because every
+//! container gets their addresses. Tokens and trust bundles are requested when they are needed.
+
+mod bundles;
+mod changes;
+mod services;
+mod tokens;
+mod watches;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use parking_lot::Mutex;
+use podwright_actors::ids::PodUid;
+use podwright_actors::objects::{ObjectRef, references};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    ApiObjects, Clock, Confidential, ObjectError, ObjectFuture, ObjectKind, PullSecret, PullSecretError, PullSecrets,
+    ServiceAddress, TokenNeed, TrustBundleNeed,
+};
+
+use bundles::Bundles;
+use changes::Changes;
+use services::Services;
+use tokens::Tokens;
+use watches::Watches;
+
+/// The [`ApiObjects`] of an API server. Clones share their state.
+#[derive(Clone)]
+pub struct KubeObjects {
+    config_maps: Watches<ConfigMap>,
+    secrets: Watches<Secret>,
+    services: Arc<Services>,
+    tokens: Arc<Tokens>,
+    bundles: Arc<Bundles>,
+    changes: Arc<Changes>,
+    /// The registered pods that refer to objects.
+    pods: Arc<Mutex<HashMap<PodUid, Registered>>>,
+}
+
+/// The objects of a registered pod.
+struct Registered {
+    namespace: String,
+    references: BTreeSet<ObjectRef>,
+}
+
+impl KubeObjects {
+    /// Starts the watch of services. Called in a tokio runtime.
+    pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
+        let changes = Arc::new(Changes::default());
+        KubeObjects {
+            config_maps: Watches::new(client.clone(), changes.clone()),
+            secrets: Watches::new(client.clone(), changes.clone()),
+            services: Services::start(client.clone()),
+            tokens: Arc::new(Tokens::new(client.clone(), clock.clone())),
+            bundles: Arc::new(Bundles::new(client, clock)),
+            changes,
+            pods: Arc::default(),
+        }
+    }
+
+    fn follow(&self, namespace: &str, object: &ObjectRef, uid: &PodUid) {
+        match object.kind {
+            ObjectKind::ConfigMap => self.config_maps.follow(namespace, &object.name, uid),
+            _ => self.secrets.follow(namespace, &object.name, uid),
+        }
+    }
+
+    fn leave(&self, namespace: &str, object: &ObjectRef, uid: &PodUid) {
+        match object.kind {
+            ObjectKind::ConfigMap => self.config_maps.leave(namespace, &object.name, uid),
+            _ => self.secrets.leave(namespace, &object.name, uid),
+        }
+    }
+}
+
+impl ApiObjects for KubeObjects {
+    fn register(&self, pod: &Arc<PodObject>) {
+        let (uid, namespace, found) = (pod.uid(), pod.full_name().namespace(), references(pod.spec()));
+        let mut pods = self.pods.lock();
+        let known = pods.get(uid);
+        if known.map_or(found.is_empty(), |known| known.references == found) {
+            return;
+        }
+        let before = known.map(|known| known.references.clone()).unwrap_or_default();
+        found.difference(&before).for_each(|object| self.follow(namespace, object, uid));
+        before.difference(&found).for_each(|object| self.leave(namespace, object, uid));
+        pods.insert(uid.clone(), Registered { namespace: namespace.to_owned(), references: found });
+    }
+
+    fn unregister(&self, uid: &PodUid) {
+        self.tokens.forget(uid);
+        let Some(Registered { namespace, references }) = self.pods.lock().remove(uid) else { return };
+        references.iter().for_each(|object| self.leave(&namespace, object, uid));
+    }
+
+    fn retain(&self, keep: &dyn Fn(&PodUid) -> bool) {
+        self.tokens.retain(keep);
+        let unused: Vec<_> = self.pods.lock().keys().filter(|uid| !keep(uid)).cloned().collect();
+        unused.iter().for_each(|uid| self.unregister(uid));
+    }
+
+    fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<ConfigMap>> {
+        self.config_maps.get(namespace, name).boxed()
+    }
+
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<Secret>> {
+        self.secrets.get(namespace, name).boxed()
+    }
+
+    fn token<'a>(&'a self, pod: &'a PodObject, request: &'a TokenNeed) -> ObjectFuture<'a, Confidential> {
+        self.tokens.get(pod, request).boxed()
+    }
+
+    fn trust_bundle<'a>(&'a self, request: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
+        self.bundles.get(request).boxed()
+    }
+
+    fn services<'a>(&'a self, namespace: &'a str) -> ObjectFuture<'a, Vec<Arc<ServiceAddress>>> {
+        self.services.of(namespace).boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
+        self.changes.next().boxed()
+    }
+}
+
+/// The pull secrets of a pod are among its references, so they are watched while the pod is registered.
+impl PullSecrets for KubeObjects {
+    fn pull_secret<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<PullSecret, PullSecretError>> {
+        async move {
+            match self.secrets.get(namespace, name).await {
+                Ok(secret) => PullSecret::of(&secret),
+                Err(error) if error.is_missing() => Err(PullSecretError::NotFound),
+                Err(error) => Err(PullSecretError::unavailable(error)),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// What an error of the API server means for a read of an object.
+fn object_error(kind: ObjectKind, name: &str, error: kube::Error) -> ObjectError {
+    match &error {
+        kube::Error::Api(status) if status.code == 404 => ObjectError::missing(kind, name),
+        kube::Error::Api(status) if status.code == 403 => ObjectError::forbidden(kind, name, error),
+        _ => ObjectError::unavailable(kind, name, error),
+    }
+}

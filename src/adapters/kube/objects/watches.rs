@@ -1,0 +1,212 @@
+//! One watch for each config map or secret that pods refer to.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::Mutex;
+use podwright_actors::ids::PodUid;
+use podwright_actors::ports::{ObjectError, ObjectKind};
+use podwright_actors::text::error_chain;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::changes::Changes;
+use super::object_error;
+
+/// How long a read waits for the first answer of the API server (upstream `watchBasedManager`, 1.36).
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
+/// An object that pods refer to by name.
+pub(super) trait Watched:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+    const KIND: ObjectKind;
+
+    /// Whether the object never changes.
+    fn is_immutable(&self) -> bool;
+}
+
+impl Watched for ConfigMap {
+    const KIND: ObjectKind = ObjectKind::ConfigMap;
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl Watched for Secret {
+    const KIND: ObjectKind = ObjectKind::Secret;
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+/// The watches of one kind, by namespace and name. Clones share them.
+#[derive(Clone)]
+pub(super) struct Watches<K> {
+    client: Client,
+    changes: Arc<Changes>,
+    watches: Arc<Mutex<HashMap<(String, String), Arc<ObjectWatch<K>>>>>,
+}
+
+/// The watch of one object. It ends when it is dropped.
+struct ObjectWatch<K> {
+    /// The registered pods that refer to the object.
+    pods: Arc<Mutex<BTreeSet<PodUid>>>,
+    seen: watch::Receiver<Seen<K>>,
+    /// A read did not get the first answer, so its pod has to be notified of that answer.
+    was_late: Arc<AtomicBool>,
+    _stop: DropGuard,
+}
+
+/// What the API server has reported about an object.
+#[derive(Clone)]
+enum Seen<K> {
+    NotYet,
+    Found(Arc<K>),
+    Missing,
+    Failed(ObjectError),
+}
+
+impl<K: Watched> Watches<K> {
+    pub(super) fn new(client: Client, changes: Arc<Changes>) -> Self {
+        Watches { client, changes, watches: Arc::default() }
+    }
+
+    /// Adds a pod to those that refer to an object. The first one starts the watch.
+    pub(super) fn follow(&self, namespace: &str, name: &str, uid: &PodUid) {
+        let mut watches = self.watches.lock();
+        let key = (namespace.to_owned(), name.to_owned());
+        let watch = watches.entry(key).or_insert_with(|| Arc::new(self.start(namespace, name)));
+        watch.pods.lock().insert(uid.clone());
+    }
+
+    /// Removes a pod from those that refer to an object. The last one ends the watch.
+    pub(super) fn leave(&self, namespace: &str, name: &str, uid: &PodUid) {
+        let mut watches = self.watches.lock();
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(watch) = watches.get(&key) else { return };
+        let mut pods = watch.pods.lock();
+        pods.remove(uid);
+        let is_unused = pods.is_empty();
+        drop(pods);
+        if is_unused {
+            watches.remove(&key);
+        }
+    }
+
+    /// Reads an object. Waits a short time if the API server has not answered, or does not know yet that a pod of this node refers to the
+    /// object. Cancel safe.
+    pub(super) async fn get(&self, namespace: &str, name: &str) -> Result<Arc<K>, ObjectError> {
+        let watch = self.watches.lock().get(&(namespace.to_owned(), name.to_owned())).cloned();
+        let Some(watch) = watch else {
+            let text = format!("object {namespace:?}/{name:?} not registered");
+            return Err(ObjectError::unavailable(K::KIND, name, text));
+        };
+        let mut seen = watch.seen.clone();
+        let is_answer = |seen: &Seen<K>| !matches!(seen, Seen::NotYet | Seen::Failed(ObjectError::Forbidden { .. }));
+        let in_time = timeout(FIRST_ANSWER, seen.wait_for(is_answer)).await.is_ok();
+        if !in_time {
+            watch.was_late.store(true, Ordering::SeqCst);
+        }
+        let seen = watch.seen.borrow();
+        match &*seen {
+            Seen::Found(object) => Ok(object.clone()),
+            Seen::Missing => Err(ObjectError::missing(K::KIND, name)),
+            Seen::Failed(error) => Err(error.clone()),
+            Seen::NotYet => Err(ObjectError::NotYet(K::KIND)),
+        }
+    }
+
+    fn start(&self, namespace: &str, name: &str) -> ObjectWatch<K> {
+        let (seen, receiver) = watch::channel(Seen::NotYet);
+        let (pods, was_late, stop) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let task = Task {
+            api: Api::namespaced(self.client.clone(), namespace),
+            name: name.to_owned(),
+            seen,
+            pods: Arc::clone(&pods),
+            was_late: Arc::clone(&was_late),
+            changes: self.changes.clone(),
+        };
+        tokio::spawn(stop.clone().run_until_cancelled_owned(task.run()));
+        ObjectWatch { pods, seen: receiver, was_late, _stop: stop.drop_guard() }
+    }
+}
+
+/// Follows one object.
+struct Task<K> {
+    api: Api<K>,
+    name: String,
+    seen: watch::Sender<Seen<K>>,
+    pods: Arc<Mutex<BTreeSet<PodUid>>>,
+    was_late: Arc<AtomicBool>,
+    changes: Arc<Changes>,
+}
+
+impl<K: Watched> Task<K> {
+    async fn run(self) {
+        let mut events = pin!(watch_object(self.api.clone(), &self.name).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Some(mut object)) => {
+                    object.managed_fields_mut().clear();
+                    let (is_immutable, object) = (object.is_immutable(), Arc::new(object));
+                    self.publish(Seen::Found(object));
+                    if is_immutable {
+                        return;
+                    }
+                }
+                Ok(None) => self.publish(Seen::Missing),
+                Err(error) => self.failed(error),
+            }
+        }
+    }
+
+    /// Keeps the last object, if there is one. The stream tries again after its backoff.
+    fn failed(&self, error: watcher::Error) {
+        tracing::debug!(kind = %K::KIND, name = self.name, error = %error_chain(&error), "cannot watch an object");
+        if matches!(*self.seen.borrow(), Seen::Found(_) | Seen::Missing) {
+            return;
+        }
+        let error = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => object_error(K::KIND, &self.name, error),
+            error => ObjectError::unavailable(K::KIND, &*self.name, error),
+        };
+        self.seen.send_replace(Seen::Failed(error));
+    }
+
+    /// Publishes what the API server reported. The pods are notified of a change, and of a first answer that came late.
+    fn publish(&self, seen: Seen<K>) {
+        let version = |seen: &Seen<K>| match seen {
+            Seen::Found(object) => object.resource_version(),
+            _ => None,
+        };
+        let before = self.seen.send_replace(seen);
+        let is_change = match (&before, &*self.seen.borrow()) {
+            (Seen::NotYet, _) => false,
+            (Seen::Found(_), now @ Seen::Found(_)) => version(&before) != version(now),
+            (Seen::Missing, Seen::Missing) => false,
+            _ => true,
+        };
+        if self.was_late.swap(false, Ordering::SeqCst) || is_change {
+            let pods = self.pods.lock().clone();
+            self.changes.add(pods);
+        }
+    }
+}
