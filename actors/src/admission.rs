@@ -27,7 +27,7 @@ mod verdict;
 pub use admitted::{Admitted, PodActivity, is_active};
 pub use app_armor::AppArmor;
 pub use capacity::{NodeCapacity, Shortage};
-pub use node_predicates::NodePredicates;
+pub use node_predicates::{NodePredicates, architecture};
 pub use preemption::choose_victims;
 pub use queue::WaitingPod;
 pub(crate) use queue::{AdmissionQueue, Decision, Earlier};

@@ -16,6 +16,7 @@ pub(crate) mod dispatcher;
 pub mod explain;
 mod mailbox;
 mod metered;
+mod node_status;
 pub(crate) mod pod_manager;
 pub mod ports;
 mod status_writer;
@@ -42,6 +43,7 @@ pub use housekeeping::PassError;
 pub use ids::{FullName, PodUid};
 pub use image_gc::ImageGcPolicy;
 pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
+pub use node_status::{NodeRegistration, Registration};
 pub use pod::{InvalidPod, Phase, PodObject};
 pub use pod_worker::{
     Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,

@@ -14,7 +14,7 @@ use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage,
-    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
+    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
 };
 use crate::time::Time;
 
@@ -147,6 +147,10 @@ impl ContainerRuntime for MeteredRuntime {
 
     fn has_events(&self) -> bool {
         self.guard(false, || self.inner.has_events())
+    }
+
+    fn capabilities(&self) -> RuntimeCapabilities {
+        self.guard(RuntimeCapabilities::default(), || self.inner.capabilities())
     }
 
     fn unready(&self) -> Unready {

@@ -24,6 +24,7 @@ use crate::engine::{EngineConfig, StartEngineError};
 use crate::eviction::EvictionPolicy;
 use crate::image_gc::ImageGcPolicy;
 
+use crate::node_status::NodeRegistration;
 use crate::ports::{CheckpointError, RuntimeName, SourceKind};
 use crate::status::NodeFacts;
 
@@ -48,6 +49,7 @@ pub struct NodeBuilder {
     eviction: EvictionPolicy,
     eviction_period: Duration,
     sources: Vec<SourceKind>,
+    registration: Option<Box<NodeRegistration>>,
 }
 
 /// The node cannot be started.
@@ -76,6 +78,7 @@ impl Node {
             eviction: EvictionPolicy::default(),
             eviction_period: Duration::from_secs(10),
             sources: Vec::new(),
+            registration: None,
         }
     }
 }
@@ -110,6 +113,12 @@ impl NodeBuilder {
     /// node is ready at once.
     pub fn sources(mut self, sources: impl IntoIterator<Item = SourceKind>) -> Self {
         self.sources = sources.into_iter().collect();
+        self
+    }
+
+    /// The Node object that is registered. Has no effect without a [`node_api`](NodePorts::node_api) among the ports.
+    pub fn registration(mut self, registration: NodeRegistration) -> Self {
+        self.registration = Some(Box::new(registration));
         self
     }
 

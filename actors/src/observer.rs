@@ -30,8 +30,8 @@ use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimeView,
-    SandboxState, Unready,
+    Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeCapabilities, RuntimeError, RuntimePod,
+    RuntimeView, SandboxState, Unready,
 };
 use crate::status::wants_recursive_read_only;
 use crate::text::error_chain;
@@ -93,6 +93,17 @@ impl Observer {
     /// The failure of the runtime's lists, while they fail.
     pub fn outage(&self) -> Option<OngoingFailure> {
         self.runtime_state.lock().outage.clone()
+    }
+
+    /// When the runtime was last listed, and whether the lists have failed since.
+    pub(crate) fn last_list(&self) -> (Option<Time>, bool) {
+        let state = self.runtime_state.lock();
+        (state.last_list, state.outage.is_some())
+    }
+
+    /// The version and the optional features of the runtime.
+    pub(crate) fn capabilities(&self) -> RuntimeCapabilities {
+        self.runtime.capabilities()
     }
 
     /// The conditions that the runtime reports as not met.

@@ -19,6 +19,7 @@ mod disk;
 mod events;
 mod images;
 mod network;
+mod node_api;
 mod node_meter;
 mod pod_api;
 mod pull_secrets;
@@ -37,15 +38,17 @@ pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
-pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
+pub use images::{DiskUsage, ImageNeed, ImageStore, NamedImage, StoredImage};
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
+pub use node_api::{Freshness, NodeApi};
 pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
 pub use pod_api::{ApiError, ApiFuture, PodApi};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
     AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput,
-    ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod,
-    RuntimePodContainer, RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready, VolumeImage,
+    ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeCapabilities, RuntimeError, RuntimeFuture,
+    RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox, SandboxConfig, SandboxState,
+    SandboxStatus, Unready, VolumeImage,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};

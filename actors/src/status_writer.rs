@@ -16,7 +16,7 @@
 //! - A failed write is retried after a backoff of its pod. The retry writes the newest status.
 //! - The status of a static pod is written to its mirror pod.
 
-mod patch;
+pub(crate) mod patch;
 mod write;
 mod writer;
 

@@ -9,6 +9,7 @@ pub mod containers;
 pub mod evictions;
 pub mod format;
 pub mod images;
+pub mod node;
 pub mod objects;
 pub mod pods;
 pub mod probes;

@@ -38,7 +38,8 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    fn after(self, failures: u32) -> Duration {
+    /// The delay after this many failures in a row.
+    pub(crate) fn after(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }

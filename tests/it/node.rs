@@ -17,6 +17,7 @@ mod network;
 mod observation;
 mod orphans;
 mod probes;
+mod registration;
 mod shutdown;
 mod start_metrics;
 mod static_pods;

@@ -4,6 +4,7 @@
 pub(crate) mod browser;
 pub(crate) mod fake_cgroups;
 pub(crate) mod fake_disks;
+pub(crate) mod fake_node_api;
 pub(crate) mod fake_objects;
 pub(crate) mod fake_pod_api;
 pub(crate) mod fake_ports;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::affinity::Labels;
 use super::requests::Requests;
@@ -31,6 +31,7 @@ pub struct NodePredicates {
     labels: Labels,
     taints: Vec<Taint>,
     strict_groups: Arc<dyn Fn() -> bool + Send + Sync>,
+    registered: Arc<dyn Fn() -> Option<Arc<Node>> + Send + Sync>,
 }
 
 impl NodePredicates {
@@ -40,7 +41,14 @@ impl NodePredicates {
         let name = name.into();
         let labels = [(OS_LABEL, OS), (ARCH_LABEL, architecture()), (HOSTNAME_LABEL, &*name)];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        NodePredicates { name, capacity, labels, taints: Vec::new(), strict_groups: Arc::new(|| true) }
+        NodePredicates {
+            name,
+            capacity,
+            labels,
+            taints: Vec::new(),
+            strict_groups: Arc::new(|| true),
+            registered: Arc::new(|| None),
+        }
     }
 
     /// Adds labels, which replace those with the same keys.
@@ -59,6 +67,13 @@ impl NodePredicates {
     /// and must return at once.
     pub fn strict_groups(mut self, is_supported: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.strict_groups = Arc::new(is_supported);
+        self
+    }
+
+    /// The node as the API server has it, once it is registered. Its labels and taints then count instead of those that were set
+    /// here. It is called for each pod, and must return at once.
+    pub fn registered(mut self, node: impl Fn() -> Option<Arc<Node>> + Send + Sync + 'static) -> Self {
+        self.registered = Arc::new(node);
         self
     }
 
@@ -85,7 +100,10 @@ impl NodePredicates {
     fn check_placement(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
         let spec = pod.spec();
         let message = |(name, why): (&str, &str)| texts::predicate_failed(name, why);
-        if !affinity::matches(spec, &self.name, &self.labels) {
+        let registered = (self.registered)();
+        let metadata_labels = registered.as_ref().map(|node| node.metadata.labels.clone().unwrap_or_default());
+        let labels = metadata_labels.as_ref().unwrap_or(&self.labels);
+        if !affinity::matches(spec, &self.name, labels) {
             return Err(Rejection::new(texts::NODE_AFFINITY.0, message(texts::NODE_AFFINITY)));
         }
         if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != self.name) {
@@ -94,7 +112,11 @@ impl NodePredicates {
         if host_ports::conflict(pod, others.pods().map(|pod| &**pod)) {
             return Err(Rejection::in_use(texts::NODE_PORTS.0, message(texts::NODE_PORTS)));
         }
-        if !pod.is_static() && !taints::tolerated(spec, &self.taints) {
+        let taints = match &registered {
+            Some(node) => node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default(),
+            None => &self.taints,
+        };
+        if !pod.is_static() && !taints::tolerated(spec, taints) {
             return Err(Rejection::new(texts::TAINT_TOLERATION.0, message(texts::TAINT_TOLERATION)));
         }
         Ok(())
@@ -125,7 +147,7 @@ impl fmt::Debug for NodePredicates {
 }
 
 /// The machine's architecture in the spelling of Go, as node labels have it.
-pub(super) fn architecture() -> &'static str {
+pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "x86" => "386",

@@ -18,9 +18,10 @@ use crate::eviction::{EvictionState, NodePressure, Pressure};
 use crate::explain::Explainer;
 use crate::health::PassHealth;
 use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
+use crate::node_status::{NodePresence, Registration};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{Clock, SourceUpdate};
+use crate::ports::{ApiError, Clock, SourceUpdate};
 use crate::shutdown::{self, ShutdownConfig, ShutdownGate, ShutdownParts, ShutdownProgress, ShutdownTimes, stop_all};
 use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
@@ -49,6 +50,8 @@ pub struct NodeHandle {
     pub(super) gate: Arc<ShutdownGate>,
     /// Writes the statuses to the API server, if there is one.
     pub(super) status_writer: Option<Arc<StatusWriter>>,
+    /// Keeps the Node object in the API server, if there is one.
+    pub(super) presence: Option<Arc<NodePresence>>,
     /// Changes when a shutdown is cancelled.
     pub(super) shutdown_cancelled: watch::Sender<()>,
     pub(super) dispatcher: Addr<DispatcherActor>,
@@ -143,6 +146,23 @@ impl NodeHandle {
         self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > self.housekeeping_limit)
     }
 
+    /// How far the registration in the API server is, and a signal for each change. `None` without an API server.
+    pub fn registration(&self) -> Option<watch::Receiver<Registration>> {
+        self.presence.as_ref().map(|presence| presence.progress())
+    }
+
+    /// Deletes the Node object and its lease from the API server, if the node is registered. The node registers itself again only
+    /// after a restart. Call it after [`shutdown`](NodeHandle::shutdown). Returns false if there was nothing to delete.
+    ///
+    /// # Errors
+    /// [`ApiError`]. [`ApiError::Refused`] if the agent may not delete its node. The rights of a node do not contain that.
+    pub async fn deregister(&self) -> Result<bool, ApiError> {
+        match &self.presence {
+            Some(presence) => presence.deregister().await,
+            None => Ok(false),
+        }
+    }
+
     /// Runs a housekeeping pass now, in addition to the passes of every two seconds.
     ///
     /// # Errors
@@ -177,6 +197,7 @@ impl NodeHandle {
             return ShutdownReport { left_running: count, ..ShutdownReport::default() };
         }
         tracing::info!(pods = count, seconds = config.total().as_secs(), "stopping pods");
+        self.gate.set_stopping(true);
         let parts = ShutdownParts {
             engine: &self.engine,
             clock: &*self.clock,
@@ -206,6 +227,7 @@ impl NodeHandle {
     /// Without a shutdown, nothing changes.
     pub async fn resume(&self) {
         self.shutdown_cancelled.send_replace(());
+        self.gate.set_stopping(false);
         self.refuse_new_pods(false).await;
     }
 

@@ -8,7 +8,7 @@ use crate::admission::AdmissionHandler;
 use crate::pod::PodObject;
 use crate::ports::{
     ApiObjects, Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint,
-    NodeMeter, PodApi, PodCgroups, PodEvent, PodStorage, TokioClock,
+    NodeApi, NodeMeter, PodApi, PodCgroups, PodEvent, PodStorage, TokioClock,
 };
 use crate::recorder::Recorder;
 
@@ -27,6 +27,7 @@ pub struct NodePorts {
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
+    pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) admission: Vec<Arc<dyn AdmissionHandler>>,
@@ -54,6 +55,7 @@ impl NodePorts {
             shutdown_times: Arc::new(NoCheckpoint),
             pod_api: None,
             objects: None,
+            node_api: None,
             events: Arc::new(NoEvents),
             clock: Arc::new(TokioClock::new()),
             admission: Vec::new(),
@@ -110,6 +112,12 @@ impl NodePorts {
     /// The API objects that the pods of an API server refer to. By default none: volumes and variables of such objects are refused.
     pub fn objects(mut self, objects: Arc<dyn ApiObjects>) -> Self {
         self.objects = Some(objects);
+        self
+    }
+
+    /// The API server in which the node is registered. By default none. See [`NodeBuilder::registration`](super::NodeBuilder::registration).
+    pub fn node_api(mut self, api: Arc<dyn NodeApi>) -> Self {
+        self.node_api = Some(api);
         self
     }
 

@@ -20,6 +20,7 @@ use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
 use crate::image_gc::{ImageCollector, ImageGcActor};
 use crate::mailbox::Outbox;
 use crate::metered::{GuardedClock, MeteredRuntime};
+use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::manager::{ProbeManager, ProbePorts};
@@ -40,6 +41,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         eviction,
         eviction_period,
         sources,
+        registration,
     } = builder;
     let NodePorts {
         runtime,
@@ -53,6 +55,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         shutdown_times,
         pod_api,
         objects,
+        node_api,
         events,
         clock,
         mut admission,
@@ -79,6 +82,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
 
     // Containers, probes, and the hooks that use them.
+    let identity = (facts.name.clone(), facts.host_ips.clone(), facts.runtime_name.clone());
     let resolver = ContainerResolver { host_ips: facts.host_ips.clone(), allocatable: allocatable.clone() };
     let containers = Arc::new(ContainerManager::new(
         containers_config,
@@ -156,6 +160,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         started: clock.now(),
         clock: clock.clone(),
     });
+    let image_store = images.clone();
     let images = images.map(|store| {
         let (events, clock, metrics) = (events.clone(), clock.clone(), metrics.clone());
         let collector = Arc::new(ImageCollector::new(store.clone(), image_gc, events, clock, metrics));
@@ -204,6 +209,25 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             }
         });
     }
+    let presence = node_api.zip(registration).map(|(api, settings)| {
+        let (name, host_ips, runtime_name) = identity;
+        let presence = Arc::new(NodePresence::new(PresenceParts {
+            api,
+            settings: *settings,
+            name,
+            host_ips,
+            runtime_name,
+            observer: observer.clone(),
+            evictions: evictions.clone(),
+            gate: gate.clone(),
+            images: image_store,
+            events: events.clone(),
+            clock: clock.clone(),
+        }));
+        let (running, stop) = (presence.clone(), stop.clone());
+        actix::spawn(async move { stop.run_until_cancelled(running.run()).await });
+        presence
+    });
     let dispatcher = Dispatcher {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -260,6 +284,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         shutdown_times,
         gate,
         status_writer,
+        presence,
         shutdown_cancelled: watch::Sender::new(()),
         dispatcher,
         housekeeping,

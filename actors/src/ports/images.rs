@@ -27,6 +27,14 @@ pub trait ImageStore: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
+    /// Lists the names and sizes of all images, for the status of the node. By default none.
+    ///
+    /// # Errors
+    /// [`RuntimeError`](super::RuntimeError) if the runtime does not answer.
+    fn named_images(&self) -> RuntimeFuture<'_, Vec<NamedImage>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// Removes an image with all its names. An image that does not exist is no error.
     ///
     /// # Errors
@@ -43,6 +51,15 @@ pub struct StoredImage {
     pub size: u64,
     /// Whether the image is in use.
     pub need: ImageNeed,
+}
+
+/// The names and the size of an image on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedImage {
+    /// The names with a digest, then those with a tag.
+    pub names: Vec<String>,
+    /// The image's size on disk in bytes, or 0 if the runtime does not report it.
+    pub size: u64,
 }
 
 /// Whether an image is in use.

@@ -119,6 +119,12 @@ pub trait ContainerRuntime: Send + Sync + 'static {
         Unready::default()
     }
 
+    /// The version and the optional features of the runtime, for the status of the node. Answers at once from memory. By default
+    /// nothing is known.
+    fn capabilities(&self) -> RuntimeCapabilities {
+        RuntimeCapabilities::default()
+    }
+
     /// Whether the runtime can make the mounts below a read-only volume read-only too, for the containers of this pod (the
     /// feature `recursive_read_only_mounts` of the pod's runtime handler).
     fn supports_recursive_read_only<'a>(&'a self, pod: &'a PodObject) -> BoxFuture<'a, bool> {
@@ -140,6 +146,36 @@ pub struct Unready {
     pub runtime: Option<String>,
     /// Why the network is not ready. Pods that need a network wait.
     pub network: Option<String>,
+}
+
+/// The version and the optional features of a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuntimeCapabilities {
+    /// The version, such as `v2.1.4`. `None` if it is not known yet.
+    pub version: Option<String>,
+    /// The handlers for runtime classes.
+    pub handlers: Vec<RuntimeHandler>,
+    /// Whether the runtime applies `supplementalGroupsPolicy`. `None` if it does not report that.
+    pub supplemental_groups_policy: Option<bool>,
+}
+
+impl RuntimeCapabilities {
+    /// The capabilities of a runtime with this version and no handlers.
+    pub fn of_version(version: impl Into<String>) -> Self {
+        RuntimeCapabilities { version: Some(version.into()), ..RuntimeCapabilities::default() }
+    }
+}
+
+/// A handler of a runtime, and its features.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeHandler {
+    /// The name; empty for the default handler.
+    pub name: String,
+    /// Whether the handler makes the mounts below a read-only mount read-only too.
+    pub recursive_read_only_mounts: bool,
+    /// Whether the handler runs pods with users of their own.
+    pub user_namespaces: bool,
 }
 
 /// The runtime's name, which is the prefix of container ids in statuses. A runtime that learns its name from a call

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::admission::{AdmissionHandler, Admitted, Rejection};
 use crate::ids::PodUid;
@@ -18,12 +19,24 @@ pub(crate) struct ShutdownGate {
     is_closed: AtomicBool,
     /// The static pods that a shutdown stopped. An API server's pods are replaced by their controllers.
     stopped: Mutex<BTreeSet<PodUid>>,
+    /// Whether a shutdown stops pods, or has stopped them.
+    is_stopping: watch::Sender<bool>,
 }
 
 impl ShutdownGate {
     /// Closes the gate when a shutdown begins, or opens it after a shutdown that was cancelled.
     pub(crate) fn set_closed(&self, closed: bool) {
         self.is_closed.store(closed, Ordering::Release);
+    }
+
+    /// Publishes that a shutdown stops pods, or that it was cancelled.
+    pub(crate) fn set_stopping(&self, stopping: bool) {
+        self.is_stopping.send_if_modified(|before| std::mem::replace(before, stopping) != stopping);
+    }
+
+    /// Whether a shutdown stops pods or has stopped them, and a signal for each change.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.is_stopping.subscribe()
     }
 
     /// Records that a shutdown stops these pods.

@@ -36,7 +36,7 @@ fn fields(status: &PodStatus) -> serde_json::Result<Map<String, Value>> {
     }
 }
 
-fn object_patch(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
+pub(crate) fn object_patch(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
     let removed = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), Value::Null));
     let changed = new.iter().filter_map(|(name, value)| match (old.get(name), value) {
         (Some(old), new) if old == new => None,
@@ -46,7 +46,7 @@ fn object_patch(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<Strin
     removed.chain(changed).collect()
 }
 
-fn condition_patches(old: Option<&Value>, new: Option<&Value>) -> Vec<Value> {
+pub(crate) fn condition_patches(old: Option<&Value>, new: Option<&Value>) -> Vec<Value> {
     let (old, new) = (conditions(old), conditions(new));
     let find = |list: &[&Map<String, Value>], wanted: &Map<String, Value>| {
         list.iter().find(|have| have.get("type") == wanted.get("type")).map(|have| Map::clone(have))

@@ -73,9 +73,20 @@ impl FakePodApi {
 
     /// A request of an administrator.
     pub(crate) fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
+        self.request_of(User::admin(), method, path, content_type, body)
+    }
+
+    pub(crate) fn request_of(
+        &self,
+        user: User,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, Refusal> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let call = Call::parse(method, path, "", content_type, &body)?;
-        let env = Env { now: self.clock.now().to_timestamp(), user: User::admin(), agent: "test".to_owned() };
+        let env = Env { now: self.clock.now().to_timestamp(), user, agent: "test".to_owned() };
         match self.store.lock().apply(&call, &env)? {
             Answer::Object(_, body) => Ok(body),
             Answer::Watch(_) => unreachable!("no test watches through the port"),
@@ -121,7 +132,7 @@ impl FakePodApi {
         self.store.lock().all("pods").map(|pod| object(Value::clone(pod))).collect()
     }
 
-    fn call<'a, T>(
+    pub(crate) fn call<'a, T>(
         &'a self,
         method: &'static str,
         name: &str,

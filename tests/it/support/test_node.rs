@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
+use podwright_actors::NodeRegistration;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{
-    Checkpoint, ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock,
+    Checkpoint, ContainerRuntime, NetworkClient, NodeApi, SourceKind, SourceProblem, SourceSet, TokioClock,
 };
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
@@ -65,6 +66,8 @@ pub(crate) struct Setup {
     pub(crate) api: Option<Arc<FakePodApi>>,
     /// The API objects that pods refer to, if there is an API server.
     pub(crate) objects: Option<Arc<FakeObjects>>,
+    /// The API server in which the node is registered, if there is one, and how.
+    pub(crate) node_api: Option<(Arc<dyn NodeApi>, NodeRegistration)>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     /// The store of the times of the last shutdown.
     pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
@@ -99,6 +102,7 @@ impl Setup {
             cgroups: None,
             api: None,
             objects: None,
+            node_api: None,
             final_statuses: Arc::default(),
             shutdown_times: Arc::default(),
             checkpoint: None,
@@ -121,6 +125,7 @@ impl Setup {
             cgroups,
             api,
             objects,
+            node_api,
             final_statuses,
             shutdown_times,
             checkpoint,
@@ -162,7 +167,16 @@ impl Setup {
         if let Some(cgroups) = cgroups {
             ports = ports.cgroups(cgroups);
         }
-        let node = Node::builder(ports)
+        let mut registration = None;
+        if let Some((api, settings)) = node_api {
+            ports = ports.node_api(api);
+            registration = Some(settings);
+        }
+        let mut builder = Node::builder(ports);
+        if let Some(registration) = registration {
+            builder = builder.registration(registration);
+        }
+        let node = builder
             .name("node1")
             .host_ips(vec!["192.0.2.1".parse().unwrap()])
             .runtime_name("fake")

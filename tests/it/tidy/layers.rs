@@ -36,7 +36,20 @@ pub(super) const ACTORS: Layers = &[
             "shutdown",
         ],
     ),
-    ("actors", &["observer", "sync", "dispatcher", "housekeeping", "image_gc", "eviction", "explain", "status_writer"]),
+    (
+        "actors",
+        &[
+            "observer",
+            "sync",
+            "dispatcher",
+            "housekeeping",
+            "image_gc",
+            "eviction",
+            "explain",
+            "status_writer",
+            "node_status",
+        ],
+    ),
     ("replay", &["replay"]),
     ("node", &["node"]),
 ];
@@ -64,7 +77,7 @@ const ADAPTERS: &[&str] =
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[
-    ("helpers", &["boot", "client", "error_text", "events", "http", "machine", "root", "runtime", "table"]),
+    ("helpers", &["boot", "client", "error_text", "events", "http", "instance", "machine", "root", "runtime", "table"]),
     ("command line", &["cli"]),
     ("access to the node", &["logging", "runtime_ports", "unknown_pod", "until", "view"]),
     ("commands and displays", &["admin", "get", "page", "replay", "screen", "shutdown", "validate"]),

@@ -1,0 +1,147 @@
+//! The lease of the node: who holds it, and its next renewal.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+
+use crate::time::Time;
+
+/// How long a lease is valid after its renewal (upstream `nodeLeaseDurationSeconds`, kubelet 1.36).
+pub(super) const DURATION: Duration = Duration::from_secs(40);
+/// How often the lease is renewed: a quarter of its duration (upstream `nodeLeaseRenewIntervalFraction`, kubelet 1.36).
+pub(super) const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
+/// A lease of another agent that is older than this is free at once. It is longer than the clocks of two machines usually differ.
+const ABANDONED_AFTER: Duration = Duration::from_secs(300);
+/// The annotation of a lease that identifies the agent that renews it. Every kubelet writes the name of the node as the holder, so
+/// the holder does not tell two agents apart.
+const INSTANCE: &str = "podwright.dev/instance";
+
+/// A lease of another agent or of a kubelet, since it was first read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ForeignLease {
+    renewed: Option<jiff::Timestamp>,
+    first_read: Time,
+}
+
+/// Whether this agent may take the lease.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Claim {
+    /// The agent may take it.
+    Free,
+    /// Another agent may hold it. The lease has to be read again.
+    Wait(ForeignLease),
+    /// Another agent renews it.
+    Taken,
+}
+
+/// Decides whether this agent may take the lease. `before` is the result of the last read. Only renewals that this agent sees count,
+/// because the clocks of two machines may differ.
+pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<ForeignLease>, now: Time) -> Claim {
+    let Some(lease) = lease.filter(|lease| !is_own(lease, instance)) else { return Claim::Free };
+    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+    match (before, renewed) {
+        (_, None) => Claim::Free,
+        (None, Some(at)) if now.since(Time::from_timestamp(at)) >= ABANDONED_AFTER => Claim::Free,
+        (None, _) => Claim::Wait(ForeignLease { renewed, first_read: now }),
+        (Some(before), _) if before.renewed != renewed => Claim::Taken,
+        (Some(before), _) if now.since(before.first_read) >= DURATION => Claim::Free,
+        (Some(before), _) => Claim::Wait(before),
+    }
+}
+
+/// Whether the lease was last taken by this agent, or by an earlier run of it.
+pub(super) fn is_own(lease: &Lease, instance: &str) -> bool {
+    let annotations = lease.metadata.annotations.as_ref();
+    annotations.and_then(|annotations| annotations.get(INSTANCE)).is_some_and(|found| found == instance)
+}
+
+/// The lease as it is written next. `base` is the lease that the server has. `uid` is the UID of the Node object, which owns the
+/// lease.
+pub(super) fn renewed(base: Option<Lease>, node: &str, uid: &str, instance: &str, now: Time) -> Lease {
+    let mut lease = base.unwrap_or_else(|| Lease {
+        metadata: ObjectMeta { name: Some(node.to_owned()), ..ObjectMeta::default() },
+        spec: None,
+    });
+    lease.metadata.managed_fields = None;
+    lease.metadata.annotations.get_or_insert_default().insert(INSTANCE.to_owned(), instance.to_owned());
+    lease.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    }]);
+    let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+    spec.holder_identity = Some(node.to_owned());
+    spec.lease_duration_seconds = Some(i32::try_from(DURATION.as_secs()).unwrap_or(i32::MAX));
+    spec.renew_time = Some(MicroTime(now.to_timestamp()));
+    lease
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_secs(1_800_000_000 + seconds)
+    }
+
+    fn lease_of(instance: Option<&str>, renewed_at: u64) -> Lease {
+        let mut lease = renewed(None, "n1", "uid", instance.unwrap_or("x"), at(renewed_at));
+        if instance.is_none() {
+            lease.metadata.annotations = None;
+        }
+        lease
+    }
+
+    fn first(lease: &Lease, now: u64) -> ForeignLease {
+        match claim(Some(lease), "a", None, at(now)) {
+            Claim::Wait(found) => found,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn absent_and_own_leases_are_free_at_once() {
+        assert_eq!(claim(None, "a", None, at(0)), Claim::Free);
+        assert_eq!(claim(Some(&lease_of(Some("a"), 0)), "a", None, at(1)), Claim::Free, "the agent was restarted");
+        let empty = Lease { spec: None, ..lease_of(Some("b"), 0) };
+        assert_eq!(claim(Some(&empty), "a", None, at(1)), Claim::Free, "nobody renewed it");
+    }
+
+    #[test]
+    fn lease_that_another_agent_renews_is_taken() {
+        for other in [Some("b"), None] {
+            let found = first(&lease_of(other, 0), 1);
+            assert_eq!(claim(Some(&lease_of(other, 0)), "a", Some(found.clone()), at(9)), Claim::Wait(found.clone()));
+            assert_eq!(claim(Some(&lease_of(other, 10)), "a", Some(found), at(11)), Claim::Taken, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn lease_that_nobody_renews_becomes_free() {
+        let lease = lease_of(Some("b"), 0);
+        let found = first(&lease, 5);
+        assert_eq!(claim(Some(&lease), "a", Some(found.clone()), at(44)), Claim::Wait(found.clone()));
+        assert_eq!(claim(Some(&lease), "a", Some(found), at(45)), Claim::Free);
+        assert_eq!(claim(Some(&lease), "a", None, at(300)), Claim::Free, "it is old");
+        // The clock of the other machine is ahead.
+        assert!(matches!(claim(Some(&lease_of(Some("b"), 1000)), "a", None, at(0)), Claim::Wait(_)));
+    }
+
+    #[test]
+    fn renewed_lease_keeps_what_others_wrote() {
+        let mut base = lease_of(Some("a"), 0);
+        base.metadata.resource_version = Some("7".to_owned());
+        base.metadata.labels = Some([("foreign".to_owned(), "stays".to_owned())].into());
+        let lease = renewed(Some(base), "n1", "uid-2", "a", at(10));
+        assert_eq!(lease.metadata.resource_version.as_deref(), Some("7"));
+        assert!(lease.metadata.labels.is_some());
+        let spec = lease.spec.as_ref().unwrap();
+        assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("n1"), Some(40)));
+        assert_eq!(spec.renew_time, Some(MicroTime(at(10).to_timestamp())));
+        assert_eq!(lease.metadata.owner_references.as_ref().unwrap()[0].uid, "uid-2");
+        assert!(is_own(&lease, "a") && !is_own(&lease, "b"));
+    }
+}

@@ -1,0 +1,307 @@
+//! Registers the node and keeps its status. One task; `renewal` keeps the lease beside it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use parking_lot::Mutex;
+use tokio::time::sleep;
+
+use super::conditions::Health;
+use super::next::{Observed, Reported, desired_status, next_status};
+use super::object::{NodeIdentity, adoption_patch, initial_node};
+use super::registration::{NodeRegistration, Registration};
+use crate::eviction::EvictionState;
+use crate::observer::Observer;
+use crate::ports::{ApiError, Clock, EventRecorder, Freshness, ImageStore, NamedImage, NodeApi, PodEvent, RuntimeName};
+use crate::shutdown::ShutdownGate;
+use crate::text::error_chain;
+use crate::texts::node as texts;
+use crate::time::Time;
+use crate::work_queue::Backoff;
+
+/// How often the status is computed (upstream `nodeStatusUpdateFrequency`, kubelet 1.36). A change of the runtime's health, of a
+/// pressure or of a shutdown does not wait for it.
+const UPDATE_PERIOD: Duration = Duration::from_secs(10);
+/// The number of attempts in one period (upstream `nodeStatusUpdateRetry`, kubelet 1.36).
+const UPDATE_ATTEMPTS: u32 = 5;
+/// The pause between two attempts of one period.
+const UPDATE_RETRY: Duration = Duration::from_millis(100);
+/// The delays between two attempts to register the node (upstream `registerWithAPIServer`, kubelet 1.36).
+const REGISTER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(7) };
+/// How old a list of images may be (upstream `imageCacheRefreshInterval`, kubelet 1.36).
+const IMAGES_PERIOD: Duration = Duration::from_secs(30);
+
+/// The parts of a node that its status depends on.
+pub(crate) struct PresenceParts {
+    pub(crate) api: Arc<dyn NodeApi>,
+    pub(crate) settings: NodeRegistration,
+    pub(crate) name: String,
+    pub(crate) host_ips: Vec<IpAddr>,
+    pub(crate) runtime_name: RuntimeName,
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) evictions: Arc<EvictionState>,
+    pub(crate) gate: Arc<ShutdownGate>,
+    pub(crate) images: Option<Arc<dyn ImageStore>>,
+    pub(crate) events: Arc<dyn EventRecorder>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// Keeps the node in the API server.
+pub(crate) struct NodePresence {
+    pub(super) parts: PresenceParts,
+    identity: NodeIdentity,
+    images: Mutex<ImageList>,
+    /// The UID of the node that this agent created or adopted.
+    registered: Mutex<Option<String>>,
+}
+
+/// The images, and when they were listed.
+#[derive(Default)]
+struct ImageList {
+    images: Vec<NamedImage>,
+    listed: Option<Time>,
+}
+
+impl NodePresence {
+    pub(crate) fn new(parts: PresenceParts) -> Self {
+        let identity = NodeIdentity { name: parts.name.clone(), host_ips: parts.host_ips.clone() };
+        NodePresence { parts, identity, images: Mutex::default(), registered: Mutex::default() }
+    }
+
+    /// Registers the node, then keeps its status and its lease. Returns only if another agent runs with the name of the node.
+    pub(crate) async fn run(&self) {
+        self.record(PodEvent::normal(texts::STARTING.0, texts::STARTING.1));
+        if self.parts.settings.enforces_allocatable {
+            let (reason, message) = texts::ALLOCATABLE_ENFORCED;
+            self.record(PodEvent::normal(reason, message));
+        }
+        if let Ok(base) = self.wait_for_lease().await {
+            let node = self.register().await;
+            *self.registered.lock() = Some(uid(&node).to_owned());
+            // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
+            if let Ok(lease) = self.renew_lease(base, uid(&node)).await {
+                tracing::info!(node = self.name(), "the node is registered");
+                self.publish(&node);
+                tokio::select! {
+                    () = self.keep_status(node) => {}
+                    () = self.keep_lease(lease) => {}
+                }
+            }
+        }
+        self.parts.settings.progress.send_replace(Registration::Taken);
+    }
+
+    /// The name of the node.
+    pub(super) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// How far the registration is, and a signal for each change.
+    pub(crate) fn progress(&self) -> tokio::sync::watch::Receiver<Registration> {
+        self.parts.settings.progress()
+    }
+
+    /// Deletes the node that was registered, and its lease. Returns false if no node was registered, or if another agent runs with its
+    /// name.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub(crate) async fn deregister(&self) -> Result<bool, ApiError> {
+        let registered = self.registered.lock().clone();
+        let is_taken = matches!(&*self.parts.settings.progress.borrow(), Registration::Taken);
+        let Some(uid) = registered.filter(|_| !is_taken) else { return Ok(false) };
+        match self.parts.api.delete_node(&uid).await {
+            Ok(()) | Err(ApiError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        match self.parts.api.delete_lease().await {
+            Ok(()) | Err(ApiError::NotFound) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the node, or adopts the one that exists. Tries until that succeeds.
+    async fn register(&self) -> Node {
+        let mut failures = 0;
+        loop {
+            match self.try_register().await {
+                Ok(node) => return node,
+                Err(error) => self.report("cannot register the node", &error),
+            }
+            failures += 1;
+            sleep(REGISTER_BACKOFF.after(failures)).await;
+        }
+    }
+
+    async fn try_register(&self) -> Result<Node, ApiError> {
+        let (api, settings) = (&self.parts.api, &self.parts.settings);
+        let mut refusal = None;
+        if settings.creates {
+            let (observed, now) = (self.observe().await, self.parts.clock.now());
+            let (status, events) = desired_status(&self.identity, settings, &observed, NodeStatus::default(), now);
+            match api.create_node(&initial_node(&self.identity, settings, status)).await {
+                Ok(node) => {
+                    events.into_iter().for_each(|event| self.record(event));
+                    return Ok(node);
+                }
+                Err(ApiError::Conflict(_)) => {}
+                // The node may exist although this agent may not create it.
+                Err(error @ ApiError::Refused(_)) => refusal = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let existing = match api.node(Freshness::Newest).await {
+            Ok(existing) => existing,
+            Err(error) => return Err(refusal.unwrap_or(error)),
+        };
+        match adoption_patch(&self.identity, settings, &existing) {
+            Some(patch) => api.patch_node(patch).await,
+            None => Ok(existing),
+        }
+    }
+
+    /// Keeps the status. Does not return.
+    async fn keep_status(&self, mut node: Node) {
+        let (mut healthy, mut stopping) = (self.parts.observer.healthy(), self.parts.gate.stopping());
+        let mut pressures = self.parts.evictions.pressure_changes();
+        let mut reported = Reported::default();
+        loop {
+            // Changes from here on lead to another update.
+            healthy.mark_unchanged();
+            stopping.mark_unchanged();
+            pressures.mark_unchanged();
+            self.update_status(&mut node, &mut reported).await;
+            tokio::select! {
+                () = sleep(UPDATE_PERIOD) => {}
+                Ok(()) = healthy.changed() => {}
+                Ok(()) = stopping.changed() => {}
+                Ok(()) = pressures.changed() => {}
+            }
+        }
+    }
+
+    /// Writes the status if it has changed. After some failed attempts, the next period writes it.
+    async fn update_status(&self, node: &mut Node, reported: &mut Reported) {
+        for attempt in 1..=UPDATE_ATTEMPTS {
+            match self.try_update_status(attempt, node, reported).await {
+                Ok(()) => return,
+                Err(ApiError::NotFound) => {
+                    tracing::error!(
+                        node = self.name(),
+                        "the node was deleted from the API server: restart the agent to register it again"
+                    );
+                    return;
+                }
+                Err(error) => {
+                    let error = error_chain(&error).to_string();
+                    tracing::warn!(node = self.name(), attempt, error, "cannot update the status of the node");
+                }
+            }
+            if attempt < UPDATE_ATTEMPTS {
+                sleep(UPDATE_RETRY).await;
+            }
+        }
+    }
+
+    async fn try_update_status(&self, attempt: u32, node: &mut Node, reported: &mut Reported) -> Result<(), ApiError> {
+        let freshness = if attempt == 1 { Freshness::Cached } else { Freshness::Newest };
+        let server = self.parts.api.node(freshness).await?;
+        // A cached answer may be older than the last one.
+        if uid(&server) != uid(node) || version(&server) > version(node) {
+            *node = server;
+        }
+        let (observed, now) = (self.observe().await, self.parts.clock.now());
+        let next = next_status(&self.identity, &self.parts.settings, &observed, node, reported, now)
+            .map_err(ApiError::refused)?;
+        if let Some(patch) = next.patch {
+            *node = self.parts.api.patch_node_status(patch).await?;
+        }
+        self.publish(node);
+        next.events.into_iter().for_each(|event| self.record(event));
+        *reported = next.reported;
+        Ok(())
+    }
+
+    async fn observe(&self) -> Observed {
+        let PresenceParts { observer, evictions, gate, runtime_name, clock, .. } = &self.parts;
+        let images = self.list_images().await;
+        let (last_list, is_failing) = observer.last_list();
+        let is_complete = *observer.healthy().borrow();
+        let is_shutting_down = *gate.stopping().borrow();
+        Observed {
+            health: Health { last_list, is_failing, is_complete, unready: observer.unready(), is_shutting_down },
+            pressures: evictions.node_conditions(clock.now()),
+            runtime_name: runtime_name.to_string(),
+            capabilities: observer.capabilities(),
+            images,
+        }
+    }
+
+    /// The images of the runtime. While they cannot be listed, those of the last list.
+    async fn list_images(&self) -> Vec<NamedImage> {
+        let Some(store) = &self.parts.images else { return Vec::new() };
+        let now = self.parts.clock.now();
+        if self.images.lock().listed.is_none_or(|at| now.since(at) >= IMAGES_PERIOD) {
+            match store.named_images().await {
+                Ok(images) => *self.images.lock() = ImageList { images, listed: Some(now) },
+                Err(error) => {
+                    tracing::debug!(error = %error_chain(&error), "cannot list the images for the status of the node");
+                }
+            }
+        }
+        self.images.lock().images.clone()
+    }
+
+    /// Publishes the node, if it has changed.
+    fn publish(&self, node: &Node) {
+        self.parts.settings.progress.send_if_modified(|progress| {
+            if let Registration::Registered(before) = progress
+                && version(before) == version(node)
+                && uid(before) == uid(node)
+            {
+                return false;
+            }
+            *progress = Registration::Registered(Arc::new(node.clone()));
+            true
+        });
+    }
+
+    /// Logs and publishes why the node is not registered yet.
+    pub(super) fn report(&self, what: &'static str, error: &ApiError) {
+        let remedy = match error {
+            ApiError::Refused(_) => ": use the credentials of this node, or correct --node-name",
+            ApiError::NotFound => ": create the node, or let the agent do that with --register-node",
+            _ => "",
+        };
+        let problem = format!("{}{remedy}", error_chain(error));
+        tracing::warn!(node = self.name(), error = problem, "{what}, trying again");
+        self.pending(format!("{what}: {problem}"));
+    }
+
+    /// Publishes why the node is not registered yet.
+    pub(super) fn pending(&self, problem: String) {
+        self.parts.settings.progress.send_if_modified(|progress| match progress {
+            Registration::Pending { problem: before } if before.as_ref() != Some(&problem) => {
+                *before = Some(problem);
+                true
+            }
+            _ => false,
+        });
+    }
+
+    fn record(&self, event: PodEvent) {
+        self.parts.events.record_of_node(event);
+    }
+}
+
+/// The UID of the node; empty if it has none.
+pub(super) fn uid(node: &Node) -> &str {
+    node.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// The version of the node in the API server. Later versions have larger numbers (KEP-5504, Kubernetes 1.35).
+fn version(node: &Node) -> u64 {
+    node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,133 @@
+//! What an agent registers, and how far the registration is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use tokio::sync::watch;
+
+/// The settings of the Node object, which do not change while the agent runs.
+///
+/// Clones share the progress of the registration.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct NodeRegistration {
+    pub(super) instance: String,
+    pub(super) creates: bool,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) taints: Vec<Taint>,
+    pub(super) is_schedulable: bool,
+    pub(super) enforces_allocatable: bool,
+    pub(super) system_info: NodeSystemInfo,
+    pub(super) capacity: BTreeMap<String, Quantity>,
+    pub(super) allocatable: BTreeMap<String, Quantity>,
+    pub(super) declared_features: Vec<String>,
+    pub(super) kubelet_port: i32,
+    pub(super) progress: Arc<watch::Sender<Registration>>,
+}
+
+/// How far the registration of the node is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Registration {
+    /// The node is not registered yet.
+    Pending {
+        /// Why the last attempt failed. `None` while none has failed.
+        problem: Option<String>,
+    },
+    /// The node is registered. This is its object as it was read last.
+    Registered(Arc<Node>),
+    /// Another agent or a kubelet runs with the name of this node, so this agent has to stop.
+    Taken,
+}
+
+impl NodeRegistration {
+    /// Registers a schedulable node without labels and taints of its own. `instance` identifies the agent across its restarts: an
+    /// agent with another instance must not run with the same node name.
+    pub fn new(instance: impl Into<String>) -> Self {
+        NodeRegistration {
+            instance: instance.into(),
+            creates: true,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            is_schedulable: true,
+            enforces_allocatable: false,
+            system_info: NodeSystemInfo::default(),
+            capacity: BTreeMap::new(),
+            allocatable: BTreeMap::new(),
+            declared_features: Vec::new(),
+            kubelet_port: 0,
+            progress: Arc::new(watch::Sender::new(Registration::Pending { problem: None })),
+        }
+    }
+
+    /// Whether the node is created if it does not exist. If not, the agent waits until somebody creates it. By default true.
+    pub fn creates(mut self, creates: bool) -> Self {
+        self.creates = creates;
+        self
+    }
+
+    /// The labels of a node that is created, besides those of its operating system, architecture and name.
+    pub fn labels(mut self, labels: BTreeMap<String, String>) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// The taints of a node that is created.
+    pub fn taints(mut self, taints: Vec<Taint>) -> Self {
+        self.taints = taints;
+        self
+    }
+
+    /// Whether pods may be scheduled to a node that is created. By default true.
+    pub fn schedulable(mut self, schedulable: bool) -> Self {
+        self.is_schedulable = schedulable;
+        self
+    }
+
+    /// Whether the limits of all pods together are enforced, which an event reports. By default false.
+    pub fn enforces_allocatable(mut self, enforces: bool) -> Self {
+        self.enforces_allocatable = enforces;
+        self
+    }
+
+    /// The machine and the versions of its software. The runtime's version is added to it.
+    pub fn system_info(mut self, info: NodeSystemInfo) -> Self {
+        self.system_info = info;
+        self
+    }
+
+    /// The resources of the machine, and the part of them that pods may request.
+    pub fn resources(mut self, capacity: BTreeMap<String, Quantity>, allocatable: BTreeMap<String, Quantity>) -> Self {
+        self.capacity = capacity;
+        self.allocatable = allocatable;
+        self
+    }
+
+    /// The features that the node declares (`status.declaredFeatures`). By default none.
+    pub fn declared_features(mut self, features: Vec<String>) -> Self {
+        self.declared_features = features;
+        self.declared_features.sort();
+        self
+    }
+
+    /// The port of the node API. By default 0, which means that it is not served.
+    pub fn kubelet_port(mut self, port: u16) -> Self {
+        self.kubelet_port = port.into();
+        self
+    }
+
+    /// The node as it was read last, once it is registered.
+    pub fn node(&self) -> Option<Arc<Node>> {
+        match &*self.progress.borrow() {
+            Registration::Registered(node) => Some(node.clone()),
+            Registration::Pending { .. } | Registration::Taken => None,
+        }
+    }
+
+    /// How far the registration is, and a signal for each change.
+    pub fn progress(&self) -> watch::Receiver<Registration> {
+        self.progress.subscribe()
+    }
+}

@@ -1,0 +1,127 @@
+//! Claims the lease of the node, and renews it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::time::sleep;
+
+use super::lease::{self, Claim};
+use super::presence::{NodePresence, uid};
+use super::registration::Registration;
+use crate::ports::ApiError;
+use crate::text::error_chain;
+use crate::work_queue::Backoff;
+
+/// The delays after a failed call (upstream `backoffEnsureLease`, 1.36).
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(7) };
+/// How often the lease of another agent is read.
+const WATCH_PERIOD: Duration = Duration::from_secs(2);
+
+/// Another agent or a kubelet renews the lease.
+#[derive(Debug)]
+pub(super) struct Taken;
+
+impl NodePresence {
+    /// Waits until no other agent holds the lease. Returns the lease that the server has. A server that refuses the read does not
+    /// delay the registration.
+    pub(super) async fn wait_for_lease(&self) -> Result<Option<Lease>, Taken> {
+        let (mut foreign, mut failures) = (None, 0);
+        loop {
+            let lease = match self.parts.api.lease().await {
+                Ok(lease) => Some(lease),
+                Err(ApiError::NotFound) => None,
+                Err(error @ ApiError::Refused(_)) => {
+                    self.report("cannot read the lease of the node", &error);
+                    return Ok(None);
+                }
+                Err(error) => {
+                    failures += 1;
+                    self.report("cannot read the lease of the node", &error);
+                    sleep(BACKOFF.after(failures).max(error.retry_after())).await;
+                    continue;
+                }
+            };
+            failures = 0;
+            let is_first = foreign.is_none();
+            match lease::claim(lease.as_ref(), &self.parts.settings.instance, foreign, self.parts.clock.now()) {
+                Claim::Free => return Ok(lease),
+                Claim::Taken => return Err(Taken),
+                Claim::Wait(found) => {
+                    if is_first {
+                        let seconds = lease::DURATION.as_secs();
+                        tracing::info!(
+                            node = self.name(),
+                            seconds,
+                            "another agent or a kubelet held the lease of the node, waiting whether it is renewed"
+                        );
+                        self.pending(
+                            "waiting whether another agent or a kubelet renews the lease of the node".to_owned(),
+                        );
+                    }
+                    foreign = Some(found);
+                    sleep(WATCH_PERIOD).await;
+                }
+            }
+        }
+    }
+
+    /// Renews the lease periodically. Returns when another agent has taken it.
+    pub(super) async fn keep_lease(&self, mut lease: Option<Lease>) {
+        loop {
+            sleep(lease::RENEWAL_PERIOD).await;
+            let node = match &*self.progress().borrow() {
+                Registration::Registered(node) => uid(node).to_owned(),
+                _ => String::new(),
+            };
+            match self.renew_lease(lease.take(), &node).await {
+                Ok(renewed) => lease = renewed,
+                Err(Taken) => return,
+            }
+        }
+    }
+
+    /// Writes the lease until that succeeds. `base` is the lease that the server has. A server that refuses the lease ends the attempts,
+    /// and the next period tries again.
+    pub(super) async fn renew_lease(&self, mut base: Option<Lease>, uid: &str) -> Result<Option<Lease>, Taken> {
+        let instance = &self.parts.settings.instance;
+        let mut failures = 0;
+        loop {
+            let lease = lease::renewed(base.clone(), self.name(), uid, instance, self.parts.clock.now());
+            let written = if base.is_some() {
+                self.parts.api.replace_lease(&lease).await
+            } else {
+                self.parts.api.create_lease(&lease).await
+            };
+            let error = match written {
+                Ok(lease) => return Ok(Some(lease)),
+                Err(ApiError::NotFound) => {
+                    base = None;
+                    None
+                }
+                // Somebody else wrote the lease, or an earlier write succeeded although its call failed.
+                Err(ApiError::Conflict(_)) => match self.parts.api.lease().await {
+                    Ok(lease) if lease::is_own(&lease, instance) => {
+                        base = Some(lease);
+                        None
+                    }
+                    Ok(_) => return Err(Taken),
+                    Err(ApiError::NotFound) => {
+                        base = None;
+                        None
+                    }
+                    Err(error) => Some(error),
+                },
+                Err(error) => Some(error),
+            };
+            if let Some(error) = &error {
+                tracing::warn!(node = self.name(), error = %error_chain(error), "cannot renew the lease of the node");
+                if matches!(error, ApiError::Refused(_)) {
+                    return Ok(base);
+                }
+            }
+            let at_least = error.map(|error| error.retry_after()).unwrap_or_default();
+            failures += 1;
+            sleep(BACKOFF.after(failures).max(at_least)).await;
+        }
+    }
+}
