@@ -17,6 +17,8 @@ mod error_text;
 mod events;
 mod get;
 mod http;
+#[cfg(feature = "kube")]
+mod instance;
 mod logging;
 mod machine;
 mod page;

@@ -8,6 +8,8 @@ pub(super) mod images;
 #[cfg(feature = "cri")]
 mod node_settings;
 mod parse;
+#[cfg(feature = "kube")]
+mod registration;
 pub(super) mod shutdown;
 mod size;
 mod time;
@@ -87,8 +89,9 @@ pub(crate) struct RunArgs {
     /// The name of this node. It is appended to the names of static pods [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<NodeName>,
-    /// Also run the pods that the API server of this kubeconfig binds to the node, and write their statuses. The node has to be
-    /// registered already.
+    /// Also be a node of the cluster of this kubeconfig: register the node, run the pods that the API server binds to it, and
+    /// write their statuses. The credentials need the rights of the node and no more (user system:node:NAME, group
+    /// system:nodes).
     #[cfg(feature = "kube")]
     #[arg(long, value_name = "FILE", conflicts_with = "until_finished")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -126,6 +129,9 @@ pub(crate) struct RunArgs {
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]
     pub(crate) admission: AdmissionArgs,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    pub(crate) registration: registration::RegistrationArgs,
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,

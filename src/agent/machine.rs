@@ -1,6 +1,8 @@
 //! Facts about the machine that the agent runs on.
 
 mod capacity;
+#[cfg(feature = "kube")]
+mod system_info;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,7 +13,11 @@ use crate::actors::time::Time;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+#[cfg(feature = "kube")]
+pub(crate) use capacity::published;
 pub(crate) use capacity::{Reservation, allocatable, capacity, enforced, quantities};
+#[cfg(feature = "kube")]
+pub(crate) use system_info::system_info;
 
 /// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.
 pub(crate) fn node_name() -> String {

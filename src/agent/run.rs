@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::actors::Registration;
 use crate::actors::eviction::MissingGracePeriod;
-use crate::actors::node::StartNodeError;
+use crate::actors::node::{NodeHandle, StartNodeError};
 #[cfg(feature = "kube")]
 use crate::actors::ports::SystemClock;
 use crate::actors::recorder::Note;
@@ -47,6 +48,14 @@ pub(crate) enum RunError {
     #[cfg(feature = "kube")]
     #[error(transparent)]
     Cluster(#[from] crate::adapters::kube::ConnectError),
+    #[cfg(feature = "kube")]
+    #[error("cannot keep the identity of the agent: make the root directory writable")]
+    Instance(#[source] io::Error),
+    #[error(
+        "another agent or a kubelet runs as the node {0} and renews its lease: stop it, or use another --node-name with the credentials \
+         of that node"
+    )]
+    NodeTaken(String),
     #[error(transparent)]
     Node(#[from] StartNodeError),
     #[error("cannot install signal handlers")]
@@ -123,6 +132,7 @@ async fn serve(
         let objects = cluster.objects(Arc::new(SystemClock::new()));
         remote.pull_secrets = objects.clone();
         remote.objects = Some(objects);
+        remote.node_api = Some(cluster.node_api(&name));
     }
     let (view, adoption) = node::start(&args, root, &name, &manifests, remote).await?;
 
@@ -143,7 +153,7 @@ async fn serve(
     manifests.start(&cx, &view.node.sources(), &sources);
     #[cfg(feature = "kube")]
     if let Some(cluster) = cluster {
-        cluster.start(&name, view.clock.clone(), view.node.sources(), sources.clone());
+        cluster.start(&name, &view, sources.clone());
     }
     let mut link = admin.as_ref().map(AdminServer::link);
     if terminal.is_none()
@@ -174,8 +184,13 @@ async fn serve(
                 _report = async {
                     // A shutdown of the machine ends services too. The pods have their whole time.
                     wait_until_false(is_shutting_down).await;
-                    view.node.shutdown(on_exit).await
-                } => ExitCode::SUCCESS,
+                    let report = view.node.shutdown(on_exit).await;
+                    #[cfg(feature = "kube")]
+                    if args.registration.deregister_on_exit {
+                        cluster::deregister(&view.node).await;
+                    }
+                    report
+                } => Ok(ExitCode::SUCCESS),
                 second = signals.next_after_stop() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();
@@ -185,7 +200,13 @@ async fn serve(
                 }
             }
         }
-        outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
+        outcome = finished(&view), if args.until_finished => Ok(log_outcome(&outcome)),
+        () = node_taken(&view.node) => {
+            tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping");
+            sources.cancel();
+            view.node.shutdown(on_exit).await;
+            Err(RunError::NodeTaken(name))
+        }
     };
     stop.cancel();
     if let Some(admin) = admin {
@@ -198,7 +219,17 @@ async fn serve(
         terminal.leave();
         print(&Screen::final_table(&view));
     }
-    Ok(code)
+    code
+}
+
+/// Resolves when another agent runs with the name of this node.
+async fn node_taken(node: &NodeHandle) {
+    match node.registration() {
+        Some(mut registration) => {
+            let _taken = registration.wait_for(|registration| matches!(registration, Registration::Taken)).await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// Prints the link to the page on standard error if that is a terminal. The link contains the page's token, so it does not

@@ -68,6 +68,32 @@ impl Runtime {
         }
     }
 
+    /// The whole capacity of the node, of which pods may request a part.
+    #[cfg(feature = "kube")]
+    pub(crate) fn capacity(&self, machine: NodeCapacity) -> NodeCapacity {
+        match *self {
+            #[cfg(feature = "process")]
+            Runtime::Process => machine,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => machine,
+            #[cfg(feature = "simulated")]
+            Runtime::Simulated => NodeCapacity::new(SIMULATED_CPU_MILLIS, SIMULATED_MEMORY, machine.pods),
+        }
+    }
+
+    /// Whether the agent limits what all pods use together.
+    #[cfg(feature = "kube")]
+    pub(crate) fn limits_all_pods(&self) -> bool {
+        match *self {
+            #[cfg(feature = "process")]
+            Runtime::Process => false,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => true,
+            #[cfg(feature = "simulated")]
+            Runtime::Simulated => false,
+        }
+    }
+
     /// The runtime's name, the prefix of container IDs in statuses. A container runtime reports its name itself.
     pub(crate) fn name(&self) -> RuntimeName {
         match *self {

@@ -4,6 +4,8 @@ mod access;
 mod bad_input;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster;
+#[cfg(all(feature = "kube", feature = "simulated"))]
+mod cluster_node;
 #[cfg(feature = "kube")]
 mod cluster_volumes;
 mod final_statuses;

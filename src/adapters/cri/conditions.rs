@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::Unready;
+use podwright_actors::ports::{RuntimeCapabilities, RuntimeHandler, Unready};
 use podwright_actors::texts::pods::runtime_condition;
 
 use super::client::Client;
@@ -22,6 +22,7 @@ pub(super) struct RuntimeConditions {
     unready: Mutex<Unready>,
     /// Whether the last report was without strict supplemental groups.
     lacks_strict_groups: AtomicBool,
+    capabilities: Mutex<RuntimeCapabilities>,
 }
 
 impl RuntimeConditions {
@@ -36,11 +37,25 @@ impl RuntimeConditions {
         !self.lacks_strict_groups.load(Ordering::Relaxed)
     }
 
+    /// The version and the features of the runtime.
+    pub(super) fn capabilities(&self) -> RuntimeCapabilities {
+        self.capabilities.lock().clone()
+    }
+
     /// Reads the conditions periodically. Never returns.
     pub(super) async fn watch(self: Arc<Self>, client: Client) {
+        let mut has_version = false;
         loop {
             // If the runtime does not answer, the last conditions stay, and the relist reports the failure.
-            if let Ok(answer) = client.status(v1::StatusRequest { verbose: false }).await {
+            let answer = client.status(v1::StatusRequest { verbose: false }).await;
+            // A runtime that did not answer may have been replaced by another version.
+            has_version &= answer.is_ok();
+            if !has_version && let Ok(answer) = client.version(v1::VersionRequest { version: "v1".to_owned() }).await {
+                self.capabilities.lock().version = Some(answer.runtime_version);
+                has_version = true;
+            }
+            if let Ok(answer) = answer {
+                self.update_features(&answer);
                 let has_strict_groups = answer.features.is_some_and(|features| features.supplemental_groups_policy);
                 self.lacks_strict_groups.store(!has_strict_groups, Ordering::Relaxed);
                 self.update(unready(&answer));
@@ -48,6 +63,20 @@ impl RuntimeConditions {
             let ready = *self.unready.lock() == Unready::default();
             tokio::time::sleep(if ready { PERIOD } else { PERIOD_UNREADY }).await;
         }
+    }
+
+    fn update_features(&self, answer: &v1::StatusResponse) {
+        let handler = |handler: &v1::RuntimeHandler| {
+            let features = handler.features.unwrap_or_default();
+            RuntimeHandler {
+                name: handler.name.clone(),
+                recursive_read_only_mounts: features.recursive_read_only_mounts,
+                user_namespaces: features.user_namespaces,
+            }
+        };
+        let mut capabilities = self.capabilities.lock();
+        capabilities.handlers = answer.runtime_handlers.iter().map(handler).collect();
+        capabilities.supplemental_groups_policy = answer.features.map(|it| it.supplemental_groups_policy);
     }
 
     fn update(&self, now: Unready) {

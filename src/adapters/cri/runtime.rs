@@ -12,8 +12,8 @@ use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, Sandbox
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, FileSystemSpace, ImageError, ImageRequest,
-    ImageStore, PodCgroups, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod,
-    SandboxConfig, StoredImage, Unready, Unused, WritableLayer,
+    ImageStore, NamedImage, PodCgroups, PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError,
+    RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage, Unready, Unused, WritableLayer,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -290,6 +290,10 @@ impl ContainerRuntime for CriRuntime {
         self.has_events.load(Ordering::Relaxed)
     }
 
+    fn capabilities(&self) -> RuntimeCapabilities {
+        self.conditions.capabilities()
+    }
+
     fn unready(&self) -> Unready {
         self.conditions.unready()
     }
@@ -350,6 +354,10 @@ fn make_cgroup(trees: &CgroupTrees, facts: &NodeFacts, pod: &PodObject) -> Resul
 impl ImageStore for CriRuntime {
     fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>> {
         self.images.list().boxed()
+    }
+
+    fn named_images(&self) -> RuntimeFuture<'_, Vec<NamedImage>> {
+        self.images.named().boxed()
     }
 
     fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {

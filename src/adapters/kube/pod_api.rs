@@ -1,7 +1,6 @@
 //! Writes pods to the API server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,13 +9,9 @@ use kube::{Api, Client};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ApiError, ApiFuture, PodApi};
 use serde_json::Value;
-use tokio::time::timeout;
 
+use super::call::limited;
 use super::pods::object;
-
-/// The timeout of one call. The server may still perform the call later. The caller then repeats it, and the repetition changes
-/// nothing.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The [`PodApi`] of an API server.
 #[derive(Clone)]
@@ -62,28 +57,5 @@ impl PodApi for KubePodApi {
             object(answer).map_err(|invalid| ApiError::unavailable(invalid, None))
         }
         .boxed()
-    }
-}
-
-/// Performs a call with the timeout.
-async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
-    match timeout(CALL_TIMEOUT, call).await {
-        Ok(answer) => answer.map_err(classify),
-        Err(elapsed) => Err(ApiError::unavailable(elapsed, None)),
-    }
-}
-
-/// Converts the error of a call to the variant that says whether and when the call may be repeated.
-fn classify(error: kube::Error) -> ApiError {
-    let kube::Error::Api(status) = &error else { return ApiError::unavailable(error, None) };
-    let retry_after = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
-    let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds.into()));
-    match status.code {
-        404 => ApiError::NotFound,
-        409 => ApiError::conflict(error),
-        429 | 500.. => ApiError::unavailable(error, retry_after),
-        // The credentials may be renewed at any time.
-        401 => ApiError::unavailable(error, None),
-        _ => ApiError::refused(error),
     }
 }

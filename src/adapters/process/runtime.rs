@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
     ContainerConfig, ContainerProcesses, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
-    ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
+    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
 };
 use rustix::process::Pid;
 use tokio_util::sync::CancellationToken;
@@ -240,6 +240,10 @@ impl ContainerRuntime for ProcessRuntime {
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {
         self.shared.table.next_changed().boxed()
+    }
+
+    fn capabilities(&self) -> RuntimeCapabilities {
+        RuntimeCapabilities::of_version(env!("CARGO_PKG_VERSION"))
     }
 
     fn has_events(&self) -> bool {

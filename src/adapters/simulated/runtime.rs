@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::{PodObject, is_sidecar};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig,
+    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeCapabilities,
+    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -373,6 +373,10 @@ impl ContainerRuntime for SimulatedRuntime {
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {
         self.shared.next_event().boxed()
+    }
+
+    fn capabilities(&self) -> RuntimeCapabilities {
+        RuntimeCapabilities::of_version(env!("CARGO_PKG_VERSION"))
     }
 
     fn has_events(&self) -> bool {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
 use crate::actors::config::quantity::Amount;
@@ -17,10 +17,11 @@ use crate::agent::machine::{self, Reservation};
 #[command(next_help_heading = "Options for the admission of pods")]
 pub(crate) struct AdmissionArgs {
     /// The node's labels besides those of its operating system, architecture and name, for the node selectors and affinities of
-    /// pods.
+    /// pods. With --kubeconfig, a node that exists keeps its labels, except for those of its machine and its topology.
     #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',')]
     node_labels: Vec<NodeLabel>,
     /// The node's taints. A pod of an API server that does not tolerate a NoExecute taint is rejected; static pods ignore taints.
+    /// With --kubeconfig, a node that exists keeps its taints.
     #[arg(long, value_name = "KEY[=VALUE]:EFFECT,...", value_delimiter = ',')]
     register_with_taints: Vec<NodeTaint>,
     /// Sysctls that pods may set besides the safe ones, such as net.core.somaxconn,kernel.msg*.
@@ -49,23 +50,35 @@ impl AdmissionArgs {
         Some(format!("--register-with-taints has two taints {key}:{effect}: keep one of them"))
     }
 
+    /// The labels that the flags give to the node.
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        self.node_labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect()
+    }
+
+    /// The taints that the flags give to the node.
+    pub(crate) fn taints(&self) -> Vec<Taint> {
+        self.register_with_taints.iter().map(|NodeTaint(taint)| taint.clone()).collect()
+    }
+
     /// The admission handlers of a node, in upstream's order. `strict_groups` says whether the runtime supports strict
-    /// supplemental groups.
+    /// supplemental groups. `registered` returns the node of the API server, if it is registered.
     pub(crate) fn handlers(
         &self,
         node: &str,
         capacity: NodeCapacity,
         strict_groups: impl Fn() -> bool + Send + Sync + 'static,
+        registered: impl Fn() -> Option<Arc<Node>> + Send + Sync + 'static,
     ) -> Vec<Arc<dyn AdmissionHandler>> {
         let safe = SysctlAllowlist::safe(machine::kernel_version());
         let patterns = self.allowed_unsafe_sysctls.iter();
         let sysctls = patterns.fold(safe, |list, SysctlPattern(pattern)| {
             list.allow(pattern).expect("the pattern was validated when the flag was parsed")
         });
-        let labels: BTreeMap<_, _> =
-            self.node_labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect();
-        let taints = self.register_with_taints.iter().map(|NodeTaint(taint)| taint.clone()).collect();
-        let predicates = NodePredicates::new(node, capacity).labels(labels).taints(taints).strict_groups(strict_groups);
+        let predicates = NodePredicates::new(node, capacity)
+            .labels(self.labels())
+            .taints(self.taints())
+            .strict_groups(strict_groups)
+            .registered(registered);
         let app_armor = AppArmor { is_enabled: machine::has_app_armor() };
         vec![Arc::new(sysctls), Arc::new(predicates), Arc::new(app_armor)]
     }
@@ -210,7 +223,7 @@ mod tests {
     #[test]
     fn taints_of_the_flag_reject_pods_of_an_api_server_only() {
         let args = parse(&["--register-with-taints=drain=now:NoExecute,lazy:PreferNoSchedule"]).unwrap();
-        let handlers = args.handlers("n", NodeCapacity::new(1000, 1 << 30, 10), || true);
+        let handlers = args.handlers("n", NodeCapacity::new(1000, 1 << 30, 10), || true, || None);
         let reason = |source: &str, tolerations: serde_json::Value| {
             let pod = serde_json::json!({
                 "metadata": {"name": "p", "namespace": "n", "uid": "u",

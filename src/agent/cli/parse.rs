@@ -27,11 +27,19 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         return Err(program.error(ErrorKind::ArgumentConflict, text));
     }
     if let Command::Run(run) = &cli.command
-        && let Some(text) = run.admin.fault().or_else(|| run.shutdown.fault()).or_else(|| run.admission.fault())
+        && let Some(text) = fault(run)
     {
         return Err(program.error(ErrorKind::MissingRequiredArgument, text));
     }
     Ok(cli)
+}
+
+/// What is wrong with flags together, with the remedy.
+fn fault(run: &RunArgs) -> Option<String> {
+    let fault = run.admin.fault().or_else(|| run.shutdown.fault()).or_else(|| run.admission.fault());
+    #[cfg(feature = "kube")]
+    let fault = fault.or_else(|| run.registration.fault());
+    fault
 }
 
 /// A given flag that belongs to another runtime, and that runtime.

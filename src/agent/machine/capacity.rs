@@ -86,6 +86,38 @@ pub(crate) fn quantities(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> 
     ])
 }
 
+/// The resources as the status of the node has them.
+#[cfg(feature = "kube")]
+pub(crate) fn published(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
+    let cpu = match (capacity.cpu_millis / 1000, capacity.cpu_millis % 1000) {
+        (cores, 0) => cores.to_string(),
+        _ => format!("{}m", capacity.cpu_millis),
+    };
+    let resources = [
+        ("cpu", cpu),
+        ("memory", binary(capacity.memory_bytes)),
+        ("pods", capacity.pods.to_string()),
+        ("ephemeral-storage", binary(capacity.ephemeral_storage_bytes)),
+    ];
+    let resources = resources.map(|(name, amount)| (name.to_owned(), amount)).into_iter();
+    let huge_pages = capacity.huge_pages.iter().map(|(name, bytes)| (name.clone(), binary(*bytes)));
+    resources.chain(huge_pages).map(|(name, amount)| (name, Quantity(amount))).collect()
+}
+
+/// A number of bytes with the largest binary unit of which it is a multiple, as the API server spells it.
+#[cfg(feature = "kube")]
+fn binary(bytes: i64) -> String {
+    let mut units = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
+    let (mut number, mut unit) = (bytes, "");
+    while number != 0
+        && number % 1024 == 0
+        && let Some(next) = units.next()
+    {
+        (number, unit) = (number / 1024, next);
+    }
+    format!("{number}{unit}")
+}
+
 /// The number of CPUs in a list of the kernel, such as `0-3,8`. `None` if the text is not such a list.
 fn cpus(list: &str) -> Option<usize> {
     let range = |range: &str| {
@@ -171,6 +203,21 @@ mod tests {
         let all = Reservation { cpu_millis: 9000, memory_bytes: 9 * gi, storage_bytes: i64::MAX };
         let rest = allocatable(machine, &[all, all], &policy);
         assert_eq!((rest.cpu_millis, rest.memory_bytes, rest.ephemeral_storage_bytes), (0, 0, 0));
+    }
+
+    #[cfg(feature = "kube")]
+    #[test]
+    fn published_resources_have_the_spelling_of_the_api_server() {
+        let capacity =
+            NodeCapacity::new(3500, 8_148_108 << 10, 110).ephemeral_storage(1001).huge_pages("hugepages-2Mi", 0);
+        let text = |capacity| {
+            let resources = published(capacity).into_iter();
+            resources.map(|(name, Quantity(amount))| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(text(&capacity), "cpu=3500m ephemeral-storage=1001 hugepages-2Mi=0 memory=8148108Ki pods=110");
+        let round = NodeCapacity::new(4000, 8 << 30, 5).ephemeral_storage(i64::MAX);
+        assert_eq!(text(&round), "cpu=4 ephemeral-storage=9223372036854775807 memory=8Gi pods=5");
+        assert_eq!(binary(1 << 60), "1Ei");
     }
 
     #[test]

@@ -1,14 +1,24 @@
 //! The API server of `--kubeconfig`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Recipient;
 use kube::Client;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::actors::ports::{Clock, PodApi, SourceUpdate};
-use crate::adapters::kube::{ConnectError, KubeObjects, KubePodApi, PodSource, connect};
+use crate::actors::Registration;
+use crate::actors::node::NodeHandle;
+use crate::actors::ports::{Clock, NodeApi, PodApi, Severity, SourceKind, SourceProblem, SourceUpdate};
+use crate::actors::text::error_chain;
+use crate::adapters::kube::{ConnectError, KubeNodeApi, KubeObjects, KubePodApi, PodSource, connect};
 use crate::agent::cli::RunArgs;
+use crate::agent::view::NodeView;
+
+/// How long the deletion of the node may take when the agent ends.
+const DEREGISTRATION: Duration = Duration::from_secs(5);
 
 /// The connection to an API server.
 pub(super) struct Cluster {
@@ -33,8 +43,62 @@ impl Cluster {
         Arc::new(KubePodApi::new(self.client.clone()))
     }
 
-    /// Starts the source of pods. It sends them to `to` until `stop` is cancelled.
-    pub(super) fn start(self, node: &str, clock: Arc<dyn Clock>, to: Recipient<SourceUpdate>, stop: CancellationToken) {
-        actix::spawn(PodSource::new(self.client, node, clock).run(to, stop));
+    pub(super) fn node_api(&self, node: &str) -> Arc<dyn NodeApi> {
+        Arc::new(KubeNodeApi::new(self.client.clone(), node))
+    }
+
+    /// Starts the source of pods. It sends them to the node until `stop` is cancelled. No pod of the API server runs before the node is
+    /// registered.
+    pub(super) fn start(self, name: &str, view: &NodeView, stop: CancellationToken) {
+        let source = PodSource::new(self.client, name, view.clock.clone());
+        let (updates, registration) = (view.node.sources(), view.node.registration());
+        actix::spawn(async move {
+            if let Some(registration) = registration {
+                let registered = until_registered(registration, &updates);
+                if stop.run_until_cancelled(registered).await != Some(true) {
+                    return;
+                }
+            }
+            source.run(updates, stop).await;
+        });
+    }
+}
+
+/// Waits until the node is registered. Publishes why that takes long as a problem of the source. Returns false if the node is never
+/// registered.
+async fn until_registered(mut registration: watch::Receiver<Registration>, updates: &Recipient<SourceUpdate>) -> bool {
+    loop {
+        let problem = match &*registration.borrow_and_update() {
+            Registration::Registered(_) => return true,
+            Registration::Pending { problem } => problem.clone(),
+            _ => return false,
+        };
+        if let Some(message) = problem {
+            let problem =
+                SourceProblem { what: "API server".to_owned(), message, pods: Vec::new(), severity: Severity::Fault };
+            let update = SourceUpdate::NotYet { source: SourceKind::Api, problems: vec![problem] };
+            if updates.send(update).await.is_err() {
+                return false;
+            }
+        }
+        if registration.changed().await.is_err() {
+            return false;
+        }
+    }
+}
+
+/// Deletes the node from the API server.
+pub(super) async fn deregister(node: &NodeHandle) {
+    match timeout(DEREGISTRATION, node.deregister()).await {
+        Ok(Ok(true)) => tracing::info!("the node is deleted from the API server"),
+        Ok(Ok(false)) => tracing::info!("the node is not registered, so it is not deleted from the API server"),
+        Ok(Err(error)) => {
+            let error = error_chain(&error).to_string();
+            tracing::warn!(
+                error,
+                "cannot delete the node from the API server: grant the verb delete on nodes, or delete it by hand"
+            );
+        }
+        Err(_) => tracing::warn!("the API server did not delete the node in time: delete it by hand"),
     }
 }

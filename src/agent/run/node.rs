@@ -1,12 +1,16 @@
 //! Builds and starts the node.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::RunError;
 use super::manifests::ManifestSources;
+use crate::actors::NodeRegistration;
+#[cfg(feature = "kube")]
+use crate::actors::admission::NodeCapacity;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
-use crate::actors::ports::{ApiObjects, Clock, NoPullSecrets, PodApi, PullSecrets, SourceKind, SystemClock};
+use crate::actors::ports::{ApiObjects, Clock, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
 use crate::adapters::adoption::Adoption;
@@ -17,6 +21,8 @@ use crate::adapters::storage::FileStorage;
 use crate::agent::boot::{self, BootChange};
 use crate::agent::cli::RunArgs;
 use crate::agent::events::EventLog;
+#[cfg(feature = "kube")]
+use crate::agent::instance;
 use crate::agent::machine;
 use crate::agent::root::RootDirectory;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
@@ -31,13 +37,14 @@ const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 /// The API server of the node, if it has one.
 pub(super) struct Remote {
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
+    pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
 }
 
 impl Default for Remote {
     fn default() -> Self {
-        Remote { pod_api: None, objects: None, pull_secrets: Arc::new(NoPullSecrets) }
+        Remote { pod_api: None, node_api: None, objects: None, pull_secrets: Arc::new(NoPullSecrets) }
     }
 }
 
@@ -59,12 +66,19 @@ pub(super) async fn start(
         }
         Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }
-    let host_ips = machine::host_ips();
+    let host_ips = host_ips(args);
     let eviction = args.eviction.policy()?;
     let machine = machine::capacity(args.max_pods, root.path());
     let reservations = args.admission.reservations();
     let enforced = machine::enforced(&machine, &reservations);
+    #[cfg(feature = "kube")]
+    let whole = args.runtime.capacity(machine.clone());
     let capacity = args.runtime.allocatable(machine, &reservations, &eviction);
+    #[cfg(feature = "kube")]
+    let registration = registration(args, root, &whole, &capacity)?
+        .enforces_allocatable(args.runtime.limits_all_pods() && enforced.is_some());
+    #[cfg(not(feature = "kube"))]
+    let registration = NodeRegistration::new("");
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let allocatable = machine::quantities(&capacity);
@@ -96,7 +110,9 @@ pub(super) async fn start(
         .events(events.clone())
         .clock(clock.clone())
         .metrics(metrics.clone());
-    ports = args.admission.handlers(name, capacity, strict_groups).into_iter().fold(ports, NodePorts::admission);
+    let progress = registration.clone();
+    let handlers = args.admission.handlers(name, capacity, strict_groups, move || progress.node());
+    ports = handlers.into_iter().fold(ports, NodePorts::admission);
     if args.runtime.uses_disk() {
         if !eviction.unobserved().is_empty() {
             let signals = eviction.unobserved().join(", ");
@@ -114,6 +130,9 @@ pub(super) async fn start(
     }
     if let Some(objects) = remote.objects {
         ports = ports.objects(objects);
+    }
+    if let Some(api) = remote.node_api {
+        ports = ports.node_api(api);
     }
     if let Some(images) = images {
         ports = ports.images(images);
@@ -133,6 +152,7 @@ pub(super) async fn start(
         .runtime_name(runtime_name)
         .allocatable(allocatable)
         .sources(sources)
+        .registration(registration)
         .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
         .eviction(eviction);
@@ -140,4 +160,34 @@ pub(super) async fn start(
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
     Ok((NodeView { node, events, clock, metrics, logs: storage }, adoption))
+}
+
+/// The addresses of the flags, or those of the machine.
+fn host_ips(args: &RunArgs) -> Vec<IpAddr> {
+    #[cfg(feature = "kube")]
+    let given = args.registration.addresses();
+    #[cfg(not(feature = "kube"))]
+    let (given, _) = (Vec::new(), args);
+    if given.is_empty() { machine::host_ips() } else { given }
+}
+
+/// The node as it is registered in an API server. Without an API server, nothing uses it.
+#[cfg(feature = "kube")]
+fn registration(
+    args: &RunArgs,
+    root: &RootDirectory,
+    capacity: &NodeCapacity,
+    allocatable: &NodeCapacity,
+) -> Result<NodeRegistration, RunError> {
+    if args.kubeconfig.is_none() {
+        return Ok(NodeRegistration::new(""));
+    }
+    let instance = instance::of(root.path()).map_err(RunError::Instance)?;
+    Ok(NodeRegistration::new(instance)
+        .creates(args.registration.register_node)
+        .schedulable(args.registration.register_schedulable)
+        .labels(args.admission.labels())
+        .taints(args.admission.taints())
+        .system_info(machine::system_info())
+        .resources(machine::published(capacity), machine::published(allocatable)))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use podwright_actors::ids::ImageId;
-use podwright_actors::ports::{DiskUsage, FileSystemSpace, ImageNeed, RuntimeError, StoredImage};
+use podwright_actors::ports::{DiskUsage, FileSystemSpace, ImageNeed, NamedImage, RuntimeError, StoredImage};
 use tokio::time::Instant;
 
 use super::Images;
@@ -77,6 +77,16 @@ impl Images {
             StoredImage { id: image.id.into(), size: image.size, need }
         });
         Ok(stored.collect())
+    }
+
+    /// The names and sizes of all images.
+    pub(in crate::adapters::cri) async fn named(&self) -> Result<Vec<NamedImage>, RuntimeError> {
+        let images = self.inner.client.list_images(v1::ListImagesRequest { filter: None }).await?.images;
+        let named = |image: v1::Image| {
+            let names = image.repo_digests.into_iter().chain(image.repo_tags).collect();
+            NamedImage { names, size: image.size }
+        };
+        Ok(images.into_iter().map(named).collect())
     }
 
     /// The images of sandboxes, by ID and by name. Runtimes report them only in the verbose status, so the adapter reads the

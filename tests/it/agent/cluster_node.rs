@@ -1,0 +1,128 @@
+//! The agent registers its node at the API server that the stand-in serves over HTTP.
+
+use podwright_stand_in::{Grant, StandIn};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::harness::{Agent, AgentHome, eventually, text};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A directory with the kubeconfig of a node.
+fn home_of(server: &StandIn, node: &str) -> AgentHome {
+    let home = AgentHome::new();
+    std::fs::write(home.root().join("kubeconfig"), server.kubeconfig(&server.node_token(node))).unwrap();
+    home
+}
+
+fn flags<'a>(kubeconfig: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--runtime", "simulated", "--kubeconfig", kubeconfig], more].concat()
+}
+
+async fn start(home: &AgentHome, more: &[&str]) -> Agent {
+    let kubeconfig = home.root().join("kubeconfig");
+    home.start(&flags(kubeconfig.to_str().unwrap(), more)).await
+}
+
+async fn is_ready(server: &StandIn) -> Value {
+    eventually("the node is ready", || async {
+        let node = server.get("nodes", "", "n1")?;
+        let conditions = node["status"]["conditions"].as_array()?;
+        let is_ready = conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        is_ready.then(|| Value::clone(&node))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn agent_registers_its_node_and_runs_pods() {
+    let server = StandIn::start().await.unwrap();
+    let home = home_of(&server, "n1");
+    let _agent = start(&home, &["--node-labels", "disk=ssd", "--register-with-taints", "drain=now:NoSchedule"]).await;
+    let node = is_ready(&server).await;
+    assert_eq!(node["metadata"]["labels"]["disk"], "ssd");
+    assert!(node["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == "drain"), "{node}");
+    let info = &node["status"]["nodeInfo"];
+    assert!(info["kubeletVersion"].as_str().unwrap().starts_with("v1.36."), "{info}");
+    assert!(info["containerRuntimeVersion"].as_str().unwrap().starts_with("simulated://"), "{info}");
+    assert_eq!(node["status"]["allocatable"]["pods"], "110");
+    let lease = server.get("leases", "kube-node-lease", "n1").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "n1");
+
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "n1", "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": "img"}]}});
+    server.create(PODS, pod).unwrap();
+    eventually("web runs", || async {
+        let pod = server.get("pods", "default", "web")?;
+        (pod["status"]["phase"] == "Running").then_some(())
+    })
+    .await;
+}
+
+// The scheduler knows labels that an administrator gave to the node.
+#[tokio::test]
+async fn pod_that_selects_a_label_of_the_api_server_runs() {
+    let server = StandIn::start().await.unwrap();
+    server.create("/api/v1/nodes", json!({"metadata": {"name": "n1", "labels": {"team": "a"}}})).unwrap();
+    let home = home_of(&server, "n1");
+    let _agent = start(&home, &[]).await;
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "n1", "nodeSelector": {"team": "a"},
+        "automountServiceAccountToken": false, "containers": [{"name": "main", "image": "img"}]}});
+    server.create(PODS, pod).unwrap();
+    let phase = eventually("web is admitted", || async {
+        let pod = server.get("pods", "default", "web")?;
+        let phase = pod["status"]["phase"].as_str()?.to_owned();
+        (phase != "Pending").then_some(phase)
+    })
+    .await;
+    assert_eq!(phase, "Running");
+}
+
+#[tokio::test]
+async fn agent_with_the_credentials_of_another_node_says_how_to_correct_that() {
+    let server = StandIn::start().await.unwrap();
+    let home = home_of(&server, "n2");
+    let agent = start(&home, &[]).await;
+    let line = agent.wait_for_line("cannot register the node").await;
+    assert!(line.contains("use the credentials of this node, or correct --node-name"), "{line}");
+    assert!(line.contains("is not allowed to modify node"), "{line}");
+    assert!(server.all("nodes").is_empty());
+}
+
+#[tokio::test]
+async fn second_agent_with_the_name_of_a_node_ends_and_says_why() {
+    let server = StandIn::start().await.unwrap();
+    let (home, other) = (home_of(&server, "n1"), home_of(&server, "n1"));
+    let first = start(&home, &[]).await;
+    is_ready(&server).await;
+    let kubeconfig = other.root().join("kubeconfig");
+    let output = other.run(&flags(kubeconfig.to_str().unwrap(), &[])).await;
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("another agent or a kubelet runs as the node n1 and renews its lease: stop it"), "{error}");
+
+    // The first agent is killed and starts again with its root directory.
+    first.crash().await;
+    let again = start(&home, &[]).await;
+    again.wait_for_line("the node is registered").await;
+}
+
+#[tokio::test]
+async fn agent_deletes_its_node_if_its_credentials_permit_that() {
+    let server = StandIn::start().await.unwrap();
+    let home = home_of(&server, "n1");
+    let mut agent = start(&home, &["--deregister-on-exit"]).await;
+    is_ready(&server).await;
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    assert!(agent.logged().contains("grant the verb delete on nodes"), "{}", agent.logged());
+    assert!(server.get("nodes", "", "n1").is_some());
+
+    server.grant(Grant::new("system:node:n1", "delete", "nodes"));
+    let mut agent = start(&home, &["--deregister-on-exit"]).await;
+    agent.wait_for_line("the node is registered").await;
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    assert!(server.get("nodes", "", "n1").is_none(), "{}", agent.logged());
+    assert!(server.get("leases", "kube-node-lease", "n1").is_none());
+}
