@@ -73,7 +73,7 @@ fn unchanged_status_is_written_every_five_minutes_with_heartbeats_only() {
         "{patch}"
     );
     assert_eq!(due.reported.at, Some(at(300)));
-    assert_eq!(next(&healthy(1), &server, &Reported::default(), 1).patch.is_some(), true, "the first update reports");
+    assert!(next(&healthy(1), &server, &Reported::default(), 1).patch.is_some(), "the first update reports");
 }
 
 #[test]

@@ -54,12 +54,15 @@ impl Watched for Secret {
     }
 }
 
-/// The watches of one kind, by namespace and name. Clones share them.
+/// Watches by the namespaces and the names of their objects.
+type WatchesByName<K> = HashMap<(String, String), Arc<ObjectWatch<K>>>;
+
+/// The watches of one kind. Clones share them.
 #[derive(Clone)]
 pub(super) struct Watches<K> {
     client: Client,
     changes: Arc<Changes>,
-    watches: Arc<Mutex<HashMap<(String, String), Arc<ObjectWatch<K>>>>>,
+    watches: Arc<Mutex<WatchesByName<K>>>,
 }
 
 /// The watch of one object. It ends when it is dropped.
