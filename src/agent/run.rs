@@ -15,8 +15,6 @@ use std::sync::Arc;
 use crate::actors::Registration;
 use crate::actors::eviction::MissingGracePeriod;
 use crate::actors::node::{NodeHandle, StartNodeError};
-#[cfg(feature = "kube")]
-use crate::actors::ports::SystemClock;
 use crate::actors::recorder::Note;
 use crate::adapters::sources::SourceContext;
 use tokio::sync::watch;
@@ -123,17 +121,12 @@ async fn serve(
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
-    let mut remote = node::Remote::default();
     #[cfg(feature = "kube")]
     let cluster = cluster::Cluster::of(&args).await?;
     #[cfg(feature = "kube")]
-    if let Some(cluster) = &cluster {
-        remote.pod_api = Some(cluster.pod_api());
-        let objects = cluster.objects(Arc::new(SystemClock::new()));
-        remote.pull_secrets = objects.clone();
-        remote.objects = Some(objects);
-        remote.node_api = Some(cluster.node_api(&name));
-    }
+    let remote = cluster.as_ref().map(|cluster| cluster.ports(&name)).unwrap_or_default();
+    #[cfg(not(feature = "kube"))]
+    let remote = node::Remote::default();
     let (view, adoption) = node::start(&args, root, &name, &manifests, remote).await?;
 
     let stop = CancellationToken::new();

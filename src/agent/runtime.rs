@@ -70,6 +70,10 @@ impl Runtime {
 
     /// The whole capacity of the node, of which pods may request a part.
     #[cfg(feature = "kube")]
+    #[cfg_attr(
+        not(any(feature = "process", feature = "cri", feature = "simulated")),
+        expect(unused_variables, reason = "without a runtime there is no capacity")
+    )]
     pub(crate) fn capacity(&self, machine: NodeCapacity) -> NodeCapacity {
         match *self {
             #[cfg(feature = "process")]

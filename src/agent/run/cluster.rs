@@ -9,9 +9,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::node::Remote;
 use crate::actors::Registration;
 use crate::actors::node::NodeHandle;
-use crate::actors::ports::{Clock, NodeApi, PodApi, Severity, SourceKind, SourceProblem, SourceUpdate};
+use crate::actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
 use crate::actors::text::error_chain;
 use crate::adapters::kube::{ConnectError, KubeNodeApi, KubeObjects, KubePodApi, PodSource, connect};
 use crate::agent::cli::RunArgs;
@@ -34,17 +35,15 @@ impl Cluster {
         }
     }
 
-    /// The objects that pods refer to.
-    pub(super) fn objects(&self, clock: Arc<dyn Clock>) -> Arc<KubeObjects> {
-        Arc::new(KubeObjects::new(self.client.clone(), clock))
-    }
-
-    pub(super) fn pod_api(&self) -> Arc<dyn PodApi> {
-        Arc::new(KubePodApi::new(self.client.clone()))
-    }
-
-    pub(super) fn node_api(&self, node: &str) -> Arc<dyn NodeApi> {
-        Arc::new(KubeNodeApi::new(self.client.clone(), node))
+    /// The ports of a node that the API server implements.
+    pub(super) fn ports(&self, node: &str) -> Remote {
+        let objects = Arc::new(KubeObjects::new(self.client.clone(), Arc::new(SystemClock::new())));
+        Remote {
+            pod_api: Some(Arc::new(KubePodApi::new(self.client.clone()))),
+            node_api: Some(Arc::new(KubeNodeApi::new(self.client.clone(), node))),
+            pull_secrets: objects.clone(),
+            objects: Some(objects),
+        }
     }
 
     /// Starts the source of pods. It sends them to the node until `stop` is cancelled. No pod of the API server runs before the node is
