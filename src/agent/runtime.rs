@@ -56,15 +56,14 @@ impl Runtime {
         reservations: &[Reservation],
         eviction: &EvictionPolicy,
     ) -> NodeCapacity {
-        let pods = machine.pods;
-        let of_machine = machine::allocatable(machine, reservations, eviction);
+        let of_machine = machine::allocatable(machine.clone(), reservations, eviction);
         match *self {
             #[cfg(feature = "process")]
             Runtime::Process => of_machine,
             #[cfg(feature = "cri")]
             Runtime::Cri(_) => of_machine,
             #[cfg(feature = "simulated")]
-            Runtime::Simulated => NodeCapacity::new(SIMULATED_CPU_MILLIS, SIMULATED_MEMORY, pods),
+            Runtime::Simulated => NodeCapacity::new(SIMULATED_CPU_MILLIS, SIMULATED_MEMORY, machine.pods),
         }
     }
 
