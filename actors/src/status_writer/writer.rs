@@ -70,8 +70,10 @@ impl Default for WriterState {
 struct LastWrite {
     /// The version of the kept status that was written.
     version: u64,
-    /// The pod that the server answered with. Its source may still have an older version.
-    response: Arc<PodObject>,
+    /// The version of the pod that the server answered with.
+    resource_version: Option<String>,
+    /// That pod, until its source has seen the version.
+    response: Option<Arc<PodObject>>,
     /// Whether the server stored some field differently than it was written. Then the same write would change nothing.
     is_incomplete: bool,
 }
@@ -170,7 +172,12 @@ impl StatusWriter {
             api = self.api.patch_status(&api, patch).await?;
             writes = self.next(uid, pod, &api, kept);
             let is_incomplete = writes.patch.is_some();
-            let last = LastWrite { version: kept.version, response: api.clone(), is_incomplete };
+            let last = LastWrite {
+                version: kept.version,
+                resource_version: api.metadata().resource_version.clone(),
+                response: Some(api.clone()),
+                is_incomplete,
+            };
             self.state.last_writes.lock().insert(uid.clone(), last);
         }
         if let Some(waited) = self.statuses.written(uid, kept.version) {
@@ -190,12 +197,14 @@ impl StatusWriter {
 
     /// The newer one of the source's pod and of the server's last response.
     fn newest(&self, uid: &PodUid, api: Arc<PodObject>) -> Arc<PodObject> {
-        let last_writes = self.state.last_writes.lock();
-        let response = last_writes.get(uid).map(|last| &last.response).filter(|response| response.uid() == api.uid());
-        match response {
-            Some(response) if resource_version(response) > resource_version(&api) => response.clone(),
-            _ => api,
-        }
+        let mut last_writes = self.state.last_writes.lock();
+        let Some(last) = last_writes.get_mut(uid) else { return api };
+        let is_newer = |response: &Arc<PodObject>| {
+            response.uid() == api.uid() && resource_version(response) > resource_version(&api)
+        };
+        // A response that the source has caught up with is dropped, so that no pod is kept twice.
+        last.response = last.response.take().filter(is_newer);
+        last.response.clone().unwrap_or(api)
     }
 
     fn next(&self, uid: &PodUid, pod: &PodObject, api: &PodObject, kept: &StatusToWrite) -> Writes {
@@ -211,9 +220,7 @@ impl StatusWriter {
     /// not changed since.
     fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64) -> bool {
         self.state.last_writes.lock().get(uid).is_some_and(|last| {
-            last.is_incomplete
-                && last.version == version
-                && last.response.metadata().resource_version == api.metadata().resource_version
+            last.is_incomplete && last.version == version && last.resource_version == api.metadata().resource_version
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -12,7 +12,7 @@ use crate::work_queue::Urgency;
 /// Collects pods until the status writer takes them. Holds each pod once.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
-    pods: Mutex<HashMap<PodUid, Urgency, RandomState>>,
+    pods: Mutex<HashMap<PodUid, Urgency, FixedState>>,
     added: Notify,
 }
 

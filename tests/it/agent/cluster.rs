@@ -16,15 +16,13 @@ impl Cluster {
     async fn start() -> Self {
         let server = StandIn::start().await.unwrap();
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
-        let home = AgentHome::new();
-        std::fs::write(home.root().join("kubeconfig"), server.kubeconfig(&server.node_token("n1"))).unwrap();
+        let home = AgentHome::of_node(&server, "n1");
         Cluster { server, home }
     }
 
     /// An agent whose pods exist only in memory.
     async fn agent(&self) -> Agent {
-        let kubeconfig = self.home.root().join("kubeconfig");
-        self.home.start(&["--runtime", "simulated", "--kubeconfig", kubeconfig.to_str().unwrap()]).await
+        self.home.start(&["--runtime", "simulated", "--kubeconfig", &self.home.kubeconfig()]).await
     }
 
     fn create(&self, name: &str, annotations: &Value, spec: &Value) {

@@ -8,20 +8,12 @@ use super::harness::{Agent, AgentHome, eventually, text};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A directory with the kubeconfig of a node.
-fn home_of(server: &StandIn, node: &str) -> AgentHome {
-    let home = AgentHome::new();
-    std::fs::write(home.root().join("kubeconfig"), server.kubeconfig(&server.node_token(node))).unwrap();
-    home
-}
-
 fn flags<'a>(kubeconfig: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--runtime", "simulated", "--kubeconfig", kubeconfig], more].concat()
 }
 
 async fn start(home: &AgentHome, more: &[&str]) -> Agent {
-    let kubeconfig = home.root().join("kubeconfig");
-    home.start(&flags(kubeconfig.to_str().unwrap(), more)).await
+    home.start(&flags(&home.kubeconfig(), more)).await
 }
 
 async fn is_ready(server: &StandIn) -> Value {
@@ -37,7 +29,7 @@ async fn is_ready(server: &StandIn) -> Value {
 #[tokio::test]
 async fn agent_registers_its_node_and_runs_pods() {
     let server = StandIn::start().await.unwrap();
-    let home = home_of(&server, "n1");
+    let home = AgentHome::of_node(&server, "n1");
     let _agent = start(&home, &["--node-labels", "disk=ssd", "--register-with-taints", "drain=now:NoSchedule"]).await;
     let node = is_ready(&server).await;
     assert_eq!(node["metadata"]["labels"]["disk"], "ssd");
@@ -64,7 +56,7 @@ async fn agent_registers_its_node_and_runs_pods() {
 async fn pod_that_selects_a_label_of_the_api_server_runs() {
     let server = StandIn::start().await.unwrap();
     server.create("/api/v1/nodes", json!({"metadata": {"name": "n1", "labels": {"team": "a"}}})).unwrap();
-    let home = home_of(&server, "n1");
+    let home = AgentHome::of_node(&server, "n1");
     let _agent = start(&home, &[]).await;
     let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "n1", "nodeSelector": {"team": "a"},
         "automountServiceAccountToken": false, "containers": [{"name": "main", "image": "img"}]}});
@@ -81,7 +73,7 @@ async fn pod_that_selects_a_label_of_the_api_server_runs() {
 #[tokio::test]
 async fn agent_with_the_credentials_of_another_node_says_how_to_correct_that() {
     let server = StandIn::start().await.unwrap();
-    let home = home_of(&server, "n2");
+    let home = AgentHome::of_node(&server, "n2");
     let agent = start(&home, &[]).await;
     let line = agent.wait_for_line("cannot register the node").await;
     assert!(line.contains("use the credentials of this node, or correct --node-name"), "{line}");
@@ -92,11 +84,10 @@ async fn agent_with_the_credentials_of_another_node_says_how_to_correct_that() {
 #[tokio::test]
 async fn second_agent_with_the_name_of_a_node_ends_and_says_why() {
     let server = StandIn::start().await.unwrap();
-    let (home, other) = (home_of(&server, "n1"), home_of(&server, "n1"));
+    let (home, other) = (AgentHome::of_node(&server, "n1"), AgentHome::of_node(&server, "n1"));
     let first = start(&home, &[]).await;
     is_ready(&server).await;
-    let kubeconfig = other.root().join("kubeconfig");
-    let output = other.run(&flags(kubeconfig.to_str().unwrap(), &[])).await;
+    let output = other.run(&flags(&other.kubeconfig(), &[])).await;
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("another agent or a kubelet runs as the node n1 and renews its lease: stop it"), "{error}");
@@ -110,7 +101,7 @@ async fn second_agent_with_the_name_of_a_node_ends_and_says_why() {
 #[tokio::test]
 async fn agent_deletes_its_node_if_its_credentials_permit_that() {
     let server = StandIn::start().await.unwrap();
-    let home = home_of(&server, "n1");
+    let home = AgentHome::of_node(&server, "n1");
     let mut agent = start(&home, &["--deregister-on-exit"]).await;
     is_ready(&server).await;
     agent.signal(Signal::TERM);

@@ -21,14 +21,12 @@ impl Cluster {
     async fn start() -> Self {
         let server = StandIn::start().await.unwrap();
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
-        let home = AgentHome::new();
-        fs::write(home.root().join("kubeconfig"), server.kubeconfig(&server.node_token("n1"))).unwrap();
+        let home = AgentHome::of_node(&server, "n1");
         Cluster { server, home }
     }
 
     async fn agent(&self) -> Agent {
-        let kubeconfig = self.home.root().join("kubeconfig");
-        self.home.start(&["--kubeconfig", kubeconfig.to_str().unwrap()]).await
+        self.home.start(&["--kubeconfig", &self.home.kubeconfig()]).await
     }
 
     /// Creates a pod with a container that runs a script; `more` sets fields of the container and `spec` of the pod.

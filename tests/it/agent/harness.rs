@@ -31,6 +31,20 @@ impl AgentHome {
         home
     }
 
+    /// A home with the kubeconfig of a node of this API server.
+    #[cfg(feature = "kube")]
+    pub(crate) fn of_node(server: &podwright_stand_in::StandIn, node: &str) -> Self {
+        let home = AgentHome::new();
+        fs::write(home.kubeconfig(), server.kubeconfig(&server.node_token(node))).unwrap();
+        home
+    }
+
+    /// The path of the kubeconfig.
+    #[cfg(feature = "kube")]
+    pub(crate) fn kubeconfig(&self) -> String {
+        self.root().join("kubeconfig").to_str().unwrap().to_owned()
+    }
+
     pub(crate) fn root(&self) -> &Path {
         self.root.path()
     }

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::time::{sleep, timeout};
+
 use super::isolation::output;
 use super::settings::{is_root, main_pid};
-use crate::support::processes::{Root, parent, pod, run};
+use crate::support::processes::{PATIENCE, Root, parent, pod, run};
 
 fn user_namespace(pid: u32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/user")).ok()
@@ -25,9 +27,12 @@ async fn exec_command_does_not_join_a_user_namespace_that_the_command_created() 
         let id = run(&runtime, &pod, "unshare -U true || exit 0; exec unshare -Ur sleep 1000").await;
         let main = main_pid(&root, &id);
         let of_shim = user_namespace(parent(main)).expect("the shim runs");
-        while user_namespace(main).as_ref() == Some(&of_shim) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let entered = async {
+            while user_namespace(main).as_ref() == Some(&of_shim) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, entered).await.expect("the command enters a user namespace or ends");
         if user_namespace(main).is_none() {
             eprintln!("skipped: this node does not let a container create a user namespace");
             return;
