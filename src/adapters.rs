@@ -48,6 +48,10 @@ pub mod sources;
 mod step_error;
 #[cfg(any(feature = "agent", feature = "process"))]
 pub mod storage;
+/// The streams that runtimes offer to clients of the node API. Not a part of the API.
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[doc(hidden)]
+pub mod streaming;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod sub_path;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]

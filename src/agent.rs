@@ -21,6 +21,8 @@ mod http;
 mod instance;
 mod logging;
 mod machine;
+#[cfg(feature = "kube")]
+mod node_api;
 mod page;
 mod replay;
 mod root;

@@ -9,6 +9,7 @@ use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
+use crate::adapters::streaming::{NoStreams, StreamingRuntime};
 use crate::metrics::Metrics;
 
 use super::cli::RunArgs;
@@ -69,6 +70,8 @@ pub(crate) struct RuntimePorts {
     pub(crate) log_writer: Option<Arc<dyn WritesLogs>>,
     /// Present if a kubelet may have started pods in the runtime.
     pub(crate) adoption: Option<Adoption>,
+    /// Opens commands, attached containers and forwarded ports.
+    pub(crate) streams: Arc<dyn StreamingRuntime>,
     /// Whether the runtime supports strict supplemental groups.
     pub(crate) strict_groups: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -111,6 +114,7 @@ impl RuntimePorts {
                 Ok(RuntimePorts {
                     strict_groups: Box::new(move || features.supports_strict_groups()),
                     images: Some(runtime.clone()),
+                    streams: Arc::new(NoStreams),
                     cgroups: Some(runtime.clone()),
                     log_writer: Some(runtime.clone()),
                     adoption: Some(Adoption { pods: adopted, runtime: runtime.clone() }),
@@ -130,6 +134,7 @@ impl RuntimePorts {
                     runtime,
                     images: None,
                     network,
+                    streams: Arc::new(NoStreams),
                     cgroups: None,
                     adoption: None,
                     // A process has the groups of its pod and no others.
@@ -147,6 +152,7 @@ impl RuntimePorts {
                     runtime: Arc::new(runtime),
                     images: None,
                     network,
+                    streams: Arc::new(NoStreams),
                     cgroups: None,
                     log_writer: None,
                     adoption: None,

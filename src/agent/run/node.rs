@@ -96,7 +96,7 @@ pub(super) async fn start(
         enforced,
         pull_secrets: remote.pull_secrets,
     };
-    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups } =
+    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams: _ } =
         RuntimePorts::open(args, runtime_config).await?;
     if let Some(log_writer) = log_writer {
         let limits =

@@ -68,6 +68,7 @@ const HELPERS: &[&str] = &[
     "regular",
     "record",
     "step_error",
+    "streaming",
     "sub_path",
     "tree",
     "trusted_dir",
@@ -80,7 +81,7 @@ pub(super) const AGENT: Layers = &[
     ("helpers", &["boot", "client", "error_text", "events", "http", "instance", "machine", "root", "runtime", "table"]),
     ("command line", &["cli"]),
     ("access to the node", &["logging", "runtime_ports", "unknown_pod", "until", "view"]),
-    ("commands and displays", &["admin", "get", "page", "replay", "screen", "shutdown", "validate"]),
+    ("commands and displays", &["admin", "get", "node_api", "page", "replay", "screen", "shutdown", "validate"]),
     ("run", &["run"]),
 ];
 
