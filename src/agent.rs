@@ -13,6 +13,7 @@ mod admin;
 mod boot;
 mod cli;
 mod client;
+mod container_logs;
 mod error_text;
 mod events;
 mod get;

@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 
 use super::Record;
+use super::reader::LogStream;
 
 /// How many bytes of a record are kept until its end is read: four times the longest record of a runtime.
 const MAX_RECORD: usize = 64 << 10;
@@ -21,6 +22,8 @@ pub(super) struct PrintOptions {
     pub(super) timestamps: bool,
     /// Skip this many lines at the beginning.
     pub(super) skip: u64,
+    /// Print only the lines of this stream.
+    pub(super) stream: Option<LogStream>,
 }
 
 /// Prints the lines of a log.
@@ -135,7 +138,7 @@ impl Printer {
     }
 
     fn begin_line(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> OpenLine {
-        let printed = self.options.skip == 0 && self.is_late_enough(time);
+        let printed = self.options.skip == 0 && self.is_requested(stream) && self.is_late_enough(time);
         if printed && self.options.timestamps {
             out.extend_from_slice(time);
             out.push(b' ');
@@ -143,6 +146,10 @@ impl Printer {
         let line = OpenLine { stream, printed };
         self.line = Some(line);
         line
+    }
+
+    fn is_requested(&self, stream: &str) -> bool {
+        self.options.stream.is_none_or(|requested| (requested == LogStream::Stderr) == (stream == "stderr"))
     }
 
     fn is_late_enough(&mut self, time: &[u8]) -> bool {
@@ -241,7 +248,7 @@ mod tests {
             (PrintOptions { skip: 2, ..PrintOptions::default() }, "d\n"),
             (PrintOptions { skip: 9, ..PrintOptions::default() }, ""),
             (
-                PrintOptions { skip: 1, timestamps: true, since: None },
+                PrintOptions { skip: 1, timestamps: true, ..PrintOptions::default() },
                 "2026-01-01T00:00:01.5Z bc\n2026-01-01T00:00:03.5Z d\n",
             ),
         ] {
@@ -252,6 +259,15 @@ mod tests {
             printed(PrintOptions { since: at("2026-01-01T00:00:00Z"), ..PrintOptions::default() }, local),
             "a\n"
         );
+    }
+
+    #[test]
+    fn printer_prints_the_lines_of_one_stream() {
+        let log = log(&["stdout F a", "stderr P b", "stdout F c", "stderr F d"]);
+        for (stream, text) in [(LogStream::Stdout, "a\nc\n"), (LogStream::Stderr, "bd\n")] {
+            let options = PrintOptions { stream: Some(stream), ..PrintOptions::default() };
+            assert_eq!(printed(options, &log), text, "{stream:?}");
+        }
     }
 
     #[test]

@@ -28,6 +28,17 @@ pub struct ReadOptions {
     pub since: Option<Timestamp>,
     /// Print the time of each line before its text.
     pub timestamps: bool,
+    /// Read only the lines of this stream. [`tail`](ReadOptions::tail) counts the lines of both streams.
+    pub stream: Option<LogStream>,
+}
+
+/// One of the two output streams of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
 }
 
 /// A reader of the log of one run of a container. Every method blocks.
@@ -86,7 +97,12 @@ impl Reader {
             (None, Some(since)) => older.iter().position(|old| reader.written_since(old, since)).unwrap_or(older.len()),
             (None, None) => 0,
         };
-        reader.printer = Printer::new(PrintOptions { since: options.since, timestamps: options.timestamps, skip });
+        reader.printer = Printer::new(PrintOptions {
+            since: options.since,
+            timestamps: options.timestamps,
+            skip,
+            stream: options.stream,
+        });
         reader.position = match older.get(first) {
             Some(old) => Position::Rotated(old.at, reader.open_rotated(old.at)?),
             None => Position::Current { file, after, ended_after_move: false },

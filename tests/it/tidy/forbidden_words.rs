@@ -115,6 +115,8 @@ fn cores_are_pure() {
         "src/adapters/log/file_names.rs",
         "src/adapters/log/printer.rs",
         "src/agent/admin/logs/selection.rs",
+        "src/agent/container_logs/selection.rs",
+        "src/agent/node_api/attributes.rs",
         "src/agent/shutdown/step.rs",
         "src/adapters/simulated/behaviour.rs",
         "src/adapters/simulated/behaviour",

@@ -80,7 +80,7 @@ const ADAPTERS: &[&str] =
 pub(super) const AGENT: Layers = &[
     ("helpers", &["boot", "client", "error_text", "events", "http", "instance", "machine", "root", "runtime", "table"]),
     ("command line", &["cli"]),
-    ("access to the node", &["logging", "runtime_ports", "unknown_pod", "until", "view"]),
+    ("access to the node", &["container_logs", "logging", "runtime_ports", "unknown_pod", "until", "view"]),
     ("commands and displays", &["admin", "get", "node_api", "page", "replay", "screen", "shutdown", "validate"]),
     ("run", &["run"]),
 ];
