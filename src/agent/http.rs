@@ -13,6 +13,7 @@
 mod authentication;
 mod listener;
 mod private_file;
+mod seated;
 mod seats;
 mod server;
 mod socket;
@@ -20,8 +21,12 @@ mod tls;
 
 pub(crate) use authentication::{Access, Authentication, Token, TokenError};
 pub(crate) use listener::Listener;
+#[cfg(feature = "kube")]
+pub(crate) use listener::PeerCertificates;
 pub(crate) use private_file::{read_private, write_private};
 pub(crate) use seats::{SeatLimits, Seats};
-pub(crate) use server::serve;
+#[cfg(feature = "kube")]
+pub(crate) use server::Connection;
+pub(crate) use server::{TimeLimits, serve};
 pub(crate) use socket::ShortPath;
 pub(crate) use tls::{TlsError, TlsFiles, certificates};

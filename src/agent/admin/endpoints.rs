@@ -18,7 +18,7 @@ use super::{for_trusted_clients, logs, routes};
 use crate::agent::client::{LINK_FILE, SOCKET_FILE, page_link};
 use crate::agent::error_text::reason;
 use crate::agent::http::{
-    self, Authentication, Listener, SeatLimits, Seats, TlsError, TlsFiles, Token, TokenError, write_private,
+    self, Authentication, Listener, SeatLimits, Seats, TimeLimits, TlsError, TlsFiles, Token, TokenError, write_private,
 };
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::view::NodeView;
@@ -120,7 +120,14 @@ impl AdminServer {
         let bind = async || Listener::unix(path);
         let listener = bound(bind, &path.display(), "remove what is there").await;
         tracing::info!(path = %path.display(), "admin socket is served");
-        http::serve(listener, Seats::new(SEATS), Authentication::ByListener, for_trusted_clients(routes)).await;
+        http::serve(
+            listener,
+            Seats::new(SEATS),
+            Authentication::ByListener,
+            TimeLimits::default(),
+            for_trusted_clients(routes),
+        )
+        .await;
     }
 
     /// Serves the TCP port: everything to clients with the token, and only the public paths to others.
@@ -156,7 +163,7 @@ impl AdminServer {
             None => Guard { is_loopback: true, public: Some(PUBLIC_ON_LOOPBACK) },
         };
         let router = routes.layer(from_fn_with_state(checks, guard));
-        http::serve(listener, Seats::new(SEATS), Authentication::ByToken(token), router).await;
+        http::serve(listener, Seats::new(SEATS), Authentication::ByToken(token), TimeLimits::default(), router).await;
     }
 }
 

@@ -37,12 +37,20 @@ pub(crate) enum Authentication {
     ByListener,
     /// A request carries the token in its `Authorization` header (RFC 6750, section 2.1).
     ByToken(Token),
+    /// The router authenticates each request, and then calls [`Connection::authenticate`](super::Connection::authenticate).
+    #[cfg(feature = "kube")]
+    ByRouter,
 }
 
 impl Authentication {
     /// What a request with these headers may read.
     pub(crate) fn access(&self, headers: &HeaderMap) -> Access {
-        let Authentication::ByToken(token) = self else { return Access::Full };
+        let token = match self {
+            Authentication::ByListener => return Access::Full,
+            Authentication::ByToken(token) => token,
+            #[cfg(feature = "kube")]
+            Authentication::ByRouter => return Access::Public,
+        };
         let Some(given) = headers.get(AUTHORIZATION) else { return Access::Public };
         if bearer(given.as_bytes()).is_some_and(|given| token.is(given)) { Access::Full } else { Access::WrongToken }
     }

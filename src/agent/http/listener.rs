@@ -3,8 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
@@ -26,6 +29,16 @@ pub(super) enum Accepted {
     Tcp(TcpStream),
     Tls(TcpStream, TlsAcceptor),
 }
+
+/// How long a TCP connection may be silent before the kernel checks whether the client still exists, and how often it checks. The
+/// connection of a client that has vanished ends after 90 s.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_CHECKS: u32 = 3;
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The certificates that a client presented, its own one first. Empty without TLS. The listener does not check who signed them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
 
 /// The bytes of a connection.
 pub(super) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -73,12 +86,27 @@ impl Listener {
 
 impl Accepted {
     /// Checks the client's user, or performs the TLS handshake within `limit`. `None` if the client gets no answer.
-    pub(super) async fn establish(self, limit: Duration) -> Option<Box<dyn Bytes>> {
+    pub(super) async fn establish(self, limit: Duration) -> Option<(Box<dyn Bytes>, PeerCertificates)> {
+        let without = |stream: Box<dyn Bytes>| Some((stream, PeerCertificates::default()));
         match self {
-            Accepted::Unix(stream) => socket::is_own_user(&stream).then(|| Box::new(stream) as Box<dyn Bytes>),
-            Accepted::Tcp(stream) => Some(Box::new(stream)),
+            Accepted::Unix(stream) if socket::is_own_user(&stream) => without(Box::new(stream)),
+            Accepted::Unix(_) => None,
+            Accepted::Tcp(stream) => {
+                configure(&stream);
+                without(Box::new(stream))
+            }
             Accepted::Tls(stream, tls) => match timeout(limit, tls.accept(stream)).await {
-                Ok(Ok(stream)) => Some(Box::new(stream)),
+                Ok(Ok(stream)) => {
+                    let (socket, session) = stream.get_ref();
+                    configure(socket);
+                    let peer: Vec<_> = session
+                        .peer_certificates()
+                        .unwrap_or_default()
+                        .iter()
+                        .map(|one| one.clone().into_owned())
+                        .collect();
+                    Some((Box::new(stream), PeerCertificates(peer.into())))
+                }
                 Ok(Err(error)) => {
                     tracing::trace!(%error, "a TLS handshake failed");
                     None
@@ -86,5 +114,18 @@ impl Accepted {
                 Err(_) => None,
             },
         }
+    }
+}
+
+/// Sends small parts of an answer at once, and detects that the client has vanished.
+fn configure(stream: &TcpStream) {
+    let configured = stream.set_nodelay(true).and_then(|()| {
+        set_tcp_keepidle(stream, KEEPALIVE)?;
+        set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+        set_tcp_keepcnt(stream, KEEPALIVE_CHECKS)?;
+        Ok(set_socket_keepalive(stream, true)?)
+    });
+    if let Err(error) = configured {
+        tracing::trace!(%error, "cannot configure a connection");
     }
 }

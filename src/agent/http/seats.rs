@@ -42,6 +42,7 @@ pub(crate) struct Seat {
     number: u64,
     closer: CancellationToken,
     permit: Mutex<Option<OwnedSemaphorePermit>>,
+    is_authenticated: Mutex<bool>,
 }
 
 impl Seats {
@@ -70,22 +71,37 @@ impl Seats {
         let number = open.next;
         open.next += 1;
         open.closers.insert(number, closer.clone());
-        Seat { seats: self.clone(), number, closer, permit: Mutex::new(Some(permit)) }
+        Seat {
+            seats: self.clone(),
+            number,
+            closer,
+            permit: Mutex::new(Some(permit)),
+            is_authenticated: Mutex::default(),
+        }
     }
 }
 
 impl Seat {
     /// Records that the client has authenticated itself. The connection then keeps its seat. If all seats for such
-    /// connections are taken, the connection remains one that a new connection can displace.
-    pub(crate) fn authenticate(&self) {
+    /// connections are taken, this returns false, and the connection remains one that a new connection can displace.
+    pub(crate) fn authenticate(&self) -> bool {
+        if *self.is_authenticated.lock() {
+            return true;
+        }
         let mut open = self.seats.open.lock();
         if !open.closers.contains_key(&self.number) {
-            return;
+            return false;
         }
-        if let Ok(permit) = self.seats.authenticated.clone().try_acquire_owned() {
-            open.closers.remove(&self.number);
-            *self.permit.lock() = Some(permit);
-        }
+        let Ok(permit) = self.seats.authenticated.clone().try_acquire_owned() else { return false };
+        open.closers.remove(&self.number);
+        *self.permit.lock() = Some(permit);
+        *self.is_authenticated.lock() = true;
+        true
+    }
+
+    /// A token that is cancelled when the connection has lost its seat to a new one.
+    pub(crate) fn closer(&self) -> CancellationToken {
+        self.closer.clone()
     }
 
     /// Resolves when the connection has lost its seat to a new one.
@@ -110,7 +126,7 @@ mod tests {
     async fn a_new_connection_displaces_the_oldest_anonymous_one() {
         let seats = Seats::new(SeatLimits { anonymous: 2, authenticated: 1 });
         let (first, second) = (seats.take().await, seats.take().await);
-        first.authenticate();
+        assert!(first.authenticate());
         let third = seats.take().await;
         assert!(second.lost().now_or_never().is_none(), "the authenticated connection left its first seat");
         let mut fourth = Box::pin(seats.take());
@@ -120,14 +136,14 @@ mod tests {
         let fourth = fourth.await;
         assert!([&first, &third, &fourth].iter().all(|seat| seat.lost().now_or_never().is_none()));
 
-        third.authenticate();
+        assert!(!third.authenticate() && first.authenticate());
         let mut fifth = Box::pin(seats.take());
         assert!(fifth.as_mut().now_or_never().is_none());
         assert!(third.lost().now_or_never().is_some(), "only one connection gets an authenticated seat");
         drop(first);
         drop(third);
         let fifth = fifth.await;
-        fifth.authenticate();
+        assert!(fifth.authenticate());
         assert_eq!((seats.open.lock().closers.len(), seats.authenticated.available_permits()), (1, 0));
         drop((fourth, fifth));
         assert_eq!((seats.anonymous.available_permits(), seats.authenticated.available_permits()), (2, 1));

@@ -16,11 +16,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::authentication::{Access, Authentication};
-use super::listener::{Accepted, Listener};
+use super::listener::{Accepted, Listener, PeerCertificates};
+use super::seated::SeatedBytes;
 use super::seats::{Seat, Seats};
 
-/// How long a client may take for the TLS handshake, and to send a whole request after it connects and after each answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to read an answer of known length: this, plus one second for each
 /// [`MIN_BYTES_PER_SECOND`] bytes. The limit is needed because an answer stays in memory until it is read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,21 +29,60 @@ const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 /// How long the server waits after `accept` failed. The usual cause is that no file descriptors are left.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Accepts connections and answers requests. Each request carries its [`Access`] as an extension. Never returns.
-pub(crate) async fn serve(listener: Listener, seats: Arc<Seats>, authentication: Authentication, router: Router) {
+/// The time limits of a listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimits {
+    /// How long a client may take to send a whole request after it connects and after each answer.
+    pub(crate) request: Duration,
+    /// How long an answer of unknown length may take. An upgraded connection has no limit.
+    pub(crate) stream: Option<Duration>,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        TimeLimits { request: Duration::from_secs(10), stream: None }
+    }
+}
+
+/// The connection of a request, as an extension of the request.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "only the node API authenticates requests in its router"))]
+pub(crate) struct Connection {
+    seat: Arc<Seat>,
+    /// The certificates of the client.
+    pub(crate) peer: PeerCertificates,
+}
+
+#[cfg(feature = "kube")]
+impl Connection {
+    /// Records that the client has authenticated itself. Returns false if all seats for such clients are taken: a new connection can
+    /// then displace this one.
+    pub(crate) fn authenticate(&self) -> bool {
+        self.seat.authenticate()
+    }
+}
+
+/// Accepts connections and answers requests. Each request carries its [`Access`] and its [`Connection`] as extensions. Never returns.
+pub(crate) async fn serve(
+    listener: Listener,
+    seats: Arc<Seats>,
+    authentication: Authentication,
+    limits: TimeLimits,
+    router: Router,
+) {
     let mut logged = false;
     loop {
         match listener.accept().await {
             Ok(accepted) => {
                 logged = false;
                 let seat = seats.take().await;
-                tokio::spawn(connection(accepted, seat, authentication.clone(), router.clone()));
+                tokio::spawn(connection(accepted, seat, authentication.clone(), limits, router.clone()));
             }
             // The client closed the connection before it was accepted.
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 if !logged {
-                    tracing::error!(%error, "cannot accept admin connections; the agent tries again every second");
+                    tracing::error!(%error, "cannot accept connections; the agent tries again every second");
                 }
                 logged = true;
                 sleep(RETRY).await;
@@ -56,12 +96,20 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers the requests of one connection until the client closes it, exceeds a time limit, or loses its seat.
-async fn connection(accepted: Accepted, seat: Seat, authentication: Authentication, router: Router) {
+/// Answers the requests of one connection until the client closes it, exceeds a time limit, or loses its seat. An upgraded connection
+/// continues without this task.
+async fn connection(
+    accepted: Accepted,
+    seat: Seat,
+    authentication: Authentication,
+    limits: TimeLimits,
+    router: Router,
+) {
     let seat = Arc::new(seat);
     let served = async {
-        if let Some(bytes) = accepted.establish(REQUEST_TIMEOUT).await {
-            answer_requests(TokioIo::new(bytes), seat.clone(), authentication, router).await;
+        if let Some((bytes, peer)) = accepted.establish(HANDSHAKE_TIMEOUT).await {
+            let bytes = SeatedBytes::new(bytes, seat.clone());
+            answer_requests(bytes, Connection { seat: seat.clone(), peer }, authentication, limits, router).await;
         }
     };
     tokio::select! {
@@ -71,35 +119,38 @@ async fn connection(accepted: Accepted, seat: Seat, authentication: Authenticati
 }
 
 async fn answer_requests(
-    bytes: impl hyper::rt::Read + hyper::rt::Write + Unpin,
-    seat: Arc<Seat>,
+    bytes: SeatedBytes,
+    connection: Connection,
     authentication: Authentication,
+    limits: TimeLimits,
     router: Router,
 ) {
     let router = TowerToHyperService::new(router);
-    // The deadline for reading the current answer. An answer of unknown length, such as a stream, has none.
+    // The deadline for reading the current answer.
     let (deadlines, mut deadline) = watch::channel(None);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         // The client has read the previous answer, because hyper reads the next request only after that.
         deadlines.send_replace(None);
         let access = authentication.access(request.headers());
         if access == Access::Full {
-            seat.authenticate();
+            connection.seat.authenticate();
         }
         request.extensions_mut().insert(access);
+        request.extensions_mut().insert(connection.clone());
         let (deadlines, response) = (deadlines.clone(), router.call(request));
         async move {
             let response = response.await?;
-            let length = response.body().size_hint().exact();
-            deadlines.send_replace(
-                length.map(|bytes| Instant::now() + ANSWER_TIMEOUT + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND)),
-            );
+            let limit = match response.body().size_hint().exact() {
+                Some(bytes) => Some(ANSWER_TIMEOUT + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND)),
+                None => limits.stream,
+            };
+            deadlines.send_replace(limit.map(|limit| Instant::now() + limit));
             Ok::<_, std::convert::Infallible>(response)
         }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT);
-    let mut connection = pin!(server.serve_connection(bytes, service));
+    server.timer(TokioTimer::new()).header_read_timeout(limits.request);
+    let mut connection = pin!(server.serve_connection(TokioIo::new(bytes), service).with_upgrades());
     loop {
         let current = *deadline.borrow_and_update();
         let late = async {
@@ -111,7 +162,7 @@ async fn answer_requests(
         tokio::select! {
             ended = &mut connection => {
                 if let Err(error) = ended {
-                    tracing::trace!(%error, "an admin connection ended early");
+                    tracing::trace!(%error, "a connection ended early");
                 }
                 return;
             }

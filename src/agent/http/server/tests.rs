@@ -30,7 +30,7 @@ async fn server(authentication: Authentication) -> SocketAddr {
         .route("/endless", get(endless));
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
     let address = listener.address().unwrap();
-    tokio::spawn(serve(listener, Seats::new(SEATS), authentication, router));
+    tokio::spawn(serve(listener, Seats::new(SEATS), authentication, TimeLimits::default(), router));
     address
 }
 
@@ -82,13 +82,13 @@ async fn a_new_client_gets_an_answer_although_silent_clients_hold_all_seats() {
         silent.push(stream);
         run_other_tasks().await;
     }
-    assert!(answers(address, REQUEST_TIMEOUT / 2).await, "a new client does not wait");
+    assert!(answers(address, TimeLimits::default().request / 2).await, "a new client does not wait");
     assert!(is_closed(&mut silent[0]).await, "the oldest connection was closed");
     assert!(!is_closed(&mut silent[3]).await, "the other connections stay open");
     for _ in 0..1000 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    assert!(answers(address, REQUEST_TIMEOUT / 2).await);
+    assert!(answers(address, TimeLimits::default().request / 2).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn an_idle_client_is_disconnected() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(sent).await.unwrap();
         read_to_end(stream).await;
-        assert_eq!(begun.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+        assert_eq!(begun.elapsed().as_secs(), TimeLimits::default().request.as_secs());
     }
 }
 
@@ -129,7 +129,7 @@ async fn an_unread_answer_times_out_and_a_stream_continues() {
     let (mut endless, idle, large) =
         (request(address, "/endless").await, request(address, "/").await, request(address, "/large").await);
     assert!(read_to_end(idle).await < 1000);
-    assert_eq!(begun.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+    assert_eq!(begun.elapsed().as_secs(), TimeLimits::default().request.as_secs());
     let limit = ANSWER_TIMEOUT + Duration::from_secs(LARGE as u64 / MIN_BYTES_PER_SECOND);
     sleep(limit).await;
     let sent = read_to_end(large).await;
