@@ -10,9 +10,11 @@ mod node_api;
 mod objects;
 mod pod_api;
 mod pods;
+mod reviews;
 
 pub use client::{ConnectError, connect};
 pub use node_api::KubeNodeApi;
 pub use objects::KubeObjects;
 pub use pod_api::KubePodApi;
 pub use pods::PodSource;
+pub use reviews::KubeReviews;

@@ -1,4 +1,10 @@
 //! The node API: what the API server and metrics collectors request from a node, over HTTPS.
 
-#[expect(dead_code, unused_imports, reason = "the routes of the node API follow")]
+#![allow(dead_code, unused_imports)]
+
+mod access;
+mod attributes;
+mod client_authority;
+mod expiring;
 mod streams;
+mod user;

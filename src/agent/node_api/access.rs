@@ -1,0 +1,200 @@
+//! Who may send a request: authentication by a client certificate or a bearer token, and authorization by the API server.
+//!
+//! ```text
+//!  certificate ──> ClientAuthority ─┐
+//!  token ──> cache ──> TokenReview ─┴─> User ──> attributes ──> cache ──> SubjectAccessReview ──> admitted
+//!                       `─> 401                                                  `─> 403
+//! ```
+//!
+//! There is no anonymous access.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use axum::http::{HeaderMap, Method};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::attributes::attributes;
+use super::client_authority::ClientAuthority;
+use super::expiring::Expiring;
+use super::user::User;
+use crate::actors::ports::ApiError;
+use crate::actors::text::error_chain;
+use crate::adapters::kube::KubeReviews;
+
+/// How long the user of a token is cached, and that a token has no user (`authentication.webhook.cacheTTL` of
+/// `KubeletConfiguration`, default of 1.36).
+pub(super) const TOKEN_TTL: Duration = Duration::from_secs(2 * 60);
+/// How long a permission is cached (`authorization.webhook.cacheAuthorizedTTL`, same source).
+pub(super) const ALLOWED_TTL: Duration = Duration::from_secs(5 * 60);
+/// How long a missing permission is cached (`authorization.webhook.cacheUnauthorizedTTL`, same source).
+pub(super) const DENIED_TTL: Duration = Duration::from_secs(30);
+/// How many users and how many decisions are cached. A node has fewer clients.
+const MOST_CACHED: usize = 4096;
+/// How many reviews are requested at a time. Clients with random tokens must not occupy the API server.
+const MOST_REVIEWS: usize = 16;
+/// The most bytes of a token. The token of a service account has about a thousand.
+const MOST_TOKEN_BYTES: usize = 16 << 10;
+/// How a WebSocket of a browser carries a bearer token, in base64 (`k8s.io/apiserver/pkg/authentication/request/websocket`).
+const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// What the API server answers about clients.
+pub(super) trait Reviews: Send + Sync + 'static {
+    /// The user of a token; `None` if the token is not valid.
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>>;
+
+    /// Whether the user may do this.
+    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>>;
+}
+
+impl Reviews for KubeReviews {
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>> {
+        Box::pin(async move {
+            let status = KubeReviews::token(self, token).await?;
+            Ok(status.user.filter(|_| status.authenticated == Some(true)).map(User::of_review))
+        })
+    }
+
+    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>> {
+        Box::pin(async move {
+            let status = KubeReviews::access(self, spec).await?;
+            Ok(status.allowed && status.denied != Some(true))
+        })
+    }
+}
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The request has no valid credentials.
+    Unauthorized,
+    /// The user may not do this.
+    Forbidden { user: String, verb: &'static str, subresources: Vec<&'static str> },
+    /// The API server does not answer whether the user may do this.
+    Undecided { user: String, verb: &'static str, subresource: &'static str },
+}
+
+/// Decides who may send a request.
+pub(super) struct Gatekeeper {
+    node: String,
+    reviews: Arc<dyn Reviews>,
+    authority: Option<Arc<ClientAuthority>>,
+    /// The users of tokens, by the digest of the token.
+    users: Mutex<Expiring<TokenDigest, Option<User>>>,
+    decisions: Mutex<Expiring<(User, &'static str, &'static str), bool>>,
+    running: Semaphore,
+}
+
+/// The SHA-256 digest of a token. The memory of the agent then contains no tokens of other users.
+type TokenDigest = [u8; 32];
+
+impl Gatekeeper {
+    /// Decides for the node of this name. Without an authority, certificates of clients do not count.
+    pub(super) fn new(node: &str, reviews: Arc<dyn Reviews>, authority: Option<Arc<ClientAuthority>>) -> Self {
+        Gatekeeper {
+            node: node.to_owned(),
+            reviews,
+            authority,
+            users: Mutex::new(Expiring::new(MOST_CACHED)),
+            decisions: Mutex::new(Expiring::new(MOST_CACHED)),
+            running: Semaphore::new(MOST_REVIEWS),
+        }
+    }
+
+    /// Finds the user of a request and checks the user's permission.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the request must not be answered.
+    pub(super) async fn admit(
+        &self,
+        peer: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+        method: &Method,
+        path: &str,
+    ) -> Result<User, Refusal> {
+        let user = self.user(peer, headers).await.ok_or(Refusal::Unauthorized)?;
+        let needed = attributes(method, path);
+        for subresource in &needed.subresources {
+            match self.is_allowed(&user, needed.verb, subresource).await {
+                Ok(true) => return Ok(user),
+                Ok(false) => {}
+                Err(error) => {
+                    let error = error_chain(&error).to_string();
+                    tracing::warn!(
+                        user = user.name,
+                        error,
+                        "the API server does not authorize a client of the node API"
+                    );
+                    return Err(Refusal::Undecided { user: user.name, verb: needed.verb, subresource });
+                }
+            }
+        }
+        tracing::debug!(user = user.name, verb = needed.verb, path, "refused a client of the node API");
+        Err(Refusal::Forbidden { user: user.name, verb: needed.verb, subresources: needed.subresources })
+    }
+
+    /// The user of a certificate, or else the user of a token.
+    async fn user(&self, peer: &[CertificateDer<'static>], headers: &HeaderMap) -> Option<User> {
+        if let Some(user) = self.authority.as_ref().and_then(|authority| authority.user(peer)) {
+            return Some(user);
+        }
+        let token = token(headers)?;
+        let key: TokenDigest = digest(&SHA256, token.as_bytes()).as_ref().try_into().ok()?;
+        let known = self.users.lock().get(&key, Instant::now());
+        if let Some(user) = known {
+            return user;
+        }
+        let _running = self.running.acquire().await.ok()?;
+        match self.reviews.token(&token).await {
+            Ok(user) => {
+                self.users.lock().insert(key, user.clone(), TOKEN_TTL, Instant::now());
+                user
+            }
+            Err(error) => {
+                let error = error_chain(&error).to_string();
+                tracing::warn!(error, "the API server does not authenticate a client of the node API");
+                None
+            }
+        }
+    }
+
+    async fn is_allowed(&self, user: &User, verb: &'static str, subresource: &'static str) -> Result<bool, ApiError> {
+        let key = (user.clone(), verb, subresource);
+        let known = self.decisions.lock().get(&key, Instant::now());
+        if let Some(allowed) = known {
+            return Ok(allowed);
+        }
+        let _running = self.running.acquire().await;
+        let allowed = self.reviews.access(user.review(&self.node, verb, subresource)).await?;
+        let life = if allowed { ALLOWED_TTL } else { DENIED_TTL };
+        self.decisions.lock().insert(key, allowed, life, Instant::now());
+        Ok(allowed)
+    }
+}
+
+/// The bearer token of a request, in its `Authorization` header (RFC 6750, section 2.1) or among the protocols of a WebSocket.
+fn token(headers: &HeaderMap) -> Option<String> {
+    let of_header = headers.get(AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.to_str().ok()?.trim().split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+    });
+    let token = of_header.or_else(|| {
+        let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+        let encoded =
+            protocols.flat_map(|list| list.split(',')).find_map(|it| it.trim().strip_prefix(WEBSOCKET_TOKEN))?;
+        String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(encoded.trim_end_matches('=')).ok()?).ok()
+    });
+    token.filter(|token| !token.is_empty() && token.len() <= MOST_TOKEN_BYTES)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use tokio::time::advance;
+
+use super::*;
+
+/// Knows the token `good`, and permits `get` of one subresource.
+#[derive(Default)]
+struct FakeReviews {
+    permits: &'static str,
+    is_away: bool,
+    tokens: AtomicUsize,
+    accesses: AtomicUsize,
+}
+
+fn eve() -> User {
+    User::of_review(UserInfo { username: Some("eve".into()), ..UserInfo::default() })
+}
+
+impl Reviews for FakeReviews {
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>> {
+        self.tokens.fetch_add(1, Ordering::Relaxed);
+        let known = (token == "good").then(eve);
+        Box::pin(std::future::ready(Ok(known)))
+    }
+
+    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>> {
+        self.accesses.fetch_add(1, Ordering::Relaxed);
+        let requested = spec.resource_attributes.unwrap_or_default();
+        let allowed = requested.verb.as_deref() == Some("get")
+            && requested.name.as_deref() == Some("n1")
+            && requested.subresource.as_deref() == Some(self.permits);
+        let answer = if self.is_away { Err(ApiError::unavailable("away", None)) } else { Ok(allowed) };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+fn gatekeeper(reviews: FakeReviews) -> (Arc<FakeReviews>, Gatekeeper) {
+    let reviews = Arc::new(reviews);
+    (reviews.clone(), Gatekeeper::new("n1", reviews, None))
+}
+
+fn headers(authorization: &str) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, authorization.parse().unwrap())])
+}
+
+async fn get(gatekeeper: &Gatekeeper, authorization: &str, path: &str) -> Result<User, Refusal> {
+    gatekeeper.admit(&[], &headers(authorization), &Method::GET, path).await
+}
+
+#[tokio::test]
+async fn a_request_without_valid_credentials_is_unauthorized() {
+    let (reviews, gatekeeper) = gatekeeper(FakeReviews { permits: "proxy", ..FakeReviews::default() });
+    for bad in ["", "Bearer", "Bearer ", "Basic good", "Bearer bad", "good"] {
+        assert_eq!(get(&gatekeeper, bad, "/pods").await, Err(Refusal::Unauthorized), "{bad}");
+    }
+    let none = gatekeeper.admit(&[], &HeaderMap::new(), &Method::GET, "/pods").await;
+    assert_eq!(none, Err(Refusal::Unauthorized));
+    assert_eq!(reviews.tokens.load(Ordering::Relaxed), 1, "only a token is reviewed");
+    assert_eq!(reviews.accesses.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn the_fine_permission_is_tried_before_that_of_the_proxy() {
+    for (permits, path, admitted, reviewed) in [
+        ("pods", "/pods", true, 1),
+        ("proxy", "/pods", true, 2),
+        ("proxy", "/exec/a/b/c", true, 1),
+        ("pods", "/exec/a/b/c", false, 1),
+        ("proxy", "/metrics", false, 1),
+        ("metrics", "/metrics/resource", true, 1),
+    ] {
+        let (reviews, gatekeeper) = gatekeeper(FakeReviews { permits, ..FakeReviews::default() });
+        let answer = get(&gatekeeper, "Bearer good", path).await;
+        assert_eq!(answer.is_ok(), admitted, "{permits} {path}");
+        assert_eq!(reviews.accesses.load(Ordering::Relaxed), reviewed, "{permits} {path}");
+    }
+    let (_, gatekeeper) = gatekeeper(FakeReviews::default());
+    let refused = get(&gatekeeper, "bearer good", "/healthz").await;
+    let subresources = vec!["healthz", "proxy"];
+    assert_eq!(refused, Err(Refusal::Forbidden { user: "eve".into(), verb: "get", subresources }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_and_decisions_are_cached_for_the_times_of_a_kubelet() {
+    let (reviews, gatekeeper) = gatekeeper(FakeReviews { permits: "proxy", ..FakeReviews::default() });
+    let count = || (reviews.tokens.load(Ordering::Relaxed), reviews.accesses.load(Ordering::Relaxed));
+    for _ in 0..3 {
+        assert_eq!(get(&gatekeeper, "Bearer good", "/configz").await, Ok(eve()));
+        assert!(get(&gatekeeper, "Bearer bad", "/configz").await.is_err());
+    }
+    assert_eq!(count(), (2, 2), "a token that is not valid is cached too");
+    advance(DENIED_TTL).await;
+    assert_eq!(get(&gatekeeper, "Bearer good", "/configz").await, Ok(eve()));
+    assert_eq!(count(), (2, 3), "a missing permission is reviewed again");
+    advance(TOKEN_TTL - DENIED_TTL).await;
+    assert!(get(&gatekeeper, "Bearer good", "/run/a/b/c").await.is_ok());
+    assert_eq!(count(), (3, 3));
+    advance(ALLOWED_TTL - TOKEN_TTL).await;
+    assert!(get(&gatekeeper, "Bearer good", "/run/a/b/c").await.is_ok());
+    assert_eq!(count(), (4, 4), "a permission is reviewed again");
+}
+
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_permits_nothing_and_is_asked_again() {
+    let (reviews, gatekeeper) = gatekeeper(FakeReviews { permits: "proxy", is_away: true, ..FakeReviews::default() });
+    for _ in 0..2 {
+        let refused = get(&gatekeeper, "Bearer good", "/run/a/b/c").await;
+        assert_eq!(refused, Err(Refusal::Undecided { user: "eve".into(), verb: "get", subresource: "proxy" }));
+    }
+    assert_eq!(reviews.accesses.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_websocket_carries_its_token_among_its_protocols() {
+    let of = |protocols: &str| token(&HeaderMap::from_iter([(SEC_WEBSOCKET_PROTOCOL, protocols.parse().unwrap())]));
+    let encoded = BASE64_URL_SAFE_NO_PAD.encode("good");
+    assert_eq!(of(&format!("v5.channel.k8s.io, {WEBSOCKET_TOKEN}{encoded}")).as_deref(), Some("good"));
+    assert_eq!(of("v5.channel.k8s.io"), None);
+    assert_eq!(of(&format!("{WEBSOCKET_TOKEN}*")), None);
+}

@@ -1,0 +1,89 @@
+//! Which permission a request needs. Pure.
+//!
+//! The permissions are those of a kubelet with fine-grained authorization (`NewNodeAuthorizerAttributesGetter`,
+//! `pkg/kubelet/server/auth.go`, kubelet 1.36): verbs on the subresources of the node.
+
+use axum::http::Method;
+
+/// What a user must be allowed to do with the node: the verb with one of the subresources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attributes {
+    /// The verb. Empty for a method that no endpoint has.
+    pub(super) verb: &'static str,
+    /// The subresources, the one with the fewest rights first.
+    pub(super) subresources: Vec<&'static str>,
+}
+
+/// The subresource that permits everything that has no other one.
+const PROXY: &str = "proxy";
+/// Paths with a subresource of their own. `nodes/proxy` permits them too.
+const FINE: &[(&str, &str)] =
+    &[("/pods", "pods"), ("/runningpods", "pods"), ("/healthz", "healthz"), ("/configz", "configz")];
+/// Paths with a subresource of their own. `nodes/proxy` does not permit them.
+const SEPARATE: &[(&str, &str)] =
+    &[("/stats", "stats"), ("/metrics", "metrics"), ("/logs", "log"), ("/checkpoint", "checkpoint")];
+
+/// The permission that a request with this method and path needs. The path is the undecoded path that also selects the endpoint.
+pub(super) fn attributes(method: &Method, path: &str) -> Attributes {
+    let verb = match *method {
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    };
+    let subresource = |table: &[(&str, &'static str)]| {
+        table.iter().find(|(prefix, _)| is_below(path, prefix)).map(|(_, subresource)| *subresource)
+    };
+    let subresources = match subresource(SEPARATE) {
+        Some(separate) => vec![separate],
+        None => subresource(FINE).into_iter().chain([PROXY]).collect(),
+    };
+    Attributes { verb, subresources }
+}
+
+/// Whether a path is this path, or one below it.
+fn is_below(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_selects_the_subresource() {
+        let of = |path: &str| attributes(&Method::GET, path).subresources;
+        for (path, expected) in [
+            ("/pods", &["pods", "proxy"][..]),
+            ("/pods/", &["pods", "proxy"]),
+            ("/runningpods/", &["pods", "proxy"]),
+            ("/healthz", &["healthz", "proxy"]),
+            ("/healthz/syncloop", &["healthz", "proxy"]),
+            ("/configz", &["configz", "proxy"]),
+            ("/stats/summary", &["stats"]),
+            ("/metrics", &["metrics"]),
+            ("/metrics/resource", &["metrics"]),
+            ("/logs/", &["log"]),
+            ("/checkpoint/a/b/c", &["checkpoint"]),
+            ("/exec/ns/pod/container", &["proxy"]),
+            ("/containerLogs/ns/pod/container", &["proxy"]),
+            ("/podsx", &["proxy"]),
+            ("/metricsx", &["proxy"]),
+            ("//metrics", &["proxy"]),
+            ("/%6detrics", &["proxy"]),
+            ("/", &["proxy"]),
+            ("", &["proxy"]),
+        ] {
+            assert_eq!(of(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_method_selects_the_verb() {
+        let of = |method: Method| attributes(&method, "/exec/a/b/c").verb;
+        assert_eq!([Method::GET, Method::POST, Method::PUT].map(of), ["get", "create", "update"]);
+        assert_eq!([Method::PATCH, Method::DELETE, Method::HEAD].map(of), ["patch", "delete", ""]);
+    }
+}
