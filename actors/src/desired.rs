@@ -133,6 +133,25 @@ impl DesiredState {
         self.sources.values().all(|source| source.config.has_delivered())
     }
 
+    /// Whether every source that may desire a pod has delivered at least once. The API server sends no static pods, so they do not
+    /// wait for it (KF6).
+    pub(crate) fn is_ready_for(&self, pod: &PodObject) -> bool {
+        let may_desire = |kind: SourceKind| kind != SourceKind::Api || !pod.is_static();
+        self.sources.iter().all(|(kind, source)| source.config.has_delivered() || !may_desire(*kind))
+    }
+
+    /// Whether a source has delivered at least once.
+    pub(crate) fn has_delivered(&self, kind: SourceKind) -> bool {
+        self.sources.get(&kind).is_some_and(|source| source.config.has_delivered())
+    }
+
+    /// The static pod of a full name, also one that waits for admission.
+    pub(crate) fn static_pod(&self, name: &FullName) -> Option<&Arc<PodObject>> {
+        let is_it = |pod: &&Arc<PodObject>| pod.is_static() && pod.full_name() == name;
+        let of_sources = || self.sources.values().flat_map(|source| source.config.pods()).find(is_it);
+        self.pods.pod_named(name).filter(is_it).or_else(of_sources)
+    }
+
     /// Whether admission decided on a pod of a source. If an admission handler panicked, there is no decision. Mirror pods
     /// need none.
     pub(crate) fn is_admitted_or_rejected(&self, pod: &PodObject) -> bool {

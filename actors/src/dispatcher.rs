@@ -33,6 +33,7 @@ use crate::desired::{DesiredPods, DesiredState};
 use crate::engine::Engine;
 use crate::final_statuses::FinalStatusStore;
 use crate::ids::PodUid;
+use crate::mirrors::MirrorChecks;
 use crate::pod::PodObject;
 use crate::pod_worker::Update;
 use crate::ports::{Clock, EventRecorder, PodEvent, RuntimeView, SourceKind, SourceUpdate};
@@ -55,6 +56,8 @@ pub(crate) struct Dispatcher {
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) active: ActivePods,
+    /// The mirror pods that have to be compared with their static pods.
+    pub(crate) mirrors: Arc<MirrorChecks>,
     /// The runtime's pods. A pod that already runs is not admitted again.
     pub(crate) view: Arc<dyn RuntimeView>,
     /// Refuses every new pod while the node shuts down. Comes before the handlers of `admission`.
@@ -71,6 +74,7 @@ impl Dispatcher {
     pub(crate) fn deliver(&self, update: SourceUpdate) -> Admission {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
+        let are_mirrors_known = desired.has_delivered(SourceKind::Api);
         let (source, changes, problems) = desired.apply(update);
         for problem in &problems {
             tracing::warn!(source = %source, what = problem.what, "{}", problem.message);
@@ -115,6 +119,9 @@ impl Dispatcher {
         }
         if may_have_freed {
             self.judge_queue(&mut desired, start, &mut admission);
+        }
+        if !are_mirrors_known && desired.has_delivered(SourceKind::Api) {
+            desired.pods.pods().for_each(|pod| self.mirrors.changed(pod));
         }
         admission
     }
@@ -181,7 +188,7 @@ impl Dispatcher {
 
     fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
         desired.pods.put(pod.clone());
-        self.compare_status(desired, &pod);
+        self.compare_with_api(desired, &pod);
         if pod.is_mirror() {
             self.update_static_pod_of(desired, &pod, start);
             return;
@@ -196,27 +203,29 @@ impl Dispatcher {
             return;
         }
         desired.pods.remove(pod);
-        self.compare_status(desired, pod);
+        self.compare_with_api(desired, pod);
         if pod.is_mirror() {
             self.update_static_pod_of(desired, pod, start);
-        } else if desired.is_ready() {
-            // Until every source has delivered, another source may still desire the pod. If none does, housekeeping stops
-            // it once they all have.
+        } else if desired.is_ready_for(pod) {
+            // Until every source that may desire the pod has delivered, another source may still desire it. If none does,
+            // housekeeping stops it once they all have.
             self.engine.update_pod(Update::kill(pod.clone()).with_start_time(start));
         }
     }
 
     fn reconcile(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
         desired.pods.put(pod.clone());
-        self.compare_status(desired, &pod);
+        self.compare_with_api(desired, &pod);
         let has_gates = pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         if has_gates && !pod.is_mirror() && self.engine.is_pod_known(pod.uid()) {
             self.engine.update_pod(Update::sync(pod).with_start_time(start));
         }
     }
 
-    /// Requests that the status writer compares the status of a pod with the API server's. A mirror pod stands for its static pod.
-    pub(super) fn compare_status(&self, desired: &DesiredState, pod: &PodObject) {
+    /// Requests that the writers compare a pod with the API server's: its status, and the mirror pod of a static pod. A mirror pod
+    /// stands for its static pod.
+    pub(super) fn compare_with_api(&self, desired: &DesiredState, pod: &PodObject) {
+        self.mirrors.changed(pod);
         let pod = if pod.is_mirror() { desired.pods.pod_of(pod).map(|pod| pod.uid()) } else { Some(pod.uid()) };
         pod.into_iter().for_each(|uid| self.statuses.compare_with_api(uid));
     }

@@ -40,6 +40,7 @@ use crate::time::Time;
 use chain::ExplainContext;
 use wait::time;
 
+pub use crate::status_writer::FailedWrite;
 pub use container_view::{ContainerRun, ContainerView};
 pub use facts::{CountedEvent, NodeState, PodFacts};
 pub use health::{Health, is_stuck};

@@ -12,8 +12,8 @@
 //! started and not awaited, so the dispatcher never waits for it (POD-W30). The second step uses the records of its own
 //! time, not those from before the list.
 //!
-//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). Mirror pods are not deleted here
-//! (POD-K8): the part that writes to the API server does that.
+//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). A pass only names the mirror pods that have
+//! no static pod (POD-K8): the writer of mirror pods deletes them.
 
 mod actor;
 mod background;
@@ -41,6 +41,7 @@ use crate::final_statuses::{FinalStatusStore, runs_again_after_shutdown};
 use crate::health::PassHealth;
 use crate::ids::PodUid;
 use crate::metered::guarded;
+use crate::mirrors::MirrorChecks;
 use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
@@ -86,6 +87,7 @@ pub(crate) struct Housekeeping {
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) active: ActivePods,
+    pub(crate) mirrors: Arc<MirrorChecks>,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     /// Knows which container exits were read.
     pub(crate) observer: Arc<Observer>,
@@ -226,6 +228,8 @@ impl Housekeeping {
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
         actions.into_iter().for_each(|action| self.apply(&desired, action, known));
+        desired.pods.orphan_mirrors().for_each(|name| self.mirrors.add(name));
+        self.mirrors.add_unseen();
         self.run_again_after_shutdown(&desired);
         self.request_overdue_syncs(&desired);
     }

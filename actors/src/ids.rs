@@ -204,6 +204,10 @@ text_id! {
     SandboxId
 }
 text_id! {
+    /// The UID of the Node object in the API server.
+    NodeUid
+}
+text_id! {
     /// A container's name, unique in its pod over regular, init and ephemeral containers.
     ContainerName
 }

@@ -16,6 +16,7 @@ pub(crate) mod dispatcher;
 pub mod explain;
 mod mailbox;
 mod metered;
+mod mirrors;
 mod node_status;
 pub(crate) mod pod_manager;
 pub mod ports;

@@ -111,6 +111,11 @@ impl PodManager {
         if pod.is_static() { self.mirrors.get(pod.full_name()) } else { None }
     }
 
+    /// The mirror pod of a full name.
+    pub fn mirror_named(&self, name: &FullName) -> Option<&Arc<PodObject>> {
+        self.mirrors.get(name)
+    }
+
     /// The static pod of a mirror pod.
     pub fn pod_of(&self, mirror: &PodObject) -> Option<&Arc<PodObject>> {
         self.pod_named(mirror.full_name()).filter(|pod| pod.is_static())

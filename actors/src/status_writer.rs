@@ -20,4 +20,5 @@ pub(crate) mod patch;
 mod write;
 mod writer;
 
+pub use writer::FailedWrite;
 pub(crate) use writer::{StatusWriter, WriterState};

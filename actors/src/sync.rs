@@ -22,6 +22,7 @@ use crate::containers::env::Allocatable;
 use crate::containers::plan::plan;
 use crate::desired::DesiredPods;
 use crate::final_statuses::{FinalStatusStore, is_final};
+use crate::mirrors::MirrorChecks;
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
@@ -44,6 +45,8 @@ pub(crate) struct NodeSyncer {
     pub(crate) containers: Arc<ContainerManager>,
     pub(crate) probes: Arc<ProbeManager>,
     pub(crate) desired: Arc<DesiredPods>,
+    /// The mirror pods that have to be compared with their static pods.
+    pub(crate) mirrors: Arc<MirrorChecks>,
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) storage: Arc<dyn PodStorage>,
@@ -67,6 +70,7 @@ impl PodSyncer for NodeSyncer {
     async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
         let pod = &work.pod;
         let mirror = work.mirror.as_deref();
+        self.mirrors.changed(pod);
         let runtime = self.read_to_sync(cx, pod).await?;
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         if Phase::parse(status.phase.as_deref()).is_terminal() {

@@ -59,7 +59,7 @@ impl PodBuilder {
         self.annotation(SOURCE_ANNOTATION, "file")
     }
 
-    fn annotation(mut self, key: &str, value: &str) -> Self {
+    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
         self.0.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }

@@ -11,7 +11,9 @@
 //!
 //! A key is at most once in the queue, and only one caller works on it at a time. A key that is added during the work is worked on
 //! once more. A key whose work failed waits for its backoff. Additions do not shorten the backoff, because the next attempt uses the
-//! newest state. The queue reads no clock and starts no task.
+//! newest state. The queue reads no clock and starts no task; [`work`] does.
+
+mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -20,6 +22,8 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 
 use crate::time::Time;
+
+pub(crate) use work::{Work, work};
 
 /// The order in which keys are taken. Keys of one urgency are taken in the order of their addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,7 +76,25 @@ pub(crate) struct WorkQueue<K> {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
-    failures: u32,
+    failures: Failures,
+}
+
+/// The failures of a key without a success in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failures {
+    /// The number of failures.
+    pub(crate) count: u32,
+    /// The time of the first failure.
+    pub(crate) since: Time,
+}
+
+impl Failures {
+    const NONE: Failures = Failures { count: 0, since: Time::ZERO };
+
+    fn with_one_more(self, now: Time) -> Self {
+        let since = if self.count == 0 { now } else { self.since };
+        Failures { count: self.count.saturating_add(1), since }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +121,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub(crate) fn add(&mut self, key: &K, urgency: Urgency) {
         let state = self.keys.get(key).map(|entry| entry.state);
         match state {
-            None => self.make_ready(key, urgency, 0),
+            None => self.make_ready(key, urgency, Failures::NONE),
             Some(State::Ready { urgency: old, number }) if urgency < old => {
                 self.ready.remove(&(old, number));
                 self.ready.insert((urgency, number), key.clone());
@@ -138,10 +160,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             (Outcome::Finished, None) => {
                 self.keys.remove(key);
             }
-            (Outcome::Finished, Some(urgency)) => self.make_ready(key, urgency, 0),
+            (Outcome::Finished, Some(urgency)) => self.make_ready(key, urgency, Failures::NONE),
             (Outcome::Retry { at_least }, again) => {
-                let failures = failures.saturating_add(1);
-                let until = now + self.backoff.after(failures).max(at_least);
+                let failures = failures.with_one_more(now);
+                let until = now + self.backoff.after(failures.count).max(at_least);
                 let number = self.number();
                 self.delayed.insert((until, number), key.clone());
                 let urgency = again.unwrap_or(Urgency::Normal);
@@ -155,6 +177,17 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.delayed.first_key_value().map(|((until, _), _)| *until)
     }
 
+    /// The failures of a key, and when the work on it is tried again. The time is `None` while the work is tried again, or when it
+    /// is due. `None` for a key whose work has not failed since its last success.
+    pub(crate) fn failures(&self, key: &K) -> Option<(Failures, Option<Time>)> {
+        let Entry { state, failures } = *self.keys.get(key).filter(|entry| entry.failures.count > 0)?;
+        let next = match state {
+            State::Delayed { until, .. } => Some(until),
+            State::Ready { .. } | State::Active { .. } => None,
+        };
+        Some((failures, next))
+    }
+
     /// The number of keys that are worked on.
     pub(crate) fn active(&self) -> usize {
         self.active
@@ -165,7 +198,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.keys.len()
     }
 
-    fn make_ready(&mut self, key: &K, urgency: Urgency, failures: u32) {
+    fn make_ready(&mut self, key: &K, urgency: Urgency, failures: Failures) {
         let number = self.number();
         self.ready.insert((urgency, number), key.clone());
         self.keys.insert(key.clone(), Entry { state: State::Ready { urgency, number }, failures });
@@ -244,6 +277,23 @@ mod tests {
         assert_eq!(queue.take(now), Some("a"), "a success ends the backoff");
         queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(60) }, now);
         assert_eq!(queue.next_due(), Some(now + Duration::from_secs(60)), "the server requested a longer delay");
+    }
+
+    #[test]
+    fn failures_are_counted_since_the_first_one_until_a_success() {
+        let mut queue = WorkQueue::new(BACKOFF);
+        queue.add(&"a", Urgency::Normal);
+        assert_eq!(queue.failures(&"a"), None, "it was not tried");
+        for (now, next) in [(5, 6), (6, 8)] {
+            queue.take(at(now));
+            queue.done(&"a", RETRY, at(now));
+            let failures = Failures { count: now as u32 - 4, since: at(5) };
+            assert_eq!(queue.failures(&"a"), Some((failures, Some(at(next)))));
+        }
+        queue.take(at(8));
+        assert_eq!(queue.failures(&"a"), Some((Failures { count: 2, since: at(5) }, None)), "the third try runs");
+        queue.done(&"a", Outcome::Finished, at(8));
+        assert_eq!(queue.failures(&"a"), None);
     }
 
     #[derive(Clone, Debug)]

@@ -26,6 +26,7 @@ mod actors;
 mod admission;
 mod containers;
 mod encode;
+mod events;
 mod governor;
 mod histogram;
 mod housekeeping;
@@ -48,6 +49,7 @@ pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use containers::{ContainerMetrics, ImageRemoval};
 pub use encode::Format;
+pub use events::{EventMetrics, EventOutcome};
 pub use governor::GovernorMetrics;
 pub use housekeeping::{BySource, HousekeepingMetrics, Lifecycle, OldestPhases, PodConfig, WorkingPods};
 pub use labels::ContainerType;
@@ -70,6 +72,8 @@ pub struct Metrics {
     pub admission: AdmissionMetrics,
     /// Sandboxes, containers, images and lifecycle handlers.
     pub containers: ContainerMetrics,
+    /// The events that go to the API server.
+    pub events: EventMetrics,
     /// The start governor.
     pub governor: GovernorMetrics,
     /// The housekeeping passes.
@@ -101,6 +105,7 @@ impl Metrics {
             actors: ActorsMetrics::register(&mut registry),
             admission: AdmissionMetrics::register(&mut registry),
             containers: ContainerMetrics::register(&mut registry),
+            events: EventMetrics::register(&mut registry),
             governor: GovernorMetrics::register(&mut registry),
             housekeeping: HousekeepingMetrics::register(&mut registry),
             node: NodeMetrics::register(&mut registry),

@@ -18,6 +18,8 @@ const MAX_PODS: usize = 20_000;
 /// An event recorder that logs events and keeps the last ones of each pod.
 pub struct EventLog {
     clock: Arc<dyn Clock>,
+    /// Gets each event too.
+    next: Option<Arc<dyn EventRecorder>>,
     kept: Mutex<KeptEvents>,
 }
 
@@ -41,9 +43,9 @@ struct PodEvents {
 }
 
 impl EventLog {
-    /// An empty log.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        EventLog { clock, kept: Mutex::new(KeptEvents::new(MAX_PODS)) }
+    /// An empty log. Each event also goes to `next`.
+    pub fn new(clock: Arc<dyn Clock>, next: Option<Arc<dyn EventRecorder>>) -> Self {
+        EventLog { clock, next, kept: Mutex::new(KeptEvents::new(MAX_PODS)) }
     }
 
     /// The last events of a pod. The newest is last.
@@ -66,6 +68,9 @@ impl EventRecorder for EventLog {
                 tracing::warn!(parent: None, %pod, field.path = of, pod.uid = %uid, reason, "{message}");
             }
         }
+        if let Some(next) = &self.next {
+            next.record(pod, event.clone());
+        }
         self.kept.lock().keep(pod.uid(), event, self.clock.now());
     }
 
@@ -74,6 +79,9 @@ impl EventRecorder for EventLog {
         match event.kind {
             EventType::Normal => tracing::info!(parent: None, reason, "{message}"),
             EventType::Warning => tracing::warn!(parent: None, reason, "{message}"),
+        }
+        if let Some(next) = &self.next {
+            next.record_of_node(event);
         }
     }
 }

@@ -5,6 +5,10 @@ mod bad_input;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster;
 #[cfg(all(feature = "kube", feature = "simulated"))]
+mod cluster_events;
+#[cfg(all(feature = "kube", feature = "simulated"))]
+mod cluster_mirrors;
+#[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster_node;
 #[cfg(feature = "kube")]
 mod cluster_volumes;

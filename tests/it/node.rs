@@ -13,6 +13,7 @@ mod final_statuses;
 mod handle;
 mod housekeeping;
 mod kubelet_texts;
+mod mirrors;
 mod network;
 mod observation;
 mod orphans;

@@ -1,5 +1,6 @@
 //! Fakes and fixtures of the tests.
 
+pub(crate) mod api_node;
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod browser;
 pub(crate) mod fake_cgroups;

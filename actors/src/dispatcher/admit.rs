@@ -110,11 +110,11 @@ impl Dispatcher {
         for (was_admitted, pod) in pods {
             if pod.is_mirror() {
                 desired.pods.put(pod.clone());
-                self.compare_status(desired, &pod);
+                self.compare_with_api(desired, &pod);
                 self.update_static_pod_of(desired, &pod, start);
                 continue;
             }
-            self.compare_status(desired, &pod);
+            self.compare_with_api(desired, &pod);
             if pod.is_deleting() && matches!(desired.queue.take(pod.uid()), Earlier::Waited { .. }) {
                 // The pod was deleted while it waited. The engine ends it without starting anything.
                 self.start(desired, pod, None, start);

@@ -9,6 +9,7 @@ use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
 use crate::ports::{FailureCause, Unready};
 use crate::status::short_age;
+use crate::status_writer::FailedWrite;
 use crate::time::Time;
 
 use super::facts::{NodeState, PodFacts};
@@ -25,7 +26,12 @@ pub(super) struct ExplainContext<'a> {
 
 /// The waits of a pod: its own waits at depth 0, and below each wait the cause of that wait. Never empty.
 pub(super) fn chain(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
-    follow(context, pod, &mut vec![pod.uid.clone()])
+    let mut chain = follow(context, pod, &mut vec![pod.uid.clone()]);
+    if let Some(failed) = &pod.failed_write {
+        chain.retain(|wait| wait.what != WaitKind::Nothing);
+        chain.push(status_write(failed));
+    }
+    chain
 }
 
 fn follow(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
@@ -59,6 +65,15 @@ fn follow(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) 
         }
     }
     chain
+}
+
+/// The wait of a pod whose status cannot be written to the API server.
+fn status_write(failed: &FailedWrite) -> Wait {
+    let detail = format!("its status cannot be written to the API server: {}", failed.error);
+    let released_by = "the API server accepts the status; each try writes the status of its time";
+    let on = WaitSubject::only(SubjectKind::ApiServer);
+    let wait = Wait::new(WaitKind::StatusWrite, on, detail, released_by);
+    wait.since(failed.since).tries(failed.tries).next(failed.next)
 }
 
 fn known(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<PodUid>) -> Vec<Wait> {
@@ -435,6 +450,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::ContainerStop | WaitKind::StopOrder => left(of("the end")),
         WaitKind::Shutdown => left("its turn in the node's shutdown".into()),
         WaitKind::Pressure(condition) => free(condition).into(),
+        WaitKind::StatusWrite => retried("the write of its status to the API server".into()),
     }
 }
 

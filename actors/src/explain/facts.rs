@@ -21,6 +21,7 @@ use crate::pod_worker::Lifecycle;
 use crate::ports::{PodEvent, Unready};
 use crate::shutdown::StopTurn;
 use crate::status::PodSummary;
+use crate::status_writer::FailedWrite;
 use crate::time::Time;
 
 /// The facts about one pod at one time.
@@ -54,6 +55,8 @@ pub struct PodFacts {
     pub measured: Option<MeasuredPod>,
     /// When the node's shutdown stops the pod.
     pub stop: Option<StopTurn>,
+    /// The failed writes of the pod's status to the API server.
+    pub failed_write: Option<FailedWrite>,
 }
 
 /// The facts that apply to every pod of the node.
@@ -118,6 +121,7 @@ impl PodFacts {
             pulls: BTreeMap::new(),
             measured: None,
             stop: None,
+            failed_write: None,
         }
     }
 

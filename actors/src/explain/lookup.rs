@@ -19,6 +19,7 @@ use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::ports::{Clock, PodStorage, SourceProblem};
 use crate::shutdown::ShutdownProgress;
+use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
 use crate::time::Time;
 
@@ -33,6 +34,8 @@ pub struct Explainer {
     pub(crate) passes: Arc<PassHealth>,
     pub(crate) shutdown: Arc<ShutdownProgress>,
     pub(crate) evictions: Arc<EvictionState>,
+    /// Absent without an API server.
+    pub(crate) status_writer: Option<Arc<StatusWriter>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Time,
 }
@@ -217,6 +220,7 @@ impl Inspection<'_> {
             volume_path: self.explainer.storage.under_way(uid),
             measured: self.explainer.evictions.pod(uid),
             stop: self.explainer.shutdown.turn(uid),
+            failed_write: self.explainer.status_writer.as_ref().and_then(|writer| writer.failure(uid)),
             ..PodFacts::named(uid.clone(), full_name)
         })
     }

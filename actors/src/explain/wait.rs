@@ -100,6 +100,8 @@ pub enum WaitKind {
     Shutdown,
     /// A resource that the node lacks.
     Pressure(Pressure),
+    /// The write of the pod's status to the API server, which fails.
+    StatusWrite,
 }
 
 /// The lifecycle hooks of a container.
@@ -162,6 +164,7 @@ impl WaitKind {
             WaitKind::Pressure(Pressure::Memory) => "memoryPressure",
             WaitKind::Pressure(Pressure::Disk) => "diskPressure",
             WaitKind::Pressure(Pressure::Pid) => "pidPressure",
+            WaitKind::StatusWrite => "statusWrite",
         }
     }
 
@@ -230,6 +233,8 @@ pub enum SubjectKind {
     Shutdown,
     /// The node.
     Node,
+    /// The API server.
+    ApiServer,
     /// Nothing.
     Nobody,
 }
@@ -272,7 +277,8 @@ impl Wait {
             | WaitKind::Image
             | WaitKind::CrashBackoff
             | WaitKind::ContainerStart
-            | WaitKind::Probe => true,
+            | WaitKind::Probe
+            | WaitKind::StatusWrite => true,
         }
     }
 

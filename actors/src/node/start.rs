@@ -20,6 +20,7 @@ use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
 use crate::image_gc::{ImageCollector, ImageGcActor};
 use crate::mailbox::Outbox;
 use crate::metered::{GuardedClock, MeteredRuntime};
+use crate::mirrors::{MirrorChecks, MirrorWriter};
 use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
@@ -110,11 +111,14 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let probes =
         Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics), stop.clone()));
     let pod_ended = Arc::new(Notify::new());
+    let mirrors = Arc::new(MirrorChecks::new(pod_api.is_some()));
+    let node_name = facts.name.clone();
     let syncer = Arc::new(NodeSyncer {
         observer: observer.clone(),
         containers: containers.clone(),
         probes: probes.clone(),
         desired: desired.clone(),
+        mirrors: mirrors.clone(),
         statuses: statuses.clone(),
         final_statuses: final_statuses.clone(),
         storage: storage.clone(),
@@ -147,6 +151,31 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let passes = Arc::new(PassHealth::default());
     let housekeeping_limit = MAX_PASS_AGE.max(engine_config.resync.saturating_mul(2));
     let evictions = Arc::new(EvictionState::new(eviction, clock.now()));
+    let status_writer = pod_api.map(|api| {
+        let mirror_writer = MirrorWriter {
+            engine: engine.clone(),
+            desired: desired.clone(),
+            checks: mirrors.clone(),
+            api: api.clone(),
+            node: node_name,
+            registration: registration.as_ref().map(|settings| settings.progress()),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+        };
+        actix::spawn(mirror_writer.run(stop.clone()));
+        let writer = Arc::new(StatusWriter {
+            engine: engine.clone(),
+            desired: desired.clone(),
+            unwritten: statuses.collect_unwritten(),
+            statuses: statuses.clone(),
+            api,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            state: WriterState::default(),
+        });
+        actix::spawn(writer.clone().run(stop.clone()));
+        writer
+    });
     let explainer = Arc::new(Explainer {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -157,6 +186,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         passes: passes.clone(),
         shutdown: shutdown.clone(),
         evictions: evictions.clone(),
+        status_writer: status_writer.clone(),
         started: clock.now(),
         clock: clock.clone(),
     });
@@ -184,20 +214,6 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         // As upstream, a node under pressure rejects a pod before any other handler sees it.
         admission.insert(0, Arc::new(PressureGate(evictions.clone())));
     }
-    let status_writer = pod_api.map(|api| {
-        let writer = Arc::new(StatusWriter {
-            engine: engine.clone(),
-            desired: desired.clone(),
-            unwritten: statuses.collect_unwritten(),
-            statuses: statuses.clone(),
-            api,
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-            state: WriterState::default(),
-        });
-        actix::spawn(writer.clone().run(stop.clone()));
-        writer
-    });
     if let Some(objects) = objects.clone() {
         let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
         let stop = stop.clone();
@@ -234,6 +250,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         statuses: statuses.clone(),
         final_statuses: final_statuses.clone(),
         active: active.clone(),
+        mirrors: mirrors.clone(),
         view: observer.clone(),
         gate: gate.clone(),
         admission,
@@ -247,6 +264,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         statuses: statuses.clone(),
         final_statuses: final_statuses.clone(),
         active,
+        mirrors,
         runtime,
         observer: observer.clone(),
         probes,

@@ -188,10 +188,7 @@ impl NodePresence {
             match self.try_update_status(attempt, node, reported).await {
                 Ok(()) => return,
                 Err(ApiError::NotFound) => {
-                    tracing::error!(
-                        node = self.name(),
-                        "the node was deleted from the API server: restart the agent to register it again"
-                    );
+                    self.publish_deleted(node);
                     return;
                 }
                 Err(error) => {
@@ -266,6 +263,23 @@ impl NodePresence {
             *progress = Registration::Registered(Arc::new(node.clone()));
             true
         });
+    }
+
+    /// Logs and publishes that the object of the node is gone.
+    fn publish_deleted(&self, node: &Node) {
+        let is_new = self.parts.settings.progress.send_if_modified(|progress| match progress {
+            Registration::Registered(_) => {
+                *progress = Registration::Deleted(Arc::new(node.clone()));
+                true
+            }
+            _ => false,
+        });
+        if is_new {
+            tracing::error!(
+                node = self.name(),
+                "the node was deleted from the API server: restart the agent to register it again"
+            );
+        }
     }
 
     /// Logs and publishes why the node is not registered yet.

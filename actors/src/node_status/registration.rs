@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use tokio::sync::watch;
 
+use crate::ids::NodeUid;
+
 /// The settings of the Node object, which do not change while the agent runs.
 ///
 /// Clones share the progress of the registration.
@@ -38,8 +40,20 @@ pub enum Registration {
     },
     /// The node is registered. This is its object as it was read last.
     Registered(Arc<Node>),
+    /// The node was registered, and somebody deleted its object from the API server. This is the last object that was read. If
+    /// somebody creates the node again, it is registered again.
+    Deleted(Arc<Node>),
     /// Another agent or a kubelet runs with the name of this node, so this agent has to stop.
     Taken,
+}
+
+impl Registration {
+    /// The UID of the Node object. `None` if the node is not registered, or if its object is being deleted.
+    pub fn node_uid(&self) -> Option<NodeUid> {
+        let Registration::Registered(node) = self else { return None };
+        let is_deleting = node.metadata.deletion_timestamp.is_some();
+        node.metadata.uid.as_deref().filter(|_| !is_deleting).map(NodeUid::from)
+    }
 }
 
 impl NodeRegistration {
@@ -121,7 +135,7 @@ impl NodeRegistration {
     /// The node as it was read last, once it is registered.
     pub fn node(&self) -> Option<Arc<Node>> {
         match &*self.progress.borrow() {
-            Registration::Registered(node) => Some(node.clone()),
+            Registration::Registered(node) | Registration::Deleted(node) => Some(node.clone()),
             Registration::Pending { .. } | Registration::Taken => None,
         }
     }

@@ -1,32 +1,27 @@
 //! Performs the writes: one task, at most [`MAX_ACTIVE`] calls at once, one call per pod.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use futures_util::FutureExt;
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::write::{Facts, Writes, next_writes};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::PodUid;
+use crate::mirrors::is_mirror_of;
 use crate::pod::PodObject;
 use crate::ports::{ApiError, Clock, PodApi};
 use crate::status::StatusToWrite;
 use crate::statuses::{Statuses, Unwritten};
 use crate::text::error_chain;
 use crate::time::Time;
-use crate::work_queue::{Backoff, Outcome, WorkQueue};
+use crate::work_queue::{Backoff, Outcome, Work, WorkQueue, work};
 
 /// The largest number of calls at one time. With a server latency of 20 ms, 200 changes are written in 7 rounds, that is 140 ms.
 const MAX_ACTIVE: usize = 32;
@@ -51,6 +46,8 @@ pub(crate) struct StatusWriter {
 pub(crate) struct WriterState {
     queue: Mutex<WorkQueue<PodUid>>,
     last_writes: Mutex<HashMap<PodUid, LastWrite, RandomState>>,
+    /// The error of the last write of each pod whose writes fail.
+    errors: Mutex<HashMap<PodUid, String, RandomState>>,
     /// The number of pods in the queue.
     queued: watch::Sender<usize>,
 }
@@ -60,9 +57,24 @@ impl Default for WriterState {
         WriterState {
             queue: Mutex::new(WorkQueue::new(BACKOFF)),
             last_writes: Mutex::default(),
+            errors: Mutex::default(),
             queued: watch::Sender::new(0),
         }
     }
+}
+
+/// The failed writes of a pod's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedWrite {
+    /// When the first write failed.
+    pub since: Time,
+    /// The number of failed writes.
+    pub tries: u32,
+    /// When the next write is due. `None` while it runs.
+    pub next: Option<Time>,
+    /// The error of the last write.
+    pub error: String,
 }
 
 /// The last write of a pod.
@@ -81,35 +93,27 @@ struct LastWrite {
 impl StatusWriter {
     /// Writes until `stop` is cancelled. Calls that run at that time are dropped.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut writes = FuturesUnordered::new();
-        loop {
-            let due = self.start_writes(&mut writes);
-            let until_due = due.map(|due| due.since(self.clock.now()));
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.unwritten.added() => {}
-                Some((uid, outcome)) = writes.next() => {
-                    self.state.queue.lock().done(&uid, outcome, self.clock.now());
-                }
-                () = sleep(until_due.unwrap_or_default()), if until_due.is_some() => {}
-            }
-        }
+        let fill = |queue: &mut WorkQueue<PodUid>| {
+            self.unwritten.take().for_each(|(uid, urgency)| queue.add(&uid, urgency));
+            self.state.queued.send_replace(queue.len());
+        };
+        let writes = Work {
+            queue: &self.state.queue,
+            limit: MAX_ACTIVE,
+            fill,
+            added: || self.unwritten.added(),
+            perform: |uid: PodUid| self.clone().write(uid),
+            clock: &*self.clock,
+            metrics: &self.metrics,
+        };
+        work(writes, stop).await;
     }
 
-    /// Queues the pods that were added, and starts as many writes as may run. Returns when the next delayed write is due.
-    fn start_writes(
-        self: &Arc<Self>,
-        writes: &mut FuturesUnordered<BoxFuture<'static, (PodUid, Outcome)>>,
-    ) -> Option<Time> {
-        let mut queue = self.state.queue.lock();
-        self.unwritten.take().for_each(|(uid, urgency)| queue.add(&uid, urgency));
-        while queue.active() < MAX_ACTIVE
-            && let Some(uid) = queue.take(self.clock.now())
-        {
-            writes.push(self.clone().guarded_write(uid).boxed());
-        }
-        self.state.queued.send_replace(queue.len());
-        queue.next_due()
+    /// Why the status of a pod is not in the API server, if its writes fail.
+    pub(crate) fn failure(&self, uid: &PodUid) -> Option<FailedWrite> {
+        let (failures, next) = self.state.queue.lock().failures(uid)?;
+        let error = self.state.errors.lock().get(uid).cloned().unwrap_or_default();
+        Some(FailedWrite { since: failures.since, tries: failures.count, next, error })
     }
 
     /// Waits until every change of a status is written. A pod whose writes fail counts as unwritten.
@@ -128,33 +132,27 @@ impl StatusWriter {
         queue.len() == 0 && self.unwritten.is_empty()
     }
 
-    async fn guarded_write(self: Arc<Self>, uid: PodUid) -> (PodUid, Outcome) {
-        let outcome = match AssertUnwindSafe(self.write(&uid)).catch_unwind().await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                self.metrics.actors.hook_panicked();
-                tracing::error!(%uid, "the write of a status panicked");
-                Outcome::Retry { at_least: BACKOFF.longest }
-            }
-        };
-        (uid, outcome)
-    }
-
     /// Updates the API server's pod: patches its status, then deletes it if it has ended and its deletion was requested.
-    async fn write(&self, uid: &PodUid) -> Outcome {
-        let (Some((pod, api)), Some(kept)) = (self.objects(uid), self.statuses.to_write(uid)) else {
-            self.state.last_writes.lock().remove(uid);
+    async fn write(self: Arc<Self>, uid: PodUid) -> Outcome {
+        let (Some((pod, api)), Some(kept)) = (self.objects(&uid), self.statuses.to_write(&uid)) else {
+            self.state.last_writes.lock().remove(&uid);
+            self.state.errors.lock().remove(&uid);
             return Outcome::Finished;
         };
-        match self.update(uid, &pod, self.newest(uid, api), &kept).await {
+        match self.update(&uid, &pod, self.newest(&uid, api), &kept).await {
             // A conflict means that the pod of this name has another UID. Its source will replace the pod.
-            Ok(()) | Err(ApiError::NotFound | ApiError::Conflict(_)) => Outcome::Finished,
+            Ok(()) | Err(ApiError::NotFound | ApiError::Conflict(_)) => {
+                self.state.errors.lock().remove(&uid);
+                Outcome::Finished
+            }
             Err(error) => {
                 let at_least = match &error {
                     ApiError::Refused(_) => AFTER_REFUSAL,
                     error => error.retry_after(),
                 };
-                tracing::warn!(pod = %pod.full_name(), error = %error_chain(&error), "cannot write the status of the pod");
+                let error = error_chain(&error).to_string();
+                tracing::warn!(pod = %pod.full_name(), error, "cannot write the status of the pod");
+                self.state.errors.lock().insert(uid, error);
                 Outcome::Retry { at_least }
             }
         }
@@ -187,11 +185,15 @@ impl StatusWriter {
     }
 
     /// The pod that the node runs, and the API server's pod in the version that its source delivered last. `None` if no source
-    /// desires the pod, or if a static pod has no mirror pod.
+    /// desires the pod, or if a static pod has no mirror pod of its version.
     fn objects(&self, uid: &PodUid) -> Option<(Arc<PodObject>, Arc<PodObject>)> {
         let desired = self.desired.lock();
         let pod = desired.pods.pod(uid)?.clone();
-        let api = if pod.is_static() { desired.pods.mirror_of(&pod)?.clone() } else { pod.clone() };
+        let api = if pod.is_static() {
+            desired.pods.mirror_of(&pod).filter(|mirror| is_mirror_of(mirror, &pod))?.clone()
+        } else {
+            pod.clone()
+        };
         Some((pod, api))
     }
 

@@ -9,12 +9,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::node::Remote;
+use super::node::{Remote, StartEvents};
 use crate::actors::Registration;
 use crate::actors::node::NodeHandle;
 use crate::actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
 use crate::actors::text::error_chain;
-use crate::adapters::kube::{ConnectError, KubeNodeApi, KubeObjects, KubePodApi, PodSource, connect};
+use crate::adapters::kube::{ConnectError, KubeEvents, KubeNodeApi, KubeObjects, KubePodApi, PodSource, connect};
 use crate::agent::cli::RunArgs;
 use crate::agent::view::NodeView;
 
@@ -43,7 +43,14 @@ impl Cluster {
             node_api: Some(Arc::new(KubeNodeApi::new(self.client.clone(), node))),
             pull_secrets: objects.clone(),
             objects: Some(objects),
+            events: Some(self.events(node)),
         }
+    }
+
+    /// The recorder that writes events of this node.
+    fn events(&self, node: &str) -> StartEvents {
+        let (client, node) = (self.client.clone(), node.to_owned());
+        Box::new(move |clock, metrics| Arc::new(KubeEvents::start(client, &node, clock, metrics.events.clone())))
     }
 
     /// Starts the source of pods. It sends them to the node until `stop` is cancelled. No pod of the API server runs before the node is

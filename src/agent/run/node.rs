@@ -10,7 +10,9 @@ use crate::actors::NodeRegistration;
 use crate::actors::admission::NodeCapacity;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
-use crate::actors::ports::{ApiObjects, Clock, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock};
+use crate::actors::ports::{
+    ApiObjects, Clock, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
+};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
 use crate::adapters::adoption::Adoption;
@@ -40,13 +42,18 @@ pub(super) struct Remote {
     pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
+    /// Starts the recorder that writes events to the API server.
+    pub(super) events: Option<StartEvents>,
 }
 
 impl Default for Remote {
     fn default() -> Self {
-        Remote { pod_api: None, node_api: None, objects: None, pull_secrets: Arc::new(NoPullSecrets) }
+        Remote { pod_api: None, node_api: None, objects: None, pull_secrets: Arc::new(NoPullSecrets), events: None }
     }
 }
+
+/// Starts an event recorder with the clock and the metrics of the node.
+pub(super) type StartEvents = Box<dyn FnOnce(Arc<dyn Clock>, &Metrics) -> Arc<dyn EventRecorder>>;
 
 /// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
 pub(super) async fn start(
@@ -80,7 +87,8 @@ pub(super) async fn start(
     #[cfg(not(feature = "kube"))]
     let registration = NodeRegistration::new("");
     let metrics = Metrics::new();
-    let events = Arc::new(EventLog::new(clock.clone()));
+    let remote_events = remote.events.map(|start| start(clock.clone(), &metrics));
+    let events = Arc::new(EventLog::new(clock.clone(), remote_events));
     let allocatable = machine::quantities(&capacity);
     let runtime_name = args.runtime.name();
     let logs = root.logs();

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 
 use super::harness::{Agent, AgentHome, eventually};
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-struct Cluster {
-    server: StandIn,
-    home: AgentHome,
+pub(super) struct Cluster {
+    pub(super) server: StandIn,
+    pub(super) home: AgentHome,
 }
 
 impl Cluster {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let server = StandIn::start().await.unwrap();
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
         let home = AgentHome::of_node(&server, "n1");
@@ -21,11 +21,11 @@ impl Cluster {
     }
 
     /// An agent whose pods exist only in memory.
-    async fn agent(&self) -> Agent {
+    pub(super) async fn agent(&self) -> Agent {
         self.home.start(&["--runtime", "simulated", "--kubeconfig", &self.home.kubeconfig()]).await
     }
 
-    fn create(&self, name: &str, annotations: &Value, spec: &Value) {
+    pub(super) fn create(&self, name: &str, annotations: &Value, spec: &Value) {
         let mut pod = json!({
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"nodeName": "n1", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
@@ -36,20 +36,20 @@ impl Cluster {
         self.server.create(PODS, pod).unwrap();
     }
 
-    fn phase(&self, name: &str) -> Option<String> {
+    pub(super) fn phase(&self, name: &str) -> Option<String> {
         let pod = self.server.get("pods", "default", name)?;
         Some(pod["status"]["phase"].as_str().unwrap_or_default().to_owned())
     }
 
-    async fn reaches(&self, name: &str, phase: &str) {
+    pub(super) async fn reaches(&self, name: &str, phase: &str) {
         eventually(&format!("{name} is {phase}"), || async { (self.phase(name)? == phase).then_some(()) }).await;
     }
 
-    async fn is_gone(&self, name: &str) {
+    pub(super) async fn is_gone(&self, name: &str) {
         eventually(&format!("{name} is gone"), || async { self.phase(name).is_none().then_some(()) }).await;
     }
 
-    fn delete(&self, name: &str) {
+    pub(super) fn delete(&self, name: &str) {
         self.server.request("DELETE", &format!("{PODS}/{name}"), "application/json", &Value::Null).unwrap();
     }
 }

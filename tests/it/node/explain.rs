@@ -10,6 +10,7 @@ use podwright_actors::ports::{EventType, Severity, SourceKind, SourceProblem};
 use podwright_actors::shutdown::ShutdownConfig;
 use serde_json::json;
 
+use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
@@ -240,7 +241,8 @@ async fn explain_shows_runtime_outage_as_cause_of_a_failing_hook() {
 
 #[actix::test]
 async fn explain_shows_housekeeping_waiting_for_a_source() {
-    let node = Setup::new(true).start();
+    let setup = Setup::new(true);
+    let node = Setup { sources: vec![SourceKind::File, SourceKind::Http], ..setup }.start();
     node.deliver_set(SourceKind::File, vec![pod("a").of_file().build()], vec![]).await;
     node.deliver_set(SourceKind::File, vec![], vec![]).await;
     node.until(3.0).await;
@@ -256,7 +258,7 @@ async fn explain_shows_housekeeping_waiting_for_a_source() {
             "    cause: no source desires it any more: a housekeeping pass stops it",
             "      for 7s (since 08:00:00Z)",
             "      released by: the next housekeeping pass",
-            "      cause: housekeeping begins when every source has sent its pods; missing: api",
+            "      cause: housekeeping begins when every source has sent its pods; missing: http",
             "        for 7s (since 08:00:00Z)",
             "        released by: the source sends its pods",
         ],
@@ -357,6 +359,30 @@ async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
             "    released by: the pods before it have stopped",
         ],
     );
+}
+
+#[actix::test]
+async fn explain_shows_a_status_that_cannot_be_written() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("a", &json!({}));
+    this.api.fail(unavailable());
+    this.watch().await;
+    this.node.until(5.0).await;
+    assert_text(
+        &waits(&this.node, "a"),
+        &[
+            "test/a: Running, waits for the write of its status to the API server, next try in 1s",
+            "  its status cannot be written to the API server: the API server did not perform the call: connection refused",
+            "    for 4s (since 08:00:00Z), 6 tries, next in 1s (at 08:00:06Z)",
+            "    released by: the API server accepts the status; each try writes the status of its time",
+        ],
+    );
+    let wait = &serde_json::to_value(explain(&this.node, "a")).unwrap()["chain"][0];
+    assert_eq!((&wait["what"], &wait["on"]["kind"]), (&json!("statusWrite"), &json!("apiServer")));
+
+    this.api.fail(None);
+    this.node.wait(20.0).await;
+    assert!(waits(&this.node, "a").starts_with("test/a: Running, waits for nothing"));
 }
 
 #[actix::test]

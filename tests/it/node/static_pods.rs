@@ -56,7 +56,7 @@ async fn static_pod_with_same_uid_starts_after_the_failing_stop_succeeded() {
     assert_eq!(node.metric("kubelet_restarted_pods_total{static=\"true\"}"), 1.0);
 }
 
-// The mirror pod is not tested here, because its writer creates it (POD-S31).
+// Scenario POD-S31, without the mirror pod (`mirrors.rs`).
 #[actix::test]
 async fn only_the_last_of_many_static_pod_edits_runs() {
     let node = TestNode::start().await;

@@ -7,58 +7,11 @@ use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::ports::{ApiError, ContainerState, SourceKind};
 use serde_json::{Value, json};
 
+use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_pod_api::FakePodApi;
 use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
-use crate::support::test_node::{Setup, TestNode};
-
-/// A node of an API server, whose pods the test delivers with [`watch`](ApiNode::watch).
-struct ApiNode {
-    node: TestNode,
-    api: Arc<FakePodApi>,
-}
-
-impl ApiNode {
-    async fn start() -> Self {
-        let setup = Setup::new(true);
-        let api = Arc::new(FakePodApi::new(setup.clock));
-        Self::of(Setup { api: Some(api.clone()), sources: vec![SourceKind::Api], ..setup }, api).await
-    }
-
-    async fn of(setup: Setup, api: Arc<FakePodApi>) -> Self {
-        let this = ApiNode { node: setup.start(), api };
-        this.watch().await;
-        this.node.pass().await;
-        this
-    }
-
-    /// Delivers the pods that the API server has now, as a watch does.
-    async fn watch(&self) {
-        self.deliver(self.api.pods()).await;
-    }
-
-    async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
-        self.node.deliver_set(SourceKind::Api, pods, Vec::new()).await;
-        self.node.settled().await;
-    }
-
-    /// Lets time pass while the watch delivers each change.
-    async fn wait(&self, seconds: u64) {
-        for _ in 0..seconds * 10 {
-            self.node.wait(0.1).await;
-            self.watch().await;
-        }
-    }
-
-    fn condition(&self, name: &str, condition: &str) -> Option<String> {
-        let conditions = self.api.status(name).conditions.unwrap_or_default();
-        conditions.into_iter().find(|have| have.type_ == condition).map(|have| have.status)
-    }
-}
-
-fn unavailable() -> Option<ApiError> {
-    Some(ApiError::unavailable("connection refused", None))
-}
+use crate::support::test_node::Setup;
 
 #[actix::test]
 async fn each_change_of_a_pod_is_one_patch_and_its_end_is_one_deletion() {

@@ -9,7 +9,7 @@ use podwright_actors::ports::{ApiFuture, Freshness, NodeApi};
 use podwright_stand_in::{Refusal, User};
 use serde_json::{Value, json};
 
-use super::fake_pod_api::FakePodApi;
+use super::fake_pod_api::{FakePodApi, Writer};
 
 const NODES: &str = "/api/v1/nodes";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -58,7 +58,7 @@ impl FakeNodeApi {
         body: Value,
     ) -> ApiFuture<'_, Node> {
         self.server
-            .call(method, "node", move || {
+            .call(method, "node", Writer::Node, move || {
                 let node = self.request(method, &path, content_type, &body)?;
                 Ok(serde_json::from_value(node).expect("the server sends a node"))
             })
@@ -67,7 +67,7 @@ impl FakeNodeApi {
 
     fn lease_call(&self, method: &'static str, path: String, body: Value) -> ApiFuture<'_, Lease> {
         self.server
-            .call(method, "lease", move || {
+            .call(method, "lease", Writer::Node, move || {
                 let lease = self.request(method, &path, JSON, &body)?;
                 Ok(serde_json::from_value(lease).expect("the server sends a lease"))
             })
@@ -95,7 +95,9 @@ impl NodeApi for FakeNodeApi {
     fn delete_node<'a>(&'a self, uid: &'a str) -> ApiFuture<'a, ()> {
         let options = json!({"preconditions": {"uid": uid}});
         self.server
-            .call("DELETE", "node", move || self.request("DELETE", &node_path(), JSON, &options).map(drop))
+            .call("DELETE", "node", Writer::Node, move || {
+                self.request("DELETE", &node_path(), JSON, &options).map(drop)
+            })
             .boxed()
     }
 
@@ -113,7 +115,9 @@ impl NodeApi for FakeNodeApi {
 
     fn delete_lease(&self) -> ApiFuture<'_, ()> {
         self.server
-            .call("DELETE", "lease", move || self.request("DELETE", &lease_path(), JSON, &Value::Null).map(drop))
+            .call("DELETE", "lease", Writer::Node, move || {
+                self.request("DELETE", &lease_path(), JSON, &Value::Null).map(drop)
+            })
             .boxed()
     }
 }

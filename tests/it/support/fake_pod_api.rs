@@ -21,6 +21,14 @@ pub(crate) struct FakePodApi {
     state: Mutex<State>,
 }
 
+/// The part of the node that calls. Each part makes one call for a name at one time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Writer {
+    Status,
+    Mirrors,
+    Node,
+}
+
 #[derive(Default)]
 struct State {
     latency: Duration,
@@ -30,7 +38,7 @@ struct State {
     calls: Vec<(f64, String)>,
     /// The fields of the status that the server drops from patches, as an old server does.
     unknown_fields: Vec<&'static str>,
-    active: BTreeMap<String, usize>,
+    active: BTreeMap<(Writer, String), usize>,
     most_active: usize,
 }
 
@@ -136,24 +144,26 @@ impl FakePodApi {
         &'a self,
         method: &'static str,
         name: &str,
+        writer: Writer,
         perform: impl FnOnce() -> Result<T, Refusal> + Send + 'a,
     ) -> ApiFuture<'a, T>
     where
         T: Send + 'a,
     {
         let name = name.to_owned();
+        let key = (writer, name.clone());
         async move {
             let (latency, failure) = {
                 let mut state = self.state.lock();
                 let at = self.clock.now().as_nanos() as f64 / 1e9;
                 state.calls.push((at, format!("{method} {name}")));
-                *state.active.entry(name.clone()).or_default() += 1;
-                assert_eq!(state.active[&name], 1, "two calls for {name} at one time");
+                *state.active.entry(key.clone()).or_default() += 1;
+                assert_eq!(state.active[&key], 1, "two calls for {name} at one time");
                 state.most_active = state.most_active.max(state.active.len());
                 (state.latency, state.failure.clone())
             };
             sleep(latency).await;
-            self.state.lock().active.remove(&name);
+            self.state.lock().active.remove(&key);
             match failure {
                 Some(failure) => Err(failure),
                 None => perform().map_err(error),
@@ -169,14 +179,15 @@ impl PodApi for FakePodApi {
         if let Some(status) = patch["status"].as_object_mut() {
             status.retain(|field, _| !self.state.lock().unknown_fields.contains(&field.as_str()));
         }
-        self.call("PATCH", name, move || {
+        self.call("PATCH", name, Writer::Status, move || {
             self.request("PATCH", &format!("{}/status", path(name)), STRATEGIC, &patch).map(object)
         })
     }
 
     fn delete<'a>(&'a self, pod: &'a PodObject) -> ApiFuture<'a, ()> {
         let name = pod.full_name().name();
-        self.call("DELETE", name, move || {
+        let writer = if pod.is_mirror() { Writer::Mirrors } else { Writer::Status };
+        self.call("DELETE", name, writer, move || {
             let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid().to_string()}});
             self.request("DELETE", &path(name), "application/json", &options).map(drop)
         })
@@ -184,9 +195,11 @@ impl PodApi for FakePodApi {
 
     fn create<'a>(&'a self, pod: &'a Pod) -> ApiFuture<'a, Arc<PodObject>> {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        self.call("POST", name, move || {
+        self.call("POST", name, Writer::Mirrors, move || {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let pod = serde_json::to_value(pod).expect("a pod is JSON");
-            self.request("POST", "/api/v1/namespaces/test/pods", "application/json", &pod).map(object)
+            let path = format!("/api/v1/namespaces/{namespace}/pods");
+            self.request("POST", &path, "application/json", &pod).map(object)
         })
     }
 }

@@ -46,6 +46,7 @@ pub(super) const ACTORS: Layers = &[
             "image_gc",
             "eviction",
             "explain",
+            "mirrors",
             "status_writer",
             "node_status",
         ],

@@ -1,0 +1,76 @@
+//! Performs the work of a queue.
+
+use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use podwright_metrics::Metrics;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{Outcome, WorkQueue};
+use crate::ports::Clock;
+
+/// The delay after work that panicked.
+const AFTER_PANIC: Duration = Duration::from_secs(10);
+
+/// A queue, and how its keys are worked on.
+pub(crate) struct Work<'a, K, Fill, Added, Perform> {
+    pub(crate) queue: &'a Mutex<WorkQueue<K>>,
+    /// The largest number of keys that are worked on at once.
+    pub(crate) limit: usize,
+    /// Moves new keys into the queue.
+    pub(crate) fill: Fill,
+    /// Ends when there are new keys. Cancel safe.
+    pub(crate) added: Added,
+    /// Works on a key.
+    pub(crate) perform: Perform,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) metrics: &'a Metrics,
+}
+
+/// Works on the keys of a queue until `stop` is cancelled. Work that runs then is dropped. Work that panics is tried again.
+pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
+    mut work: Work<'_, K, Fill, Added, Perform>,
+    stop: CancellationToken,
+) where
+    K: Clone + Eq + Hash,
+    Fill: FnMut(&mut WorkQueue<K>),
+    Added: Fn() -> New,
+    New: Future<Output = ()>,
+    Perform: Fn(K) -> Done,
+    Done: Future<Output = Outcome>,
+{
+    let mut active = FuturesUnordered::new();
+    loop {
+        let due = {
+            let mut queue = work.queue.lock();
+            (work.fill)(&mut queue);
+            while queue.active() < work.limit
+                && let Some(key) = queue.take(work.clock.now())
+            {
+                let done = AssertUnwindSafe((work.perform)(key.clone())).catch_unwind();
+                active.push(async move { (key, done.await) });
+            }
+            queue.next_due()
+        };
+        let until_due = due.map(|due| due.since(work.clock.now()));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = (work.added)() => {}
+            Some((key, outcome)) = active.next() => {
+                let outcome = outcome.unwrap_or_else(|_| {
+                    work.metrics.actors.hook_panicked();
+                    tracing::error!("a write to the API server panicked");
+                    Outcome::Retry { at_least: AFTER_PANIC }
+                });
+                work.queue.lock().done(&key, outcome, work.clock.now());
+            }
+            () = sleep(until_due.unwrap_or_default()), if until_due.is_some() => {}
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Writes the events of some objects, one after the other.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::Event;
+use podwright_actors::ports::{ApiError, ApiFuture};
+use podwright_actors::text::error_chain;
+use podwright_metrics::{EventMetrics, EventOutcome};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::correlate::{Correlator, Write};
+use super::object::{RecordedEvent, object};
+
+/// The number of tries for an event while the API server cannot be reached (client-go `maxTriesPerEvent`, 1.36).
+const TRIES: u32 = 12;
+/// The delay between two tries (client-go `defaultSleepDuration`, 1.36). The first delay is a random part of it, so that the nodes
+/// do not all come back at once.
+const BETWEEN_TRIES: Duration = Duration::from_secs(10);
+
+/// Stores events in the API server. Each call has a timeout of its own.
+pub(super) trait EventApi: Send + Sync + 'static {
+    /// Creates an event, and returns it as the server stored it.
+    fn create<'a>(&'a self, event: &'a Event) -> ApiFuture<'a, Event>;
+
+    /// Changes the count, the last time and the message of the event that has the name of `event`.
+    fn repeat<'a>(&'a self, event: &'a Event) -> ApiFuture<'a, Event>;
+}
+
+/// A queue of events, and the task that empties it.
+pub(super) struct Lane<A> {
+    pub(super) api: A,
+    pub(super) node: String,
+    pub(super) events: mpsc::Receiver<RecordedEvent>,
+    pub(super) metrics: EventMetrics,
+}
+
+impl<A: EventApi> Lane<A> {
+    /// Writes until the recorder is gone.
+    pub(super) async fn run(mut self) {
+        let mut correlator = Correlator::new();
+        let mut number = 0;
+        while let Some(recorded) = self.events.recv().await {
+            let at = recorded.at;
+            // Two events of one object never have the same number.
+            number = at.as_nanos().max(number + 1);
+            let Some(write) = correlator.correlate(object(recorded, &self.node, number), at) else {
+                self.metrics.ended(EventOutcome::Limited);
+                continue;
+            };
+            let outcome = match self.write(&write).await {
+                Some(stored) => {
+                    correlator.remember(write.key, &stored);
+                    EventOutcome::Written
+                }
+                None => EventOutcome::Failed,
+            };
+            self.metrics.ended(outcome);
+        }
+    }
+
+    /// Writes an event. Returns it as the server stored it, or `None` if the server refuses it or cannot be reached.
+    async fn write(&self, write: &Write) -> Option<Event> {
+        for tries in 1..=TRIES {
+            let error = match self.try_write(write).await {
+                Ok(stored) => return Some(stored),
+                Err(error) => error,
+            };
+            let (object, reason) = (&write.event.involved_object, &write.event.reason);
+            let (name, reason) = (object.name.as_deref(), reason.as_deref());
+            if !matches!(error, ApiError::Unavailable { .. }) {
+                tracing::debug!(object = name, reason, error = %error_chain(&error), "the API server refused an event");
+                return None;
+            }
+            if tries == TRIES {
+                tracing::warn!(object = name, reason, tries, error = %error_chain(&error), "cannot write an event");
+                return None;
+            }
+            let part = if tries == 1 { fastrand::f64() } else { 1.0 };
+            sleep(BETWEEN_TRIES.mul_f64(part).max(error.retry_after())).await;
+        }
+        None
+    }
+
+    fn try_write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Event, ApiError>> {
+        async move {
+            if write.is_repetition {
+                match self.api.repeat(&write.event).await {
+                    // The API server keeps events for an hour by default.
+                    Err(ApiError::NotFound) => {}
+                    repeated => return repeated,
+                }
+            }
+            self.api.create(&write.event).await
+        }
+        .boxed()
+    }
+}

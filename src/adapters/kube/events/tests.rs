@@ -1,0 +1,152 @@
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use podwright_actors::ports::{ApiError, TokioClock};
+use podwright_metrics::{Format, Metrics};
+use tokio::time::sleep;
+
+use super::*;
+
+/// An API server that answers each call with what the test wants.
+#[derive(Clone, Default)]
+struct FakeEventApi(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    calls: Vec<String>,
+    failure: Option<ApiError>,
+    /// The events are gone from the server.
+    is_forgetful: bool,
+    latency: Duration,
+}
+
+impl FakeEventApi {
+    fn call<'a>(&'a self, method: &'static str, event: &'a Event) -> ApiFuture<'a, Event> {
+        async move {
+            let (latency, failure) = {
+                let mut state = self.0.lock();
+                let (reason, count) = (event.reason.as_deref().unwrap_or_default(), event.count.unwrap_or_default());
+                state.calls.push(format!("{method} {reason} {count}"));
+                let gone = (method == "PATCH" && state.is_forgetful).then_some(ApiError::NotFound);
+                (state.latency, gone.or(state.failure.clone()))
+            };
+            sleep(latency).await;
+            failure.map_or_else(|| Ok(event.clone()), Err)
+        }
+        .boxed()
+    }
+
+    fn take_calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().calls)
+    }
+}
+
+impl EventApi for FakeEventApi {
+    fn create<'a>(&'a self, event: &'a Event) -> ApiFuture<'a, Event> {
+        self.call("POST", event)
+    }
+
+    fn repeat<'a>(&'a self, event: &'a Event) -> ApiFuture<'a, Event> {
+        self.call("PATCH", event)
+    }
+}
+
+struct Recorder {
+    api: FakeEventApi,
+    events: KubeEvents,
+    metrics: Metrics,
+}
+
+impl Recorder {
+    fn start() -> Self {
+        tokio::time::pause();
+        let (api, metrics) = (FakeEventApi::default(), Metrics::new());
+        let clock = Arc::new(TokioClock::new());
+        let events = KubeEvents::over(|| api.clone(), "n1", clock, metrics.events.clone());
+        Recorder { api, events, metrics }
+    }
+
+    fn record(&self, pod: &str, reason: &'static str) {
+        let pod = json!({"metadata": {"name": pod, "namespace": "test", "uid": pod}, "spec": {"containers": []}});
+        let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+        self.events.record(&pod, PodEvent::normal(reason, "message"));
+    }
+
+    fn count(&self, outcome: &str) -> usize {
+        let series = format!("podwright_events_total{{outcome=\"{outcome}\"}} ");
+        let text = self.metrics.encode(Format::Classic);
+        text.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap_or(0)
+    }
+}
+
+async fn settled() {
+    sleep(Duration::from_millis(20)).await;
+}
+
+#[actix::test]
+async fn repeated_event_is_a_patch_and_a_create_once_the_server_has_forgotten_it() {
+    let recorder = Recorder::start();
+    recorder.record("web", "BackOff");
+    recorder.record("web", "BackOff");
+    settled().await;
+    assert_eq!(recorder.api.take_calls(), ["POST BackOff 1", "PATCH BackOff 2"]);
+    recorder.api.0.lock().is_forgetful = true;
+    recorder.record("web", "BackOff");
+    settled().await;
+    assert_eq!(recorder.api.take_calls(), ["PATCH BackOff 3", "POST BackOff 3"]);
+    assert_eq!(recorder.count("written"), 3);
+}
+
+#[actix::test]
+async fn refused_event_is_not_written_again() {
+    let recorder = Recorder::start();
+    for failure in [ApiError::NotFound, ApiError::conflict("exists"), ApiError::refused("no")] {
+        recorder.api.0.lock().failure = Some(failure);
+        recorder.record("web", "Started");
+        sleep(Duration::from_secs(60)).await;
+        recorder.api.0.lock().failure = None;
+    }
+    assert_eq!(recorder.api.take_calls().iter().filter(|call| call.starts_with("POST Started 1")).count(), 1);
+    assert_eq!(recorder.count("failed"), 3);
+    recorder.record("web", "Killing");
+    settled().await;
+    assert_eq!(recorder.api.take_calls(), ["POST Killing 1"]);
+}
+
+#[actix::test]
+async fn events_of_an_outage_are_bounded_and_recording_never_waits() {
+    let recorder = Recorder::start();
+    recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
+    // The lanes hold no more than 1000 events, and each works on one.
+    (0..2000).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    settled().await;
+    (0..2000).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    let dropped = recorder.count("dropped");
+    assert!((2990..=3004).contains(&dropped), "{dropped}");
+
+    sleep(Duration::from_secs(60)).await;
+    let tries = recorder.api.take_calls().len();
+    assert!((4 * 5..=4 * 9).contains(&tries), "{tries} tries in a minute");
+    recorder.api.0.lock().failure = None;
+    sleep(Duration::from_secs(11)).await;
+    assert_eq!(recorder.count("written") + dropped, 4000);
+}
+
+#[actix::test]
+async fn an_event_is_given_up_after_twelve_tries() {
+    let recorder = Recorder::start();
+    recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
+    recorder.record("web", "Started");
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(recorder.api.take_calls().len(), 12);
+    assert_eq!(recorder.count("failed"), 1);
+}
+
+#[actix::test]
+async fn hanging_calls_of_one_lane_do_not_delay_the_others() {
+    let recorder = Recorder::start();
+    recorder.api.0.lock().latency = Duration::from_millis(20);
+    (0..200).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    sleep(Duration::from_millis(1600)).await;
+    assert_eq!(recorder.count("written"), 200, "four lanes write at once");
+}

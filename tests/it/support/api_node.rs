@@ -1,0 +1,58 @@
+//! A node of an API server, in paused time.
+
+use std::sync::Arc;
+
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ApiError, SourceKind};
+
+use super::fake_pod_api::FakePodApi;
+use super::test_node::{Setup, TestNode};
+
+/// A node of an API server, whose pods the test delivers with [`watch`](ApiNode::watch).
+pub(crate) struct ApiNode {
+    pub(crate) node: TestNode,
+    pub(crate) api: Arc<FakePodApi>,
+}
+
+impl ApiNode {
+    pub(crate) async fn start() -> Self {
+        let setup = Setup::new(true);
+        let api = Arc::new(FakePodApi::new(setup.clock));
+        Self::of(Setup { api: Some(api.clone()), sources: vec![SourceKind::Api], ..setup }, api).await
+    }
+
+    pub(crate) async fn of(setup: Setup, api: Arc<FakePodApi>) -> Self {
+        let this = ApiNode { node: setup.start(), api };
+        this.watch().await;
+        this.node.pass().await;
+        this
+    }
+
+    /// Delivers the pods that the API server has now, as a watch does.
+    pub(crate) async fn watch(&self) {
+        self.deliver(self.api.pods()).await;
+    }
+
+    pub(crate) async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
+        self.node.deliver_set(SourceKind::Api, pods, Vec::new()).await;
+        self.node.settled().await;
+    }
+
+    /// Lets time pass while the watch delivers each change.
+    pub(crate) async fn wait(&self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.node.wait(0.1).await;
+            self.watch().await;
+        }
+    }
+
+    pub(crate) fn condition(&self, name: &str, condition: &str) -> Option<String> {
+        let conditions = self.api.status(name).conditions.unwrap_or_default();
+        conditions.into_iter().find(|have| have.type_ == condition).map(|have| have.status)
+    }
+}
+
+/// The failure of every call while the API server is away.
+pub(crate) fn unavailable() -> Option<ApiError> {
+    Some(ApiError::unavailable("connection refused", None))
+}
