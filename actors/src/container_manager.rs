@@ -40,6 +40,7 @@ use crate::ports::{
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
+use crate::starts::PodStarts;
 use crate::statuses::Statuses;
 use crate::time::Time;
 
@@ -74,6 +75,8 @@ pub struct ContainerPorts {
     pub statuses: Arc<Statuses>,
     /// Counts starts.
     pub metrics: Metrics,
+    /// Measures the starts of pods.
+    pub(crate) starts: Arc<PodStarts>,
     /// Records the plans; `None` records nothing.
     pub recorder: Option<Arc<Recorder>>,
 }

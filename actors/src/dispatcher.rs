@@ -40,6 +40,7 @@ use crate::ports::{Clock, EventRecorder, PodEvent, RuntimeView, SourceKind, Sour
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
 use crate::shutdown::ShutdownGate;
+use crate::starts::PodStarts;
 use crate::status::reasons::NODE_SHUTDOWN;
 use crate::statuses::Statuses;
 use crate::time::Time;
@@ -58,6 +59,7 @@ pub(crate) struct Dispatcher {
     pub(crate) active: ActivePods,
     /// The mirror pods that have to be compared with their static pods.
     pub(crate) mirrors: Arc<MirrorChecks>,
+    pub(crate) starts: Arc<PodStarts>,
     /// The runtime's pods. A pod that already runs is not admitted again.
     pub(crate) view: Arc<dyn RuntimeView>,
     /// Refuses every new pod while the node shuts down. Comes before the handlers of `admission`.
@@ -93,6 +95,9 @@ impl Dispatcher {
         let mut may_have_freed = false;
         for change in changes.changes {
             self.note(start, source, &change);
+            if source == SourceKind::Api {
+                self.measure_starts(&change);
+            }
             let new = match change {
                 Change::Remove(pods) => {
                     pods.iter().for_each(|pod| self.remove(&mut desired, pod, start));
@@ -160,6 +165,16 @@ impl Dispatcher {
         for pod in pods {
             let (uid, pod) = (pod.uid().clone(), pod.full_name().clone());
             recorder.note(at, &Note::Source { uid, pod, source: source.to_string(), change });
+        }
+    }
+
+    /// Measures the starts of the pods that the API server delivered.
+    fn measure_starts(&self, change: &Change) {
+        match change {
+            Change::Remove(pods) => pods.iter().for_each(|pod| self.starts.removed(pod.uid())),
+            Change::Add(pods) | Change::Update(pods) | Change::Delete(pods) | Change::Reconcile(pods) => {
+                pods.iter().for_each(|pod| self.starts.delivered(pod));
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod mirrors;
 mod node_status;
 pub(crate) mod pod_manager;
 pub mod ports;
+mod starts;
 mod status_writer;
 pub(crate) mod sync;
 #[cfg(test)]

@@ -343,6 +343,7 @@ impl ContainerManager {
         let (uid, image) = (work.pod.uid(), wanted.image);
         let task = Task::PullImage(image.to_owned());
         let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
+        let _measured = self.ports.starts.pull(uid);
         let request = ImageRequest { pod: work.pod, container: wanted.of, image, pull_policy: wanted.policy };
         let pull = self.ports.runtime.ensure_image(request, work.cancel);
         // The token is checked here too: a runtime that reacts late to it must not delay the end of the pod (POD-S98).

@@ -27,6 +27,7 @@ impl ContainerManager {
         if let Some(recorder) = &self.ports.recorder {
             recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, plan);
         }
+        self.ports.starts.read(work.pod, work.status);
         let mut run =
             ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
         if let Err(error) = run.perform(plan).await {

@@ -59,6 +59,7 @@ impl Rig {
             resolver: ContainerResolver::default(),
             statuses: statuses.clone(),
             metrics: metrics.clone(),
+            starts: Arc::new(PodStarts::new(Arc::new(clock), metrics.start.clone())),
         };
         let manager = ContainerManager::new(ContainersConfig::default(), ports);
         Rig { runtime, fakes, manager, statuses, metrics, clock }

@@ -26,6 +26,7 @@ use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::manager::{ProbeManager, ProbePorts};
 use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};
+use crate::starts::PodStarts;
 use crate::status_writer::{StatusWriter, WriterState};
 use crate::statuses::Statuses;
 use crate::sync::NodeSyncer;
@@ -85,6 +86,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     // Containers, probes, and the hooks that use them.
     let identity = (facts.name.clone(), facts.host_ips.clone(), facts.runtime_name.clone());
     let resolver = ContainerResolver { host_ips: facts.host_ips.clone(), allocatable: allocatable.clone() };
+    let starts = Arc::new(PodStarts::new(clock.clone(), metrics.start.clone()));
     let containers = Arc::new(ContainerManager::new(
         containers_config,
         ContainerPorts {
@@ -97,6 +99,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             resolver,
             statuses: statuses.clone(),
             metrics: metrics.clone(),
+            starts: starts.clone(),
             recorder: recorder.clone(),
         },
     ));
@@ -251,6 +254,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         final_statuses: final_statuses.clone(),
         active: active.clone(),
         mirrors: mirrors.clone(),
+        starts,
         view: observer.clone(),
         gate: gate.clone(),
         admission,

@@ -67,6 +67,22 @@ async fn failed_mount_and_the_events_of_a_static_pod_are_in_the_api_server() {
 }
 
 #[tokio::test]
+async fn events_of_the_node_are_in_the_api_server() {
+    let cluster = Cluster::start().await;
+    // The node controller sets this status while no agent runs.
+    let unknown = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    let path = "/api/v1/nodes/n1/status";
+    cluster.server.request("PATCH", path, "application/strategic-merge-patch+json", &unknown).unwrap();
+    let _agent = cluster.agent().await;
+    for reason in ["Starting", "NodeHasSufficientMemory", "NodeReady"] {
+        let event = cluster.event("n1", reason, 1).await;
+        // `kubectl describe node` searches for this UID.
+        assert_eq!(event["involvedObject"], json!({"kind": "Node", "name": "n1", "uid": "n1"}));
+        assert_eq!((&event["metadata"]["namespace"], &event["type"]), (&json!("default"), &json!("Normal")));
+    }
+}
+
+#[tokio::test]
 async fn events_of_an_outage_are_written_after_it() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;

@@ -34,6 +34,7 @@ pub(super) const ACTORS: Layers = &[
             "metered",
             "probes::manager",
             "shutdown",
+            "starts",
         ],
     ),
     (
