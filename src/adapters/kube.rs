@@ -7,6 +7,7 @@
 mod call;
 mod client;
 mod events;
+mod listing;
 mod node_api;
 mod objects;
 mod pod_api;

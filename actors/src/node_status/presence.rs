@@ -1,9 +1,11 @@
 //! Registers the node and keeps its status. One task; `renewal` keeps the lease beside it.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -55,6 +57,15 @@ pub(crate) struct NodePresence {
     images: Mutex<ImageList>,
     /// The UID of the node that this agent created or adopted.
     registered: Mutex<Option<String>>,
+}
+
+/// The node as the API server had it last.
+struct KnownNode {
+    node: Node,
+    /// Whether the server still has it.
+    exists: bool,
+    /// Whether its watch delivers all changes.
+    is_watched: bool,
 }
 
 /// The images, and when they were listed.
@@ -163,32 +174,80 @@ impl NodePresence {
     }
 
     /// Keeps the status. Does not return.
-    async fn keep_status(&self, mut node: Node) {
+    async fn keep_status(&self, node: Node) {
         let (mut healthy, mut stopping) = (self.parts.observer.healthy(), self.parts.gate.stopping());
         let mut pressures = self.parts.evictions.pressure_changes();
+        let mut versions = self.parts.api.versions();
+        let mut known = KnownNode { node, exists: true, is_watched: false };
         let mut reported = Reported::default();
         loop {
             // Changes from here on lead to another update.
             healthy.mark_unchanged();
             stopping.mark_unchanged();
             pressures.mark_unchanged();
-            self.update_status(&mut node, &mut reported).await;
-            tokio::select! {
-                () = sleep(UPDATE_PERIOD) => {}
-                Ok(()) = healthy.changed() => {}
-                Ok(()) = stopping.changed() => {}
-                Ok(()) = pressures.changed() => {}
+            self.update_status(&mut known, &mut reported).await;
+            let mut period = pin!(sleep(UPDATE_PERIOD));
+            loop {
+                tokio::select! {
+                    () = &mut period => break,
+                    Ok(()) = healthy.changed() => break,
+                    Ok(()) = stopping.changed() => break,
+                    Ok(()) = pressures.changed() => break,
+                    Some(version) = versions.next() => self.see(&mut known, version),
+                }
             }
         }
     }
 
+    /// Takes a version of the node from its watch.
+    fn see(&self, known: &mut KnownNode, seen: Result<Option<Node>, ApiError>) {
+        match seen {
+            Ok(Some(node)) => {
+                known.is_watched = true;
+                self.found(known, node);
+            }
+            Ok(None) => {
+                known.is_watched = true;
+                self.lost(known);
+            }
+            Err(error) => {
+                if std::mem::take(&mut known.is_watched) {
+                    let error = error_chain(&error).to_string();
+                    tracing::warn!(node = self.name(), error, "cannot watch the node, reading it periodically");
+                }
+            }
+        }
+    }
+
+    /// Keeps and publishes a version of the node, unless a later one is known: watches and caches may be behind.
+    fn found(&self, known: &mut KnownNode, node: Node) {
+        if version(&node) > version(&known.node) {
+            known.node = node;
+            known.exists = true;
+        }
+        if known.exists {
+            self.publish(&known.node);
+        }
+    }
+
+    /// Logs and publishes that the node does not exist.
+    fn lost(&self, known: &mut KnownNode) {
+        if std::mem::take(&mut known.exists) {
+            self.parts.settings.progress.send_replace(Registration::Deleted(Arc::new(known.node.clone())));
+            tracing::error!(
+                node = self.name(),
+                "the node was deleted from the API server: restart the agent to register it again"
+            );
+        }
+    }
+
     /// Writes the status if it has changed. After some failed attempts, the next period writes it.
-    async fn update_status(&self, node: &mut Node, reported: &mut Reported) {
+    async fn update_status(&self, known: &mut KnownNode, reported: &mut Reported) {
         for attempt in 1..=UPDATE_ATTEMPTS {
-            match self.try_update_status(attempt, node, reported).await {
+            match self.try_update_status(attempt, known, reported).await {
                 Ok(()) => return,
                 Err(ApiError::NotFound) => {
-                    self.publish_deleted(node);
+                    self.lost(known);
                     return;
                 }
                 Err(error) => {
@@ -202,20 +261,28 @@ impl NodePresence {
         }
     }
 
-    async fn try_update_status(&self, attempt: u32, node: &mut Node, reported: &mut Reported) -> Result<(), ApiError> {
-        let freshness = if attempt == 1 { Freshness::Cached } else { Freshness::Newest };
-        let server = self.parts.api.node(freshness).await?;
-        // A cached answer may be older than the last one.
-        if uid(&server) != uid(node) || version(&server) > version(node) {
-            *node = server;
+    async fn try_update_status(
+        &self,
+        attempt: u32,
+        known: &mut KnownNode,
+        reported: &mut Reported,
+    ) -> Result<(), ApiError> {
+        // The watch has delivered the node, so that only a failed attempt or a broken watch leads to a read.
+        if attempt > 1 || !known.is_watched {
+            let freshness = if attempt == 1 { Freshness::Cached } else { Freshness::Newest };
+            let server = self.parts.api.node(freshness).await?;
+            self.found(known, server);
+        }
+        if !known.exists {
+            return Ok(());
         }
         let (observed, now) = (self.observe().await, self.parts.clock.now());
-        let next = next_status(&self.identity, &self.parts.settings, &observed, node, reported, now)
+        let next = next_status(&self.identity, &self.parts.settings, &observed, &known.node, reported, now)
             .map_err(ApiError::refused)?;
         if let Some(patch) = next.patch {
-            *node = self.parts.api.patch_node_status(patch).await?;
+            known.node = self.parts.api.patch_node_status(patch).await?;
         }
-        self.publish(node);
+        self.publish(&known.node);
         next.events.into_iter().for_each(|event| self.record(event));
         *reported = next.reported;
         Ok(())
@@ -263,23 +330,6 @@ impl NodePresence {
             *progress = Registration::Registered(Arc::new(node.clone()));
             true
         });
-    }
-
-    /// Logs and publishes that the object of the node is gone.
-    fn publish_deleted(&self, node: &Node) {
-        let is_new = self.parts.settings.progress.send_if_modified(|progress| match progress {
-            Registration::Registered(_) => {
-                *progress = Registration::Deleted(Arc::new(node.clone()));
-                true
-            }
-            _ => false,
-        });
-        if is_new {
-            tracing::error!(
-                node = self.name(),
-                "the node was deleted from the API server: restart the agent to register it again"
-            );
-        }
     }
 
     /// Logs and publishes why the node is not registered yet.

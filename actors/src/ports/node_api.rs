@@ -1,10 +1,11 @@
 //! The API server's object of this node and its lease, as the node reads and writes them.
 
+use futures_util::stream::BoxStream;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
-use super::ApiFuture;
+use super::{ApiError, ApiFuture};
 
 /// Reads and writes the Node object of one node, and its lease in the namespace `kube-node-lease`. An implementation knows the name
 /// of the node. Each call has a timeout of its own. If a future is dropped, the server may still perform the call.
@@ -14,6 +15,10 @@ pub trait NodeApi: Send + Sync + 'static {
     /// # Errors
     /// [`ApiError`](super::ApiError).
     fn node(&self, freshness: Freshness) -> ApiFuture<'_, Node>;
+
+    /// Follows the node: each version of it, and `None` when it does not exist. The first item is its state at the beginning. An
+    /// error means that versions may be missing; the stream then continues with the state after a while. The stream never ends.
+    fn versions(&self) -> BoxStream<'_, Result<Option<Node>, ApiError>>;
 
     /// Creates the node. Returns it as the server stored it.
     ///

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::{Request, Uri};
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::util::MapRequestLayer;
 
 /// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,6 +44,45 @@ pub async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
     let file = Kubeconfig::read_from(kubeconfig).map_err(faulty)?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(faulty)?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    Client::try_from(config)
-        .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: Box::new(source) })
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: Box::new(source) })?;
+    Ok(builder.with_layer(&MapRequestLayer::new(list_newest)).build())
+}
+
+/// Makes a streaming list begin with the newest versions. The watcher of kube requests version 0, and a server may answer that from an
+/// old cache: a pod that was deleted would appear again.
+fn list_newest(mut request: Request<Body>) -> Request<Body> {
+    let query = request.uri().query().unwrap_or_default();
+    if !query.split('&').any(|option| option == "sendInitialEvents=true") {
+        return request;
+    }
+    let options =
+        query.split('&').map(|option| if option == "resourceVersion=0" { "resourceVersion=" } else { option });
+    let path = format!("{}?{}", request.uri().path(), options.collect::<Vec<_>>().join("&"));
+    let mut parts = request.uri().clone().into_parts();
+    if let Ok(path) = path.parse() {
+        parts.path_and_query = Some(path);
+    }
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streaming_list_begins_with_the_newest_version() {
+        let rewritten = |uri: &str| {
+            let request = Request::get(uri).body(Body::empty()).unwrap();
+            list_newest(request).uri().to_string()
+        };
+        let list = "https://host:6443/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersion=";
+        assert_eq!(rewritten(&format!("{list}0")), list);
+        assert_eq!(rewritten("/api/v1/pods?sendInitialEvents=true&resourceVersion=0&a=b").split('?').count(), 2);
+        let watch = "https://host/api/v1/pods?watch=true&resourceVersion=0";
+        assert_eq!(rewritten(watch), watch);
+    }
 }

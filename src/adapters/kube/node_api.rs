@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
-use podwright_actors::ports::{ApiFuture, Freshness, NodeApi};
+use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi};
 use serde_json::Value;
 
 use super::call::limited_to;
@@ -44,6 +47,15 @@ impl NodeApi for KubeNodeApi {
             limited_to(CALL_TIMEOUT, self.nodes.get_with(&self.name, &params)).await.map(without_managers)
         }
         .boxed()
+    }
+
+    fn versions(&self) -> BoxStream<'_, Result<Option<Node>, ApiError>> {
+        let versions = watch_object(self.nodes.clone(), &self.name).default_backoff();
+        let version = |version: watcher::Result<Option<Node>>| match version {
+            Ok(node) => Ok(node.map(without_managers)),
+            Err(error) => Err(ApiError::unavailable(error, None)),
+        };
+        versions.map(version).boxed()
     }
 
     fn create_node<'a>(&'a self, node: &'a Node) -> ApiFuture<'a, Node> {

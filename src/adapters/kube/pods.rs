@@ -11,8 +11,7 @@ use std::sync::Arc;
 use actix::Recipient;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{InvalidPod, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
@@ -20,8 +19,8 @@ use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, Source
 use podwright_actors::text::error_chain;
 use tokio_util::sync::CancellationToken;
 
-/// The number of pods in one page of a list (client-go's default page size, 1.36).
-const PAGE_SIZE: u32 = 500;
+use super::listing;
+
 /// The largest number of changes that are sent as one set.
 const BATCH: usize = 1000;
 
@@ -40,8 +39,8 @@ impl PodSource {
 
     /// Sends sets until `stop` is cancelled or the receiver is gone.
     pub async fn run(self, updates: Recipient<SourceUpdate>, stop: CancellationToken) {
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node)).page_size(PAGE_SIZE);
-        let events = watcher(Api::<Pod>::all(self.client.clone()), config).default_backoff();
+        let on_node = format!("spec.nodeName={}", self.node);
+        let events = listing::watch(Api::<Pod>::all(self.client.clone()), Some(&on_node));
         let mut batches = pin!(events.ready_chunks(BATCH));
         let mut pods = PodSet::default();
         loop {

@@ -112,6 +112,64 @@ async fn unchanged_status_is_written_every_five_minutes_and_the_lease_every_ten_
     assert_eq!(this.patches(), 1);
 }
 
+impl Registered {
+    /// The label `team` of the node as the agent knows it.
+    fn known_team(&self) -> Option<String> {
+        let Registration::Registered(node) = self.progress() else { return None };
+        node.metadata.labels.as_ref()?.get("team").cloned()
+    }
+
+    fn set_team(&self, team: &str) {
+        let labels = json!({"metadata": {"labels": {"team": team}}});
+        self.api.server.request("PATCH", "/api/v1/nodes/node1", STRATEGIC, &labels).unwrap();
+    }
+
+    fn reads(&self) -> usize {
+        self.api.server.take_calls().iter().filter(|call| *call == "GET node").count()
+    }
+}
+
+#[actix::test]
+async fn changes_of_the_node_are_known_at_once_and_nothing_is_read_periodically() {
+    let this = Registered::new().await;
+    this.reads();
+    this.set_team("a");
+    this.node.wait(0.2).await;
+    assert_eq!(this.known_team().as_deref(), Some("a"));
+    this.node.wait(120.0).await;
+    assert_eq!(this.reads(), 0);
+
+    this.api.server.break_watch(true);
+    this.node.wait(1.0).await;
+    this.set_team("b");
+    this.node.wait(11.0).await;
+    assert_eq!(this.known_team().as_deref(), Some("b"), "the node is read while it cannot be watched");
+    assert!(this.reads() > 0);
+    this.api.server.break_watch(false);
+    this.node.wait(11.0).await;
+    this.reads();
+    this.node.wait(60.0).await;
+    assert_eq!(this.reads(), 0);
+}
+
+#[actix::test]
+async fn deleted_node_is_not_created_again_and_counts_again_once_somebody_creates_it() {
+    let this = Registered::new().await;
+    this.api.server.request("DELETE", "/api/v1/nodes/node1", JSON, &Value::Null).unwrap();
+    this.node.wait(0.2).await;
+    assert!(matches!(this.progress(), Registration::Deleted(_)), "{:?}", this.progress());
+    this.api.server.take_calls();
+    this.node.wait(60.0).await;
+    let calls = this.api.server.take_calls();
+    assert!(calls.iter().all(|call| call.ends_with(" lease")), "{calls:?}");
+    assert_eq!(this.api.read(), None);
+
+    this.api.server.request("POST", "/api/v1/nodes", JSON, &json!({"metadata": {"name": "node1"}})).unwrap();
+    this.node.wait(11.0).await;
+    assert!(matches!(this.progress(), Registration::Registered(_)));
+    assert_eq!(this.api.ready(), READY);
+}
+
 #[actix::test]
 async fn node_is_not_ready_while_the_runtime_is_away() {
     let this = Registered::new().await;

@@ -1,13 +1,16 @@
 //! The API server's node and lease in paused time, with the rights of the node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use podwright_actors::ports::{ApiFuture, Freshness, NodeApi};
+use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi};
 use podwright_stand_in::{Refusal, User};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::fake_pod_api::{FakePodApi, Writer};
 
@@ -78,6 +81,25 @@ impl FakeNodeApi {
 impl NodeApi for FakeNodeApi {
     fn node(&self, _: Freshness) -> ApiFuture<'_, Node> {
         self.node_call("GET", node_path(), JSON, Value::Null)
+    }
+
+    /// Looks for another version every 100 ms.
+    fn versions(&self) -> BoxStream<'_, Result<Option<Node>, ApiError>> {
+        let next = move |last: Option<Result<Value, ()>>| async move {
+            loop {
+                sleep(Duration::from_millis(100)).await;
+                let seen = if self.server.is_watch_broken() { Err(()) } else { Ok(self.read().unwrap_or_default()) };
+                if last.as_ref() != Some(&seen) {
+                    let version = match &seen {
+                        Ok(node) if node.is_null() => Ok(None),
+                        Ok(node) => Ok(Some(serde_json::from_value(node.clone()).expect("the server has a node"))),
+                        Err(()) => Err(ApiError::unavailable("the watch is broken", None)),
+                    };
+                    return Some((version, Some(seen)));
+                }
+            }
+        };
+        stream::unfold(None, next).boxed()
     }
 
     fn create_node<'a>(&'a self, node: &'a Node) -> ApiFuture<'a, Node> {

@@ -34,6 +34,8 @@ struct State {
     latency: Duration,
     /// The error of each call, if calls fail. A failed call changes nothing.
     failure: Option<ApiError>,
+    /// Whether watches are broken although calls may succeed.
+    is_watch_broken: bool,
     /// The calls as `METHOD NAME`, with their times in seconds since the start.
     calls: Vec<(f64, String)>,
     /// The fields of the status that the server drops from patches, as an old server does.
@@ -57,6 +59,17 @@ impl FakePodApi {
     /// Makes all calls fail from now on, or succeed again.
     pub(crate) fn fail(&self, failure: Option<ApiError>) {
         self.state.lock().failure = failure;
+    }
+
+    /// Breaks the watch of the node, or repairs it.
+    pub(crate) fn break_watch(&self, is_broken: bool) {
+        self.state.lock().is_watch_broken = is_broken;
+    }
+
+    /// Whether the watch of the node is broken now.
+    pub(crate) fn is_watch_broken(&self) -> bool {
+        let state = self.state.lock();
+        state.is_watch_broken || state.failure.is_some()
     }
 
     /// Makes the server drop a field of the status from patches.

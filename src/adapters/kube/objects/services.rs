@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use podwright_actors::ports::{ObjectError, ObjectKind, ServiceAddress, ServiceAddressPort};
@@ -16,6 +15,8 @@ use podwright_actors::text::error_chain;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::adapters::kube::listing;
 
 /// How long a read waits for the first list.
 const FIRST_LIST: Duration = Duration::from_secs(1);
@@ -57,8 +58,7 @@ impl Services {
 }
 
 async fn run(client: Client, addresses: Arc<Mutex<Addresses>>, listed: watch::Sender<bool>) {
-    let config = watcher::Config::default().page_size(500);
-    let mut events = pin!(watcher(Api::<Service>::all(client), config).default_backoff());
+    let mut events = pin!(listing::watch(Api::<Service>::all(client), None));
     let mut listing = Addresses::new();
     while let Some(event) = events.next().await {
         match event {

@@ -98,7 +98,10 @@ impl Store {
         if is_list && requested > self.version() {
             return Err(Refusal::too_large_version(requested, self.version()));
         }
-        let visible = self.visible(call.resource).max(requested.min(self.version()));
+        // A streaming list without a version shows the newest objects, and not those of the cache.
+        let is_newest = query.is_true("sendInitialEvents") && query.get("resourceVersion").is_empty();
+        let visible =
+            if is_newest { self.version() } else { self.visible(call.resource).max(requested.min(self.version())) };
         let mut start = WatchStart {
             resource: call.resource,
             namespace: call.namespace.clone(),
