@@ -33,7 +33,7 @@ use crate::desired::{DesiredPods, DesiredState};
 use crate::engine::Engine;
 use crate::final_statuses::FinalStatusStore;
 use crate::ids::PodUid;
-use crate::mirrors::MirrorChecks;
+use crate::mirrors::checks::MirrorChecks;
 use crate::pod::PodObject;
 use crate::pod_worker::Update;
 use crate::ports::{Clock, EventRecorder, PodEvent, RuntimeView, SourceKind, SourceUpdate};

@@ -41,7 +41,7 @@ use crate::final_statuses::{FinalStatusStore, runs_again_after_shutdown};
 use crate::health::PassHealth;
 use crate::ids::PodUid;
 use crate::metered::guarded;
-use crate::mirrors::MirrorChecks;
+use crate::mirrors::checks::MirrorChecks;
 use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};

@@ -18,11 +18,9 @@
 //! Unlike in a kubelet, a static pod that was rejected or has ended has a mirror pod too, so that its status can be read in the API
 //! server.
 
-mod checks;
+pub(crate) mod checks;
 mod object;
-mod plan;
+pub(crate) mod plan;
 mod writer;
 
-pub(crate) use checks::MirrorChecks;
-pub(crate) use plan::is_mirror_of;
 pub(crate) use writer::MirrorWriter;

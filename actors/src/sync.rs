@@ -22,7 +22,7 @@ use crate::containers::env::Allocatable;
 use crate::containers::plan::plan;
 use crate::desired::DesiredPods;
 use crate::final_statuses::{FinalStatusStore, is_final};
-use crate::mirrors::MirrorChecks;
+use crate::mirrors::checks::MirrorChecks;
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{

@@ -14,7 +14,7 @@ use super::write::{Facts, Writes, next_writes};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::PodUid;
-use crate::mirrors::is_mirror_of;
+use crate::mirrors::plan::is_mirror_of;
 use crate::pod::PodObject;
 use crate::ports::{ApiError, Clock, PodApi};
 use crate::status::StatusToWrite;

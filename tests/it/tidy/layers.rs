@@ -32,6 +32,8 @@ pub(super) const ACTORS: Layers = &[
             "active_pods",
             "health",
             "metered",
+            "mirrors::checks",
+            "mirrors::plan",
             "probes::manager",
             "shutdown",
             "starts",
