@@ -20,6 +20,7 @@
 //! | `node_facts` | what the node and the runtime support, and the cgroup driver |
 //! | `conditions`, `events` | the runtime's conditions, and its container events |
 //! | `cgroups`, `id_ranges` | cgroups of pods, and user ID ranges of their user namespaces |
+//! | `streams` | asks the runtime for the URLs of exec, attach and port-forward sessions |
 //! | `files`, `layout` | logs, links to logs, `/etc/hosts`, termination messages |
 //!
 //! The adapter keeps no record of its own about sandboxes and containers. The owner of a sandbox or container, its run and the
@@ -56,6 +57,7 @@ mod registry_config;
 mod remove;
 mod runtime;
 mod settings;
+mod streams;
 mod tasks;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,15 @@
 //! Streams between a client and a pod: commands, attached containers and forwarded ports. A runtime that offers them implements
 //! [`StreamingRuntime`].
 
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, SandboxId};
 use podwright_actors::ports::RuntimeError;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 /// A runtime that opens streams to its containers.
 pub trait StreamingRuntime: Send + Sync + 'static {
@@ -64,8 +70,83 @@ pub enum Opened {
 }
 
 /// A stream that the agent itself serves.
+pub enum LocalSession {
+    /// A command, or the main process of a container. Nothing happens before the client has created its streams.
+    Command(StartCommand),
+    /// Connections go to the ports of this address.
+    Ports(IpAddr),
+}
+
+impl fmt::Debug for LocalSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LocalSession::Command(_) => f.write_str("Command"),
+            LocalSession::Ports(address) => f.debug_tuple("Ports").field(address).finish(),
+        }
+    }
+}
+
+/// A command that has not started yet.
+pub struct StartCommand(BoxFuture<'static, Result<LocalCommand, String>>);
+
+impl StartCommand {
+    /// A command that the future starts. The error of the future is the reason why the command cannot start.
+    pub fn new(start: impl Future<Output = Result<LocalCommand, String>> + Send + 'static) -> Self {
+        StartCommand(Box::pin(start))
+    }
+
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// The reason why the command cannot start.
+    pub async fn start(self) -> Result<LocalCommand, String> {
+        self.0.await
+    }
+}
+
+/// A running command and its streams. Dropping it kills the command. Dropping that of an attached client only ends the copies.
+///
+/// All channels are bounded, so a side that does not read slows the other side down.
 #[derive(Debug)]
-pub struct LocalSession {}
+pub struct LocalCommand {
+    /// Standard input. It ends when the sender is dropped.
+    pub stdin: Option<mpsc::Sender<Vec<u8>>>,
+    /// Standard output, or the output of the terminal.
+    pub stdout: Option<mpsc::Receiver<Vec<u8>>>,
+    /// Standard error.
+    pub stderr: Option<mpsc::Receiver<Vec<u8>>>,
+    /// The size of the client's terminal window. Only the newest size matters.
+    pub resize: Option<watch::Sender<Option<WindowSize>>>,
+    /// How the command ended. The sender is dropped without a value if the runtime is closed.
+    pub ended: oneshot::Receiver<CommandEnd>,
+    /// The tasks that copy the streams.
+    pub tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandEnd {
+    /// The command ended with this exit code. An attached stream ends with code 0.
+    Exited(i32),
+    /// The runtime lost the command, for this reason.
+    Failed(String),
+    /// The runtime has written this `metav1.Status` in JSON.
+    Status(Vec<u8>),
+}
+
+/// The size of a terminal window in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Columns.
+    pub width: u16,
+    /// Rows.
+    pub height: u16,
+}
+
+/// How many chunks a channel of a [`LocalCommand`] buffers.
+pub const CHUNKS: usize = 4;
+/// The most bytes in a chunk of output.
+pub const CHUNK_BYTES: usize = 32 << 10;
 
 /// A runtime does not open a stream.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +155,9 @@ pub enum StreamError {
     /// The runtime has no streams.
     #[error("this runtime offers no commands, attached containers and forwarded ports: use another --runtime")]
     Unsupported,
+    /// The runtime does not offer what the client requests.
+    #[error("{0}")]
+    Refused(String),
     /// The call to the runtime fails.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),

@@ -105,6 +105,9 @@ impl Client {
             ListContainerStats within LIMIT;
         runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
             ReopenContainerLog within LIMIT;
+        runtime.exec(ExecRequest) -> ExecResponse, Exec within LIMIT;
+        runtime.attach(AttachRequest) -> AttachResponse, Attach within LIMIT;
+        runtime.port_forward(PortForwardRequest) -> PortForwardResponse, PortForward within LIMIT;
         images.image_status(ImageStatusRequest) -> ImageStatusResponse, ImageStatus within LIMIT;
         images.list_images(ListImagesRequest) -> ListImagesResponse, ListImages within LIMIT;
         images.remove_image(RemoveImageRequest) -> RemoveImageResponse, RemoveImage within LIMIT;
@@ -152,7 +155,7 @@ impl Client {
     /// # Errors
     /// [`RuntimeError::Timeout`] if the runtime killed the command. [`RuntimeError::Unreachable`] if the runtime did not answer
     /// in time, because the result of the command is then unknown.
-    pub(super) async fn exec(
+    pub(super) async fn exec_sync(
         &self,
         container_id: String,
         cmd: Vec<String>,

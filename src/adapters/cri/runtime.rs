@@ -42,6 +42,7 @@ use super::{files, read, v1};
 use crate::adapters::adoption::{KubeletPod, KubeletPods};
 use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
+use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// How many bytes of a command's output are kept ([`ExecOutput`]).
 const MAX_OUTPUT: usize = 10 << 10;
@@ -208,6 +209,12 @@ impl WritesLogs for CriRuntime {
     }
 }
 
+impl StreamingRuntime for CriRuntime {
+    fn open(&self, stream: StreamRequest) -> BoxFuture<'_, Result<Opened, StreamError>> {
+        async move { Ok(Opened::Url(self.inner.streaming_url(stream).await?)) }.boxed()
+    }
+}
+
 impl ContainerRuntime for CriRuntime {
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         self.list().boxed()
@@ -266,7 +273,7 @@ impl ContainerRuntime for CriRuntime {
         timeout: Duration,
     ) -> RuntimeFuture<'a, ExecOutput> {
         async move {
-            let answer = self.inner.client.exec(id.as_str().to_owned(), command.to_vec(), timeout).await?;
+            let answer = self.inner.client.exec_sync(id.as_str().to_owned(), command.to_vec(), timeout).await?;
             let stderr_from = answer.stdout.len().min(MAX_OUTPUT);
             let output: Vec<u8> = answer.stdout.into_iter().chain(answer.stderr).take(MAX_OUTPUT).collect();
             Ok(ExecOutput { exit_code: answer.exit_code, output, stderr_from })
