@@ -61,6 +61,7 @@ mod shared;
 mod shim;
 mod start;
 mod stop;
+mod streams;
 mod table;
 mod view;
 

@@ -9,7 +9,9 @@ use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
-use crate::adapters::streaming::{NoStreams, StreamingRuntime};
+#[cfg(feature = "simulated")]
+use crate::adapters::streaming::NoStreams;
+use crate::adapters::streaming::StreamingRuntime;
 use crate::metrics::Metrics;
 
 use super::cli::RunArgs;
@@ -114,7 +116,7 @@ impl RuntimePorts {
                 Ok(RuntimePorts {
                     strict_groups: Box::new(move || features.supports_strict_groups()),
                     images: Some(runtime.clone()),
-                    streams: Arc::new(NoStreams),
+                    streams: runtime.clone(),
                     cgroups: Some(runtime.clone()),
                     log_writer: Some(runtime.clone()),
                     adoption: Some(Adoption { pods: adopted, runtime: runtime.clone() }),
@@ -131,10 +133,10 @@ impl RuntimePorts {
                 let network = Arc::new(Network::new()?);
                 Ok(RuntimePorts {
                     log_writer: Some(runtime.clone()),
+                    streams: runtime.clone(),
                     runtime,
                     images: None,
                     network,
-                    streams: Arc::new(NoStreams),
                     cgroups: None,
                     adoption: None,
                     // A process has the groups of its pod and no others.

@@ -77,7 +77,7 @@ fn prepare(
     let mut command = Command::new(program);
     command
         .args(args)
-        .arg(shim::EXEC)
+        .args([shim::EXEC, shim::ExecInput::Null.word()])
         .arg(files.dir())
         .args(words)
         .env_clear()

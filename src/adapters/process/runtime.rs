@@ -23,9 +23,10 @@ use super::files::{Layout, Request, make_dir, try_lock};
 use super::record::{self, Cgroup, ReadError, RunRecord, ShimRecord};
 use super::shared::{ProcessRuntimeState, failed};
 use super::shim::SHIM_OOM_SCORE;
-use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
+use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop, streams};
 use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
+use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// The embedded process runtime; see the [module](super). Dropping it stops no container. The containers keep running, and
 /// the next runtime that is opened on the same root adopts them.
@@ -285,6 +286,12 @@ impl ProcessRuntime {
             self.shared.finish(task).await
         }
         .boxed()
+    }
+}
+
+impl StreamingRuntime for ProcessRuntime {
+    fn open(&self, stream: StreamRequest) -> BoxFuture<'_, Result<Opened, StreamError>> {
+        async { streams::open(&self.shared, stream).map(Opened::Local) }.boxed()
     }
 }
 

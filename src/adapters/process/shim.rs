@@ -5,6 +5,7 @@
 //! output and takes requests. A node may run hundreds of shims, so a shim has no async runtime and allocates little.
 
 mod confine;
+mod exec_input;
 mod exec_keeper;
 mod exit;
 mod init;
@@ -28,6 +29,7 @@ use super::files::ContainerFiles;
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, StartedRecord};
 use super::reserved::ReservedSpace;
+pub(super) use exec_input::{ExecInput, send_input};
 pub(super) use exec_keeper::wait_for_keepers;
 pub(super) use exit::EXECS_END_WITHIN;
 use namespaces::InitOfNamespace;
@@ -46,16 +48,18 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
-        Some([EXEC, dir, command @ ..]) => {
-            exec_keeper::keep(Path::new(dir), command).map_err(|error| error.to_string())
-        }
+        Some([EXEC, input, dir, command @ ..]) => ExecInput::parse(input)
+            .and_then(|input| exec_keeper::keep(Path::new(dir), input, command))
+            .map_err(|error| error.to_string()),
         Some([INIT_OF_NAMESPACE, root]) => namespaces::be_init(Path::new(root)),
         Some([PROBE, shim @ ..]) => namespaces::probe(shim),
         Some([PROBE_PROCESSES]) => namespaces::mount_proc().map_err(|error| error.to_string()),
-        Some([EXEC_INIT, dir, mounts, command @ ..]) => match init::become_exec(Path::new(dir), mounts, command) {
-            Err(error) => Err(error),
-            Ok(never) => match never {},
-        },
+        Some([EXEC_INIT, input, dir, mounts, command @ ..]) => {
+            match init::become_exec(input, Path::new(dir), mounts, command) {
+                Err(error) => Err(error),
+                Ok(never) => match never {},
+            }
+        }
         _ => Err("only the agent may run this command: run `podwright run`".into()),
     };
     match result {

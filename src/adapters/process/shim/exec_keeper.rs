@@ -31,17 +31,18 @@ use super::super::exec::{FAILED, STATUS};
 use super::super::files::ContainerFiles;
 use super::super::procfs;
 use super::super::record::{self, RunRecord, ShimRecord, StartedRecord};
+use super::exec_input::ExecInput;
 use super::namespaces::Joined;
 use super::{EXEC_INIT, protect_from_oom_killer, with_context};
 
 /// Runs a command in a container and reports its end to the agent. Returns when all processes of the command have ended.
 /// Standard input is the socket to the agent.
-pub(super) fn keep(dir: &Path, words: &[&str]) -> io::Result<()> {
+pub(super) fn keep(dir: &Path, input: ExecInput, words: &[&str]) -> io::Result<()> {
     let agent = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     let files = ContainerFiles::new(dir.into());
-    let started = start(&files, words, &agent);
+    let started = start(&files, input, words, &agent);
     // The output of the command ends when its processes have closed it, so the keeper must not hold it.
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
@@ -72,7 +73,7 @@ struct ExecCommand {
     _lock: File,
 }
 
-fn start(files: &ContainerFiles, words: &[&str], agent: &UnixStream) -> io::Result<ExecCommand> {
+fn start(files: &ContainerFiles, input: ExecInput, words: &[&str], agent: &UnixStream) -> io::Result<ExecCommand> {
     setsid()?;
     let _ = rustix::thread::set_name(c"podwright-exec");
     set_child_subreaper(Some(getpid()))?;
@@ -91,10 +92,12 @@ fn start(files: &ContainerFiles, words: &[&str], agent: &UnixStream) -> io::Resu
     // PID namespace was joined.
     std::thread::Builder::new().stack_size(STACK).spawn(move || kill_at_the_end(&process, &socket, &watched))?;
     namespaces.enter_processes(&container).map_err(join)?;
+    let input = input.receive(agent).map_err(|error| with_context("cannot get the command's input", &error))?;
     let (mut failure, failure_end) = io::pipe()?;
     let child = Command::new("/proc/self/exe")
         .args(run.shim.iter().skip(1))
-        .args([EXEC_INIT.as_ref(), files.dir().as_os_str()])
+        .args([EXEC_INIT, &input.argument()?])
+        .arg(files.dir())
         .arg(namespaces.mounts_argument()?)
         .args(words)
         .stdin(Stdio::from(failure_end))

@@ -15,6 +15,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use super::super::files::ContainerFiles;
 use super::super::procfs;
 use super::super::record::{self, RunRecord, User};
+use super::exec_input::StageInput;
 use super::namespaces::{self, bind_to_reader};
 use super::{InitResult, confine, view};
 
@@ -29,12 +30,14 @@ pub(super) fn become_command(dir: &Path) -> InitResult {
 
 /// Becomes an exec command. `mounts` is the mount namespace that it joins. Returns only with an error, which it also sends to the
 /// keeper.
-pub(super) fn become_exec(dir: &Path, mounts: &str, command: &[&str]) -> InitResult {
+pub(super) fn become_exec(input: &str, dir: &Path, mounts: &str, command: &[&str]) -> InitResult {
     report_failure(|report| {
+        let input = StageInput::open(input)?;
         let join = |_: &RunRecord| {
             namespaces::enter_mounts(mounts).map_err(|error| format!("cannot join the container's mounts: {error}"))
         };
-        let run = enter(dir, join)?;
+        let mut run = enter(dir, join)?;
+        input.install(&mut run.env)?;
         bind_to_reader(report)?;
         execute(command, &run.env)
     })
