@@ -45,6 +45,8 @@ use cli::Command;
 
 pub use admin::router;
 pub use events::EventLog;
+#[cfg(feature = "kube")]
+pub use node_api::{Stream, Streams, spdy};
 pub use page::{AgentInfo, ManifestLocation};
 pub use view::NodeView;
 

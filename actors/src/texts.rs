@@ -14,4 +14,5 @@ pub mod objects;
 pub mod pods;
 pub mod probes;
 pub mod shutdown;
+pub mod streams;
 pub mod volumes;

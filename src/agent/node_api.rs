@@ -6,5 +6,8 @@ mod access;
 mod attributes;
 mod client_authority;
 mod expiring;
+pub mod spdy;
 mod streams;
 mod user;
+
+pub use streams::{Stream, Streams};

@@ -11,6 +11,8 @@ mod cluster_mirrors;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster_node;
 #[cfg(feature = "kube")]
+pub(crate) mod cluster_streams;
+#[cfg(feature = "kube")]
 mod cluster_volumes;
 mod final_statuses;
 pub(crate) mod harness;

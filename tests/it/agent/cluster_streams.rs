@@ -1,0 +1,298 @@
+//! Commands, attached containers and forwarded ports, as clients of the node API request them. The streams are served by a plain
+//! router in the test's process, which also answers what `kubectl` reads first.
+
+mod clients;
+mod kubectl;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright::adapters::process::ProcessRuntime;
+use podwright_actors::ids::ContainerId;
+use podwright_actors::ports::ContainerRuntime;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use self::clients::{Spdy, WebSocket, get};
+use self::server::{EXEC, StreamServer};
+use crate::agent::harness::eventually;
+use crate::support::processes::{self, PATIENCE, Root, is_alive};
+
+/// A running container of the process runtime, and a server of its streams.
+struct Container {
+    runtime: Arc<ProcessRuntime>,
+    id: ContainerId,
+    server: StreamServer,
+    root: Root,
+}
+
+impl Container {
+    async fn run(script: &str) -> Self {
+        let root = Root::new();
+        let runtime = Arc::new(root.open().await);
+        let pod = processes::host_pod("u", |_| {});
+        let sandbox = processes::sandbox(&runtime, &pod).await;
+        let id = runtime.create_container(processes::script(&pod, &sandbox, script)).await.unwrap();
+        runtime.start_container(&id).await.unwrap();
+        let server = StreamServer::start(runtime.clone(), id.clone(), sandbox).await;
+        Container { runtime, id, server, root }
+    }
+
+    /// The URL of a command.
+    fn exec(&self, streams: &str, command: &[&str]) -> String {
+        let words: String = command.iter().map(|word| format!("&command={}", server::encode(word))).collect();
+        self.server.url(&format!("{EXEC}?{streams}{words}"))
+    }
+}
+
+fn success() -> Value {
+    json!({"metadata": {}, "status": "Success"})
+}
+
+fn exit_code(status: &Value) -> &str {
+    assert_eq!((&status["status"], &status["reason"]), (&json!("Failure"), &json!("NonZeroExitCode")), "{status}");
+    status["details"]["causes"][0]["message"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_command_reads_and_writes_over_websocket_and_spdy() {
+    let container = Container::run("exec sleep 1000").await;
+    let script = "cat; echo done >&2; exit 3";
+    let url = container.exec("stdin=true&stdout=true&stderr=true", &["sh", "-c", script]);
+
+    let mut client = WebSocket::open(&url, "v5.channel.k8s.io").await;
+    let input = vec![b'x'; 300_000];
+    client.send(0, &input).await;
+    client.close(0).await;
+    let output = client.finish().await;
+    assert_eq!((output.stdout.len(), output.stderr.as_slice()), (input.len(), &b"done\n"[..]));
+    assert_eq!(exit_code(&output.status()), "3");
+    let message = "command terminated with non-zero exit code: error executing command [sh -c cat; echo done >&2; exit 3], exit code 3";
+    assert_eq!(output.status()["message"], message);
+
+    let mut client = Spdy::open(&url, "v4.channel.k8s.io").await;
+    for (stream, kind) in [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "stderr")] {
+        client.create(stream, &[("streamtype", kind)]).await;
+    }
+    client.send(3, b"hello", true).await;
+    client.until_closed().await;
+    assert_eq!((client.text(5), client.text(7)), ("hello".to_owned(), "done\n".to_owned()));
+    assert_eq!(exit_code(&serde_json::from_str(&client.text(1)).unwrap()), "3");
+}
+
+#[tokio::test]
+async fn a_command_succeeds_over_each_protocol_of_websocket() {
+    let container = Container::run("exec sleep 1000").await;
+    let url = container.exec("stdout=true", &["echo", "hi"]);
+    for protocol in ["v4.channel.k8s.io", "v4.base64.channel.k8s.io", "v5.channel.k8s.io"] {
+        let output = WebSocket::open(&url, protocol).await.finish().await;
+        assert_eq!((output.stdout.as_slice(), output.status()), (&b"hi\n"[..], success()), "{protocol}");
+    }
+    // The first protocols have a text for an error, and nothing for a success.
+    let failing = container.exec("stdout=true", &["sh", "-c", "exit 7"]);
+    for protocol in ["channel.k8s.io", "base64.channel.k8s.io", ""] {
+        let output = WebSocket::open(&url, protocol).await.finish().await;
+        assert_eq!((output.stdout.as_slice(), output.error.as_slice()), (&b"hi\n"[..], &b""[..]), "{protocol}");
+        let output = WebSocket::open(&failing, protocol).await.finish().await;
+        assert!(output.error.ends_with(b"exit code 7"), "{protocol}: {output:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_run_reports_why() {
+    let container = Container::run("exec sleep 1000").await;
+    let url = container.exec("stdout=true", &["no-such-program"]);
+    let status = WebSocket::open(&url, "v5.channel.k8s.io").await.finish().await.status();
+    assert_eq!((&status["reason"], &status["code"]), (&json!("InternalError"), &json!(500)), "{status}");
+    assert!(status["message"].as_str().unwrap().contains("no directory in PATH"), "{status}");
+}
+
+#[tokio::test]
+async fn a_terminal_has_the_size_of_the_window_and_its_keys() {
+    let container = Container::run("exec sleep 1000").await;
+    let script = "tty; echo TERM=$TERM; read line; stty size; echo \"[$line]\"; exec cat";
+    let url = container.exec("stdin=true&stdout=true&tty=true", &["sh", "-c", script]);
+    let mut client = WebSocket::open(&url, "v5.channel.k8s.io").await;
+    client.until("TERM=xterm").await;
+    client.send(4, br#"{"Width":101,"Height":33}"#).await;
+    // The size is not ordered with the input, so the script reads it after a first line has made the round trip.
+    eventually("the window has its size", || async {
+        let sizes = ["sh", "-c", "for t in /dev/pts/[0-9]*; do stty size < $t; done"].map(str::to_owned);
+        let sizes = container.runtime.exec(&container.id, &sizes, PATIENCE).await.unwrap();
+        String::from_utf8_lossy(&sizes.output).contains("33 101").then_some(())
+    })
+    .await;
+    client.send(0, b"first\n").await;
+    client.until("33 101").await;
+    client.until("[first]").await;
+    // Ctrl-C reaches the command through its controlling terminal.
+    client.send(0, b"\x03").await;
+    let output = client.finish().await;
+    assert_eq!(exit_code(&output.status()), "130");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("/dev/pts/"), "{text}");
+}
+
+#[tokio::test]
+async fn a_command_ends_with_its_client_and_with_its_container() {
+    let container = Container::run("exec sleep 1000").await;
+    let pids = container.root.fifo("pids");
+    let script = format!("echo $$ > {}; exec sleep 1000", pids.path());
+    let url = container.exec("stdin=true&stdout=true", &["sh", "-c", &script]);
+
+    let (client, pid) = tokio::join!(WebSocket::open(&url, "v5.channel.k8s.io"), pids.pid());
+    drop(client);
+    eventually("the command has ended", || async { (!is_alive(pid)).then_some(()) }).await;
+
+    let (client, pid) = tokio::join!(Spdy::command(&url, &["error", "stdin", "stdout"]), pids.pid());
+    drop(client);
+    eventually("the command has ended", || async { (!is_alive(pid)).then_some(()) }).await;
+
+    let (client, pid) = tokio::join!(WebSocket::open(&url, "v5.channel.k8s.io"), pids.pid());
+    container.runtime.stop_container(&container.id, Duration::ZERO).await.unwrap();
+    assert!(!is_alive(pid));
+    let status = client.finish().await.status();
+    assert_eq!(status["status"], "Failure", "{status}");
+    assert_eq!(get(&url).await.0, 400, "a request without an upgrade");
+}
+
+#[tokio::test]
+async fn an_attached_client_gets_the_output_until_the_container_ends() {
+    let root = Root::new();
+    let go = root.fifo("go");
+    let script = format!("echo before; cat {0}; echo out; echo err >&2; cat {0}", go.path());
+    let container = Container::run(&script).await;
+    let url = container.server.url("/api/v1/namespaces/default/pods/p/attach?stdout=true&stderr=true");
+    let client = WebSocket::open(&url, "v5.channel.k8s.io").await;
+    let step = |go: String| tokio::task::spawn_blocking(move || std::fs::write(go, "").unwrap());
+    step(go.path()).await.unwrap();
+    step(go.path()).await.unwrap();
+    let output = client.finish().await;
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!(output.status(), success());
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_served_are_refused() {
+    let container = Container::run("exec sleep 1000").await;
+    let url = container.exec("stdout=true", &["echo", "hi"]);
+    let (code, text) = get(&url).await;
+    assert_eq!((code, text.as_str()), (400, "Upgrade request required"));
+    let (code, text) = WebSocket::refused(&url, "v9.channel.k8s.io").await;
+    assert_eq!(code, 403);
+    assert!(text.contains("client supports [v9.channel.k8s.io], server accepts [v5.channel.k8s.io"), "{text}");
+    let (code, _) = Spdy::refused(&url, "v3.channel.k8s.io").await;
+    assert_eq!(code, 403);
+    let attach = container.server.url("/api/v1/namespaces/default/pods/p/attach?stdout=true&stdin=true");
+    let (code, text) = WebSocket::refused(&attach, "v5.channel.k8s.io").await;
+    assert_eq!(code, 400);
+    assert!(text.contains("cannot attach standard input"), "{text}");
+}
+
+/// A server in the pod that answers with what it gets, and ends the connection after the client has.
+async fn echo_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = connection.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    port
+}
+
+const PORT_FORWARD: &str = "/api/v1/namespaces/default/pods/p/portforward";
+
+#[tokio::test]
+async fn ports_are_forwarded_over_spdy() {
+    let container = Container::run("exec sleep 1000").await;
+    let (port, closed) = (echo_server().await.to_string(), 1.to_string());
+    let mut client = Spdy::open(&container.server.url(PORT_FORWARD), "portforward.k8s.io").await;
+    for (first, request) in [(1, "0"), (5, "1")] {
+        client.create(first, &[("streamtype", "error"), ("port", &port), ("requestid", request)]).await;
+        client.create(first + 2, &[("streamtype", "data"), ("port", &port), ("requestid", request)]).await;
+    }
+    // Several connections at once.
+    client.send(3, b"one", false).await;
+    client.send(7, &vec![b'2'; 200_000], true).await;
+    client.until_finished(7).await;
+    client.send(3, b"!", true).await;
+    client.until_finished(3).await;
+    assert_eq!((client.text(3), client.text(7).len()), ("one!".to_owned(), 200_000));
+    assert_eq!((client.text(1), client.text(5)), (String::new(), String::new()));
+    // A port on which nothing listens.
+    client.create(9, &[("streamtype", "error"), ("port", &closed), ("requestid", "2")]).await;
+    client.create(11, &[("streamtype", "data"), ("port", &closed), ("requestid", "2")]).await;
+    client.until_finished(9).await;
+    assert!(client.text(9).starts_with("error forwarding port 1 to pod"), "{}", client.text(9));
+    // A stream without a port is reset, and the connection continues.
+    client.create(13, &[("streamtype", "data")]).await;
+    client.until_reset(13).await;
+    client.create(15, &[("streamtype", "error"), ("port", &port), ("requestid", "3")]).await;
+    client.create(17, &[("streamtype", "data"), ("port", &port), ("requestid", "3")]).await;
+    client.send(17, b"again", true).await;
+    client.until_finished(17).await;
+    assert_eq!(client.text(17), "again");
+}
+
+#[tokio::test]
+async fn ports_are_forwarded_over_websocket() {
+    let container = Container::run("exec sleep 1000").await;
+    let (first, second) = (echo_server().await, echo_server().await);
+    let url = container.server.url(&format!("{PORT_FORWARD}?ports={first},{second}"));
+    let mut client = WebSocket::open(&url, "v4.channel.k8s.io").await;
+    client.send(0, b"one").await;
+    client.send(2, b"two").await;
+    client.until_channel(0, &[&first.to_le_bytes()[..], b"one"].concat()).await;
+    client.until_channel(2, &[&second.to_le_bytes()[..], b"two"].concat()).await;
+    client.until_channel(1, &first.to_le_bytes()).await;
+    let (code, text) = WebSocket::refused(&container.server.url(PORT_FORWARD), "v4.channel.k8s.io").await;
+    assert_eq!(code, 400, "{text}");
+}
+
+#[tokio::test]
+async fn malformed_frames_end_only_their_connection() {
+    let container = Container::run("exec sleep 1000").await;
+    let url = container.exec("stdin=true&stdout=true", &["cat"]);
+    let mut good = Spdy::command(&url, &["error", "stdin", "stdout"]).await;
+    let mut bad = Spdy::command(&url, &["error", "stdin", "stdout"]).await;
+    bad.send_raw(&[0xff; 64]).await;
+    bad.until_closed().await;
+    good.send(3, b"fine", true).await;
+    good.until_closed().await;
+    assert_eq!(good.text(5), "fine");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_stops_its_command() {
+    let container = Container::run("exec sleep 1000").await;
+    let marks = container.root.shared().join("marks");
+    let script = format!("while head -c 65536 /dev/zero; do echo >> {}; done", marks.display());
+    let url = container.exec("stdout=true", &["sh", "-c", &script]);
+    let client = Spdy::command(&url, &["error", "stdout"]).await;
+    let size = || std::fs::metadata(&marks).map_or(0, |marks| marks.len());
+    eventually("the command waits", || async {
+        let before = size();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        (before > 0 && size() == before).then_some(())
+    })
+    .await;
+    // 64 KiB for each mark: buffers of the system and of the agent.
+    assert!(size() < 400, "{} parts were buffered", size());
+    drop(client);
+}
+
+/// Sends a line to a forwarded port and returns the answer.
+async fn echo(port: u16) -> Option<String> {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    connection.write_all(b"hello").await.ok()?;
+    connection.shutdown().await.ok()?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.ok()?;
+    Some(text)
+}

@@ -1,0 +1,111 @@
+//! A plain HTTP server with the streams of one container, and with what `kubectl` reads before it requests a stream.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::response::Response;
+use axum::routing::{any, get};
+use podwright::adapters::streaming::StreamingRuntime;
+use podwright::agent::{Stream, Streams};
+use podwright_actors::ids::{ContainerId, SandboxId};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The path of commands.
+pub(super) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec";
+
+/// The server. It ends when the value is dropped.
+pub(super) struct StreamServer {
+    address: SocketAddr,
+    _server: AbortOnDropHandle<()>,
+}
+
+#[derive(Clone)]
+struct Target {
+    streams: Arc<Streams>,
+    container: ContainerId,
+    sandbox: SandboxId,
+}
+
+impl StreamServer {
+    pub(super) async fn start(runtime: Arc<dyn StreamingRuntime>, container: ContainerId, sandbox: SandboxId) -> Self {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+            "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "i"}]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "main", "ready": true, "state": {"running": {}}}]},
+        });
+        let verbs = json!(["create", "get", "list"]);
+        let resource = |name: &str| json!({"name": name, "namespaced": true, "kind": "Pod", "verbs": verbs});
+        let resources = json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
+            "resources": [resource("pods"), resource("pods/exec"), resource("pods/attach"), resource("pods/portforward")],
+        });
+        let answer = |value: serde_json::Value| get(async move || Json(value));
+        let router = Router::new()
+            .route("/api", answer(json!({"kind": "APIVersions", "versions": ["v1"]})))
+            .route("/apis", answer(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []})))
+            .route("/api/v1", answer(resources))
+            .route("/api/v1/namespaces/default/pods/p", answer(pod))
+            .route(EXEC, any(exec))
+            .route("/api/v1/namespaces/default/pods/p/attach", any(attach))
+            .route("/api/v1/namespaces/default/pods/p/portforward", any(port_forward))
+            .with_state(Target { streams: Arc::new(Streams::new(runtime)), container, sandbox });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        StreamServer { address, _server: AbortOnDropHandle::new(server) }
+    }
+
+    /// The URL of a path.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
+type Pairs = Query<Vec<(String, String)>>;
+
+fn is(pairs: &Pairs, name: &str) -> bool {
+    pairs.iter().any(|(own, value)| own == name && value == "true")
+}
+
+async fn exec(State(target): State<Target>, pairs: Pairs, request: Request) -> Response {
+    let tty = is(&pairs, "tty");
+    let stream = Stream::Exec {
+        container: target.container,
+        command: pairs.iter().filter(|(name, _)| name == "command").map(|(_, word)| word.clone()).collect(),
+        stdin: is(&pairs, "stdin"),
+        stdout: is(&pairs, "stdout"),
+        stderr: is(&pairs, "stderr") && !tty,
+        tty,
+    };
+    target.streams.serve(request, stream).await
+}
+
+async fn attach(State(target): State<Target>, pairs: Pairs, request: Request) -> Response {
+    let stream = Stream::Attach {
+        container: target.container,
+        stdin: is(&pairs, "stdin"),
+        stdout: is(&pairs, "stdout"),
+        stderr: is(&pairs, "stderr"),
+        tty: false,
+    };
+    target.streams.serve(request, stream).await
+}
+
+async fn port_forward(State(target): State<Target>, pairs: Pairs, request: Request) -> Response {
+    let ports = pairs.iter().filter(|(name, _)| name == "ports").flat_map(|(_, ports)| ports.split(','));
+    let ports = ports.map(|port| port.parse().unwrap()).collect();
+    target.streams.serve(request, Stream::PortForward { sandbox: target.sandbox, ports }).await
+}
+
+/// Encodes a word for a query.
+pub(super) fn encode(word: &str) -> String {
+    word.bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
