@@ -55,7 +55,7 @@ lint:
 		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
 	for features in agent agent,cri agent,kube agent,process agent,simulated; do \
 		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
-	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked --no-default-features -- -D warnings
+	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked --no-default-features --features kube -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 ifeq ($(DENY),yes)
 	$(CARGO) deny check

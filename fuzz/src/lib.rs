@@ -8,6 +8,8 @@ pub mod manifest;
 pub mod recording;
 pub mod requests;
 pub mod runtime_records;
+#[cfg(feature = "kube")]
+pub mod spdy;
 
 /// Text for people is short and has no character that moves the cursor, ends a line or changes the text direction.
 fn assert_plain(text: &str, most: usize) {

@@ -54,3 +54,9 @@ fn log_writing_corpus_reads_back_as_written() {
 fn recording_corpus_is_replayed_or_refused_with_a_remedy() {
     run("recording", properties::recording::check);
 }
+
+#[cfg(feature = "kube")]
+#[test]
+fn spdy_corpus_is_read_the_same_in_any_chunking() {
+    run("spdy", properties::spdy::check);
+}
