@@ -49,6 +49,11 @@ pub(crate) const IMAGE_PULL: &[f64] = &[
 pub(crate) const START_WAIT: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
+/// The time for which a certificate was in use: a minute in a test cluster, a year by default, four years at most. The kubelet's
+/// buckets.
+pub(crate) const CERTIFICATE_LIFE: &[f64] =
+    &[60.0, 3600.0, 14_400.0, 86_400.0, 604_800.0, 2_592_000.0, 7_776_000.0, 15_552_000.0, 31_104_000.0, 124_416_000.0];
+
 /// The number of regular containers of a pod. The kubelet's buckets.
 pub(crate) const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 

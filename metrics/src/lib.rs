@@ -24,6 +24,7 @@
 
 mod actors;
 mod admission;
+mod certificates;
 mod containers;
 mod encode;
 mod events;
@@ -47,6 +48,7 @@ pub use prometheus_client::registry::Registry;
 
 pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
+pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};
@@ -70,6 +72,8 @@ pub struct Metrics {
     pub actors: ActorsMetrics,
     /// Refused, evicted and preempted pods.
     pub admission: AdmissionMetrics,
+    /// The certificates of the node.
+    pub certificates: CertificateMetrics,
     /// Sandboxes, containers, images and lifecycle handlers.
     pub containers: ContainerMetrics,
     /// The events that go to the API server.
@@ -104,6 +108,7 @@ impl Metrics {
         Metrics {
             actors: ActorsMetrics::register(&mut registry),
             admission: AdmissionMetrics::register(&mut registry),
+            certificates: CertificateMetrics::register(&mut registry),
             containers: ContainerMetrics::register(&mut registry),
             events: EventMetrics::register(&mut registry),
             governor: GovernorMetrics::register(&mut registry),

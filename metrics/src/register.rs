@@ -4,12 +4,14 @@ use prometheus_client::registry::{Metric, Registry};
 
 /// Counters that the kubelet exposes without `_total` (Kubernetes 1.36). OpenMetrics demands the suffix even for them;
 /// the classic format shows these names unchanged.
-pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 5] = [
+pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 7] = [
+    "kubelet_certificate_manager_client_expiration_renew_errors",
     "kubelet_evented_pleg_connection_error_count",
     "kubelet_evented_pleg_connection_success_count",
     "kubelet_evictions",
     "kubelet_pleg_discard_events",
     "kubelet_preemptions",
+    "kubelet_server_expiration_renew_errors",
 ];
 
 /// Registers a family with the kubelet's name and meaning. Most of them have the stability ALPHA.

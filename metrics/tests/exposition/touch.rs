@@ -23,6 +23,12 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.admission.eviction_stats_age(EvictionSignal::MemoryAvailable, TOOK);
     metrics.admission.preempted("cpu");
 
+    metrics.certificates.client_ttl(3600.0);
+    metrics.certificates.server_ttl(f64::INFINITY);
+    metrics.certificates.client_request_failed();
+    metrics.certificates.server_request_failed();
+    metrics.certificates.server_rotated(TOOK);
+
     metrics.containers.pod_started(true);
     metrics.containers.pod_start_failed(true);
     metrics.containers.ephemeral_containers(1);
