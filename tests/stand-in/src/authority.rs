@@ -16,9 +16,13 @@ use crate::signing::SigningRequest;
 const SERVER_NAMES: &[&str] =
     &["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
 
-/// The life of a certificate whose request names no shorter one. Source: the flag `--cluster-signing-duration` of
+/// The default lifetime of a certificate whose request names no shorter one. Source: the flag `--cluster-signing-duration` of
 /// kube-controller-manager.
-const LONGEST_LIFE: Duration = Duration::from_secs(365 * 86_400);
+pub(crate) const LONGEST_LIFE: Duration = Duration::from_secs(365 * 86_400);
+
+/// A certificate with a shorter lifetime is valid for the whole lifetime after its signature. Source: the signer of
+/// kube-controller-manager.
+const SHORT_LIFE: Duration = Duration::from_secs(8 * 3600);
 
 /// How long before its signature a certificate is valid, so that clocks may differ. Source: the signer of
 /// kube-controller-manager.
@@ -102,7 +106,7 @@ impl Authority {
         ClientCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// Signs a request. The certificate is valid for `life`, but never for more than a year.
+    /// Signs a request. The certificate is valid for `life`.
     ///
     /// # Errors
     ///
@@ -111,7 +115,7 @@ impl Authority {
         &self,
         request: &SigningRequest,
         usages: &[&str],
-        life: Option<Duration>,
+        life: Duration,
         now: jiff::Timestamp,
     ) -> Result<String, String> {
         let mut signed = request.params.clone();
@@ -120,7 +124,8 @@ impl Authority {
         params.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
         params.extended_key_usages = usages.iter().filter_map(|usage| extended_key_usage(usage)).collect();
         let start = since_epoch(now).saturating_sub(BACKDATE);
-        set_life(params, start, start + life.unwrap_or(LONGEST_LIFE).min(LONGEST_LIFE));
+        let counts_from = if life < SHORT_LIFE { since_epoch(now) } else { start };
+        set_life(params, start, counts_from + life);
         signed.signed_by(&self.issuer).map(|certificate| certificate.pem()).map_err(|error| error.to_string())
     }
 }

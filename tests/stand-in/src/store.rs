@@ -14,11 +14,12 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::access::{Grant, User};
-use crate::authority::Authority;
+use crate::authority::{Authority, LONGEST_LIFE};
 use crate::call::{Call, Verb};
 use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub ca_config_maps: Vec<(String, String)>,
     /// The certificate signing requests that the server approves itself.
     pub approval: Approval,
+    /// The lifetime of a certificate whose request names no shorter one.
+    pub certificate_life: Duration,
     /// Whether objects are deleted once none of their owners exists.
     pub collect_garbage: bool,
     /// The changes that the server remembers. A watch that starts before them is answered with 410.
@@ -43,7 +46,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { ca_config_maps: Vec::new(), approval: Approval::default(), collect_garbage: true, history: 100_000 }
+        Self {
+            ca_config_maps: Vec::new(),
+            approval: Approval::default(),
+            certificate_life: LONGEST_LIFE,
+            collect_garbage: true,
+            history: 100_000,
+        }
     }
 }
 

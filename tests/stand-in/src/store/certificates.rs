@@ -118,10 +118,11 @@ impl Store {
     fn sign(&self, object: &mut Value, request: &SigningRequest, now: jiff::Timestamp) -> bool {
         let spec = &object["spec"];
         let usages = signing::usages(spec);
-        let seconds = spec["expirationSeconds"].as_u64().map(Duration::from_secs);
+        let longest = self.settings.certificate_life;
+        let life = spec["expirationSeconds"].as_u64().map_or(longest, Duration::from_secs).min(longest);
         let signed = match request.check(spec["signerName"].as_str().unwrap_or_default(), &usages) {
             Ok(false) => return false,
-            Ok(true) => self.authority.sign(request, &usages, seconds, now),
+            Ok(true) => self.authority.sign(request, &usages, life, now),
             Err(why) => Err(why),
         };
         match signed {
