@@ -139,6 +139,11 @@ pub(crate) fn is_granted(store: &Store, user: &User, verb: &str, resource: &str)
     user.is_admin() || store.grants.iter().any(|grant| grant.allows(user, verb, resource))
 }
 
+/// What the Node authorizer says about a request of a user. None if the user is no node.
+pub(crate) fn ask_node_authorizer(store: &Store, user: &User, call: &Call) -> Option<Result<(), String>> {
+    Some(node::authorize(store, user.node_name()?, call))
+}
+
 fn resource_path(call: &Call) -> String {
     match call.subresource() {
         "" => call.resource.plural.to_owned(),
@@ -156,11 +161,9 @@ pub(crate) fn check(store: &Store, user: &User, call: &Call) -> Result<(), Refus
     if is_self_review || is_granted(store, user, call.verb.name(), &resource_path(call)) {
         return Ok(());
     }
-    let reason = match user.node_name() {
-        Some(node) => match node::authorize(store, node, call) {
-            Ok(()) => return Ok(()),
-            Err(reason) => reason,
-        },
+    let reason = match ask_node_authorizer(store, user, call) {
+        Some(Ok(())) => return Ok(()),
+        Some(Err(reason)) => reason,
         None => String::new(),
     };
     Err(denied(user, call, &reason))

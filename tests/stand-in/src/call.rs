@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::protobuf;
 use crate::refusal::Refusal;
-use crate::schema::{self, Resource};
+use crate::schema::{self, RESOURCES, Resource};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +28,22 @@ pub enum Verb {
 }
 
 impl Verb {
+    const ALL: [Self; 8] = [
+        Self::Get,
+        Self::List,
+        Self::Watch,
+        Self::Create,
+        Self::Update,
+        Self::Patch,
+        Self::Delete,
+        Self::DeleteCollection,
+    ];
+
+    /// The verb with this name in the authorization API.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
     /// The verb in the words of the authorization API.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -204,6 +220,23 @@ impl Call {
         })
     }
 
+    /// The request that the attributes of an access review describe. None if the server has no such resource or verb.
+    pub(crate) fn of_attributes(attributes: &Value) -> Option<Self> {
+        let text = |field: &str| attributes[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let (group, plural) = (text("group").unwrap_or_default(), text("resource")?);
+        let resource = RESOURCES.iter().find(|resource| resource.group == group && resource.plural == plural)?;
+        Some(Self {
+            resource,
+            namespace: text("namespace"),
+            name: text("name"),
+            subresource: text("subresource"),
+            verb: Verb::from_name(attributes["verb"].as_str()?)?,
+            query: Query(field_selector(&attributes["fieldSelector"]).into_iter().collect()),
+            content_type: String::new(),
+            body: Value::Null,
+        })
+    }
+
     /// The name of the object, empty if the path has none.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -221,6 +254,19 @@ impl Call {
     pub fn subresource(&self) -> &str {
         self.subresource.as_deref().unwrap_or_default()
     }
+}
+
+/// The option of a request with the field selector of an access review.
+fn field_selector(selector: &Value) -> Option<(String, String)> {
+    let requirements = selector["requirements"].as_array().into_iter().flatten().filter_map(|requirement| {
+        let is_equality = requirement["operator"] == "In";
+        let (key, value) = (requirement["key"].as_str()?, requirement["values"][0].as_str()?);
+        is_equality.then(|| format!("{key}={value}"))
+    });
+    let joined = requirements.collect::<Vec<_>>().join(",");
+    let text =
+        selector["rawSelector"].as_str().map(str::to_owned).or_else(|| (!joined.is_empty()).then_some(joined))?;
+    Some(("fieldSelector".to_owned(), text))
 }
 
 fn parse_body(content_type: &str, body: &[u8]) -> Result<Value, Refusal> {

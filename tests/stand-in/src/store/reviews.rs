@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Env, Store};
-use crate::access::{User, is_granted};
+use crate::access::{User, ask_node_authorizer, is_granted};
 use crate::call::Call;
 use crate::refusal::Refusal;
 
@@ -68,8 +68,13 @@ impl Store {
         } else {
             (text(&spec["nonResourceAttributes"]["verb"]), text(&spec["nonResourceAttributes"]["path"]))
         };
-        let allowed = is_granted(self, user, &verb, &path);
-        let reason = if allowed { "the stand-in grants it" } else { "" };
-        if allowed { json!({"allowed": true, "reason": reason}) } else { json!({"allowed": false}) }
+        if is_granted(self, user, &verb, &path) {
+            return json!({"allowed": true, "reason": "the stand-in grants it"});
+        }
+        match Call::of_attributes(resource).and_then(|call| ask_node_authorizer(self, user, &call)) {
+            Some(Ok(())) => json!({"allowed": true}),
+            Some(Err(reason)) if !reason.is_empty() => json!({"allowed": false, "reason": reason}),
+            Some(Err(_)) | None => json!({"allowed": false}),
+        }
     }
 }

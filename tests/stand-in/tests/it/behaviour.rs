@@ -201,6 +201,31 @@ async fn a_review_answers_by_grants() {
 }
 
 #[tokio::test]
+async fn a_review_of_a_node_answers_as_the_node_authorizer() {
+    let (server, client) = start().await;
+    server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
+    let volumes = json!([{"name": "v", "secret": {"secretName": "mounted"}}]);
+    let containers = json!([{"name": "a", "image": "x:1"}]);
+    let spec = json!({"nodeName": "n1", "containers": containers, "volumes": volumes});
+    server.create(PODS, json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let selected = json!({"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]});
+    for (attributes, allowed) in [
+        (json!({"verb": "get", "resource": "secrets", "namespace": "default", "name": "mounted"}), true),
+        (json!({"verb": "get", "resource": "secrets", "namespace": "default", "name": "other"}), false),
+        (json!({"verb": "delete", "resource": "secrets", "namespace": "default", "name": "mounted"}), false),
+        (json!({"verb": "watch", "resource": "pods", "fieldSelector": selected}), true),
+        (json!({"verb": "watch", "resource": "pods"}), false),
+        (json!({"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "n1"}), false),
+    ] {
+        let groups = ["system:nodes", "system:authenticated"];
+        let spec = json!({"user": "system:node:n1", "groups": groups, "resourceAttributes": attributes});
+        let status = client.post(path, json!({"spec": spec})).await.body["status"].clone();
+        assert_eq!(status["allowed"], allowed, "{attributes}: {status}");
+    }
+}
+
+#[tokio::test]
 async fn events_are_served_in_both_groups() {
     let (server, client) = start().await;
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
