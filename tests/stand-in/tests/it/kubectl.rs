@@ -52,6 +52,11 @@ async fn kubectl_prints_describes_applies_and_deletes() {
     let manifest = directory.join("map.yaml");
     std::fs::write(&manifest, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  k: v\n").unwrap();
     let manifest = manifest.to_str().unwrap();
+    let pod_manifest = directory.join("pod.yaml");
+    let text =
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: applied\nspec:\n  containers:\n  - {name: a, image: x:1}\n";
+    std::fs::write(&pod_manifest, text).unwrap();
+    let pod_manifest = pod_manifest.to_str().unwrap();
     for (arguments, expected) in [
         (&["get", "pods", "-o", "wide"][..], "NOMINATED NODE"),
         (&["get", "pods"], "p      0/1     Pending   0"),
@@ -60,6 +65,11 @@ async fn kubectl_prints_describes_applies_and_deletes() {
         (&["apply", "-f", manifest], "configmap/m created"),
         (&["apply", "-f", manifest], "configmap/m unchanged"),
         (&["apply", "--server-side", "-f", manifest], "configmap/m serverside-applied"),
+        (&["apply", "-f", pod_manifest], "pod/applied created"),
+        (&["apply", "-f", pod_manifest], "pod/applied unchanged"),
+        (&["explain", "pods"], "Pod is a kind of the stand-in."),
+        (&["explain", "leases.spec"], "The field spec of a Lease."),
+        (&["delete", "pod", "applied", "--grace-period=0", "--force"], "pod \"applied\" force deleted"),
         (&["label", "pod", "p", "a=b"], "pod/p labeled"),
         (&["drain", "n1", "--force", "--grace-period=0"], "node/n1 drained"),
         (&["run", "q", "--image=x:1"], "pod/q created"),
