@@ -1,11 +1,13 @@
 //! The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of
 //! their statuses, of mirror pods and of events.
 //!
-//! All requests use one [`Client`](kube::Client). It authenticates with the credentials of the kubeconfig, and reads them again when
-//! they change on disk.
+//! All requests use one [`Client`](kube::Client). Its credentials are those of the kubeconfig. When they change on disk, a
+//! [`Connection`] replaces them.
 
 mod call;
 mod client;
+mod connection;
+mod credentials;
 mod events;
 mod listing;
 mod node_api;
@@ -13,11 +15,18 @@ mod objects;
 mod pod_api;
 mod pods;
 mod reviews;
+mod signing_requests;
 
 pub use client::{ConnectError, connect};
+#[doc(hidden)]
+pub use connection::Connection;
+#[doc(hidden)]
+pub use credentials::Credentials;
 pub use events::KubeEvents;
 pub use node_api::KubeNodeApi;
 pub use objects::KubeObjects;
 pub use pod_api::KubePodApi;
 pub use pods::PodSource;
 pub use reviews::KubeReviews;
+#[doc(hidden)]
+pub use signing_requests::KubeSigningRequests;

@@ -1,13 +1,16 @@
 //! Makes a client from a kubeconfig.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{Request, Uri};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::KubeconfigError;
 use kube::{Client, Config};
 use tower::util::MapRequestLayer;
+
+use super::credentials::Credentials;
 
 /// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,6 +27,17 @@ pub enum ConnectError {
         /// What is wrong with the file.
         source: Box<KubeconfigError>,
     },
+    /// A file that the kubeconfig names cannot be read.
+    #[error("cannot read {path}, which the kubeconfig {kubeconfig} names: correct the kubeconfig, or restore the file",
+        path = .path.display(), kubeconfig = .kubeconfig.display())]
+    File {
+        /// The path of the kubeconfig.
+        kubeconfig: PathBuf,
+        /// The path of the file that the kubeconfig names.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The credentials or the address of the kubeconfig cannot be used.
     #[error("cannot use the cluster or the user of the kubeconfig {path}", path = .path.display())]
     Client {
@@ -34,15 +48,34 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Whether the kubeconfig does not exist.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            ConnectError::Kubeconfig { source, .. } => {
+                matches!(&**source, KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound)
+            }
+            ConnectError::File { .. } | ConnectError::Client { .. } => false,
+        }
+    }
+
+    /// Whether the kubeconfig itself is complete, but its credentials cannot be used.
+    pub fn concerns_credentials(&self) -> bool {
+        matches!(self, ConnectError::File { .. } | ConnectError::Client { .. })
+    }
+}
+
 /// Makes a client from the current context of a kubeconfig. Reads the files that the kubeconfig names. Does not connect: the first
 /// call does.
 ///
 /// # Errors
 /// [`ConnectError`] if the kubeconfig or one of the files that it names cannot be used.
 pub async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
-    let faulty = |source| ConnectError::Kubeconfig { path: kubeconfig.to_owned(), source: Box::new(source) };
-    let file = Kubeconfig::read_from(kubeconfig).map_err(faulty)?;
-    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(faulty)?;
+    Credentials::read(kubeconfig)?.client().await
+}
+
+/// Makes a client from the settings of a kubeconfig.
+pub(super) fn build(mut config: Config, kubeconfig: &Path) -> Result<Client, ConnectError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: Box::new(source) })?;
