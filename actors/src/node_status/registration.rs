@@ -9,6 +9,11 @@ use tokio::sync::watch;
 
 use crate::ids::NodeUid;
 
+/// The features that nodes of Kubernetes 1.36 declare by default and that every podwright node supports (`component-helpers`,
+/// `nodedeclaredfeatures`). The scheduler binds a pod with such a feature only to nodes that declare it. A kubelet also declares
+/// `InPlacePodLevelResourcesVerticalScaling`, the resize of the resources of a whole pod.
+const DECLARED_FEATURES: &[&str] = &["RestartAllContainersOnContainerExits"];
+
 /// The settings of the Node object, which do not change while the agent runs.
 ///
 /// Clones share the progress of the registration.
@@ -70,7 +75,7 @@ impl NodeRegistration {
             system_info: NodeSystemInfo::default(),
             capacity: BTreeMap::new(),
             allocatable: BTreeMap::new(),
-            declared_features: Vec::new(),
+            declared_features: DECLARED_FEATURES.iter().map(|feature| (*feature).to_owned()).collect(),
             kubelet_port: 0,
             progress: Arc::new(watch::Sender::new(Registration::Pending { problem: None })),
         }
@@ -119,7 +124,7 @@ impl NodeRegistration {
         self
     }
 
-    /// The features that the node declares (`status.declaredFeatures`). By default none.
+    /// The features that the node declares (`status.declaredFeatures`). By default those that every podwright node supports.
     pub fn declared_features(mut self, features: Vec<String>) -> Self {
         self.declared_features = features;
         self.declared_features.sort();
