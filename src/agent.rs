@@ -11,6 +11,8 @@
 
 mod admin;
 mod boot;
+#[cfg(feature = "kube")]
+mod certificates;
 mod cli;
 mod client;
 mod container_logs;

@@ -2,6 +2,8 @@
 
 mod admin;
 mod admission;
+#[cfg(feature = "kube")]
+mod certificates;
 mod eviction;
 #[cfg(feature = "cri")]
 pub(super) mod images;
@@ -132,6 +134,9 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     pub(crate) registration: registration::RegistrationArgs,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    pub(crate) certificates: Box<certificates::CertificateArgs>,
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,

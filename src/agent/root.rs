@@ -98,11 +98,11 @@ impl RootDirectory {
     }
 }
 
-/// Checks the root directory and everything in it that the agent trusts: the files, the records of containers and the directories of
-/// pods and their logs. Other directories, such as one with manifests, may belong to other users.
+/// Checks the root directory and everything in it that the agent trusts: the files, the records of containers, the
+/// certificates and the directories of pods and their logs. Other directories, such as one with manifests, may belong to other users.
 fn check(path: &Path) -> Result<(), UntrustedDirectory> {
     trusted_dir::check_files(path)?;
-    for (name, depth) in [("process", 2), ("pods", 1), ("log", 1)] {
+    for (name, depth) in [("process", 2), ("pods", 1), ("log", 1), ("pki", 1)] {
         let dir = path.join(name);
         if dir.symlink_metadata().is_ok() {
             trusted_dir::check_tree(&dir, depth)?;

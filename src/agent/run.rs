@@ -45,7 +45,7 @@ pub(crate) enum RunError {
     NoManifest(PathBuf),
     #[cfg(feature = "kube")]
     #[error(transparent)]
-    Cluster(#[from] crate::adapters::kube::ConnectError),
+    Cluster(#[from] super::certificates::ClientError),
     #[cfg(feature = "kube")]
     #[error("cannot keep the identity of the agent: make the root directory writable")]
     Instance(#[source] io::Error),
@@ -122,7 +122,7 @@ async fn serve(
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
     #[cfg(feature = "kube")]
-    let cluster = cluster::Cluster::of(&args).await?;
+    let cluster = cluster::Cluster::of(&args, root, &name).await?;
     #[cfg(feature = "kube")]
     let remote = cluster.as_ref().map(|cluster| cluster.ports(&name)).unwrap_or_default();
     #[cfg(not(feature = "kube"))]

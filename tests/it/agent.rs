@@ -5,6 +5,8 @@ mod bad_input;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster;
 #[cfg(all(feature = "kube", feature = "simulated"))]
+mod cluster_certificates;
+#[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster_events;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster_mirrors;

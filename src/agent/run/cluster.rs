@@ -14,8 +14,10 @@ use crate::actors::Registration;
 use crate::actors::node::NodeHandle;
 use crate::actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
 use crate::actors::text::error_chain;
-use crate::adapters::kube::{ConnectError, KubeEvents, KubeNodeApi, KubeObjects, KubePodApi, PodSource, connect};
+use crate::adapters::kube::{KubeEvents, KubeNodeApi, KubeObjects, KubePodApi, PodSource};
+use crate::agent::certificates::{ClientCredentials, ClientError, ClientSettings};
 use crate::agent::cli::RunArgs;
+use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 
 /// How long the deletion of the node may take when the agent ends.
@@ -24,15 +26,17 @@ const DEREGISTRATION: Duration = Duration::from_secs(5);
 /// The connection to an API server.
 pub(super) struct Cluster {
     client: Client,
+    credentials: ClientCredentials,
 }
 
 impl Cluster {
     /// The API server that the flags name, if they name one. Does not wait for the server.
-    pub(super) async fn of(args: &RunArgs) -> Result<Option<Self>, ConnectError> {
-        match &args.kubeconfig {
-            Some(kubeconfig) => Ok(Some(Cluster { client: connect(kubeconfig).await? })),
-            None => Ok(None),
-        }
+    pub(super) async fn of(args: &RunArgs, root: &RootDirectory, node: &str) -> Result<Option<Self>, ClientError> {
+        let Some(kubeconfig) = args.kubeconfig.clone() else { return Ok(None) };
+        let bootstrap = args.certificates.bootstrap_kubeconfig.clone();
+        let settings = ClientSettings { node: node.to_owned(), root: root.path().to_owned(), kubeconfig, bootstrap };
+        let (client, credentials) = ClientCredentials::open(settings).await?;
+        Ok(Some(Cluster { client, credentials }))
     }
 
     /// The ports of a node that the API server implements.
@@ -53,9 +57,11 @@ impl Cluster {
         Box::new(move |clock, metrics| Arc::new(KubeEvents::start(client, &node, clock, metrics.events.clone())))
     }
 
-    /// Starts the source of pods. It sends them to the node until `stop` is cancelled. No pod of the API server runs before the node is
-    /// registered.
+    /// Follows the credentials, and starts the source of pods. The source sends them to the node until `stop` is cancelled. No pod of
+    /// the API server runs before the node is registered.
     pub(super) fn start(self, name: &str, view: &NodeView, stop: CancellationToken) {
+        // Until the agent has ended, statuses and the lease are written with the credentials.
+        actix::spawn(self.credentials.run(view.metrics.certificates.clone()));
         let source = PodSource::new(self.client, name, view.clock.clone());
         let (updates, registration) = (view.node.sources(), view.node.registration());
         actix::spawn(async move {

@@ -82,7 +82,22 @@ const ADAPTERS: &[&str] =
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[
-    ("helpers", &["boot", "client", "error_text", "events", "http", "instance", "machine", "root", "runtime", "table"]),
+    (
+        "helpers",
+        &[
+            "boot",
+            "certificates",
+            "client",
+            "error_text",
+            "events",
+            "http",
+            "instance",
+            "machine",
+            "root",
+            "runtime",
+            "table",
+        ],
+    ),
     ("command line", &["cli"]),
     ("access to the node", &["container_logs", "logging", "runtime_ports", "unknown_pod", "until", "view"]),
     ("commands and displays", &["admin", "get", "node_api", "page", "replay", "screen", "shutdown", "validate"]),

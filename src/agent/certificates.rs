@@ -1,0 +1,26 @@
+//! The certificates of the node: the one that it shows to the clients of the node API, and the one that it shows to the API server.
+//!
+//! ```text
+//!  serving ──┬─ self-signed: made below the root directory
+//!            ├─ files: --tls-cert-file, --tls-private-key-file
+//!            └─ signed: --rotate-server-certificates ──┐
+//!                                                      ├──> issue: a CertificateSigningRequest ──> API server
+//!  client ───── --bootstrap-kubeconfig ────────────────┘
+//! ```
+//!
+//! A certificate is replaced while the agent runs. New connections use the new certificate.
+
+mod client;
+mod directory;
+mod issue;
+mod pair;
+mod renewal;
+mod request;
+mod schedule;
+mod self_signed;
+#[allow(dead_code, reason = "the server of the node API uses the certificate")]
+mod serving;
+
+pub(crate) use client::{ClientCredentials, ClientError, ClientSettings};
+#[allow(unused_imports, reason = "the server of the node API uses the certificate")]
+pub(crate) use serving::{ServingCertificate, ServingError, ServingSource, serving};
