@@ -149,7 +149,7 @@ impl DesiredState {
     pub(crate) fn static_pod(&self, name: &FullName) -> Option<&Arc<PodObject>> {
         let is_it = |pod: &&Arc<PodObject>| pod.is_static() && pod.full_name() == name;
         let of_sources = || self.sources.values().flat_map(|source| source.config.pods()).find(is_it);
-        self.pods.pod_named(name).filter(is_it).or_else(of_sources)
+        self.pods.static_named(name).or_else(of_sources)
     }
 
     /// Whether admission decided on a pod of a source. If an admission handler panicked, there is no decision. Mirror pods

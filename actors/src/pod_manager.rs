@@ -14,6 +14,8 @@ use crate::pod::PodObject;
 pub struct PodManager {
     pods: Map<PodUid, Arc<PodObject>>,
     by_name: Map<FullName, PodUid>,
+    /// The static pods by full name. A pod of the API server may have the same full name.
+    statics_by_name: Map<FullName, PodUid>,
     mirrors: Map<FullName, Arc<PodObject>>,
     /// Kept up to date with each change, so that housekeeping does not search all pods every two seconds.
     index: PodIndex,
@@ -73,7 +75,8 @@ impl PodManager {
             }
         }
         self.index.add(&pod);
-        self.by_name.insert(name, uid);
+        let names = if pod.is_static() { &mut self.statics_by_name } else { &mut self.by_name };
+        names.insert(name, uid);
     }
 
     /// Removes a pod or a mirror. If another pod has taken over the full name, the full name stays with that pod.
@@ -91,8 +94,10 @@ impl PodManager {
     }
 
     fn drop_name(&mut self, name: &FullName, uid: &PodUid) {
-        if self.by_name.get(name) == Some(uid) {
-            self.by_name.remove(name);
+        for names in [&mut self.by_name, &mut self.statics_by_name] {
+            if names.get(name) == Some(uid) {
+                names.remove(name);
+            }
         }
     }
 
@@ -101,9 +106,14 @@ impl PodManager {
         self.pods.get(uid)
     }
 
-    /// A pod by full name.
+    /// A pod by full name. If a pod of the API server and a static pod have the same full name, the pod of the API server.
     pub fn pod_named(&self, name: &FullName) -> Option<&Arc<PodObject>> {
-        self.pods.get(self.by_name.get(name)?)
+        self.by_name.get(name).and_then(|uid| self.pods.get(uid)).or_else(|| self.static_named(name))
+    }
+
+    /// A static pod by full name.
+    pub fn static_named(&self, name: &FullName) -> Option<&Arc<PodObject>> {
+        self.pods.get(self.statics_by_name.get(name)?)
     }
 
     /// The mirror pod of a static pod.
@@ -118,7 +128,7 @@ impl PodManager {
 
     /// The static pod of a mirror pod.
     pub fn pod_of(&self, mirror: &PodObject) -> Option<&Arc<PodObject>> {
-        self.pod_named(mirror.full_name()).filter(|pod| pod.is_static())
+        self.static_named(mirror.full_name())
     }
 
     /// The UID under which the engine knows a pod. The UID of a mirror pod gives the UID of its static pod.
@@ -191,6 +201,23 @@ mod tests {
         assert_eq!(manager.pod_named(new.full_name()).map(|p| p.uid()), Some(new.uid()));
         manager.remove(&new);
         assert!(manager.pod_named(new.full_name()).is_none());
+    }
+
+    #[test]
+    fn static_pod_keeps_its_full_name_beside_a_pod_of_the_api_server() {
+        let mut manager = PodManager::default();
+        let (fixed, other) = (pod("web").uid("1").static_pod().build(), pod("web").uid("2").build());
+        let mirror = pod("web").uid("m").mirror().build();
+        manager.put(fixed.clone());
+        manager.put(other.clone());
+        assert_eq!(manager.pod_named(fixed.full_name()).map(|pod| pod.uid()), Some(other.uid()));
+        manager.put(mirror.clone());
+        for is_removed in [false, true] {
+            assert_eq!(manager.pod_of(&mirror).map(|pod| pod.uid()), Some(fixed.uid()), "removed: {is_removed}");
+            assert_eq!(manager.orphan_mirrors().count(), 0, "removed: {is_removed}");
+            manager.remove(&other);
+        }
+        assert_eq!(manager.pod_named(fixed.full_name()).map(|pod| pod.uid()), Some(fixed.uid()));
     }
 
     #[test]

@@ -341,6 +341,39 @@ async fn static_pod_that_cannot_run_shows_the_reason_in_its_mirror_pod() {
 }
 
 #[actix::test]
+async fn static_pod_and_pod_of_the_api_server_run_under_one_full_name() {
+    let node = MirrorNode::start().await;
+    node.this.api.create_pod("web", &json!({}));
+    let uid = node.uid("web").unwrap();
+    node.watch().await;
+    node.files(&[web("1")]).await;
+    node.this.wait(5).await;
+    assert_eq!(node.this.node.runtime.running("1"), ["main"]);
+    assert_eq!(node.this.node.runtime.running(&uid), ["main"]);
+    assert_eq!((node.uid("web"), node.mirror("web")), (Some(uid.clone()), None), "the name is taken");
+    assert_eq!(node.this.api.phase("web"), "Running");
+
+    node.this.api.delete_pod("web");
+    node.this.wait(20).await;
+    assert_eq!(node.mirror("web").as_deref(), Some("1"));
+    assert_eq!(node.this.api.phase("web"), "Running");
+    assert_eq!((node.this.node.runtime.running("1").len(), node.this.node.runtime.running(&uid).len()), (1, 0));
+    assert_eq!(node.this.starts("1"), 1);
+
+    // A user replaces the mirror pod by a pod of the same name.
+    node.force_delete("web");
+    node.this.api.create_pod("web", &json!({}));
+    let uid = node.uid("web").unwrap();
+    node.this.wait(5).await;
+    assert_eq!(node.this.node.runtime.running(&uid), ["main"]);
+    node.this.api.delete_pod("web");
+    node.this.wait(20).await;
+    assert_eq!(node.mirror("web").as_deref(), Some("1"));
+    assert_eq!(node.this.api.phase("web"), "Running");
+    assert_eq!(node.this.starts("1"), 1);
+}
+
+#[actix::test]
 async fn refused_mirror_pod_is_tried_again() {
     let node = MirrorNode::start().await;
     node.this.api.fail(Some(ApiError::refused("a policy forbids it")));
