@@ -16,6 +16,8 @@ mod cluster_node;
 pub(crate) mod cluster_streams;
 #[cfg(feature = "kube")]
 mod cluster_volumes;
+#[cfg(all(feature = "kube", feature = "simulated"))]
+mod cluster_watch;
 mod final_statuses;
 pub(crate) mod harness;
 mod life;

@@ -57,6 +57,17 @@ where
 {
     /// The next event. The stream of events never ends.
     async fn next(&mut self) -> Option<watcher::Result<Event<K>>> {
+        let event = self.next_in_list().await;
+        // The watcher of kube would resume at the same version for ever.
+        if let Some(Err(Error::WatchStartFailed(kube::Error::Api(status)))) = &event
+            && status.code == 410
+        {
+            self.start_again();
+        }
+        event
+    }
+
+    async fn next_in_list(&mut self) -> Option<watcher::Result<Event<K>>> {
         loop {
             let List::Streaming { is_active } = &mut self.list else { return self.events.next().await };
             let limit = if *is_active { NEXT_OBJECT } else { Duration::MAX };
@@ -79,8 +90,21 @@ where
 
     fn list_in_pages(&mut self, why: &'static str) {
         tracing::info!(resource = %K::plural(&()), "{why}, listing in pages");
-        self.events = watcher(self.api.clone(), self.config.clone().page_size(PAGE_SIZE)).boxed();
         self.list = List::Paged;
+        self.start_again();
+    }
+
+    /// Starts with a new list.
+    fn start_again(&mut self) {
+        let config = self.config.clone().page_size(PAGE_SIZE);
+        let config = match &mut self.list {
+            List::Streaming { is_active } => {
+                *is_active = false;
+                config.streaming_lists()
+            }
+            List::Paged => config,
+        };
+        self.events = watcher(self.api.clone(), config).boxed();
     }
 }
 

@@ -14,7 +14,10 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn start() -> Self {
-        let server = StandIn::start().await.unwrap();
+        Cluster::of(StandIn::start().await.unwrap())
+    }
+
+    pub(super) fn of(server: StandIn) -> Self {
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
         let home = AgentHome::of_node(&server, "n1");
         Cluster { server, home }
