@@ -2,6 +2,7 @@
 
 mod admission;
 mod adoption;
+mod api_faults;
 mod api_objects;
 mod cgroups;
 mod crashes;
@@ -12,6 +13,7 @@ mod final_status_file;
 mod final_statuses;
 mod handle;
 mod housekeeping;
+mod known_failures;
 mod kubelet_texts;
 mod mirrors;
 mod network;

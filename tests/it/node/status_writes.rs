@@ -217,6 +217,7 @@ async fn status_of_a_static_pod_is_written_to_its_mirror_pod() {
     assert_eq!(this.api.phase("web"), "Running");
 }
 
+// KF30
 #[actix::test]
 async fn shutdown_waits_until_the_last_statuses_are_written() {
     let this = ApiNode::start().await;

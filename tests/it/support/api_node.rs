@@ -16,7 +16,13 @@ pub(crate) struct ApiNode {
 
 impl ApiNode {
     pub(crate) async fn start() -> Self {
-        let setup = Setup::new(true);
+        tokio::time::pause();
+        Self::again().await
+    }
+
+    /// Another node with another API server, after time was paused.
+    pub(crate) async fn again() -> Self {
+        let setup = Setup::again(true);
         let api = Arc::new(FakePodApi::new(setup.clock));
         Self::of(Setup { api: Some(api.clone()), sources: vec![SourceKind::Api], ..setup }, api).await
     }
@@ -26,6 +32,38 @@ impl ApiNode {
         this.watch().await;
         this.node.pass().await;
         this
+    }
+
+    /// Kills the agent, and starts the next one over the same runtime, the same disk and the same API server.
+    pub(crate) async fn crash(self) -> Self {
+        let next = self.next_setup();
+        let api = self.api.clone();
+        drop(self);
+        Self::of(next, api).await
+    }
+
+    /// The setup of the next agent.
+    pub(crate) fn next_setup(&self) -> Setup {
+        let TestNode { runtime, storage, final_statuses, clock, .. } = &self.node;
+        Setup {
+            runtime: runtime.clone(),
+            storage: storage.clone(),
+            final_statuses: final_statuses.clone(),
+            clock: *clock,
+            api: Some(self.api.clone()),
+            sources: vec![SourceKind::Api],
+            ..Setup::again(true)
+        }
+    }
+
+    /// The UID of the pod that has this name in the API server.
+    pub(crate) fn uid(&self, name: &str) -> String {
+        self.api.pod(name).unwrap().uid().to_string()
+    }
+
+    /// How often containers of a pod were started.
+    pub(crate) fn starts(&self, uid: &str) -> usize {
+        self.node.runtime.calls_of(uid).iter().filter(|call| call.starts_with("start ")).count()
     }
 
     /// Delivers the pods that the API server has now, as a watch does.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
-use podwright_actors::pod::PodObject;
+use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::ports::{ApiError, ApiFuture, Clock, PodApi, TokioClock};
 use podwright_stand_in::{Answer, Call, Env, Refusal, Settings, Store, User};
 use serde_json::{Value, json};
@@ -36,6 +36,10 @@ struct State {
     failure: Option<ApiError>,
     /// Whether watches are broken although calls may succeed.
     is_watch_broken: bool,
+    /// How many calls succeed before all calls fail, if there is a limit.
+    successes_left: Option<usize>,
+    /// The phases that each pod has had in the server, by UID.
+    phases: BTreeMap<String, Vec<Phase>>,
     /// The calls as `METHOD NAME`, with their times in seconds since the start.
     calls: Vec<(f64, String)>,
     /// The fields of the status that the server drops from patches, as an old server does.
@@ -59,6 +63,29 @@ impl FakePodApi {
     /// Makes all calls fail from now on, or succeed again.
     pub(crate) fn fail(&self, failure: Option<ApiError>) {
         self.state.lock().failure = failure;
+    }
+
+    /// Makes all calls fail after this many have succeeded. `None` ends this.
+    pub(crate) fn fail_after(&self, successes: Option<usize>) {
+        self.state.lock().successes_left = successes;
+    }
+
+    /// Checks that no status has gone back: a pod that ran is not pending again, and a pod that ended keeps its phase.
+    pub(crate) fn check_phases(&self) {
+        for (uid, phases) in &self.state.lock().phases {
+            let goes_on = |pair: &[Phase]| match (pair[0], pair[1]) {
+                (Phase::Succeeded | Phase::Failed, next) => next == pair[0],
+                (Phase::Running, next) => next != Phase::Pending,
+                (Phase::Pending | Phase::Unknown, _) => true,
+            };
+            assert!(phases.windows(2).all(goes_on), "{uid}: {phases:?}");
+        }
+    }
+
+    /// Deletes a pod as a user does who does not wait for its containers. Does nothing if the pod does not exist.
+    pub(crate) fn force_delete(&self, name: &str) {
+        let options = json!({"gracePeriodSeconds": 0});
+        let _gone = self.request("DELETE", &path(name), "application/json", &options);
     }
 
     /// Breaks the watch of the node, or repairs it.
@@ -173,7 +200,13 @@ impl FakePodApi {
                 *state.active.entry(key.clone()).or_default() += 1;
                 assert_eq!(state.active[&key], 1, "two calls for {name} at one time");
                 state.most_active = state.most_active.max(state.active.len());
-                (state.latency, state.failure.clone())
+                let mut failure = state.failure.clone();
+                match &mut state.successes_left {
+                    Some(0) => failure = Some(ApiError::unavailable("connection refused", None)),
+                    Some(left) => *left -= 1,
+                    None => {}
+                }
+                (state.latency, failure)
             };
             sleep(latency).await;
             self.state.lock().active.remove(&key);
@@ -193,7 +226,9 @@ impl PodApi for FakePodApi {
             status.retain(|field, _| !self.state.lock().unknown_fields.contains(&field.as_str()));
         }
         self.call("PATCH", name, Writer::Status, move || {
-            self.request("PATCH", &format!("{}/status", path(name)), STRATEGIC, &patch).map(object)
+            let written = self.request("PATCH", &format!("{}/status", path(name)), STRATEGIC, &patch).map(object)?;
+            self.state.lock().phases.entry(written.uid().to_string()).or_default().push(written.phase());
+            Ok(written)
         })
     }
 

@@ -1,0 +1,209 @@
+//! Complaints of users of other agents that concern the API server. The numbers are those of the list of known failures.
+
+use podwright_actors::ports::ApiError;
+use serde_json::json;
+
+use crate::support::api_node::ApiNode;
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::test_node::Setup;
+
+// KF2
+#[actix::test]
+async fn pod_that_was_force_deleted_while_it_cannot_be_stopped_ends_once_it_can() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 2}));
+    this.watch().await;
+    this.wait(2).await;
+    let uid = this.uid("web");
+    this.node.runtime.fail_stops();
+    this.api.delete_pod("web");
+    this.wait(10).await;
+    this.api.force_delete("web");
+    this.wait(60).await;
+    assert_eq!(this.node.runtime.running(&uid), ["main"]);
+    this.node.runtime.heal();
+    this.wait(60).await;
+    assert_eq!(this.node.runtime.running(&uid), [""; 0]);
+    assert_eq!(this.node.lifecycle(&uid), None, "nothing of the pod is left");
+}
+
+// KF9
+#[actix::test]
+async fn deletion_does_not_wait_for_an_image_pull() {
+    let this = ApiNode::start().await;
+    this.node.runtime.slow(Op::Pull, 29.0 * 60.0);
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(5).await;
+    let uid = this.uid("web");
+    this.api.delete_pod("web");
+    this.wait(3).await;
+    assert!(this.api.pod("web").is_none(), "{:?}", this.api.status("web"));
+    this.node.wait(30.0 * 60.0).await;
+    assert_eq!(this.starts(&uid), 0);
+}
+
+// KF14
+#[actix::test]
+async fn status_that_the_server_refuses_delays_no_stop() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 2}));
+    this.api.create_pod("other", &json!({}));
+    this.watch().await;
+    this.wait(2).await;
+    let uid = this.uid("web");
+    this.api.fail(Some(ApiError::refused("a webhook forbids it")));
+    this.api.delete_pod("web");
+    this.wait(5).await;
+    assert_eq!(this.node.runtime.running(&uid), [""; 0], "the container does not wait for the status");
+    this.api.fail(None);
+    this.wait(90).await;
+    assert!(this.api.pod("web").is_none(), "the pod is deleted once the server accepts its status");
+    assert_eq!(this.api.phase("other"), "Running");
+}
+
+// KF15
+#[actix::test]
+async fn pod_that_succeeded_is_not_admitted_again_by_the_next_agent() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::ends(1.0, 0));
+    let requests = json!([{"name": "main", "image": "img", "resources": {"requests": {"cpu": "3"}}}]);
+    this.api.create_pod("job", &json!({"restartPolicy": "Never", "containers": requests}));
+    this.watch().await;
+    this.wait(4).await;
+    let uid = this.uid("job");
+    assert_eq!(this.api.phase("job"), "Succeeded");
+    this.node.runtime.script("main", Script::default());
+    this.api.create_pod("web", &json!({"containers": requests}));
+    this.wait(3).await;
+    assert_eq!(this.api.phase("web"), "Running", "a pod that has ended uses no resources");
+
+    let this = this.crash().await;
+    this.wait(10).await;
+    assert_eq!((this.api.phase("job"), this.api.phase("web")), ("Succeeded".to_owned(), "Running".to_owned()));
+    assert_eq!(this.starts(&uid), 1);
+    this.api.check_phases();
+}
+
+// KF16
+#[actix::test]
+async fn pod_that_runs_is_not_admitted_again_by_an_agent_with_fewer_resources() {
+    let this = ApiNode::start().await;
+    let requests = json!([{"name": "main", "image": "img", "resources": {"requests": {"cpu": "3"}}}]);
+    this.api.create_pod("web", &json!({"containers": requests}));
+    this.watch().await;
+    this.wait(2).await;
+    let uid = this.uid("web");
+    let (setup, api) = (Setup { cpu_millis: 1000, ..this.next_setup() }, this.api.clone());
+    drop(this);
+    let this = ApiNode::of(setup, api).await;
+    this.wait(30).await;
+    assert_eq!(this.api.phase("web"), "Running");
+    assert_eq!((this.starts(&uid), this.node.runtime.running(&uid).len()), (1, 1));
+}
+
+// KF17
+#[actix::test]
+async fn pod_that_ended_and_is_deleted_while_no_agent_runs_is_gone_soon() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::ends(1.0, 0));
+    this.api.create_pod("job", &json!({"restartPolicy": "Never"}));
+    this.watch().await;
+    this.wait(4).await;
+    assert_eq!(this.api.phase("job"), "Succeeded");
+    let (setup, api) = (this.next_setup(), this.api.clone());
+    drop(this);
+    api.delete_pod("job");
+    let this = ApiNode::of(setup, api).await;
+    this.wait(3).await;
+    assert!(this.api.pod("job").is_none());
+}
+
+// KF18
+#[actix::test]
+async fn agent_that_restarts_follows_the_deletions_that_it_did_not_see() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 2}));
+    this.api.create_pod("stays", &json!({}));
+    this.watch().await;
+    this.wait(2).await;
+    let (first, stays) = (this.uid("web"), this.uid("stays"));
+    let (setup, api) = (this.next_setup(), this.api.clone());
+    drop(this);
+    api.force_delete("web");
+    api.create_pod("web", &json!({}));
+    let this = ApiNode::of(setup, api).await;
+    this.wait(10).await;
+    let second = this.uid("web");
+    assert_eq!(this.api.phase("web"), "Running");
+    assert_eq!(this.node.runtime.running(&first), [""; 0]);
+    assert_eq!([&first, &second, &stays].map(|uid| this.starts(uid)), [1, 1, 1]);
+}
+
+// KF29
+#[actix::test]
+async fn addresses_of_a_hundred_new_pods_are_in_the_api_server_at_once() {
+    let this = ApiNode::start().await;
+    this.api.latency(20);
+    let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
+    names.iter().for_each(|name| this.api.create_pod(name, &json!({})));
+    this.watch().await;
+    this.node.wait(1.5).await;
+    let without = names.iter().filter(|name| this.api.status(name).pod_ip.is_none()).count();
+    assert_eq!(without, 0);
+}
+
+// KF31
+#[actix::test]
+async fn rejected_pod_is_failed_and_deleted_without_a_delay() {
+    let this = ApiNode::start().await;
+    let requests = json!([{"name": "main", "image": "img", "resources": {"requests": {"cpu": "64"}}}]);
+    this.api.create_pod("web", &json!({"containers": requests}));
+    this.watch().await;
+    this.node.wait(0.2).await;
+    assert_eq!(this.api.phase("web"), "Failed");
+    this.watch().await;
+    this.api.delete_pod("web");
+    this.watch().await;
+    this.node.wait(2.5).await;
+    assert!(this.api.pod("web").is_none());
+}
+
+// KF28, KF14
+#[actix::test]
+async fn one_pod_whose_status_is_refused_delays_no_other_pod() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("bad", &json!({}));
+    this.api.fail(Some(ApiError::refused("a webhook forbids it")));
+    this.watch().await;
+    this.node.wait(1.0).await;
+    this.api.fail(None);
+    this.api.create_pod("good", &json!({}));
+    this.watch().await;
+    this.node.wait(2.0).await;
+    assert_eq!(this.api.phase("good"), "Running");
+    assert_eq!(this.api.phase("bad"), "Pending", "its backoff has not ended");
+    this.wait(90).await;
+    assert_eq!(this.api.phase("bad"), "Running");
+}
+
+// KF8, KF14
+#[actix::test]
+async fn call_that_hangs_for_one_pod_delays_no_start_and_no_stop() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 1}));
+    this.watch().await;
+    this.wait(2).await;
+    let uid = this.uid("web");
+    this.api.latency(30_000);
+    this.api.create_pod("new", &json!({}));
+    this.api.delete_pod("web");
+    this.watch().await;
+    this.node.wait(3.0).await;
+    assert_eq!(this.node.runtime.running(&uid), [""; 0]);
+    assert_eq!(this.node.runtime.running(&this.uid("new")), ["main"]);
+    this.api.latency(0);
+    this.wait(45).await;
+    assert!(this.api.pod("web").is_none());
+    assert_eq!(this.api.phase("new"), "Running");
+}
