@@ -72,6 +72,13 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         let what = StepAction::CancelledShutdown { critical: rng.pick(&[0, 5, 10]), total, after };
         steps.push(Step { at: when(&mut rng), what });
     }
+    for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2]) {
+        let what = match pods.iter().position(|pod| pod.source == Source::Api) {
+            Some(which) if rng.percent(60) => StepAction::Recreate(which),
+            _ => StepAction::Away(rng.millis(1_000, 60_000)),
+        };
+        steps.push(Step { at: when(&mut rng), what });
+    }
     steps.sort_by_key(|step| step.at);
     Scenario { seed, with_events, pods, steps }
 }

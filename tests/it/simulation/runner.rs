@@ -271,7 +271,8 @@ impl Simulation {
             StepAction::Delete(which, grace) => sources.delete(which, grace),
             StepAction::Image(which) => sources.image(which),
             StepAction::Label(which) => sources.label(which),
-            StepAction::Replace(which) => sources.replace(which),
+            StepAction::Replace(which) | StepAction::Recreate(which) => sources.replace(which),
+            StepAction::Away(time) => sources.api_is_away(now + time),
             StepAction::Kill { pod, evict, grace } => {
                 let pod = sources.kill(pod)?;
                 if evict && matches!(grace, Some(0 | 1)) && !pod.is_critical() {

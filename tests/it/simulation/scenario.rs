@@ -39,6 +39,10 @@ pub(super) enum StepAction {
     Label(PodIndex),
     /// Changes a static pod's manifest: another UID, the same name.
     Replace(PodIndex),
+    /// A user deletes the pod from the API server without a grace period and creates it again: another UID, the same name.
+    Recreate(PodIndex),
+    /// The API server is away for this time: it delivers no pods and accepts no statuses.
+    Away(Duration),
     /// Kills the pod from inside the agent.
     Kill { pod: PodIndex, evict: bool, grace: Option<i64> },
     /// Ends the pod's sandbox with all its containers.

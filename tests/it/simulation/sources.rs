@@ -30,6 +30,8 @@ pub(super) struct SimSources {
     scenario: Arc<Scenario>,
     pods: Vec<SourcePod>,
     lines: [SourceFeed; 2],
+    /// Until then the API server accepts no statuses.
+    away_until: Time,
     /// Pods that were removed, deleted or killed at some time in this life of the agent. Only these may be stopped.
     pub(super) may_be_stopped: BTreeSet<PodUid>,
 }
@@ -90,7 +92,13 @@ fn uid(plan: &PodPlan, incarnation: u32) -> PodUid {
 impl SimSources {
     pub(super) fn new(scenario: Arc<Scenario>) -> Self {
         let pods = scenario.pods.iter().map(|_| SourcePod::default()).collect();
-        SimSources { scenario, pods, lines: Default::default(), may_be_stopped: BTreeSet::new() }
+        SimSources {
+            scenario,
+            pods,
+            lines: Default::default(),
+            away_until: Time::ZERO,
+            may_be_stopped: BTreeSet::new(),
+        }
     }
 
     /// A new agent has started, to which no source has delivered yet.
@@ -105,6 +113,7 @@ impl SimSources {
         for line in &mut self.lines {
             *line = SourceFeed { changed: true, ..SourceFeed::default() };
         }
+        self.away_until = Time::ZERO;
     }
 
     pub(super) fn desired_pods(&mut self) -> Vec<DesiredPod> {
@@ -197,6 +206,12 @@ impl SimSources {
         self.lines[source as usize].mute_until = until;
     }
 
+    pub(super) fn api_is_away(&mut self, until: Time) {
+        self.away_until = self.away_until.max(until);
+        let line = &mut self.lines[Source::Api as usize];
+        line.mute_until = line.mute_until.max(until);
+    }
+
     pub(super) fn empty(&mut self, source: Source, until: Time) {
         let line = &mut self.lines[source as usize];
         line.empty_until = until;
@@ -261,6 +276,9 @@ impl SimSources {
     /// Writes statuses to the API server, and deletes pods that have ended from it (POD-I6, POD-I7).
     pub(super) fn write_statuses(&mut self, machine: &Machine, agent: &Agent) -> CheckResult {
         let now = machine.clock.now();
+        if now < self.away_until {
+            return Ok(());
+        }
         for which in 0..self.pods.len() {
             let plan = &self.scenario.pods[which];
             if plan.source != Source::Api {
