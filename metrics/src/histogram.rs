@@ -103,6 +103,12 @@ impl Histogram {
         self.add(duration.as_secs_f64(), nanos);
     }
 
+    /// Records a duration, in milliseconds.
+    pub(crate) fn observe_millis(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.add(duration.as_secs_f64() * 1000.0, nanos.saturating_mul(1000));
+    }
+
     /// Records a number.
     pub(crate) fn observe_count(&self, count: usize) {
         let count = count as u64;

@@ -37,6 +37,7 @@ mod pleg;
 mod pod_worker;
 mod probes;
 mod register;
+mod resize;
 mod runtime;
 mod shutdown;
 mod start;
@@ -59,6 +60,7 @@ pub use node::{CgroupOperation, NodeMetrics};
 pub use pleg::{PlegMetrics, RunningContainers};
 pub use pod_worker::{OperationType, PodWorkerMetrics};
 pub use probes::{ProbeMetrics, ProbeType, ProbedContainer};
+pub use resize::{ResizeMetrics, RetryTrigger};
 pub use runtime::{RuntimeMetrics, RuntimeOperation};
 pub use shutdown::ShutdownMetrics;
 pub use start::StartMetrics;
@@ -90,6 +92,8 @@ pub struct Metrics {
     pub pod_worker: PodWorkerMetrics,
     /// The probes of containers.
     pub probes: ProbeMetrics,
+    /// In-place resizes of pods.
+    pub resize: ResizeMetrics,
     /// The calls to the container runtime.
     pub runtime: RuntimeMetrics,
     /// The graceful node shutdown.
@@ -117,6 +121,7 @@ impl Metrics {
             pleg: PlegMetrics::register(&mut registry),
             pod_worker: PodWorkerMetrics::register(&mut registry),
             probes: ProbeMetrics::register(&mut registry),
+            resize: ResizeMetrics::register(&mut registry),
             runtime: RuntimeMetrics::register(&mut registry),
             shutdown: ShutdownMetrics::register(&mut registry),
             start: StartMetrics::register(&mut registry),
