@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage,
-    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
+    Clock, ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
+    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
 };
 use crate::time::Time;
 
@@ -118,6 +118,10 @@ impl ContainerRuntime for MeteredRuntime {
 
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
         self.count(RuntimeOperation::StopContainer, self.inner.stop_container(id, grace))
+    }
+
+    fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        self.count(RuntimeOperation::UpdateContainer, self.inner.update_container(id, update))
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {

@@ -33,7 +33,7 @@ mod view;
 pub use api_objects::{
     ApiObjects, ObjectError, ObjectFuture, ObjectKind, ServiceAddress, ServiceAddressPort, TokenNeed, TrustBundleNeed,
 };
-pub use cgroups::{CgroupError, PodCgroups};
+pub use cgroups::{CgroupError, CgroupLimits, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
@@ -45,10 +45,10 @@ pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace}
 pub use pod_api::{ApiError, ApiFuture, PodApi};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
-    AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput,
-    ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeCapabilities, RuntimeError, RuntimeFuture,
-    RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox, SandboxConfig, SandboxState,
-    SandboxStatus, Unready, VolumeImage,
+    AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ContainerUpdate, Device,
+    ExecOutput, ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeCapabilities, RuntimeError,
+    RuntimeFuture, RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox, SandboxConfig,
+    SandboxState, SandboxStatus, Unready, VolumeImage,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};

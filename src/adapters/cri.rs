@@ -55,6 +55,7 @@ mod pull_records;
 mod read;
 mod registry_config;
 mod remove;
+mod resize;
 mod runtime;
 mod settings;
 mod streams;

@@ -31,12 +31,33 @@ pub trait PodCgroups: Send + Sync + 'static {
     /// [`CgroupError`] if the kernel refuses, or the limits cannot be computed.
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>>;
 
+    /// Sets limits of the pod's cgroup while containers run in it. By default nothing is set.
+    ///
+    /// # Errors
+    /// [`CgroupError`] if the kernel refuses, for example a memory limit below what is used.
+    fn resize<'a>(&'a self, pod: &'a Arc<PodObject>, limits: CgroupLimits) -> BoxFuture<'a, Result<(), CgroupError>> {
+        let _ = (pod, limits);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Removes the cgroup of a pod, of any QoS class, and kills the processes that still run in it. `unused` is called
     /// right before the removal; if it returns `false`, the cgroup stays. A cgroup that does not exist is no error.
     ///
     /// # Errors
     /// [`CgroupError`] if the kernel refuses.
     fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>>;
+}
+
+/// The limits to set in a pod's cgroup. What is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CgroupLimits {
+    /// The CPU request in thousandths of a CPU. It decides the CPU shares.
+    pub cpu_request: Option<i64>,
+    /// The CPU limit in thousandths of a CPU.
+    pub cpu_limit: Option<i64>,
+    /// The memory limit in bytes.
+    pub memory_limit: Option<i64>,
 }
 
 /// A pod's cgroup cannot be inspected, made or removed.

@@ -17,7 +17,9 @@ use crate::pod::PodObject;
 
 use super::{ProcessUsage, WritableLayer};
 
-pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig, VolumeImage};
+pub use config::{
+    ContainerConfig, ContainerUpdate, Device, ExecOutput, ImageRequest, Mount, SandboxConfig, VolumeImage,
+};
 pub use error::{ImageError, RuntimeError};
 pub use status::{
     AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,
@@ -72,6 +74,16 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// A second call with a shorter grace period takes effect at once and also shortens the first call's. The request
     /// stays in force if the future is dropped.
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()>;
+
+    /// Changes the CPU and the memory of a running container.
+    ///
+    /// # Errors
+    /// By default [`RuntimeError::Unsupported`].
+    fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        let _ = (id, update);
+        let error = "the container runtime cannot change a running container: use a newer version, or recreate the pod";
+        Box::pin(std::future::ready(Err(RuntimeError::unsupported(error))))
+    }
 
     /// Removes a container that does not run, and its log unless `keep_log`. A container in state
     /// [`ContainerState::Unknown`] is stopped first, with its pod's grace period if that is known.

@@ -17,6 +17,7 @@
 //! agent's default root are removed too.
 
 mod leftovers;
+mod resize;
 mod slices;
 mod systemd;
 

@@ -101,6 +101,8 @@ impl Client {
         runtime.remove_container(RemoveContainerRequest) -> RemoveContainerResponse, RemoveContainer within LIMIT;
         runtime.list_containers(ListContainersRequest) -> ListContainersResponse, ListContainers within LIMIT;
         runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse, ContainerStatus within LIMIT;
+        runtime.update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse,
+            UpdateContainer within LIMIT;
         runtime.list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse,
             ListContainerStats within LIMIT;
         runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse,

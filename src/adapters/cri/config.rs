@@ -45,4 +45,5 @@ pub(super) use hosts::hosts;
 pub(super) use inputs::{ContainerLookups, HostIdRange, ImageUser, NodeFacts, PodAssignments};
 pub(super) use namespaces::target_name;
 pub(super) use resolver::{ClusterDns, Resolver};
+pub(super) use resources::updated as updated_resources;
 pub(super) use sandbox::sandbox_config;

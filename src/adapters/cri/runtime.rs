@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, FileSystemSpace, ImageError, ImageRequest,
-    ImageStore, NamedImage, PodCgroups, PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError,
-    RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage, Unready, Unused, WritableLayer,
+    CgroupError, CgroupLimits, ContainerConfig, ContainerRuntime, ContainerUpdate, DiskUsage, ExecOutput,
+    FileSystemSpace, ImageError, ImageRequest, ImageStore, NamedImage, PodCgroups, PodRuntimeStatus, ProcessUsage,
+    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage, Unready,
+    Unused, WritableLayer,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -262,6 +263,10 @@ impl ContainerRuntime for CriRuntime {
         .boxed()
     }
 
+    fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        async move { self.inner.update_container(id, &update).await }.boxed()
+    }
+
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {
         self.inner.remove_stopped_container(id, keep_log).boxed()
     }
@@ -340,6 +345,11 @@ impl PodCgroups for CriRuntime {
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {
         let pod = Arc::clone(pod);
         self.with_cgroups(move |trees, facts| make_cgroup(trees, facts, &pod)).boxed()
+    }
+
+    fn resize<'a>(&'a self, pod: &'a Arc<PodObject>, limits: CgroupLimits) -> BoxFuture<'a, Result<(), CgroupError>> {
+        let pod = Arc::clone(pod);
+        self.with_cgroups(move |trees, facts| trees.resize(&facts.cgroups, &pod, limits)).boxed()
     }
 
     fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>> {

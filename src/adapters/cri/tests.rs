@@ -12,8 +12,8 @@ use futures_util::future::{BoxFuture, join_all};
 use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ImageError, ImageRequest, PodCgroups, RuntimeClassError, RuntimeClasses,
-    RuntimeError, SandboxConfig,
+    ContainerConfig, ContainerRuntime, ContainerUpdate, ImageError, ImageRequest, PodCgroups, RuntimeClassError,
+    RuntimeClasses, RuntimeError, SandboxConfig,
 };
 use podwright_metrics::{Format, Metrics};
 use serde_json::json;
@@ -320,4 +320,20 @@ async fn unsupported_pod_settings_are_refused_with_a_remedy() {
 
 fn request<'a>(pod: &'a Arc<PodObject>, image: &'a str, pull_policy: Option<&'a str>) -> ImageRequest<'a> {
     ImageRequest { pod, container: Some((ContainerKind::Regular, "a")), image, pull_policy }
+}
+
+#[tokio::test]
+async fn only_cpu_and_memory_of_a_resized_container_are_sent() {
+    let fake = FakeRuntime::start(1).await;
+    let pod = pod(json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "64Mi"}}}]}));
+    let limits = json!({"cpu": "2", "memory": "64Mi"});
+    let resources =
+        serde_json::from_value(json!({"limits": limits, "requests": {"cpu": "1", "memory": "64Mi"}})).unwrap();
+    let update = ContainerUpdate { pod, kind: ContainerKind::Regular, name: "a".into(), resources };
+    fake.runtime.update_container(&"c1".into(), update).await.unwrap();
+    let [request] = &fake.updates()[..] else { panic!("one request: {:?}", fake.updates()) };
+    let linux = request.linux.as_ref().unwrap();
+    assert_eq!((request.container_id.as_str(), linux.cpu_quota, linux.cpu_period), ("c1", 200_000, 100_000));
+    assert_eq!((linux.cpu_shares, linux.memory_limit_in_bytes), (1024, 64 << 20));
+    assert_eq!((linux.oom_score_adj, linux.hugepage_limits.len(), linux.unified.len()), (0, 0, 0));
 }

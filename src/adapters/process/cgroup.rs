@@ -116,6 +116,14 @@ impl Cgroup {
     pub(super) fn make(&self) -> io::Result<()> {
         make_with_parent(&self.path)?;
         enable_controllers(&self.path);
+        self.limit()
+    }
+
+    /// Sets the limits whose controllers are available.
+    ///
+    /// # Errors
+    /// As those of [`make`](Cgroup::make).
+    pub(super) fn limit(&self) -> io::Result<()> {
         if let Some(bytes) = self.memory {
             self.set("memory.max", &bytes.to_string())?;
             self.set("memory.oom.group", "1")?;

@@ -81,18 +81,7 @@ pub(super) fn plan(
             ))
         })?,
     };
-    let limit = |resource: &str| {
-        let quantity = fields.resources.and_then(|own| own.limits.as_ref()?.get(resource));
-        let amount = quantity.map(|quantity| match Amount::of(quantity) {
-            Ok(amount) if !amount.is_negative() => Ok(amount),
-            _ => Err(RuntimeError::config(format!(
-                "container {name}: limits.{resource} is {:?}: use a quantity of 0 or more",
-                quantity.0
-            ))),
-        });
-        amount.transpose()
-    };
-    let (memory, cpu) = (limit("memory")?, limit("cpu")?);
+    let (memory, cpu) = limits(name, fields.resources)?;
     let confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
     let pods = context.layout.pods();
     let request = view::Request {
@@ -118,11 +107,7 @@ pub(super) fn plan(
         user,
         log: context.layout.log(&uid, name, config.restart_count),
         stop_signal: stop_signal(name, fields.lifecycle)?.as_raw(),
-        cgroup: context.cgroups.map(|base| Cgroup {
-            path: base.join(id),
-            memory: memory.map(|bytes| bytes.units().unsigned_abs()),
-            cpu: cpu.map(|cores| cores.millis().unsigned_abs()),
-        }),
+        cgroup: context.cgroups.map(|base| Cgroup { path: base.join(id), memory, cpu }),
         message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
         open_files: context.open_files,
         oom_score_adj: oom_score_adj(pod, config.kind, name, context.memory)
@@ -249,6 +234,26 @@ const SIGNALS: [(&str, Signal); 16] = [
 pub(super) fn rootfs_and_log(layout: &Layout, record: &ContainerRecord) -> (PathBuf, PathBuf) {
     let rootfs = layout.rootfs(&record.uid, &record.container, &record.id);
     (rootfs, layout.log(&record.uid, &record.container, record.restart_count))
+}
+
+/// The limits of a container: memory in bytes, and CPU in thousandths of a CPU.
+pub(super) fn limits(
+    name: &str,
+    resources: Option<&ResourceRequirements>,
+) -> Result<(Option<u64>, Option<u64>), RuntimeError> {
+    let limit = |resource: &str| {
+        let quantity = resources.and_then(|own| own.limits.as_ref()?.get(resource));
+        let amount = quantity.map(|quantity| match Amount::of(quantity) {
+            Ok(amount) if !amount.is_negative() => Ok(amount),
+            _ => Err(RuntimeError::config(format!(
+                "container {name}: limits.{resource} is {:?}: use a quantity of 0 or more",
+                quantity.0
+            ))),
+        });
+        amount.transpose()
+    };
+    let memory = limit("memory")?.map(|bytes| bytes.units().unsigned_abs());
+    Ok((memory, limit("cpu")?.map(|cores| cores.millis().unsigned_abs())))
 }
 
 #[cfg(test)]

@@ -166,6 +166,13 @@ pub struct Cgroup {
     pub cpu: Option<u64>,
 }
 
+impl Cgroup {
+    /// The cgroup with other limits: memory in bytes, and CPU in thousandths of a CPU. A limit that is `None` stays.
+    pub fn with_limits(self, (memory, cpu): (Option<u64>, Option<u64>)) -> Self {
+        Cgroup { memory: memory.or(self.memory), cpu: cpu.or(self.cpu), ..self }
+    }
+}
+
 /// The shim of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShimRecord {

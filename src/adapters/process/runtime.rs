@@ -11,8 +11,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerProcesses, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
-    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
+    ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest,
+    PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
+    WritableLayer,
 };
 use rustix::process::Pid;
 use tokio_util::sync::CancellationToken;
@@ -179,6 +180,22 @@ impl ContainerRuntime for ProcessRuntime {
             Some(container) => self.call(move |shared| async move { stop::stop(&shared, container, grace).await }),
             None => async { Ok(()) }.boxed(),
         }
+    }
+
+    /// A container without a cgroup has no limits that could change.
+    fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        let container = self.shared.container(id);
+        async move {
+            let container = container?;
+            let limits = create::limits(update.name.as_str(), Some(&update.resources))?;
+            let resize = move || {
+                let run: RunRecord = record::read(&container.files.run()).map_err(io::Error::other)?;
+                let resized = run.cgroup.map(|old| old.with_limits(limits));
+                resized.map_or(Ok(()), |cgroup| cgroup.limit())
+            };
+            disk_usage::blocking(resize).await.map_err(failed("cannot change the limits of a container"))
+        }
+        .boxed()
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::{PodObject, is_sidecar};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeCapabilities,
-    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
+    ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
+    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -354,6 +354,11 @@ impl ContainerRuntime for SimulatedRuntime {
             Ok(())
         }
         .boxed()
+    }
+
+    /// Nothing limits simulated containers, so every update succeeds.
+    fn update_container<'a>(&'a self, id: &'a ContainerId, _: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        async { self.shared.find(id).map(drop) }.boxed()
     }
 
     /// There are no logs to keep.

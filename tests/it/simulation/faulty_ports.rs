@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use podwright::adapters::simulated::SimulatedNetwork;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget, ImageError, ImageRequest,
-    NetworkClient, NetworkError, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, TcpTarget,
+    ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget, ImageError,
+    ImageRequest, NetworkClient, NetworkError, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod,
+    SandboxConfig, TcpTarget,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -212,6 +213,10 @@ impl ContainerRuntime for FaultyRuntime {
             self.machine.call(Op::Stop, &uid, about, self.machine.runtime.stop_container(id, grace)).await
         }
         .boxed()
+    }
+
+    fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        self.machine.runtime.update_container(id, update)
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {

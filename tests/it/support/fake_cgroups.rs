@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{CgroupError, PodCgroups, Unused};
+use podwright_actors::ports::{CgroupError, CgroupLimits, PodCgroups, Unused};
 use tokio::sync::watch;
 
 #[derive(Default)]
@@ -17,6 +17,7 @@ pub(crate) struct FakeCgroups {
     stuck: Mutex<bool>,
     held: watch::Sender<bool>,
     silent: watch::Sender<bool>,
+    resizes: Mutex<Vec<String>>,
 }
 
 impl FakeCgroups {
@@ -43,6 +44,11 @@ impl FakeCgroups {
         self.silent.send_replace(silent);
     }
 
+    /// The changes of limits, such as `web memory 64Mi`.
+    pub(crate) fn resizes(&self) -> Vec<String> {
+        self.resizes.lock().clone()
+    }
+
     /// Makes every removal fail.
     pub(crate) fn stick(&self, stuck: bool) {
         *self.stuck.lock() = stuck;
@@ -60,6 +66,15 @@ impl PodCgroups for FakeCgroups {
 
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {
         self.pods.lock().insert(pod.uid().clone());
+        ready(Ok(())).boxed()
+    }
+
+    fn resize<'a>(&'a self, pod: &'a Arc<PodObject>, limits: CgroupLimits) -> BoxFuture<'a, Result<(), CgroupError>> {
+        let CgroupLimits { cpu_request, cpu_limit, memory_limit, .. } = limits;
+        let memory = memory_limit.map(|bytes| bytes >> 20);
+        for (what, value) in [("memory", memory), ("cpu", cpu_limit), ("request", cpu_request)] {
+            self.resizes.lock().extend(value.map(|value| format!("{} {what} {value}", pod.uid())));
+        }
         ready(Ok(())).boxed()
     }
 

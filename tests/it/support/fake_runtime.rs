@@ -59,6 +59,7 @@ pub(crate) enum Op {
     Stop,
     Remove,
     Exec,
+    Update,
     Events,
 }
 

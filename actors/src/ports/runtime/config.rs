@@ -3,8 +3,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
 use crate::ids::{ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
+
+/// New resources of a running container.
+#[derive(Clone, Debug)]
+pub struct ContainerUpdate {
+    /// The pod, with its allocated resources.
+    pub pod: Arc<PodObject>,
+    /// The container's list in the pod's spec.
+    pub kind: ContainerKind,
+    /// The container's name in the pod.
+    pub name: ContainerName,
+    /// The requests and limits to apply. One of CPU and memory may still be that of an earlier allocation.
+    pub resources: ResourceRequirements,
+}
 
 /// A request to make an image present.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 mod slices;
 
+use podwright_actors::ports::CgroupLimits;
 use serde_json::json;
 
 use super::super::config::fixtures::pod_with;
@@ -184,4 +185,37 @@ fn huge_pages_are_limited_in_the_cgroup_of_the_pod() {
         trees.limit_huge_pages(&cgroups, &[2 << 20], &pod).unwrap();
         assert_eq!(fs::read_to_string(dir.join(file)).unwrap(), "4194304");
     }
+}
+
+#[test]
+fn resize_writes_only_the_limits_that_change() {
+    let root = tempfile::tempdir().unwrap();
+    let guaranteed = |cpu: &str, memory: &str| {
+        let limits = json!({"cpu": cpu, "memory": memory});
+        pod_with(json!({"uid": "1"}), json!({"containers": [{"name": "a", "resources": {"limits": limits}}]}))
+    };
+    let cgroups = Cgroups { version: V2, driver: CgroupDriver::Cgroupfs, root: "/test".into(), shared: true };
+    let dir = root.path().join("test/kubepods/pod1");
+    fs::create_dir_all(&dir).unwrap();
+    files(&dir);
+    let trees = CgroupTrees::at(root.path());
+    let pod = guaranteed("1", "64Mi");
+    trees.create(&cgroups, Bounds::of_class(2000), &pod).unwrap();
+    let values = || ["cpu.weight", "cpu.max", "memory.max"].map(|file| fs::read_to_string(dir.join(file)).unwrap());
+    assert_eq!(values(), ["39", "100000 100000", "67108864"]);
+    for (memory, cpu, request, expected) in [
+        (Some(128 << 20), None, None, ["39", "100000 100000", "134217728"]),
+        (None, Some(500), None, ["39", "50000 100000", "134217728"]),
+        (None, None, Some(500), ["20", "50000 100000", "134217728"]),
+    ] {
+        let mut limits = CgroupLimits::default();
+        (limits.memory_limit, limits.cpu_limit, limits.cpu_request) = (memory, cpu, request);
+        trees.resize(&cgroups, &pod, limits).unwrap();
+        assert_eq!(values(), expected);
+    }
+    let others = Cgroups { shared: false, ..cgroups };
+    let mut limits = CgroupLimits::default();
+    limits.memory_limit = Some(1);
+    trees.resize(&others, &pod, limits).unwrap();
+    assert_eq!(values()[2], "134217728", "the agent did not create the cgroup");
 }

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::pod_resources::{pod_bounds, resources_without_overhead};
 use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::PodObject;
+use podwright_actors::ports::CgroupLimits;
 
 use super::cgroup::{CgroupVersion, QosClass};
 use super::resources::{PERIOD, page_size, quota, shares};
@@ -56,9 +57,18 @@ impl Bounds {
 
 /// The bounds as files of a cgroup. A resource without a limit has no file.
 pub(crate) fn settings(version: CgroupVersion, bounds: Bounds) -> Vec<CgroupSetting> {
-    let mut settings = vec![share(version, bounds.cpu_request)];
-    let quota = bounds.cpu_limit.map(quota);
-    let memory = bounds.memory_limit;
+    let mut limits = CgroupLimits::default();
+    limits.cpu_request = Some(bounds.cpu_request);
+    limits.cpu_limit = bounds.cpu_limit;
+    limits.memory_limit = bounds.memory_limit;
+    changes(version, limits)
+}
+
+/// Some limits as files of a cgroup.
+pub(crate) fn changes(version: CgroupVersion, limits: CgroupLimits) -> Vec<CgroupSetting> {
+    let mut settings: Vec<_> = limits.cpu_request.map(|millis| share(version, millis)).into_iter().collect();
+    let quota = limits.cpu_limit.map(quota);
+    let memory = limits.memory_limit;
     match version {
         CgroupVersion::V1 { .. } => {
             settings.extend(quota.iter().flat_map(|quota| {
@@ -129,14 +139,44 @@ pub(crate) struct SliceProperty {
 /// exist with other properties. Pods have no limit on processes of their own, and systemd's default for other units does not
 /// apply to them.
 pub(crate) fn slice_properties(version: CgroupVersion, bounds: Bounds) -> Vec<SliceProperty> {
-    let property = |name, value: i64| SliceProperty { name, value: u64::try_from(value).unwrap_or(NO_LIMIT) };
-    let (shares, memory) = (shares(bounds.cpu_request), bounds.memory_limit.unwrap_or(-1));
-    let [share, memory] = match version {
-        CgroupVersion::V1 { .. } => [property("CPUShares", shares), property("MemoryLimit", memory)],
-        CgroupVersion::V2 { .. } => [property("CPUWeight", weight(shares)), property("MemoryMax", memory)],
-    };
-    let quota = property("CPUQuotaPerSecUSec", bounds.cpu_limit.map_or(-1, quota_per_second));
-    vec![share, quota, memory, SliceProperty { name: "TasksMax", value: NO_LIMIT }]
+    let [share, memory] = property_names(version);
+    vec![
+        property(share, share_of(version, bounds.cpu_request)),
+        property("CPUQuotaPerSecUSec", bounds.cpu_limit.map_or(-1, quota_per_second)),
+        property(memory, bounds.memory_limit.unwrap_or(-1)),
+        SliceProperty { name: "TasksMax", value: NO_LIMIT },
+    ]
+}
+
+/// Some limits as properties of a slice.
+pub(crate) fn changed_properties(version: CgroupVersion, limits: CgroupLimits) -> Vec<SliceProperty> {
+    let [share, memory] = property_names(version);
+    let properties = [
+        limits.cpu_request.map(|millis| property(share, share_of(version, millis))),
+        limits.cpu_limit.map(|millis| property("CPUQuotaPerSecUSec", quota_per_second(millis))),
+        limits.memory_limit.map(|bytes| property(memory, bytes)),
+    ];
+    properties.into_iter().flatten().collect()
+}
+
+/// The names of the properties for the CPU shares and for the memory limit.
+fn property_names(version: CgroupVersion) -> [&'static str; 2] {
+    match version {
+        CgroupVersion::V1 { .. } => ["CPUShares", "MemoryLimit"],
+        CgroupVersion::V2 { .. } => ["CPUWeight", "MemoryMax"],
+    }
+}
+
+fn share_of(version: CgroupVersion, millis: i64) -> i64 {
+    match version {
+        CgroupVersion::V1 { .. } => shares(millis),
+        CgroupVersion::V2 { .. } => weight(shares(millis)),
+    }
+}
+
+/// A property. A negative value means that there is no limit.
+fn property(name: &'static str, value: i64) -> SliceProperty {
+    SliceProperty { name, value: u64::try_from(value).unwrap_or(NO_LIMIT) }
 }
 
 /// The CPU quota in microseconds of each second. systemd stores the quota in whole percents of a CPU, and its cgroup must not

@@ -113,6 +113,17 @@ pub(super) fn of_container(
     Ok(resources)
 }
 
+/// The resources of a running container that is resized. What is 0 or empty stays as it is.
+pub(in crate::adapters::cri) fn updated(
+    facts: &NodeFacts,
+    pod: &PodObject,
+    kind: ContainerKind,
+    container: &Container,
+) -> Result<v1::LinuxContainerResources, ConfigError> {
+    let all = of_container(facts, pod, kind, container)?;
+    Ok(v1::LinuxContainerResources { oom_score_adj: 0, hugepage_limits: Vec::new(), unified: HashMap::new(), ..all })
+}
+
 /// The resources of a pod's containers together, and the pod's overhead. Runtimes that run a sandbox as a virtual machine set
 /// its size from them (upstream `applySandboxResources`, kubelet 1.36).
 pub(super) fn of_sandbox(

@@ -39,6 +39,8 @@ pub(super) enum CreateAnswer {
 struct FakeState {
     script: VecDeque<CreateAnswer>,
     attempts: Vec<u32>,
+    /// The requests to change the resources of containers.
+    updates: Vec<v1::UpdateContainerResourcesRequest>,
     /// The parent cgroup in each request to create a sandbox.
     cgroup_parents: Vec<String>,
     sandboxes: Vec<v1::PodSandbox>,
@@ -154,6 +156,10 @@ impl FakeRuntime {
 
     pub(super) fn attempts(&self) -> Vec<u32> {
         self.service.state.lock().attempts.clone()
+    }
+
+    pub(super) fn updates(&self) -> Vec<v1::UpdateContainerResourcesRequest> {
+        self.service.state.lock().updates.clone()
     }
 
     pub(super) fn cgroup_parents(&self) -> Vec<String> {

@@ -6,8 +6,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
-    Clock, ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerState, ExecOutput, ImageError, ImageRequest,
-    PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, Unready,
+    Clock, ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerState, ContainerUpdate, ExecOutput,
+    ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
+    SandboxState, Unready,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -211,6 +212,17 @@ impl ContainerRuntime for FakeRuntime {
             assert!(!state.panicking.contains(&Op::Exec), "the test makes exec panic");
             state.last_command = command.to_vec();
             state.exec_result.clone().unwrap_or_else(|| Ok(ExecOutput::default()))
+        }
+        .boxed()
+    }
+
+    /// The call names the new limits, such as `update main cpu=1 memory=64Mi`.
+    fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
+        async move {
+            let (uid, name) = self.named(id)?;
+            let limits = update.resources.limits.unwrap_or_default();
+            let limits: Vec<String> = limits.iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect();
+            self.enter(Op::Update, &uid, format!("update {name} {}", limits.join(" "))).await
         }
         .boxed()
     }

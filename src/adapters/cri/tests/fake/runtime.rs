@@ -21,6 +21,15 @@ impl RuntimeService for FakeService {
         Ok(Response::new(version))
     }
 
+    async fn update_container_resources(
+        &self,
+        request: Request<v1::UpdateContainerResourcesRequest>,
+    ) -> Result<Response<v1::UpdateContainerResourcesResponse>, Status> {
+        let request = request.into_inner();
+        self.change(|state| state.updates.push(request));
+        Ok(Response::new(v1::UpdateContainerResourcesResponse {}))
+    }
+
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let state = self.state.lock();
         let config = state.verbose_config.clone().filter(|_| request.into_inner().verbose);
