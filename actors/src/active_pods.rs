@@ -6,8 +6,10 @@ use crate::admission::{Admitted, PodActivity, is_active};
 use crate::desired::DesiredState;
 use crate::engine::Engine;
 use crate::final_statuses::FinalStatusStore;
+use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
+use crate::resizes::Resizes;
 use crate::statuses::Statuses;
 
 /// Decides from the engine's records and the stored statuses which pods count for admission. Shared by the dispatcher, which
@@ -17,6 +19,7 @@ pub(crate) struct ActivePods {
     pub(crate) engine: Engine,
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) final_statuses: Arc<FinalStatusStore>,
+    pub(crate) resizes: Arc<Resizes>,
 }
 
 impl ActivePods {
@@ -35,13 +38,19 @@ impl ActivePods {
     /// The pods that a new pod is admitted beside: the active desired pods, the orphans whose containers still run and use the
     /// node's resources (POD-W1), and the pods that wait for admission.
     pub(crate) fn admitted(&self, desired: &DesiredState) -> Admitted {
+        self.admitted_beside(desired, None)
+    }
+
+    /// The same pods without `one`, which is resized beside them.
+    pub(crate) fn admitted_beside(&self, desired: &DesiredState, one: Option<&PodUid>) -> Admitted {
         let mut admitted = Admitted::default();
-        for pod in desired.pods.pods() {
+        for pod in desired.pods.pods().filter(|pod| Some(pod.uid()) != one) {
             let lifecycle = self.engine.lifecycle(pod.uid());
             if self.is_active(pod, lifecycle) {
-                match lifecycle {
-                    Some(Lifecycle::Terminating) => admitted.push_stopping(pod.clone()),
-                    _ => admitted.push(pod.clone()),
+                match (lifecycle, self.resizes.in_use(pod)) {
+                    (Some(Lifecycle::Terminating), _) => admitted.push_stopping(pod.clone()),
+                    (_, None) => admitted.push(pod.clone()),
+                    (_, Some(in_use)) => admitted.push_resizing(pod.clone(), &in_use),
                 }
             }
         }

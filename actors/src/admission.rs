@@ -31,6 +31,7 @@ pub use node_predicates::{NodePredicates, architecture};
 pub use preemption::choose_victims;
 pub use queue::WaitingPod;
 pub(crate) use queue::{AdmissionQueue, Decision, Earlier};
+pub(crate) use requests::Requests;
 pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
 pub(crate) use taints::tolerates_taint;
 pub(crate) use verdict::{Verdict, Wait, judge};

@@ -2,7 +2,7 @@
 //! runs the lifecycle hooks around them, and keeps what must survive between two tries.
 //!
 //! ```text
-//! sync_containers: stop -> prune -> sandbox -> ephemeral -> init -> regular     (sync.rs)
+//! sync_containers: stop -> prune -> sandbox -> ephemeral -> init -> resize -> regular     (sync.rs, resize.rs)
 //!                                                        each: backoff -> image -> governor -> create -> start -> post-start
 //! kill_pod:        containers, all at once -> sandboxes                                  (stop.rs)
 //!                    each: pre-stop -> wait for the containers that stop before -> stop
@@ -17,6 +17,7 @@ mod error;
 mod fake_runtime;
 pub(crate) mod governor;
 mod hooks;
+mod resize;
 mod resolver;
 mod start;
 mod stop;
@@ -35,11 +36,12 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    ApiObjects, Clock, ContainerRuntime, EventRecorder, NetworkClient, PodRuntimeStatus, PodStorage, SyncError,
-    VolumeMounts,
+    ApiObjects, Clock, ContainerRuntime, EventRecorder, NetworkClient, PodCgroups, PodRuntimeStatus, PodStorage,
+    SyncError, VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
+use crate::resizes::Resizes;
 use crate::starts::PodStarts;
 use crate::statuses::Statuses;
 use crate::time::Time;
@@ -71,6 +73,10 @@ pub struct ContainerPorts {
     pub clock: Arc<dyn Clock>,
     /// Resolves the command, environment and mounts of a container.
     pub resolver: ContainerResolver,
+    /// The cgroups of pods; `None` if pods have none of their own.
+    pub cgroups: Option<Arc<dyn PodCgroups>>,
+    /// What is allocated to pods that are being resized.
+    pub(crate) resizes: Arc<Resizes>,
     /// Holds the pod statuses; a new sandbox sets the pod's condition there.
     pub statuses: Arc<Statuses>,
     /// Counts starts.

@@ -21,10 +21,11 @@ mod actor;
 mod admit;
 mod messages;
 mod preemption;
+mod resize;
 
 use std::sync::Arc;
 
-use podwright_metrics::Metrics;
+use podwright_metrics::{Metrics, RetryTrigger};
 
 use crate::active_pods::ActivePods;
 use crate::admission::{AdmissionHandler, Earlier};
@@ -39,6 +40,7 @@ use crate::pod_worker::Update;
 use crate::ports::{Clock, EventRecorder, PodEvent, RuntimeView, SourceKind, SourceUpdate};
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
+use crate::resizes::Resizes;
 use crate::shutdown::ShutdownGate;
 use crate::starts::PodStarts;
 use crate::status::reasons::NODE_SHUTDOWN;
@@ -60,6 +62,8 @@ pub(crate) struct Dispatcher {
     /// The mirror pods that have to be compared with their static pods.
     pub(crate) mirrors: Arc<MirrorChecks>,
     pub(crate) starts: Arc<PodStarts>,
+    /// What is allocated to pods that are being resized.
+    pub(crate) resizes: Arc<Resizes>,
     /// The runtime's pods. A pod that already runs is not admitted again.
     pub(crate) view: Arc<dyn RuntimeView>,
     /// Refuses every new pod while the node shuts down. Comes before the handlers of `admission`.
@@ -93,6 +97,7 @@ impl Dispatcher {
         }
         let mut admission = Admission::default();
         let mut may_have_freed = false;
+        let mut retry_resizes = RetryTrigger::PodUpdated;
         for change in changes.changes {
             self.note(start, source, &change);
             if source == SourceKind::Api {
@@ -102,9 +107,13 @@ impl Dispatcher {
                 Change::Remove(pods) => {
                     pods.iter().for_each(|pod| self.remove(&mut desired, pod, start));
                     may_have_freed = true;
+                    retry_resizes = RetryTrigger::PodsRemoved;
                     continue;
                 }
-                Change::Add(pods) => pods,
+                Change::Add(pods) => {
+                    retry_resizes = RetryTrigger::PodsAdded;
+                    pods
+                }
                 Change::Update(pods) | Change::Delete(pods) => {
                     // A changed pod that was rejected for want of something is judged again.
                     let is_known = |pod: &Arc<PodObject>| {
@@ -127,6 +136,9 @@ impl Dispatcher {
         }
         if !are_mirrors_known && desired.has_delivered(SourceKind::Api) {
             desired.pods.pods().for_each(|pod| self.mirrors.changed(pod));
+        }
+        if self.has_resizes() {
+            self.decide_resizes(&mut desired, retry_resizes);
         }
         admission
     }
@@ -202,6 +214,7 @@ impl Dispatcher {
     }
 
     fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
+        let pod = self.allocated(desired, pod);
         desired.pods.put(pod.clone());
         self.compare_with_api(desired, &pod);
         if pod.is_mirror() {
@@ -217,6 +230,7 @@ impl Dispatcher {
             // Nothing of the pod has started.
             return;
         }
+        let pod = &self.allocated(desired, pod.clone());
         desired.pods.remove(pod);
         self.compare_with_api(desired, pod);
         if pod.is_mirror() {
@@ -229,6 +243,7 @@ impl Dispatcher {
     }
 
     fn reconcile(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
+        let pod = self.allocated(desired, pod);
         desired.pods.put(pod.clone());
         self.compare_with_api(desired, &pod);
         let has_gates = pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());

@@ -50,6 +50,7 @@ use crate::ports::{
 };
 use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
+use crate::resizes::Resizes;
 use crate::shutdown::ShutdownGate;
 use crate::status::deadline;
 use crate::statuses::Statuses;
@@ -88,6 +89,7 @@ pub(crate) struct Housekeeping {
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) active: ActivePods,
     pub(crate) mirrors: Arc<MirrorChecks>,
+    pub(crate) resizes: Arc<Resizes>,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     /// Knows which container exits were read.
     pub(crate) observer: Arc<Observer>,
@@ -215,6 +217,7 @@ impl Housekeeping {
         self.statuses.retain(is_needed);
         self.final_statuses.retain(is_needed);
         self.containers.retain(is_needed);
+        self.resizes.retain(is_needed);
         if let Some(objects) = &self.objects {
             objects.retain(&is_needed);
         }

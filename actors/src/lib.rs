@@ -20,6 +20,8 @@ mod mirrors;
 mod node_status;
 pub(crate) mod pod_manager;
 pub mod ports;
+pub(crate) mod resize;
+pub(crate) mod resizes;
 mod starts;
 mod status_writer;
 pub(crate) mod sync;

@@ -263,6 +263,14 @@ impl PodObject {
         Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts, pod })
     }
 
+    /// The same pod with another spec.
+    pub(crate) fn with_spec(&self, spec: PodSpec) -> Arc<Self> {
+        let facts = Facts { spec_grace: spec.termination_grace_period_seconds, ..self.facts };
+        let (metadata, status) = (self.pod.metadata.clone(), self.pod.status.clone());
+        let pod = Pod { metadata, spec: Some(spec), status };
+        Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts, pod })
+    }
+
     /// The init containers, including sidecars, in spec order.
     pub fn init_containers(&self) -> &[Container] {
         self.spec().init_containers.as_deref().unwrap_or_default()

@@ -30,6 +30,7 @@ use crate::ports::{
     PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
 use crate::probes::manager::ProbeManager;
+use crate::resizes::Resizes;
 use crate::status::{NodeFacts, deadline};
 use crate::statuses::Statuses;
 use crate::text::error_chain;
@@ -56,6 +57,8 @@ pub(crate) struct NodeSyncer {
     pub(crate) allocatable: Allocatable,
     /// Reports whether the network is ready.
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    /// What is allocated to pods that are being resized.
+    pub(crate) resizes: Arc<Resizes>,
     /// Absent if pods have no cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
@@ -72,6 +75,7 @@ impl PodSyncer for NodeSyncer {
         let mirror = work.mirror.as_deref();
         self.mirrors.changed(pod);
         let runtime = self.read_to_sync(cx, pod).await?;
+        self.resizes.settle(pod, &runtime, self.cgroups.is_some());
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         if Phase::parse(status.phase.as_deref()).is_terminal() {
             self.report_exceeded_deadline(pod, &status);
@@ -157,6 +161,7 @@ impl NodeSyncer {
         if done.acted {
             // The status shows the new containers now, and not only after the next event of the runtime.
             let runtime = self.read_again(cx, pod).await?;
+            self.resizes.settle(pod, &runtime, self.cgroups.is_some());
             self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
             needs_sync = plan(pod, &runtime, &self.probes.snapshot(pod.uid())).starts_more_than(&planned);
         } else if done.error.is_some() {

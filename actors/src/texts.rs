@@ -13,6 +13,7 @@ pub mod node;
 pub mod objects;
 pub mod pods;
 pub mod probes;
+pub mod resize;
 pub mod shutdown;
 pub mod streams;
 pub mod volumes;

@@ -33,6 +33,16 @@ impl Admitted {
         self.staying.push(pod);
     }
 
+    /// Adds a pod that is being resized. What counts is what it uses or what is allocated to it, whichever is more. `in_use` is
+    /// the pod with the resources that it uses.
+    pub(crate) fn push_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
+        let mut requests = Requests::of(&pod);
+        requests.raise(&Requests::of(in_use));
+        self.now.add(&requests);
+        self.later.add(&Requests::of(&pod));
+        self.staying.push(pod);
+    }
+
     /// Adds a pod that uses the node and is being stopped.
     pub(crate) fn push_stopping(&mut self, pod: Arc<PodObject>) {
         self.now.add(&Requests::of(&pod));
@@ -77,13 +87,17 @@ impl Admitted {
         }
     }
 
-    /// A hash of the pods that use the node, are stopping or wait. Their order does not change the hash.
+    /// A hash of the pods that use the node, are stopping or wait, and of their requests, which a resize changes. Their order does
+    /// not change the hash.
     pub(super) fn digest(&self) -> u64 {
         let hasher = FixedState::default();
         let digest = |pods: &[Arc<PodObject>], kind: u8| {
             pods.iter().fold(0u64, |sum, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
         };
-        digest(&self.staying, 0).wrapping_add(digest(&self.stopping, 1)).wrapping_add(digest(&self.waiting, 2))
+        let requests = hasher.hash_one((&self.now, &self.later));
+        let pods =
+            digest(&self.staying, 0).wrapping_add(digest(&self.stopping, 1)).wrapping_add(digest(&self.waiting, 2));
+        pods.wrapping_add(requests)
     }
 }
 

@@ -18,7 +18,7 @@ const HUGE_PAGES: &str = "hugepages-";
 ///
 /// Extended resources do not count, because the node has none. Upstream skips the extended resources that a node does not have
 /// (`lifecycle/predicate.go`, `removeMissingExtendedResources`, kubelet 1.36).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Requests {
     cpu_millis: i64,
     memory_bytes: i64,

@@ -21,7 +21,8 @@ pub fn qos_class(pod: &PodObject) -> String {
     class_of(pod.spec()).to_owned()
 }
 
-fn class_of(spec: &PodSpec) -> &'static str {
+/// The QoS class that follows from the resources of a spec.
+pub(crate) fn class_of(spec: &PodSpec) -> &'static str {
     let containers = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let all: Vec<&ResourceRequirements> = match &spec.resources {
         Some(pod) if pod.requests.is_some() || pod.limits.is_some() => vec![pod],

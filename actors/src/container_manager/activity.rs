@@ -44,6 +44,8 @@ pub enum Task {
     PullImage(String),
     /// Creates and starts a container.
     StartContainer,
+    /// Changes the resources of running containers.
+    Resize,
     /// Runs a post-start hook.
     PostStart,
     /// Runs a pre-stop hook.

@@ -41,6 +41,9 @@ pub enum ContainerError {
     /// A container could not be removed before all containers of its pod start again.
     #[error("removing a container before all start again")]
     RemoveContainer(#[source] RuntimeError),
+    /// The resources of running containers could not be changed.
+    #[error("cannot resize the pod: {0}")]
+    Resize(String),
     /// A container could not be started.
     #[error("starting container {container}: {reason}: {message}")]
     StartContainer {

@@ -17,7 +17,8 @@ use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::objects::ObjectRef;
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{
-    ContainerConfig, ContainerState, ImageError, ImageRequest, ObjectKind, PodEvent, SyncError, VolumeImage,
+    ContainerConfig, ContainerState, ImageError, ImageRequest, ObjectKind, PodEvent, RuntimeError, SyncError,
+    VolumeImage,
 };
 use crate::statuses::container_type;
 use crate::text::error_chain;
@@ -107,6 +108,11 @@ impl ContainerManager {
         let id = match run {
             RunToStart::Existing(id) => id,
             RunToStart::New(config) => {
+                if self.ports.resizes.runs_with(work.pod.uid(), container.name, container.resources) {
+                    // Otherwise an agent that was killed here would restart the new container once more for its resize.
+                    let written = self.ports.resizes.written().await;
+                    written.map_err(|error| StartFailure::Create(RuntimeError::failed(error)))?;
+                }
                 let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
                 self.record_of(work.pod, container, PodEvent::normal("Created", texts::CREATED));
                 id

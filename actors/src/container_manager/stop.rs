@@ -22,6 +22,7 @@ use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, PodRuntimeStatus, RuntimeError, RuntimePod, SyncError};
 use crate::text::error_chain;
 use crate::texts::containers::{PRE_STOP_FAILED, killing as texts};
+use crate::texts::resize;
 use crate::time::Grace;
 
 use super::hooks::{Hook, HookError};
@@ -381,5 +382,6 @@ fn killing(pod: Option<&PodObject>, kill: &Kill) -> String {
         // The kubelet has no such stop: it waits for each start.
         KillReason::Superseded => format!("Container {container} runs twice: its older run is stopped"),
         KillReason::RestartAll => texts::RESTART_ALL.to_owned(),
+        KillReason::Resize => resize::requires_restart(container),
     }
 }

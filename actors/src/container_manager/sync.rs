@@ -11,6 +11,7 @@ use crate::containers::plan::{Changes, FirstStart, Kill, Plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
+use crate::resize::ResizeChanges;
 use crate::text::error_chain;
 use crate::texts::pods as texts;
 
@@ -30,7 +31,9 @@ impl ContainerManager {
         self.ports.starts.read(work.pod, work.status);
         let mut run =
             ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
-        if let Err(error) = run.perform(plan).await {
+        let resize = self.ports.resizes.get(work.pod.uid()).and_then(|resize| resize.actuated);
+        let resize = resize.and_then(|used| ResizeChanges::plan(&used, work.pod, work.status, plan));
+        if let Err(error) = run.perform(plan, resize.as_ref()).await {
             run.errors.push(error);
         }
         SyncContainersResult { error: joined(run.errors), ..run.result }
@@ -46,7 +49,7 @@ struct ContainerSync<'a> {
 }
 
 impl ContainerSync<'_> {
-    async fn perform(&mut self, plan: &Plan) -> Result<(), SyncError> {
+    async fn perform(&mut self, plan: &Plan, resize: Option<&ResizeChanges>) -> Result<(), SyncError> {
         match plan {
             Plan::StopPod { kills } => self.stop_pod(kills).await,
             Plan::RestartAll { kills, remove, triggers } => self.restart_all(kills, remove, triggers).await,
@@ -56,6 +59,7 @@ impl ContainerSync<'_> {
                 }
                 self.stop_pod(&[]).await?;
                 self.prune(Prune::All).await?;
+                self.resize(resize).await?;
                 let Some((sandbox, ips)) = self.create_sandbox(*attempt).await? else { return Ok(()) };
                 let target = StartTarget { sandbox: &sandbox, ips: &ips };
                 match start {
@@ -63,11 +67,14 @@ impl ContainerSync<'_> {
                     FirstStart::Regular(list) => self.start_regular(target, list).await,
                 }
             }
-            Plan::Keep(changes) => self.change(changes).await,
+            Plan::Keep(changes) => match resize {
+                None => self.change(changes, None).await,
+                Some(resize) => self.change(&with_restarts(changes, resize), Some(resize)).await,
+            },
         }
     }
 
-    async fn change(&mut self, changes: &Changes) -> Result<(), SyncError> {
+    async fn change(&mut self, changes: &Changes, resize: Option<&ResizeChanges>) -> Result<(), SyncError> {
         if !changes.kill.is_empty() {
             self.result.acted = true;
             let stops = self.manager.stop_some(self.stop_context(None), &changes.kill);
@@ -81,7 +88,23 @@ impl ContainerSync<'_> {
             self.start(target, &container).await?;
         }
         self.start_init(target, &changes.init).await?;
+        self.resize(resize).await?;
         self.start_regular(target, &changes.regular).await
+    }
+
+    /// Applies an allocated resize. A failure does not keep other containers from starting; a cancellation ends the sync.
+    async fn resize(&mut self, changes: Option<&ResizeChanges>) -> Result<(), SyncError> {
+        let Some(changes) = changes else { return Ok(()) };
+        let (ports, pod) = (&self.manager.ports, self.work.pod);
+        self.result.acted = true;
+        let _doing = self.manager.activities.begin(pod.uid(), Task::Resize);
+        let start = ports.clock.now();
+        let resized = self.work.cancel.run_until_cancelled(self.manager.resize(self.work, changes)).await;
+        let resized = resized.ok_or(SyncError::Cancelled)?;
+        ports.metrics.resize.applied(ports.clock.now().since(start), resized.is_ok());
+        ports.resizes.tried(pod, resized.as_ref().err().map(ToString::to_string));
+        self.errors.extend(resized.err().map(|error| ContainerError::Resize(error.to_string()).into()));
+        Ok(())
     }
 
     async fn start_init(&mut self, target: StartTarget<'_>, list: &[usize]) -> Result<(), SyncError> {
@@ -242,6 +265,19 @@ impl ContainerSync<'_> {
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.as_slice()).unwrap_or_default();
         StopContext { uid: self.work.pod.uid(), pod: Some(self.work.pod), ips, forced }
     }
+}
+
+/// The changes of a sync with the containers that a resize restarts.
+fn with_restarts(changes: &Changes, resize: &ResizeChanges) -> Changes {
+    let mut changes = changes.clone();
+    for restart in &resize.restart {
+        changes.kill.push(restart.kill.clone());
+        let starts = if restart.kind == ContainerKind::Init { &mut changes.init } else { &mut changes.regular };
+        if let Err(at) = starts.binary_search(&restart.index) {
+            starts.insert(at, restart.index);
+        }
+    }
+    changes
 }
 
 /// Whether the pod runs in its own user namespace, which the metrics count separately.

@@ -50,6 +50,8 @@ impl Rig {
         let statuses = Arc::new(Statuses::new(Arc::new(clock), metrics.clone()));
         let ports = ContainerPorts {
             recorder: None,
+            cgroups: None,
+            resizes: Arc::new(Resizes::in_memory(Arc::new(clock), fakes.clone(), metrics.resize.clone())),
             runtime: runtime.clone(),
             network: fakes.clone(),
             storage: fakes.clone(),

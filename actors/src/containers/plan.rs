@@ -142,6 +142,8 @@ pub enum KillReason {
     PostStartFailed,
     /// A newer run of the container exists: an abandoned start took effect late.
     Superseded,
+    /// The container was resized, and its resize policy requires a restart.
+    Resize,
     /// All containers of the pod start again.
     RestartAll,
 }

@@ -42,6 +42,7 @@ pub fn grace(
         | KillReason::StateUnknown
         | KillReason::PostStartFailed
         | KillReason::Superseded
+        | KillReason::Resize
         | KillReason::RestartAll => None,
     };
     from_seconds(failed.and_then(probe_grace).unwrap_or(spec))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use futures_util::{FutureExt, stream};
-use podwright_metrics::ActorMetrics;
+use podwright_metrics::{ActorMetrics, RetryTrigger};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,9 @@ const READMISSION_PERIOD: Duration = Duration::from_secs(2);
 /// The shortest time between two such judgements, because many pods may end at once.
 const READMISSION_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often the resizes that wait are decided again, besides each time something is freed (upstream `retryDelay`, kubelet 1.36).
+const RESIZE_PERIOD: Duration = Duration::from_secs(3 * 60);
+
 /// Receives the updates and changes that the dispatcher handles. See the module.
 pub(crate) struct DispatcherActor {
     dispatcher: Arc<Dispatcher>,
@@ -54,6 +57,8 @@ pub(crate) struct DispatcherActor {
     readmission: Readmission,
     /// Whether the next judgement of the queue after [`READMISSION_PERIOD`] is scheduled.
     readmits_later: bool,
+    /// Whether the next decision on the resizes that wait, after [`RESIZE_PERIOD`], is scheduled.
+    resizes_later: bool,
 }
 
 struct AcceptedUpdate {
@@ -95,6 +100,9 @@ enum Turn {
 /// The containers of one or more pods have ended.
 struct PodsEnded;
 
+/// The resizes of one or more pods are complete.
+struct PodsResized;
+
 impl DispatcherActor {
     /// Applies source updates while `healthy` is true, and holds them back otherwise. `pod_ended` fires each time the containers
     /// of a pod have ended. Ends when `stop` is cancelled.
@@ -116,6 +124,7 @@ impl DispatcherActor {
             pod_ended,
             readmission: Readmission::NotNeeded,
             readmits_later: false,
+            resizes_later: false,
         }
     }
 
@@ -248,6 +257,7 @@ impl DispatcherActor {
             });
         }
         self.readmit_later(ctx);
+        self.resize_later(ctx);
         self.metrics.handled(self.dispatcher.clock.now().since(start));
     }
 
@@ -261,6 +271,19 @@ impl DispatcherActor {
             actor.readmits_later = false;
             actor.readmit(ctx);
             actor.readmit_later(ctx);
+        });
+    }
+
+    /// Decides again on the resizes that wait after the period, as long as there are any.
+    fn resize_later(&mut self, ctx: &mut Context<Self>) {
+        if self.resizes_later || !self.dispatcher.has_resizes() {
+            return;
+        }
+        self.resizes_later = true;
+        ctx.run_later(RESIZE_PERIOD, |actor, ctx| {
+            actor.resizes_later = false;
+            actor.handle_now(|dispatcher| dispatcher.retry_resizes(RetryTrigger::PeriodicRetry));
+            actor.resize_later(ctx);
         });
     }
 
@@ -290,12 +313,28 @@ impl Actor for DispatcherActor {
             ended.notified().await;
             Some((PodsEnded, ended))
         }));
+        ctx.add_stream(stream::unfold(self.dispatcher.resizes.completed(), |completed| async move {
+            completed.notified().await;
+            Some((PodsResized, completed))
+        }));
     }
 }
 
 impl StreamHandler<PodsEnded> for DispatcherActor {
     fn handle(&mut self, _: PodsEnded, ctx: &mut Self::Context) {
         self.readmit(ctx);
+        if self.dispatcher.has_resizes() {
+            self.handle_now(|dispatcher| dispatcher.retry_resizes(RetryTrigger::PodTerminated));
+        }
+    }
+}
+
+impl StreamHandler<PodsResized> for DispatcherActor {
+    fn handle(&mut self, _: PodsResized, ctx: &mut Self::Context) {
+        self.readmit(ctx);
+        if self.dispatcher.has_resizes() {
+            self.handle_now(|dispatcher| dispatcher.retry_resizes(RetryTrigger::PodResized));
+        }
     }
 }
 

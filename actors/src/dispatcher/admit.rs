@@ -103,7 +103,9 @@ impl Dispatcher {
         start: Time,
         admission: &mut Admission,
     ) {
-        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.was_admitted(&pod), pod)).collect();
+        // A pod that an earlier agent admitted keeps what that agent allocated to it.
+        let allocated = pods.into_iter().map(|pod| self.allocated(desired, pod));
+        let mut pods: Vec<_> = allocated.map(|pod| (self.was_admitted(&pod), pod)).collect();
         // A pod that was admitted before keeps its resources, so it counts before any other pod is admitted.
         pods.sort_by_key(|(admitted, pod)| (!admitted, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
         let mut others = None;
@@ -209,7 +211,7 @@ impl Dispatcher {
 
     /// Runs the admission handlers. The first rejection counts, with one exception: a critical pod may get what it lacks, so that
     /// a lasting rejection by a later handler comes first, and then a rejection that no preemption ends.
-    fn check(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
+    pub(super) fn check(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
         self.gate.admit(pod, others)?;
         let mut lacks: Option<Rejection> = None;
         for handler in &self.admission {
@@ -228,6 +230,7 @@ impl Dispatcher {
     /// Sends a pod to the engine.
     fn start(&self, desired: &mut DesiredState, pod: Arc<PodObject>, status: Option<&PodStatus>, start: Time) {
         desired.pods.put(pod.clone());
+        self.resizes.admitted(&pod);
         let mirror = desired.pods.mirror_of(&pod).cloned();
         let pod = status.map(|status| pod.with_status(status.clone())).unwrap_or(pod);
         self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));

@@ -69,6 +69,11 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
             let detail = format!("the runtime starts container {name:?}");
             Wait::of_container(WaitKind::ContainerStart, name, detail, "the runtime has started it")
         }
+        Task::Resize => {
+            let detail = "the resources of its containers are being changed";
+            let on = WaitSubject::only(SubjectKind::Runtime);
+            Wait::new(WaitKind::Resize, on, detail, "the runtime has changed them")
+        }
         Task::PostStart => {
             let detail = format!("the post-start hook of container {name:?} runs");
             Wait::of_container(WaitKind::LifecycleHook(LifecycleHook::PostStart), name, detail, "the hook ends")

@@ -1,5 +1,7 @@
 //! Builds the chain of waits of one pod.
 
+use k8s_openapi::api::core::v1::PodCondition;
+
 use crate::admission::{WaitingPod, is_want};
 use crate::engine::PodSnapshot;
 use crate::eviction::{NodePressure, Pressure};
@@ -8,6 +10,7 @@ use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
 use crate::ports::{FailureCause, Unready};
+use crate::status::reasons::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 use crate::status::short_age;
 use crate::status_writer::FailedWrite;
 use crate::time::Time;
@@ -43,6 +46,12 @@ fn follow(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) 
     if let (false, Some(snapshot)) = (is_explained_by_record, &pod.snapshot) {
         let since = snapshot.transitions.last().map_or(snapshot.synced_at, |last| last.at);
         chain = housekeeping(context, "no source desires it any more: a housekeeping pass stops it", since);
+    }
+    if pod.lifecycle() == Some(Lifecycle::Sync)
+        && let Some(resize) = resize(pod)
+    {
+        chain.retain(|wait| wait.what != WaitKind::Nothing);
+        chain.push(resize);
     }
     if let Some(turn) = &pod.stop {
         let stops = pod.lifecycle() >= Some(Lifecycle::Terminating);
@@ -170,6 +179,26 @@ fn known(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, s
         }
         WaitFor::Removal => housekeeping(context, "it has finished: a housekeeping pass forgets it", wait.since),
     }
+}
+
+/// Why the pod does not have the resources of its spec, as its conditions say.
+fn resize(pod: &PodFacts) -> Option<Wait> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True");
+    let message = |condition: &PodCondition| condition.message.clone().unwrap_or_default();
+    let (condition, detail, released_by) = if let Some(pending) = find(RESIZE_PENDING) {
+        let why = message(pending);
+        if pending.reason.as_deref() == Some("Infeasible") {
+            (pending, format!("its resize is not possible: {why}"), "a change of its resources")
+        } else {
+            (pending, format!("its resize waits for room on the node: {why}"), "the end or the resize of other pods")
+        }
+    } else {
+        let failed = find(RESIZE_IN_PROGRESS).filter(|condition| condition.message.is_some())?;
+        (failed, format!("its resize cannot be applied: {}", message(failed)), "the next try succeeds")
+    };
+    let since = condition.last_transition_time.as_ref().map(|time| Time::from_timestamp(time.0));
+    Some(Wait::new(WaitKind::Resize, WaitSubject::only(SubjectKind::Node), detail, released_by).since(since))
 }
 
 fn nothing(detail: &str, released_by: &str) -> Wait {
@@ -449,6 +478,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Grace => left("its containers to stop".into()),
         WaitKind::ContainerStop | WaitKind::StopOrder => left(of("the end")),
         WaitKind::Shutdown => left("its turn in the node's shutdown".into()),
+        WaitKind::Resize => "its resize".into(),
         WaitKind::Pressure(condition) => free(condition).into(),
         WaitKind::StatusWrite => retried("the write of its status to the API server".into()),
     }

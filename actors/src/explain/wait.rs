@@ -98,6 +98,8 @@ pub enum WaitKind {
     StopOrder,
     /// The shutdown of the node.
     Shutdown,
+    /// The resources of the pod, which the node cannot change now.
+    Resize,
     /// A resource that the node lacks.
     Pressure(Pressure),
     /// The write of the pod's status to the API server, which fails.
@@ -139,6 +141,7 @@ impl WaitKind {
             WaitKind::Source => "source",
             WaitKind::Rejected => "rejected",
             WaitKind::Admission => "admission",
+            WaitKind::Resize => "resize",
             WaitKind::Worker => "worker",
             WaitKind::FullName => "fullName",
             WaitKind::Circle => "circle",
@@ -256,6 +259,8 @@ impl Wait {
             | WaitKind::ReadinessGate
             | WaitKind::StopOrder
             | WaitKind::Shutdown
+            // A pod runs well with the resources that it has.
+            | WaitKind::Resize
             | WaitKind::Pressure(_) => false,
             WaitKind::Grace | WaitKind::ContainerStop | WaitKind::LifecycleHook(_) => {
                 self.next.is_none() || self.is_overdue(now)

@@ -24,6 +24,7 @@ pub struct NodePorts {
     pub(super) meter: Option<Arc<dyn NodeMeter>>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
+    pub(super) allocations: Arc<dyn Checkpoint>,
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
@@ -52,6 +53,7 @@ impl NodePorts {
             meter: None,
             cgroups: None,
             final_statuses: Arc::new(NoCheckpoint),
+            allocations: Arc::new(NoCheckpoint),
             shutdown_times: Arc::new(NoCheckpoint),
             pod_api: None,
             objects: None,
@@ -94,6 +96,13 @@ impl NodePorts {
     /// again.
     pub fn final_statuses(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
         self.final_statuses = checkpoint;
+        self
+    }
+
+    /// The file of the resources that are allocated to pods, which outlives the agent. By default none: an agent that restarts takes
+    /// the allocations from the statuses of the API server.
+    pub fn allocations(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
+        self.allocations = checkpoint;
         self
     }
 

@@ -26,6 +26,7 @@ use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::manager::{ProbeManager, ProbePorts};
+use crate::resizes::Resizes;
 use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};
 use crate::starts::PodStarts;
 use crate::status_writer::{StatusWriter, WriterState};
@@ -55,6 +56,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         meter,
         cgroups,
         final_statuses,
+        allocations,
         shutdown_times,
         pod_api,
         objects,
@@ -82,6 +84,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let (final_statuses, ended) = FinalStatusStore::open(&*final_statuses)?;
     let final_statuses = Arc::new(final_statuses);
     ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
+    let resizes =
+        Arc::new(Resizes::open(&*allocations, desired.clone(), clock.clone(), events.clone(), metrics.resize.clone())?);
     let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
 
     // Containers, probes, and the hooks that use them.
@@ -98,6 +102,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             events: events.clone(),
             clock: clock.clone(),
             resolver,
+            cgroups: cgroups.clone(),
+            resizes: resizes.clone(),
             statuses: statuses.clone(),
             metrics: metrics.clone(),
             starts: starts.clone(),
@@ -129,6 +135,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         objects: objects.clone(),
         allocatable,
         runtime: runtime.clone(),
+        resizes: resizes.clone(),
         cgroups: cgroups.clone(),
         events: events.clone(),
         clock: clock.clone(),
@@ -145,8 +152,12 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         engine = engine.recorder(recorder);
     }
     let engine = engine.start()?;
-    let active =
-        ActivePods { engine: engine.clone(), statuses: statuses.clone(), final_statuses: final_statuses.clone() };
+    let active = ActivePods {
+        engine: engine.clone(),
+        statuses: statuses.clone(),
+        final_statuses: final_statuses.clone(),
+        resizes: resizes.clone(),
+    };
 
     // The parts that run by themselves.
     let shutdown = Arc::new(ShutdownProgress::default());
@@ -256,6 +267,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         active: active.clone(),
         mirrors: mirrors.clone(),
         starts,
+        resizes: resizes.clone(),
         view: observer.clone(),
         gate: gate.clone(),
         admission,
@@ -270,6 +282,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         final_statuses: final_statuses.clone(),
         active,
         mirrors,
+        resizes: resizes.clone(),
         runtime,
         observer: observer.clone(),
         probes,
@@ -287,6 +300,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let pods = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
     let health = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
     ObserverActor::new(observer.clone(), pods, health, stop.clone()).start();
+    let (resizes, stop_allocating) = (resizes.clone(), stop.clone());
+    actix::spawn(async move { resizes.run(&stop_allocating).await });
     let stop_writing = stop.clone();
     actix::spawn(async move { final_statuses.run(&stop_writing).await });
     let dispatcher_actor =

@@ -120,6 +120,7 @@ fn reason(reason: KillReason) -> &'static str {
         // Recordings have this word.
         KillReason::Superseded => "outlived",
         KillReason::RestartAll => "restart-all",
+        KillReason::Resize => "resize",
     }
 }
 

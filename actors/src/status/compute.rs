@@ -18,6 +18,7 @@ use crate::ids::ContainerName;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimeName, SandboxState};
 use crate::probes::ProbeSnapshot;
+use crate::resize::PodResize;
 use crate::texts::pods::DEADLINE_EXCEEDED;
 use crate::time::Time;
 
@@ -53,6 +54,8 @@ pub(crate) struct StatusInput<'a> {
     pub now: Time,
     /// The node.
     pub node: &'a NodeFacts,
+    /// The resize of the pod, if the pod is being resized.
+    pub resize: Option<&'a PodResize>,
     /// Whether the runtime supports recursive read-only mounts for this pod. Read only for a pod that requests one.
     pub recursive_read_only: bool,
 }
@@ -204,6 +207,9 @@ fn set_conditions(
     let pod = input.pod;
     let foreign = api.conditions.iter().flatten().filter(|condition| !reasons::is_owned(&condition.type_));
     status.conditions = Some(foreign.cloned().collect());
+    if !Phase::parse(status.phase.as_deref()).is_terminal() {
+        conditions::resize(pod, input.resize).for_each(|condition| conditions::set_condition(status, condition));
+    }
     // The containers do not show a disruption. The condition was set once, when the pod was killed.
     if let Some(disruption) = conditions::find(previous, reasons::DISRUPTION_TARGET) {
         conditions::set_condition(status, disruption.clone());

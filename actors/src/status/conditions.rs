@@ -6,6 +6,7 @@ use super::reasons;
 use crate::containers::restart::{OnExit, may_restart_all, on_exit};
 use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::ports::{ContainerState, PodRuntimeStatus};
+use crate::resize::PodResize;
 use crate::texts::pods as texts;
 use crate::time::Time;
 
@@ -58,6 +59,21 @@ pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: Condi
         observed_generation: pod.metadata().generation,
         ..PodCondition::default()
     }
+}
+
+/// The conditions of a pod that is being resized. A pod without a resize has neither of them.
+pub(super) fn resize(pod: &PodObject, resize: Option<&PodResize>) -> impl Iterator<Item = PodCondition> {
+    let pending = resize.and_then(|resize| resize.pending.as_ref()).map(|pending| {
+        let why = ConditionReason::text(pending.condition_reason(), pending.message.clone());
+        let condition = own(pod, reasons::RESIZE_PENDING, true, why);
+        PodCondition { observed_generation: pending.generation, ..condition }
+    });
+    let progress = resize.and_then(|resize| resize.progress.as_ref()).map(|progress| {
+        let why = progress.error.clone().map(|error| ConditionReason::text(reasons::ERROR, error)).unwrap_or_default();
+        let condition = own(pod, reasons::RESIZE_IN_PROGRESS, true, why);
+        PodCondition { observed_generation: progress.generation, ..condition }
+    });
+    pending.into_iter().chain(progress)
 }
 
 /// The reason and message of a condition.

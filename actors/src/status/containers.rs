@@ -153,11 +153,16 @@ impl<'a> ContainerStatusLists<'a> {
             image: image.to_owned(),
             image_id: run.image_id.clone(),
             container_id: Some(id),
-            resources: Some(settings::resources(spec.resources, run, old.filter(|_| same_run && was_running))),
+            resources: Some(settings::resources(spec.resources, run, self.resources_in_use(spec.name))),
             user: settings::user(run),
             allocated_resources: spec.resources.and_then(|resources| resources.requests.clone()),
             ..ApiStatus::default()
         }
+    }
+
+    /// The resources that a container still has of an earlier allocation.
+    fn resources_in_use(&self, name: &str) -> Option<&ResourceRequirements> {
+        self.input.resize?.actuated.as_ref()?.containers.get(name)
     }
 
     /// The status of a container that the runtime does not have: it has not started, or it was removed.

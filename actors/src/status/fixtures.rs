@@ -101,6 +101,7 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) node: NodeFacts,
     pub(super) recursive_read_only: bool,
+    pub(super) resize: Option<crate::resize::PodResize>,
 }
 
 impl World {
@@ -121,6 +122,7 @@ impl World {
                 runtime_name: "rt".into(),
             },
             recursive_read_only: false,
+            resize: None,
         }
     }
 
@@ -164,6 +166,7 @@ impl World {
             termination_requested: self.termination_requested,
             now: self.now,
             node: &self.node,
+            resize: self.resize.as_ref(),
             recursive_read_only: self.recursive_read_only,
         })
     }

@@ -13,9 +13,9 @@ pub(super) const SCHEDULED: &str = "PodScheduled";
 /// All containers are being removed and restarted (KEP-5532).
 pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// A resize waits.
-const RESIZE_PENDING: &str = "PodResizePending";
+pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
 /// A resize is in progress.
-const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub(crate) const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// The pod is terminated by a disruption. Other programs set this condition too, so it is never generated from
 /// containers.
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";

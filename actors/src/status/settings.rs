@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ContainerStatus as ApiStatus, ContainerUser, LinuxContainerUser, ResourceRequirements, VolumeMount,
-    VolumeMountStatus,
+    ContainerUser, LinuxContainerUser, ResourceRequirements, VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -52,33 +51,34 @@ pub(super) fn user(run: &ContainerStatus) -> Option<ContainerUser> {
     })
 }
 
-/// The resources in a container's status: those of the spec, with the CPU and the memory that the runtime applied to a running
-/// container (upstream `convertContainerStatusResources`, kubelet 1.36). `before` is the status of the same run while it ran: a
-/// value that the runtime does not report is kept from it.
+/// The resources in a container's status: those of the spec, with the CPU and the memory that a running container has. They are what
+/// the runtime reports (upstream `convertContainerStatusResources`, kubelet 1.36). Where it reports nothing, they are those of the
+/// last resize that was applied: `in_use`, or the spec's if there is none.
 pub(super) fn resources(
     spec: Option<&ResourceRequirements>,
     run: &ContainerStatus,
-    before: Option<&ApiStatus>,
+    in_use: Option<&ResourceRequirements>,
 ) -> ResourceRequirements {
     let mut resources = spec.cloned().unwrap_or_default();
     if run.state != ContainerState::Running {
         return resources;
     }
     let applied = run.applied.as_deref();
-    let kept = before.and_then(|before| before.resources.as_ref());
-    let kept_limits = kept.and_then(|kept| kept.limits.as_ref());
-    let kept_requests = kept.and_then(|kept| kept.requests.as_ref());
+    let used_limits = in_use.and_then(|used| used.limits.as_ref());
+    let used_requests = in_use.and_then(|used| used.requests.as_ref());
     if let Some(limits) = &mut resources.limits {
         let cpu =
             applied.and_then(|applied| applied.cpu_limit).map(|millis| Applied::Cpu { millis, least: LEAST_CPU_LIMIT });
-        show(limits, kept_limits, "cpu", cpu);
-        show(limits, kept_limits, "memory", applied.and_then(|applied| applied.memory_limit).map(Applied::Bytes));
+        show(limits, used_limits, "cpu", cpu);
+        show(limits, used_limits, "memory", applied.and_then(|applied| applied.memory_limit).map(Applied::Bytes));
     }
     if let Some(requests) = &mut resources.requests {
         let cpu = applied
             .and_then(|applied| applied.cpu_request)
             .map(|millis| Applied::Cpu { millis, least: LEAST_CPU_REQUEST });
-        show(requests, kept_requests, "cpu", cpu);
+        show(requests, used_requests, "cpu", cpu);
+        // No runtime knows the memory request.
+        show(requests, used_requests, "memory", None);
     }
     resources
 }
@@ -96,13 +96,13 @@ enum Applied {
 
 fn show(
     shown: &mut BTreeMap<String, Quantity>,
-    kept: Option<&BTreeMap<String, Quantity>>,
+    used: Option<&BTreeMap<String, Quantity>>,
     name: &str,
     applied: Option<Applied>,
 ) {
     let Some(applied) = applied else {
-        if let Some(kept) = kept.and_then(|kept| kept.get(name)) {
-            shown.insert(name.to_owned(), kept.clone());
+        if let Some(used) = used.and_then(|used| used.get(name)) {
+            shown.insert(name.to_owned(), used.clone());
         }
         return;
     };

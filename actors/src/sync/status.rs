@@ -137,6 +137,7 @@ impl NodeSyncer {
             termination_requested: !matches!(stage, Stage::Running),
             now: self.clock.now(),
             node: &self.node,
+            resize: self.resizes.get(uid).as_ref(),
             recursive_read_only,
         })
     }

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use crate::ports::{AppliedSettings, ContainerStatus, LinuxUser};
+use crate::resize::{Actuated, Bounds, PodResize};
 use crate::status::fixtures::*;
 
 /// A pod with one container, `a`, with these fields.
@@ -79,10 +80,15 @@ fn a_running_container_has_the_resources_that_the_runtime_applied() {
     let ended = applied(exited("a", 0, 0), of(Some(2000), None, None));
     assert_eq!(shown(&world(spec.clone()).runs([ended]), "resources"), result("0.5", "64Mi", "100m"));
 
-    // A value that is not reported is kept from the status of the same run.
-    let world = world(spec).runs([applied(running("a", 0), of(Some(2000), None, None))]);
-    let before = world.status();
-    assert_eq!(shown(&world.after(before).runs([running("a", 0)]), "resources"), result("2", "64Mi", "100m"));
+    // The runtime reports nothing. The last resize that was applied is known.
+    let mut world = world(spec).runs([running("a", 0)]);
+    let before = json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1", "memory": "16Mi"}});
+    let containers = [("a".to_owned(), serde_json::from_value(before).unwrap())].into();
+    let actuated = Actuated { allocated: world.pod.clone(), containers, cgroup: Bounds::default() };
+    world.resize = Some(PodResize { actuated: Some(actuated), ..PodResize::default() });
+    let mut expected = result("2", "64Mi", "1");
+    expected["requests"]["memory"] = json!("16Mi");
+    assert_eq!(shown(&world, "resources"), expected);
 }
 
 #[test]

@@ -1,0 +1,26 @@
+//! In-place resize: changes the resources of containers that run (KEP-1287, and KEP-5419 for the resources of a whole pod).
+//!
+//! A pod has resources in three states:
+//!
+//! ```text
+//!   desired  --- decide: the node has room -->  allocated  --- changes: the runtime applies them -->  actuated
+//!   spec of the API server                      spec of the desired pods and of the engine            containers and pod cgroup
+//! ```
+//!
+//! All other parts of the node see the allocated resources only: a pod enters the desired pods with its allocation. A desired
+//! resize that the node has no room for waits ([`PodResize::pending`]). An allocated resize is in progress
+//! ([`PodResize::progress`]) until its containers and its cgroup have the new resources.
+//!
+//! Everything here is pure. The store `Resizes` keeps the state and writes it to disk.
+
+mod allocation;
+mod changes;
+mod decide;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use allocation::{Allocation, Bounds, has_resources, with_amounts_of, with_resources_of};
+pub(crate) use changes::{ContainerChange, ResizeChanges, decreased_limits};
+pub(crate) use decide::{Verdict, decide, order, requested};
+pub(crate) use state::{Actuated, PendingResize, PodResize};

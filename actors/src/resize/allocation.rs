@@ -1,0 +1,195 @@
+//! The resources that the node has allocated to a pod.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
+
+use crate::config::pod_resources::pod_bounds;
+use crate::config::quantity::Amount;
+use crate::pod::{ContainerKind, PodObject, is_sidecar};
+
+/// The resources that can be resized.
+pub(super) const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+
+/// The resources of the containers that can be resized, by container name, and those of the pod as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Allocation {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod: Option<ResourceRequirements>,
+    containers: BTreeMap<String, ResourceRequirements>,
+}
+
+/// A container that can be resized: a regular container or a sidecar (upstream `IsResizableContainer`, kubelet 1.36).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resizable<'a> {
+    pub(super) kind: ContainerKind,
+    /// The index in the list of the spec.
+    pub(super) index: usize,
+    pub(super) container: &'a Container,
+}
+
+/// The containers of a pod that can be resized.
+pub(super) fn resizable(pod: &PodObject) -> impl Iterator<Item = Resizable<'_>> {
+    let of = |kind| move |(index, container)| Resizable { kind, index, container };
+    let sidecars = pod.init_containers().iter().enumerate().filter(|(_, container)| is_sidecar(container));
+    let regular = pod.containers().iter().enumerate();
+    regular.map(of(ContainerKind::Regular)).chain(sidecars.map(of(ContainerKind::Init)))
+}
+
+impl Allocation {
+    /// The resources in the spec of a pod.
+    pub(crate) fn of(pod: &PodObject) -> Self {
+        let of = |Resizable { container, .. }: Resizable<'_>| {
+            (container.name.clone(), container.resources.clone().unwrap_or_default())
+        };
+        Allocation { pod: pod.spec().resources.clone(), containers: resizable(pod).map(of).collect() }
+    }
+
+    /// The resources that the status of a pod reports as allocated. `None` if it reports none. An agent uses them if it has no
+    /// record of the pod: an older agent or a kubelet started the pod, or the record was damaged.
+    pub(crate) fn of_status(pod: &PodObject) -> Option<Self> {
+        let status = pod.status()?;
+        let statuses = [&status.container_statuses, &status.init_container_statuses];
+        let find = |name: &str| statuses.into_iter().flatten().flatten().find(|status| status.name == name);
+        let of = |ContainerStatus { name, allocated_resources, resources, .. }: &ContainerStatus| {
+            // Kubelets before 1.36 do not report `allocatedResources`.
+            let actual = resources.as_ref()?;
+            let requests = allocated_resources.clone().or_else(|| actual.requests.clone());
+            Some((name.clone(), ResourceRequirements { claims: None, limits: actual.limits.clone(), requests }))
+        };
+        let containers: BTreeMap<_, _> =
+            resizable(pod).filter_map(|it| find(&it.container.name)).filter_map(of).collect();
+        // The status of a pod has sums, from which the resources of the pod as a whole cannot be told.
+        (!containers.is_empty()).then(|| Allocation { pod: pod.spec().resources.clone(), containers })
+    }
+
+    /// The pod with these resources. The same object if it has them already.
+    pub(crate) fn apply(&self, pod: &Arc<PodObject>) -> Arc<PodObject> {
+        let differs = |Resizable { container, .. }: Resizable<'_>| {
+            let own = self.containers.get(&container.name);
+            own.is_some_and(|own| !same(Some(own), container.resources.as_ref()))
+        };
+        if same(self.pod.as_ref(), pod.spec().resources.as_ref()) && !resizable(pod).any(differs) {
+            return pod.clone();
+        }
+        let mut spec: PodSpec = pod.spec().clone();
+        spec.resources = self.pod.clone();
+        let sidecars = spec.init_containers.iter_mut().flatten().filter(|container| is_sidecar(container));
+        for container in spec.containers.iter_mut().chain(sidecars) {
+            let Some(own) = self.containers.get(&container.name) else { continue };
+            let claims = container.resources.as_ref().and_then(|desired| desired.claims.clone());
+            container.resources = Some(ResourceRequirements { claims, ..own.clone() });
+        }
+        pod.with_spec(spec)
+    }
+}
+
+/// The pod with the resources of `allocated`, which is the same pod. The same object if it has them already.
+pub(crate) fn with_resources_of(pod: &Arc<PodObject>, allocated: &PodObject) -> Arc<PodObject> {
+    // Most updates change no resources, so that nothing is copied for them.
+    let mut containers = resizable(pod);
+    let is_same = |it: Resizable<'_>| {
+        resources_of(allocated, &it.container.name).is_some_and(|other| same(it.container.resources.as_ref(), other))
+    };
+    if same(pod.spec().resources.as_ref(), allocated.spec().resources.as_ref()) && containers.all(is_same) {
+        return pod.clone();
+    }
+    Allocation::of(allocated).apply(pod)
+}
+
+/// The resources of a container that can be resized. `None` if the pod has no such container.
+pub(crate) fn resources_of<'a>(pod: &'a PodObject, name: &str) -> Option<Option<&'a ResourceRequirements>> {
+    resizable(pod).find(|it| it.container.name == name).map(|it| it.container.resources.as_ref())
+}
+
+/// Whether a pod has resources that could be resized. Other pods need no record of their allocation: the QoS class of a pod never
+/// changes, so a pod without resources never gets any.
+pub(crate) fn has_resources(pod: &PodObject) -> bool {
+    let has = |resources: Option<&ResourceRequirements>| {
+        let lists = resources.into_iter().flat_map(|own| [own.requests.as_ref(), own.limits.as_ref()]);
+        lists.flatten().any(|list| RESIZABLE.iter().any(|name| list.contains_key(*name)))
+    };
+    has(pod.spec().resources.as_ref()) || resizable(pod).any(|it| has(it.container.resources.as_ref()))
+}
+
+/// The resources `own` with the request and the limit of one resource from `other`.
+pub(crate) fn with_amounts_of(
+    own: &ResourceRequirements,
+    other: &ResourceRequirements,
+    name: &str,
+) -> ResourceRequirements {
+    type List = Option<BTreeMap<String, Quantity>>;
+    let list = |own: &List, other: &List| -> List {
+        let mut list = own.clone().unwrap_or_default();
+        match other.as_ref().and_then(|other| other.get(name)) {
+            Some(quantity) => list.insert(name.to_owned(), quantity.clone()),
+            None => list.remove(name),
+        };
+        (!list.is_empty()).then_some(list)
+    };
+    ResourceRequirements {
+        claims: own.claims.clone(),
+        limits: list(&own.limits, &other.limits),
+        requests: list(&own.requests, &other.requests),
+    }
+}
+
+/// Whether two resources have equal requests and limits. Quantities with different texts may be equal.
+pub(crate) fn same(one: Option<&ResourceRequirements>, other: Option<&ResourceRequirements>) -> bool {
+    type List = BTreeMap<String, Quantity>;
+    fn of<'a>(
+        resources: Option<&'a ResourceRequirements>,
+        list: fn(&'a ResourceRequirements) -> &'a Option<List>,
+    ) -> impl Iterator<Item = (&'a String, &'a Quantity)> {
+        resources.into_iter().flat_map(list).flatten()
+    }
+    let same_amount = |(name, one): (&String, &Quantity), (other_name, other): (&String, &Quantity)| {
+        name == other_name && (one == other || matches!((Amount::of(one), Amount::of(other)), (Ok(a), Ok(b)) if a == b))
+    };
+    let same_list = |list: fn(&ResourceRequirements) -> &Option<List>| {
+        let (mut ones, mut others) = (of(one, list), of(other, list));
+        loop {
+            match (ones.next(), others.next()) {
+                (None, None) => return true,
+                (Some(one), Some(other)) if same_amount(one, other) => {}
+                _ => return false,
+            }
+        }
+    };
+    same_list(|own| &own.requests) && same_list(|own| &own.limits)
+}
+
+/// The bounds of a pod's cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bounds {
+    /// The CPU request in thousandths of a CPU.
+    pub(crate) cpu_request: i64,
+    /// The CPU limit in thousandths of a CPU.
+    pub(crate) cpu_limit: Option<i64>,
+    /// The memory limit in bytes.
+    pub(crate) memory_limit: Option<i64>,
+}
+
+impl Bounds {
+    /// The bounds that follow from the spec of a pod.
+    pub(crate) fn of(pod: &PodObject) -> Self {
+        let bounds = pod_bounds(pod.spec());
+        Bounds {
+            cpu_request: bounds.cpu_request.millis(),
+            cpu_limit: bounds.cpu_limit.map(Amount::millis),
+            memory_limit: bounds.memory_limit.map(Amount::units),
+        }
+    }
+
+    /// These bounds after a resize to `new`. A limit is never removed in place (upstream `doPodResizeAction`, kubelet 1.36).
+    pub(crate) fn resized_to(self, new: Bounds) -> Bounds {
+        Bounds {
+            cpu_request: new.cpu_request,
+            cpu_limit: new.cpu_limit.or(self.cpu_limit),
+            memory_limit: new.memory_limit.or(self.memory_limit),
+        }
+    }
+}

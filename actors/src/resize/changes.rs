@@ -1,0 +1,131 @@
+//! Plans how a sync applies an allocated resize.
+
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+
+use super::allocation::{Bounds, Resizable, resizable};
+use super::decide::amount;
+use super::state::Actuated;
+use crate::config::quantity::Amount;
+use crate::containers::plan::{Kill, KillReason, Plan};
+use crate::ids::{ContainerId, ContainerName};
+use crate::pod::{ContainerKind, PodObject};
+use crate::ports::{ContainerState, PodRuntimeStatus};
+
+/// The changes that give the running containers and the cgroup of a pod the allocated resources. Memory is changed before CPU, and in
+/// each list decreases come before increases (upstream `computePodResizeAction`, kubelet 1.36).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ResizeChanges {
+    /// The containers whose resize policy requires a restart.
+    pub(crate) restart: Vec<ResizeRestart>,
+    /// The containers whose memory changes while they run.
+    pub(crate) memory: Vec<ContainerChange>,
+    /// The containers whose CPU changes while they run.
+    pub(crate) cpu: Vec<ContainerChange>,
+    /// The bounds of the pod's cgroup before and after the resize, if they differ.
+    pub(crate) cgroup: Option<(Bounds, Bounds)>,
+}
+
+/// A container that is stopped and started again with the allocated resources.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ResizeRestart {
+    pub(crate) kill: Kill,
+    pub(crate) kind: ContainerKind,
+    /// The index in the list of the spec.
+    pub(crate) index: usize,
+}
+
+/// A container whose resources change while it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ContainerChange {
+    pub(crate) id: ContainerId,
+    pub(crate) name: ContainerName,
+    pub(crate) kind: ContainerKind,
+    /// The resources that the container has.
+    pub(crate) from: ResourceRequirements,
+    /// The resources that are allocated to the container.
+    pub(crate) to: ResourceRequirements,
+}
+
+impl ResizeChanges {
+    /// Plans the changes for a pod with allocated resources, beside the other changes of a sync. `None` if there is nothing to do.
+    pub(crate) fn plan(
+        actuated: &Actuated,
+        pod: &PodObject,
+        status: &PodRuntimeStatus,
+        planned: &Plan,
+    ) -> Option<ResizeChanges> {
+        let mut changes = ResizeChanges::default();
+        match planned {
+            Plan::Keep(others) => {
+                for it in resizable(pod) {
+                    changes.add(actuated, it, status, &others.kill);
+                }
+            }
+            // The containers start again, with the allocated resources.
+            Plan::NewSandbox { .. } | Plan::RestartAll { .. } => {}
+            Plan::StopPod { .. } => return None,
+        }
+        for (list, name) in [(&mut changes.memory, "memory"), (&mut changes.cpu, "cpu")] {
+            list.sort_by_key(|change| change.is_increase(name));
+        }
+        let (before, after) = (actuated.cgroup, actuated.cgroup.resized_to(Bounds::of(pod)));
+        changes.cgroup = (before != after).then_some((before, after));
+        (changes != ResizeChanges::default()).then_some(changes)
+    }
+
+    fn add(&mut self, actuated: &Actuated, it: Resizable<'_>, status: &PodRuntimeStatus, kills: &[Kill]) {
+        let Resizable { kind, index, container } = it;
+        let Some(from) = actuated.containers.get(&container.name) else { return };
+        let run = status.newest(&container.name).filter(|run| run.state == ContainerState::Running);
+        // A container that is stopped for another reason starts again with the allocated resources.
+        let Some(run) = run.filter(|run| !kills.iter().any(|kill| kill.id == run.id)) else { return };
+        let to = container.resources.clone().unwrap_or_default();
+        let differs =
+            |name| ["limits", "requests"].iter().any(|of| amount(Some(from), of, name) != amount(Some(&to), of, name));
+        let (cpu, memory) = (differs("cpu"), differs("memory"));
+        if (cpu && requires_restart(container, "cpu")) || (memory && requires_restart(container, "memory")) {
+            let kill = Kill { id: run.id.clone(), name: run.name.clone(), reason: KillReason::Resize };
+            self.restart.push(ResizeRestart { kill, kind, index });
+            return;
+        }
+        let change = ContainerChange { id: run.id.clone(), name: run.name.clone(), kind, from: from.clone(), to };
+        if memory {
+            self.memory.push(change.clone());
+        }
+        if cpu {
+            self.cpu.push(change);
+        }
+    }
+}
+
+impl ContainerChange {
+    /// Whether the limit of a resource grows, or its request if the limit stays. A missing limit counts as zero, as upstream.
+    fn is_increase(&self, name: &str) -> bool {
+        let of = |list| {
+            let value = |resources| amount(Some(resources), list, name).unwrap_or(Amount::ZERO);
+            (value(&self.from), value(&self.to))
+        };
+        let (from, to) = of("limits");
+        if from != to { to > from } else { of("requests").1 > of("requests").0 }
+    }
+
+    /// The memory limit in bytes, if it becomes lower than before.
+    pub(crate) fn lower_memory_limit(&self) -> Option<i64> {
+        let of = |resources| amount(Some(resources), "limits", "memory");
+        of(&self.to).filter(|to| of(&self.from).is_some_and(|from| *to < from)).map(Amount::units)
+    }
+}
+
+fn requires_restart(container: &Container, name: &str) -> bool {
+    let policies = container.resize_policy.iter().flatten();
+    policies.into_iter().any(|policy| policy.resource_name == name && policy.restart_policy == "RestartContainer")
+}
+
+/// The memory limits that a resize lowers, in bytes: that of the pod's cgroup, and those of containers by name.
+pub(crate) fn decreased_limits(changes: &ResizeChanges) -> (Option<i64>, Vec<(&ContainerName, i64)>) {
+    let of_pod = changes.cgroup.and_then(|(before, after)| {
+        after.memory_limit.filter(|after| before.memory_limit.is_some_and(|before| *after < before))
+    });
+    let of = |change: &ContainerChange| change.lower_memory_limit();
+    (of_pod, changes.memory.iter().filter_map(|change| Some((&change.name, of(change)?))).collect())
+}

@@ -1,0 +1,337 @@
+//! The resizes of all pods, and the file of their allocations, which outlives the agent.
+//!
+//! ```text
+//!  dispatcher: update, retry ---> desired, allocated or refused --+
+//!  hooks: applied, failed ------> in use, complete ---------------+--> one writer: CheckpointWriter::save
+//!  housekeeping: retain ------------------------------------------+
+//! ```
+//!
+//! The allocated resources of a pod are those of its object among the desired pods. This store has an entry for a pod only while the
+//! pod is being resized. The file has a record of each pod from an API server that has CPU or memory: what is allocated to it, and
+//! what it still uses of an earlier allocation. A resize is in the file before the runtime gets it, so that an agent that was killed
+//! continues the resize, and does not start containers again that it has restarted already.
+//!
+//! If the file cannot be written, no resize is applied. If it is damaged, the allocation of a pod without a record comes from the
+//! status that the API server has.
+
+mod file;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use foldhash::fast::FixedState;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use parking_lot::Mutex;
+use podwright_metrics::ResizeMetrics;
+use tokio::sync::Notify;
+
+use crate::desired::DesiredPods;
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, Clock, EventRecorder, PodEvent, PodRuntimeStatus};
+use crate::resize::{
+    Actuated, Allocation, Bounds, PendingResize, PodResize, has_resources, requested, with_resources_of,
+};
+use crate::texts::resize as texts;
+use crate::time::Time;
+
+pub(crate) use file::NotWritten;
+use file::Record;
+
+/// The resizes of all pods. Every method except `written` and `run` returns at once.
+pub(crate) struct Resizes {
+    state: Mutex<State>,
+    desired: Arc<DesiredPods>,
+    clock: Arc<dyn Clock>,
+    events: Arc<dyn EventRecorder>,
+    metrics: ResizeMetrics,
+    /// Fires when a resize is complete, so that other resizes may have room.
+    completed: Arc<Notify>,
+    writer: Box<dyn CheckpointWriter>,
+    changed: Notify,
+    /// The version of the last write.
+    saved: AtomicU64,
+    superseded: AtomicBool,
+    write_ended: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// The records of an earlier agent whose pods were not delivered yet.
+    loaded: HashMap<PodUid, Record, FixedState>,
+    pods: HashMap<PodUid, Box<PodResize>, FixedState>,
+    /// Grows with each change that the file must have.
+    version: u64,
+}
+
+impl Resizes {
+    /// Reads the allocations that an earlier agent wrote. Blocks. Earlier stores of the same file are superseded.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if the file exists and cannot be read.
+    pub(crate) fn open(
+        checkpoint: &dyn Checkpoint,
+        desired: Arc<DesiredPods>,
+        clock: Arc<dyn Clock>,
+        events: Arc<dyn EventRecorder>,
+        metrics: ResizeMetrics,
+    ) -> Result<Self, CheckpointError> {
+        let opened = checkpoint.open()?;
+        let loaded = opened.records.iter().filter_map(|record| Record::parse(record)).collect();
+        Ok(Resizes {
+            state: Mutex::new(State { loaded, ..State::default() }),
+            desired,
+            clock,
+            events,
+            metrics,
+            completed: Arc::default(),
+            writer: opened.writer,
+            changed: Notify::new(),
+            saved: AtomicU64::new(0),
+            superseded: AtomicBool::new(false),
+            write_ended: Notify::new(),
+        })
+    }
+
+    /// A store for tests, without desired pods and without a file.
+    #[cfg(test)]
+    pub(crate) fn in_memory(clock: Arc<dyn Clock>, events: Arc<dyn EventRecorder>, metrics: ResizeMetrics) -> Self {
+        let desired = Arc::new(DesiredPods::new([]));
+        let opened = Resizes::open(&crate::ports::NoCheckpoint, desired, clock, events, metrics);
+        opened.expect("a checkpoint that keeps nothing opens")
+    }
+
+    /// The resize of a pod; `None` if the pod is not being resized.
+    pub(crate) fn get(&self, uid: &PodUid) -> Option<PodResize> {
+        self.state.lock().pods.get(uid).map(|resize| PodResize::clone(resize))
+    }
+
+    /// Fires each time a resize is complete.
+    pub(crate) fn completed(&self) -> Arc<Notify> {
+        self.completed.clone()
+    }
+
+    /// Takes a pod from its source and returns it with its allocated resources. Other resources become the desired resize of the
+    /// pod. `known` is the pod among the desired pods, with its allocated resources; `None` for a pod that is new to this agent.
+    pub(crate) fn take(&self, known: Option<&Arc<PodObject>>, pod: Arc<PodObject>) -> Arc<PodObject> {
+        if pod.is_mirror() {
+            return pod;
+        }
+        let allocated = match known {
+            Some(known) => with_resources_of(&pod, known),
+            None => self.load(&pod),
+        };
+        let mut state = self.state.lock();
+        let is_allocated = Arc::ptr_eq(&allocated, &pod);
+        if is_allocated && state.pods.is_empty() {
+            return allocated;
+        }
+        let resize = state.pods.get_mut(pod.uid());
+        let before = resize.as_ref().and_then(|resize| resize.desired.clone()).or_else(|| known.cloned());
+        for change in before.iter().flat_map(|before| requested(before, &pod)) {
+            self.metrics.requested(change.resource, change.requirement, change.operation);
+        }
+        if is_allocated {
+            resize.into_iter().for_each(|resize| resize.withdraw());
+        } else {
+            let resize = state.pods.entry(pod.uid().clone()).or_default();
+            resize.is_queued = !pod.is_deleting();
+            resize.desired = Some(pod);
+        }
+        self.settle_state(&mut state, allocated.uid());
+        allocated
+    }
+
+    /// A new pod with the resources that an earlier agent allocated to it.
+    fn load(&self, pod: &Arc<PodObject>) -> Arc<PodObject> {
+        let mut state = self.state.lock();
+        if pod.is_static() {
+            return pod.clone();
+        }
+        let Some(record) = state.loaded.get_mut(pod.uid()) else {
+            return Allocation::of_status(pod).map_or_else(|| pod.clone(), |allocation| allocation.apply(pod));
+        };
+        let allocated = record.allocated.apply(pod);
+        if let Some(in_use) = record.in_use.take() {
+            let actuated =
+                Actuated { allocated: allocated.clone(), containers: in_use.containers, cgroup: in_use.cgroup };
+            state.pods.entry(pod.uid().clone()).or_default().actuated = Some(actuated);
+        }
+        allocated
+    }
+
+    /// Records that the resources of a pod are allocated, because the pod was admitted.
+    pub(crate) fn admitted(&self, pod: &PodObject) {
+        if !is_recorded(pod) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let loaded = state.loaded.remove(pod.uid());
+        if loaded.is_none_or(|loaded| loaded.allocated != Allocation::of(pod)) {
+            self.bump(&mut state);
+        }
+    }
+
+    /// Whether desired resizes wait to be decided.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.state.lock().pods.values().any(|resize| resize.is_queued)
+    }
+
+    /// The pods with a desired resize that waits to be decided, each with its desired resources and the start of its wait.
+    pub(crate) fn queued(&self) -> Vec<(Arc<PodObject>, Option<Time>)> {
+        let state = self.state.lock();
+        let queued = state.pods.values().filter(|resize| resize.is_queued);
+        let since = |resize: &PodResize| resize.pending.as_ref().map(|pending| pending.since);
+        queued.filter_map(|resize| Some((resize.desired.clone()?, since(resize)))).collect()
+    }
+
+    /// Allocates the desired resources of `to` to a pod that has those of `from`.
+    pub(crate) fn allocate(&self, from: &PodObject, to: &Arc<PodObject>) {
+        let mut state = self.state.lock();
+        state.pods.entry(to.uid().clone()).or_default().allocate(from, to);
+        self.bump(&mut state);
+        self.settle_state(&mut state, to.uid());
+        drop(state);
+        let message = texts::started(to, to.metadata().generation);
+        self.events.record(to, PodEvent::normal("ResizeStarted", message));
+    }
+
+    /// Records why a desired resize is not allocated. Returns whether the status of the pod changes.
+    pub(crate) fn refuse(&self, pod: &Arc<PodObject>, reason: &str, message: &str) -> bool {
+        let generation = pod.metadata().generation;
+        let (reason, message) = (reason.to_owned(), message.to_owned());
+        let refusal = PendingResize { reason, message, generation, since: self.clock.now() };
+        let mut state = self.state.lock();
+        let resize = state.pods.entry(pod.uid().clone()).or_default();
+        let before = resize.pending.clone();
+        let is_new = resize.refuse(refusal.clone());
+        let changed = before != resize.pending;
+        self.settle_state(&mut state, pod.uid());
+        drop(state);
+        if is_new {
+            let event = if refusal.reason == PendingResize::INFEASIBLE { "ResizeInfeasible" } else { "ResizeDeferred" };
+            let message = texts::pending(pod, &refusal.reason, &refusal.message, generation);
+            self.events.record(pod, PodEvent::warning(event, message));
+        }
+        changed
+    }
+
+    /// Drops the desired resize of a pod that is no longer active.
+    pub(crate) fn withdraw(&self, uid: &PodUid) {
+        let mut state = self.state.lock();
+        state.pods.get_mut(uid).into_iter().for_each(|resize| resize.withdraw());
+        self.settle_state(&mut state, uid);
+    }
+
+    /// The pod with the resources that it uses, if they differ from the allocated ones.
+    pub(crate) fn in_use(&self, pod: &Arc<PodObject>) -> Option<Arc<PodObject>> {
+        let state = self.state.lock();
+        let actuated = state.pods.get(pod.uid())?.actuated.as_ref().filter(|it| !it.containers.is_empty())?;
+        let mut spec = pod.spec().clone();
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+            if let Some(used) = actuated.containers.get(&container.name) {
+                container.resources = Some(used.clone());
+            }
+        }
+        Some(pod.with_spec(spec))
+    }
+
+    /// Records the resources that a container runs with. Returns whether they have to be written before the container starts.
+    pub(crate) fn runs_with(&self, uid: &PodUid, name: &str, resources: Option<&ResourceRequirements>) -> bool {
+        let mut state = self.state.lock();
+        let changed = state.pods.get_mut(uid).is_some_and(|resize| resize.runs_with(name, resources));
+        if changed {
+            self.bump(&mut state);
+        }
+        changed
+    }
+
+    /// Records the bounds of a pod's cgroup.
+    pub(crate) fn cgroup_has(&self, uid: &PodUid, edit: impl FnOnce(&mut Bounds)) {
+        let mut state = self.state.lock();
+        if let Some(actuated) = state.pods.get_mut(uid).and_then(|resize| resize.actuated.as_mut()) {
+            edit(&mut actuated.cgroup);
+            self.bump(&mut state);
+        }
+    }
+
+    /// Compares the allocated resize of a pod with the runtime, and ends it if it is complete.
+    pub(crate) fn settle(&self, pod: &Arc<PodObject>, status: &PodRuntimeStatus, has_cgroup: bool) {
+        let mut state = self.state.lock();
+        let Some(resize) = state.pods.get_mut(pod.uid()) else { return };
+        let was_actuated = resize.actuated.as_ref().map(|actuated| actuated.allocated.clone());
+        let completed = resize.settle(status, has_cgroup);
+        let is_over = resize.actuated.is_none() && was_actuated.is_some();
+        if is_over {
+            self.bump(&mut state);
+        }
+        self.settle_state(&mut state, pod.uid());
+        drop(state);
+        if let Some(progress) = completed {
+            let message = texts::completed(was_actuated.as_ref().unwrap_or(pod), progress.generation);
+            self.events.record(pod, PodEvent::normal("ResizeCompleted", message));
+        }
+        if is_over {
+            self.completed.notify_one();
+        }
+    }
+
+    /// Records the result of a try to apply a resize. A failure with a new text becomes an event.
+    pub(crate) fn tried(&self, pod: &Arc<PodObject>, error: Option<String>) {
+        let mut state = self.state.lock();
+        let resize = state.pods.get_mut(pod.uid());
+        let Some(progress) = resize.and_then(|resize| resize.progress.as_mut()) else { return };
+        let is_new = error.is_some() && progress.error != error;
+        progress.error.clone_from(&error);
+        let generation = pod.metadata().generation;
+        drop(state);
+        if let (true, Some(error)) = (is_new, error) {
+            self.events.record(pod, PodEvent::warning("ResizeError", texts::failed(pod, &error, generation)));
+        }
+    }
+
+    /// Drops the records and the resizes of the pods for which `keep` returns false.
+    pub(crate) fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
+        let mut state = self.state.lock();
+        let State { loaded, pods, .. } = &mut *state;
+        let records = loaded.len();
+        loaded.retain(|uid, _| keep(uid));
+        let changed = loaded.len() != records;
+        let resizes = pods.len();
+        pods.retain(|uid, _| keep(uid));
+        let dropped = pods.len() != resizes;
+        if changed || dropped {
+            self.bump(&mut state);
+            self.count(&state);
+        }
+    }
+
+    /// Drops the entry of a pod whose resize is over, and counts the resizes again.
+    fn settle_state(&self, state: &mut State, uid: &PodUid) {
+        if state.pods.get(uid).is_some_and(|resize| resize.is_over()) {
+            state.pods.remove(uid);
+        }
+        self.count(state);
+    }
+
+    fn count(&self, state: &State) {
+        let pending = |reason: &str| {
+            let pending = state.pods.values().filter_map(|resize| resize.pending.as_ref());
+            pending.filter(|pending| pending.condition_reason() == reason).count()
+        };
+        let in_progress = state.pods.values().filter(|resize| resize.progress.is_some()).count();
+        self.metrics.set_current(pending("Deferred"), pending(PendingResize::INFEASIBLE), in_progress);
+    }
+
+    /// Requests a write.
+    fn bump(&self, state: &mut State) {
+        state.version += 1;
+        self.changed.notify_one();
+    }
+}
+
+/// Whether the file has a record of a pod. A static pod cannot be resized.
+fn is_recorded(pod: &PodObject) -> bool {
+    !pod.is_static() && !pod.is_mirror() && has_resources(pod)
+}

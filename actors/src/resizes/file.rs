@@ -1,0 +1,162 @@
+//! The file of allocations: one record for each pod, all saved together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Resizes, is_recorded};
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::ports::CheckpointError;
+use crate::resize::{Allocation, Bounds};
+use crate::text::error_chain;
+
+/// How long a resize waits for the disk before its sync fails and is retried.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between a failed write and the next one.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The allocation of one pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    uid: String,
+    /// The full name, for readers of the file.
+    #[serde(default)]
+    pod: String,
+    pub(super) allocated: Allocation,
+    /// What the pod still uses of an earlier allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) in_use: Option<InUse>,
+}
+
+/// The resources that differ from the allocated ones.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct InUse {
+    pub(super) containers: BTreeMap<String, ResourceRequirements>,
+    pub(super) cgroup: Bounds,
+}
+
+impl Record {
+    /// Parses a line of the file. A line that cannot be parsed is logged and left out.
+    pub(super) fn parse(line: &str) -> Option<(PodUid, Record)> {
+        match serde_json::from_str::<Record>(line) {
+            Ok(record) => Some((PodUid::new(&record.uid), record)),
+            Err(error) => {
+                tracing::error!(%error, "cannot read an allocation: that of its pod is taken from the status of the pod");
+                None
+            }
+        }
+    }
+}
+
+/// The allocation of a resize is not on disk, so that the resize is not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotWritten {
+    /// The disk does not answer, or cannot be written.
+    #[error("the file of allocations cannot be written: free or repair the disk of the agent's root directory")]
+    Failed,
+    /// Another node of this process has opened the file.
+    #[error(
+        "another node of this process has opened the file of allocations: stop one of the nodes, or give each its own file"
+    )]
+    Superseded,
+}
+
+impl Resizes {
+    /// Waits until every change so far is on disk. Cancel safe.
+    ///
+    /// # Errors
+    /// [`NotWritten`] after 10 s, or if this node may no longer write the file.
+    pub(crate) async fn written(&self) -> Result<(), NotWritten> {
+        let version = self.state.lock().version;
+        let written = async {
+            loop {
+                let write_ended = self.write_ended.notified();
+                if self.saved.load(Ordering::Acquire) >= version {
+                    return Ok(());
+                }
+                if self.superseded.load(Ordering::Acquire) {
+                    return Err(NotWritten::Superseded);
+                }
+                write_ended.await;
+            }
+        };
+        timeout(WRITE_TIMEOUT, written).await.unwrap_or(Err(NotWritten::Failed))
+    }
+
+    /// Writes each change. Returns once `stop` is cancelled, or once another node has opened the file. No write begins after that.
+    pub(crate) async fn run(&self, stop: &CancellationToken) {
+        stop.run_until_cancelled(self.write_changes(stop)).await;
+    }
+
+    async fn write_changes(&self, stop: &CancellationToken) {
+        let mut is_failing = false;
+        // `run_until_cancelled` polls this future once more after the cancellation.
+        while !stop.is_cancelled() {
+            let version = self.state.lock().version;
+            if self.saved.load(Ordering::Acquire) >= version {
+                self.changed.notified().await;
+                continue;
+            }
+            match self.writer.save(self.records()).await {
+                Ok(()) => {
+                    if std::mem::take(&mut is_failing) {
+                        tracing::info!("the allocations of pods are written again");
+                    }
+                    self.saved.store(version, Ordering::Release);
+                    self.write_ended.notify_waiters();
+                }
+                Err(CheckpointError::Superseded { path }) => {
+                    if !stop.is_cancelled() {
+                        tracing::error!(path = %path.display(), error = %NotWritten::Superseded, "this node resizes no pods");
+                    }
+                    self.superseded.store(true, Ordering::Release);
+                    self.write_ended.notify_waiters();
+                    return;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        tracing::error!(
+                            error = %error_chain(&error),
+                            "cannot write the allocations of pods: free or repair the disk; until then no pod is resized"
+                        );
+                    }
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// The records of all pods: those of the desired pods, and those of pods that no source has delivered yet.
+    fn records(&self) -> Vec<Arc<str>> {
+        let pods: Vec<Arc<PodObject>> =
+            self.desired.lock().pods.pods().filter(|pod| is_recorded(pod)).cloned().collect();
+        let state = self.state.lock();
+        let in_use = |uid: &PodUid| {
+            let actuated = state.pods.get(uid)?.actuated.as_ref()?;
+            Some(InUse { containers: actuated.containers.clone(), cgroup: actuated.cgroup })
+        };
+        let record = |pod: &Arc<PodObject>| Record {
+            uid: pod.uid().to_string(),
+            pod: pod.full_name().to_string(),
+            allocated: Allocation::of(pod),
+            in_use: in_use(pod.uid()),
+        };
+        let is_delivered = |uid: &PodUid| pods.iter().any(|pod| pod.uid() == uid);
+        let loaded = state.loaded.iter().filter(|(uid, _)| !is_delivered(uid)).map(|(_, record)| record.clone());
+        let encode = |record: Record| match serde_json::to_string(&record) {
+            Ok(text) => Some(text.into()),
+            Err(error) => {
+                tracing::error!(pod = record.pod, %error, "cannot encode the allocation of a pod");
+                None
+            }
+        };
+        pods.iter().map(record).chain(loaded).filter_map(encode).collect()
+    }
+}
