@@ -36,6 +36,30 @@ const WAIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct FileCheckpoint {
     path: PathBuf,
+    records: Records,
+}
+
+/// What a file keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Records {
+    FinalStatuses,
+    Allocations,
+}
+
+impl Records {
+    /// What follows if lines of the file are damaged, and what to do about it.
+    fn consequence(self) -> &'static str {
+        match self {
+            Records::FinalStatuses => {
+                "the journal of final statuses is damaged, the agent uses its intact lines: pods that were rejected or have finished \
+                 may run again, and a pod that was created again may get its old status; remove the manifests of such pods"
+            }
+            Records::Allocations => {
+                "the file of allocations is damaged, the agent uses its intact lines: the allocations of the other pods are taken \
+                 from their statuses, and their resizes are decided again"
+            }
+        }
+    }
 }
 
 /// A file that a writer of this process may write.
@@ -110,7 +134,12 @@ fn whole(records: &[impl AsRef<str>]) -> String {
 impl FileCheckpoint {
     /// A checkpoint in this file. The file need not exist, but its directory must exist when the file is opened.
     pub fn new(path: PathBuf) -> Self {
-        FileCheckpoint { path }
+        FileCheckpoint { path, records: Records::FinalStatuses }
+    }
+
+    /// The same for the resources that are allocated to pods. The log reports damage of the file accordingly.
+    pub fn of_allocations(path: PathBuf) -> Self {
+        FileCheckpoint { path, records: Records::Allocations }
     }
 
     fn open_within(&self, wait: Duration) -> Result<OpenCheckpoint, CheckpointError> {
@@ -136,7 +165,7 @@ impl FileCheckpoint {
         let LoadedRecords { records, damaged } =
             bytes.map_or(LoadedRecords { records: Vec::new(), damaged: false }, |bytes| parse(&bytes));
         if damaged {
-            repair(&file.path, &records);
+            repair(&file.path, &records, self.records.consequence());
         }
         let writer = FileWriter { opening: *openings, file: file.clone() };
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
@@ -166,7 +195,7 @@ fn keep_aside(path: &Path, aside: &Path) -> io::Result<()> {
 }
 
 /// Logs that the file is damaged, keeps a copy of it, and replaces it by its good records.
-fn repair(path: &Path, good: &[String]) {
+fn repair(path: &Path, good: &[String], consequence: &str) {
     let aside = path.with_extension(CORRUPT);
     let replace = || record::replace(path, whole(good).as_bytes(), Durability::Disk);
     let copy = match keep_aside(path, &aside) {
@@ -178,9 +207,7 @@ fn repair(path: &Path, good: &[String]) {
         Err(error) => format!("the damaged file cannot be kept in {}: {error}", aside.display()),
     };
     tracing::error!(
-        path = %path.display(), good = good.len(), copy,
-        "the journal of final statuses is damaged, the agent uses its intact lines: pods that were rejected or have finished \
-         may run again, and a pod that was created again may get its old status; remove the manifests of such pods"
+        path = %path.display(), good = good.len(), copy, "{consequence}"
     );
 }
 

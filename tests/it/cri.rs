@@ -11,6 +11,7 @@ mod instance;
 mod life;
 mod names;
 mod outages;
+mod resize;
 mod stops;
 mod storage_limits;
 mod v1;

@@ -21,6 +21,7 @@ mod observation;
 mod orphans;
 mod probes;
 mod registration;
+mod resize;
 mod shutdown;
 mod start_metrics;
 mod static_pods;

@@ -33,6 +33,12 @@ use crate::metrics::Metrics;
 
 /// The file below the root directory that keeps the final statuses of pods.
 const JOURNAL: &str = "journal";
+/// The file below the root directory that keeps the resources that are allocated to pods.
+const ALLOCATIONS: &str = "allocations";
+/// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
+/// scheduler sends pods that need one of them, and the API server accepts such resizes, only for nodes that declare it.
+const DECLARED_FEATURES: [&str; 3] =
+    ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"];
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 
@@ -114,6 +120,7 @@ pub(super) async fn start(
     let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable.clone()), &logs);
     let mut ports = NodePorts::new(runtime, network, Arc::new(storage.clone()))
         .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
+        .allocations(Arc::new(FileCheckpoint::of_allocations(root.path().join(ALLOCATIONS))))
         .shutdown_times(Arc::new(FileCheckpoint::new(root.path().join(SHUTDOWN_TIMES))))
         .events(events.clone())
         .clock(clock.clone())
@@ -196,6 +203,7 @@ fn registration(
         .schedulable(args.registration.register_schedulable)
         .labels(args.admission.labels())
         .taints(args.admission.taints())
+        .declared_features(DECLARED_FEATURES.map(str::to_owned).into())
         .system_info(machine::system_info())
         .resources(machine::published(capacity), machine::published(allocatable)))
 }

@@ -69,6 +69,8 @@ pub(crate) struct Setup {
     /// The API server in which the node is registered, if there is one, and how.
     pub(crate) node_api: Option<(Arc<dyn NodeApi>, NodeRegistration)>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
+    /// The store of the resources that are allocated to pods.
+    pub(crate) allocations: Arc<FakeFinalStatuses>,
     /// The store of the times of the last shutdown.
     pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
     /// The store of final statuses to use instead of the fake.
@@ -104,6 +106,7 @@ impl Setup {
             objects: None,
             node_api: None,
             final_statuses: Arc::default(),
+            allocations: Arc::default(),
             shutdown_times: Arc::default(),
             checkpoint: None,
             cpu_millis: 4000,
@@ -127,6 +130,7 @@ impl Setup {
             objects,
             node_api,
             final_statuses,
+            allocations,
             shutdown_times,
             checkpoint,
             cpu_millis,
@@ -143,6 +147,7 @@ impl Setup {
         let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
         let mut ports = NodePorts::new(below, network, storage.clone())
             .final_statuses(checkpoint.unwrap_or_else(|| final_statuses.clone()))
+            .allocations(allocations)
             .shutdown_times(shutdown_times)
             .events(events.clone())
             .clock(Arc::new(clock))

@@ -65,6 +65,8 @@ fn cores_are_pure() {
         "actors/src/containers/restart.rs",
         "actors/src/containers/env.rs",
         "actors/src/containers/env",
+        "actors/src/resize.rs",
+        "actors/src/resize",
         "actors/src/objects.rs",
         "actors/src/objects",
         "actors/src/status",

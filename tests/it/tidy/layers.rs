@@ -19,7 +19,10 @@ pub(super) const ACTORS: Layers = &[
     ("values", &["text", "texts", "ids", "time", "pod"]),
     ("ports", &["ports"]),
     ("helpers", &["codec", "mailbox", "work_queue"]),
-    ("pure cores", &["config", "pod_worker", "containers", "objects", "probes", "status", "pod_manager", "admission"]),
+    (
+        "pure cores",
+        &["config", "pod_worker", "containers", "objects", "probes", "resize", "status", "pod_manager", "admission"],
+    ),
     ("recorder", &["recorder"]),
     ("engine", &["engine"]),
     (
@@ -30,6 +33,7 @@ pub(super) const ACTORS: Layers = &[
             "final_statuses",
             "desired",
             "active_pods",
+            "resizes",
             "health",
             "metered",
             "mirrors::checks",
