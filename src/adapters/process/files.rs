@@ -93,6 +93,11 @@ impl Layout {
 /// The mode of the directory of all pods: containers that run as other users pass through it to their volumes.
 const PODS_MODE: u32 = 0o751;
 
+/// Whether the text can be the id of a container: 32 hexadecimal digits. No such id is the start of another one.
+pub(super) fn is_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
 /// The files of one container.
 #[derive(Clone, Debug)]
 pub(super) struct ContainerFiles {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::container::{Container, RunState, Shim};
-use super::files::{ContainerFiles, Layout, STATE, remove_file};
+use super::files::{ContainerFiles, Layout, STATE, is_id, remove_file};
 use super::record::{
     self, ContainerRecord, Durability, ExitRecord, ReadError, SandboxRecord, ShimRecord, StartedRecord,
 };
@@ -113,6 +113,11 @@ fn read_containers(
     for dir in directories(&layout.containers())? {
         let files = ContainerFiles::new(dir.clone());
         match record::read::<ContainerRecord>(&files.state()) {
+            Ok(record) if dir.file_name() != Some(OsStr::new(&record.id)) => {
+                // A copy of a directory must not end the container of the original.
+                let error = io::Error::other("it is the record of another container");
+                damaged.push((dir, ReadError::Io { path: files.state(), error }));
+            }
             Ok(record) => {
                 let is_earlier = earlier.contains(record.sandbox.as_str());
                 let found = container_state(&files, boot_id, is_earlier).map_err(|error| (dir, error))?;
@@ -129,9 +134,12 @@ fn read_containers(
 /// Kills the processes of a container whose record is damaged, and moves the record away.
 ///
 /// Without the record, the agent cannot assign these processes to their pod, and the pod would start them a second time. The
-/// shim has the same variable in its environment, so it is killed too.
+/// shim has the same variable in its environment, so it is killed too. A directory whose name is not an id is that of no container.
 fn remove_damaged((dir, error): DamagedRecord) {
-    let id = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let Some(id) = dir.file_name().and_then(OsStr::to_str).filter(|name| is_id(name)) else {
+        let aside = move_aside(&dir);
+        return warn!(%error, %aside, "a directory in place of a container's records is unusable; no action is needed");
+    };
     let killed = start::kill_survivors(&ContainerFiles::new(dir.clone()), id);
     let aside = move_aside(&dir);
     warn!(

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::CONTAINER_ENV;
 use super::container::{Container, RunState, Shim};
-use super::files::{ContainerFiles, remove_file};
+use super::files::{ContainerFiles, is_id, remove_file};
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, ReadError, RunRecord, StartedRecord};
 use super::shared::ProcessRuntimeState;
@@ -236,7 +236,13 @@ fn exit_without_record(
 
 /// Kills the remaining processes of a container, the shim included, and removes the container's cgroup. Returns how many
 /// processes it killed by their environment.
+///
+/// # Errors
+/// The system's error, or an id that no agent made. The processes of other containers would match a part of an id or an empty one.
 pub(super) fn kill_survivors(files: &ContainerFiles, id: &str) -> io::Result<usize> {
+    if !is_id(id) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{id:?} is not the id of a container")));
+    }
     let run = record::read::<RunRecord>(&files.run()).ok();
     // Without the record, only the processes of the agent's user can be recognised: the shim, whose end ends the others.
     let user = run.as_ref().map_or_else(|| rustix::process::getuid().as_raw(), |run| run.user.uid);

@@ -1,6 +1,8 @@
 //! An agent that starts after another one and adopts its containers.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +66,7 @@ pub(super) fn watch(pid: u32) -> tokio::task::JoinHandle<OwnedFd> {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     let pidfd = pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap();
     tokio::task::spawn_blocking(move || {
-        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+        rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None)).unwrap();
         pidfd
     })
 }
@@ -120,6 +122,29 @@ async fn damaged_container_record_is_moved_aside_and_its_processes_killed() {
     assert!(second.pod_status(bad.uid()).await.unwrap().containers.is_empty());
     assert!(root.records(&id).with_extension("corrupt").join("state").exists());
     assert_eq!(status(&second, &good).await.state, ContainerState::Running);
+}
+
+// A name that is empty as text, or the start of an id, would match the processes of other containers.
+#[tokio::test]
+async fn damaged_directory_without_the_name_of_a_container_ends_no_container() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let first = root.open().await;
+    let id = run(&first, &pod, "exec sleep 1000").await;
+    drop(first);
+    let records = root.path().join("process/containers");
+    let names = [OsStr::from_bytes(b"\xff"), OsStr::new(&id.as_str()[..4]), OsStr::new("copy")];
+    for name in names {
+        std::fs::create_dir(records.join(name)).unwrap();
+        std::fs::write(records.join(name).join("state"), "damaged").unwrap();
+    }
+    std::fs::copy(root.records(&id).join("state"), records.join("copy/state")).unwrap();
+    let second = root.open().await;
+    assert_eq!(status(&second, &pod).await.state, ContainerState::Running);
+    assert_eq!(second.exec(&id, &["true".to_owned()], PATIENCE).await.unwrap().exit_code, 0);
+    for name in names {
+        assert!(records.join(name).with_extension("corrupt").exists(), "{name:?}");
+    }
 }
 
 #[tokio::test]
