@@ -89,7 +89,7 @@ pub(super) fn plan(
         mounts: &config.mounts,
         read_only_root: fields.security.and_then(|it| it.read_only_root_filesystem) == Some(true),
         privileged: fields.security.and_then(|it| it.privileged) == Some(true),
-        node_processes: pod.spec().host_pid == Some(true) || pod.spec().share_process_namespace == Some(true),
+        node_processes: pod.spec().host_pid == Some(true),
         pods: &pods,
         volume_mounts: fields.volume_mounts,
         // The volume of a log in a mount is a mount itself.

@@ -52,6 +52,13 @@ pub(super) fn confinement(
         }
         return Ok(Confinement { no_new_privs, ..Confinement::default() });
     }
+    if spec.share_process_namespace == Some(true) {
+        return Err(RuntimeError::config(format!(
+            "container {name}: the process runtime cannot apply `shareProcessNamespace`, because containers of a pod have no PID \
+             namespace in common: remove it, set `hostPID` so that the containers see all processes of the node, or use \
+             `--runtime cri=SOCKET`"
+        )));
+    }
     if let Some(missing) = add.names.iter().find(|(_, one)| !agent.is_root || !agent.capabilities.contains(*one)) {
         return Err(RuntimeError::config(format!(
             "container {name}: `capabilities.add` has {}, which the agent does not have: remove it, or run the agent with that \
@@ -61,8 +68,8 @@ pub(super) fn confinement(
     }
     if agent.is_root && (add.all || add.set().contains(CapabilitySet::SYS_PTRACE)) {
         return Err(RuntimeError::config(format!(
-            "container {name}: `capabilities.add` has SYS_PTRACE or ALL, with which a container reads the files of the node through \
-             the first process of its PID namespace: remove it, or set `privileged`"
+            "container {name}: `capabilities.add` has SYS_PTRACE or ALL, with which a container takes over the processes of the agent \
+             that start its exec commands: remove it, or set `privileged`"
         )));
     }
     if !agent.is_root {
@@ -246,6 +253,8 @@ mod tests {
             (none.clone(), json!({"appArmorProfile": {"type": "RuntimeDefault"}}), ROOT, "appArmorProfile.type"),
             (none.clone(), json!({"seLinuxOptions": {"level": "s0"}}), ROOT, "seLinuxOptions"),
             (json!({"hostUsers": false}), json!(null), ROOT, "hostUsers"),
+            (json!({"shareProcessNamespace": true}), json!(null), ROOT, "`hostPID`"),
+            (json!({"shareProcessNamespace": true}), json!({"privileged": false}), USER, "shareProcessNamespace"),
             (json!({"securityContext": {"sysctls": [{"name": "a.b", "value": "1"}]}}), json!(null), ROOT, "a.b"),
             (none.clone(), json!({"privileged": true}), USER, "privileged"),
             (none.clone(), json!({"capabilities": {"add": ["NET_ADMIN"]}}), USER, "NET_ADMIN"),
@@ -260,6 +269,8 @@ mod tests {
                 other => panic!("{spec} {security} is not refused: {other:?}"),
             }
         }
+        let shared = json!({"shareProcessNamespace": true});
+        assert!(decide(shared, json!({"privileged": true}), ROOT).is_ok(), "a privileged container sees all processes");
         let unconfined = json!({"seccompProfile": {"type": "Unconfined"}, "appArmorProfile": {"type": "Unconfined"}});
         assert!(decide(json!({"hostUsers": true}), unconfined, ROOT).is_ok());
     }

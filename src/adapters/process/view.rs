@@ -21,7 +21,7 @@ pub(super) struct Request<'a> {
     /// The container's `readOnlyRootFilesystem`.
     pub(super) read_only_root: bool,
     pub(super) privileged: bool,
-    /// Whether the pod has `hostPID` or `shareProcessNamespace`.
+    /// Whether the pod has `hostPID`.
     pub(super) node_processes: bool,
     /// The agent's directory with one directory per pod.
     pub(super) pods: &'a Path,
@@ -46,10 +46,14 @@ pub(super) fn confine(
         (false, None) => None,
     };
     if !agent.namespaces.mounts {
+        let remedy = match agent.is_root {
+            true => "run the agent with CAP_SYS_ADMIN and CAP_SYS_CHROOT",
+            false => "run the agent as root, or allow user namespaces (user.max_user_namespaces)",
+        };
         return field.map_or(Ok(confinement), |field| {
             Err(RuntimeError::config(format!(
-                "container {}: `{field}` needs a mount namespace, and this node does not let the agent create one: remove it, \
-                 run the agent as root with CAP_SYS_ADMIN, or allow user namespaces (user.max_user_namespaces)",
+                "container {}: `{field}` needs a mount namespace, and this node does not let the agent create one: remove it, or \
+                 {remedy}",
                 request.name
             )))
         });
@@ -231,8 +235,13 @@ mod tests {
             (request(&ro), "volumeMounts[data].readOnly"),
             (Request { read_only_root: true, ..request(&[]) }, "readOnlyRootFilesystem"),
         ] {
+            let without_root = decide(request.clone(), AgentRights { is_root: false, ..agent(false, false) });
+            assert!(without_root.unwrap_err().to_string().contains("user namespaces"));
             match decide(request, agent(false, false)) {
-                Err(RuntimeError::Config(text)) => assert!(text.to_string().contains(field), "{text}"),
+                Err(RuntimeError::Config(text)) => {
+                    let text = text.to_string();
+                    assert!(text.contains(field) && text.contains("CAP_SYS_CHROOT"), "{text}");
+                }
                 other => panic!("not refused: {other:?}"),
             }
         }
