@@ -13,8 +13,9 @@ use rustix::mount::{self, UnmountFlags};
 
 pub(super) use holders::holders;
 
-/// The kernel's table of the mounts in this process's mount namespace (proc_pid_mountinfo(5)).
-const TABLE: &str = "/proc/self/mountinfo";
+/// The kernel's table of the mounts in this thread's mount namespace (proc_pid_mountinfo(5)). A shim has a thread whose mount namespace
+/// is that of a container.
+const TABLE: &str = "/proc/thread-self/mountinfo";
 
 /// The directory of the `subPath` mounts in a pod's directory. The mount point of a container's Nth mount is
 /// `VOLUME/CONTAINER/N`.

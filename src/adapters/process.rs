@@ -50,6 +50,7 @@ mod exec;
 mod files;
 mod identity;
 mod load;
+mod probe;
 mod procfs;
 #[doc(hidden)]
 pub mod record;

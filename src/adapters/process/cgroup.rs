@@ -4,7 +4,7 @@
 //! other features work without cgroups.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -156,7 +156,12 @@ impl Cgroup {
 
     /// Moves the calling process into the cgroup. The process must have one thread only.
     pub(super) fn enter(&self) -> io::Result<()> {
-        fs::write(self.path.join("cgroup.procs"), "0")
+        self.open()?.write_all(b"0")
+    }
+
+    /// Opens the list of the cgroup's processes. A process whose pid is written to it moves into the cgroup.
+    pub(super) fn open(&self) -> io::Result<fs::File> {
+        fs::File::options().write(true).open(self.path.join("cgroup.procs"))
     }
 
     /// Kills all processes in the cgroup.
@@ -311,6 +316,19 @@ mod tests {
         fs::write(cgroup.path.join("memory.current"), "1000\n").unwrap();
         fs::write(cgroup.path.join("memory.stat"), "anon 1\ninactive_file 300\nactive_file 5\n").unwrap();
         assert_eq!(cgroup.working_set(), Some(700));
+    }
+
+    #[test]
+    fn process_is_moved_only_into_a_cgroup_that_exists() {
+        let (_dir, cgroup) = plain_cgroup(None);
+        assert_eq!(cgroup.enter().unwrap_err().kind(), ErrorKind::NotFound);
+        fs::create_dir_all(&cgroup.path).unwrap();
+        // In place of the kernel's file, none may be created.
+        assert_eq!(cgroup.enter().unwrap_err().kind(), ErrorKind::NotFound);
+        let procs = cgroup.path.join("cgroup.procs");
+        fs::write(&procs, "").unwrap();
+        cgroup.enter().unwrap();
+        assert_eq!(fs::read_to_string(&procs).unwrap(), "0");
     }
 
     #[test]

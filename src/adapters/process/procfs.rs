@@ -1,12 +1,14 @@
 //! Other processes, as `/proc` describes them.
 
 use std::collections::HashSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use podwright_actors::ports::ContainerProcesses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
@@ -37,6 +39,34 @@ pub(super) fn set_oom_score_adj(value: i64) -> io::Result<()> {
 }
 
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
+
+/// Opens the file with the `oom_score_adj` of this process, or of the process with this pid.
+pub(super) fn open_oom_score_adj(of: Option<(&OwnedFd, Pid)>) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let opened = match of {
+        None => openat(CWD, OOM_SCORE_ADJ, flags, Mode::empty()),
+        Some((proc, pid)) => openat(proc, format!("{pid}/oom_score_adj"), flags, Mode::empty()),
+    };
+    Ok(opened?.into())
+}
+
+/// Sets an `oom_score_adj`. A value that is too high is kept if the kernel does not let the agent lower it. A value that is too low
+/// would protect the container at the expense of the node.
+pub(super) fn apply_oom_score_adj(file: &mut File, value: i64) -> io::Result<()> {
+    file.write_all(value.to_string().as_bytes()).or_else(|error| {
+        let mut own = String::new();
+        file.read_to_string(&mut own)?;
+        match own.trim().parse::<i64>() {
+            Ok(own) if own >= value => Ok(()),
+            _ => Err(io::Error::other(format!("cannot set oom_score_adj to {value}: {error}"))),
+        }
+    })
+}
+
+/// Opens `/proc`, so that the processes of this PID namespace can be found after the process has entered other mounts.
+pub(super) fn open() -> io::Result<OwnedFd> {
+    Ok(openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
 
 /// Every process that this process can see.
 fn pids() -> impl Iterator<Item = Pid> {
@@ -104,9 +134,9 @@ pub(super) fn kill_children() -> Vec<KilledChild> {
     kill_each(children.into_iter().map(|pid| (pid, getpid())))
 }
 
-/// Kills the children of this process, their children, and so on. Does not find a process whose parent has ended, if another process
-/// is its parent now.
-pub(super) fn kill_descendants() -> Vec<KilledChild> {
+/// Kills the children of this process, their children, and so on, but not the process `except`. Does not find a process whose parent
+/// has ended, if another process is its parent now.
+pub(super) fn kill_descendants(except: Option<Pid>) -> Vec<KilledChild> {
     let parents: Vec<(Pid, Pid)> = pids().filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
     let mut found: Vec<(Pid, Pid)> = parents.iter().filter(|(_, parent)| *parent == getpid()).copied().collect();
     let mut next = 0;
@@ -114,7 +144,12 @@ pub(super) fn kill_descendants() -> Vec<KilledChild> {
         found.extend(parents.iter().filter(|(_, parent)| *parent == of));
         next += 1;
     }
-    kill_each(found.into_iter())
+    kill_each(found.into_iter().filter(|(pid, _)| Some(*pid) != except))
+}
+
+/// Whether `/proc` has the processes of this process's PID namespace.
+pub(super) fn is_of_own_namespace() -> bool {
+    std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == getpid().to_string().as_str())
 }
 
 /// Kills processes, each of which is given with its parent. Opens many of them before it kills the first, because the end of a process

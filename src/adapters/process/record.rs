@@ -188,6 +188,27 @@ pub struct StartedRecord {
     /// The first process of the container's PID namespace, if it has one of its own.
     #[serde(default)]
     pub init: Option<i32>,
+    /// The namespaces that the shim created for the container; `None` in a record of an earlier agent.
+    #[serde(default)]
+    pub namespaces: Option<OwnNamespaces>,
+}
+
+/// The namespaces that a shim created for its container. `None` means that the container is in the namespace of the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnNamespaces {
+    pub users: Option<NamespaceId>,
+    pub processes: Option<NamespaceId>,
+    pub mounts: Option<NamespaceId>,
+    /// The descriptor with which the shim keeps the mount namespace open.
+    pub mounts_fd: i32,
+}
+
+/// The identity of a namespace: the device and the inode of its file. It is unique while a process is in the namespace or has its
+/// file open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceId {
+    pub device: u64,
+    pub inode: u64,
 }
 
 /// The exit of a container.

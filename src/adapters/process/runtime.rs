@@ -15,6 +15,7 @@ use podwright_actors::ports::{
     PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
     WritableLayer,
 };
+use podwright_actors::text::error_chain;
 use rustix::process::Pid;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -73,7 +74,11 @@ impl ProcessRuntime {
         let runtime = ProcessRuntime { shared, _lock: lock };
         // The test starts now, because the creation of the first container waits for its result.
         let probing = Arc::clone(&runtime.shared);
-        runtime.shared.spawn(async move { probing.namespaces().await });
+        runtime.shared.spawn(async move {
+            if let Err(error) = probing.namespaces().await {
+                warn!(error = %error_chain(&error), "the namespaces are tested again when a container is created");
+            }
+        });
         load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, source: error })?;
         Ok(runtime)
     }

@@ -23,7 +23,7 @@ use super::files::{Layout, STATE, make_dir};
 use super::record::{self, ContainerRecord, Durability, RunRecord, SandboxRecord};
 use super::security::{AgentRights, Namespaces};
 use super::table::PodTable;
-use super::{identity, load, rootfs, shim, stop};
+use super::{identity, load, probe, rootfs, stop};
 use crate::adapters::log::remove_run;
 use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
@@ -42,7 +42,7 @@ pub(super) struct ProcessRuntimeState {
     open_files: Option<u64>,
     /// The machine's memory in bytes.
     memory: i64,
-    /// The namespaces that the agent may give to containers. Tested once, in the background.
+    /// The namespaces that the agent may give to containers. Tested in the background, until a test has a result.
     namespaces: OnceCell<Namespaces>,
     /// The tokio runtime on which the process runtime was opened. Callers may run on another tokio runtime, which may end
     /// earlier.
@@ -116,9 +116,14 @@ impl ProcessRuntimeState {
     }
 
     /// The namespaces that the agent may give to containers.
-    pub(super) async fn namespaces(&self) -> Namespaces {
+    ///
+    /// # Errors
+    /// [`RuntimeError::Failed`] if the test had no result, because the node lacks a resource. The next call tests again.
+    pub(super) async fn namespaces(&self) -> Result<Namespaces, RuntimeError> {
         let shim = self.shim();
-        *self.namespaces.get_or_init(|| self.blocking(move || probe_namespaces(shim))).await
+        let test = || self.blocking(move || probe::probe_namespaces(shim));
+        let found = self.namespaces.get_or_try_init(test).await;
+        found.copied().map_err(failed("cannot test which namespaces the node allows"))
     }
 
     pub(super) async fn closed(&self) {
@@ -223,7 +228,7 @@ impl ProcessRuntimeState {
         let id = new_id().map_err(failed("cannot create an id"))?;
         let Accounts { passwd, group_file, groups } =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
-        let namespaces = self.namespaces().await;
+        let namespaces = self.namespaces().await?;
         let agent = rustix::process::geteuid();
         let own = rustix::thread::capabilities(None)
             .map_err(|error| failed("cannot read the agent's capabilities")(error.into()))?;
@@ -334,30 +339,6 @@ fn read_accounts() -> io::Result<Accounts> {
     };
     let groups = rustix::process::getgroups()?.into_iter().map(rustix::fs::Gid::as_raw).collect();
     Ok(Accounts { passwd: text("/etc/passwd")?, group_file: text("/etc/group")?, groups })
-}
-
-/// Tests which namespaces the kernel lets the agent create. Another process creates them.
-fn probe_namespaces((program, args): (String, Vec<String>)) -> Namespaces {
-    let output = std::process::Command::new(program)
-        .args(&args)
-        .arg(shim::PROBE)
-        .args(&args)
-        .env_clear()
-        .stdin(std::process::Stdio::null())
-        .output();
-    let (lines, reason) = match output {
-        Ok(output) => (output.stdout, String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        Err(error) => (Vec::new(), error.to_string()),
-    };
-    let has = |name: &str| lines.split(|byte| *byte == b'\n').any(|line| line == name.as_bytes());
-    let found = Namespaces { mounts: has(shim::MOUNTS), processes: has(shim::PROCESSES) };
-    if !found.processes {
-        tracing::warn!(
-            %reason, mounts = found.mounts,
-            "containers are not isolated from each other: this node does not let the agent create the namespaces"
-        );
-    }
-    found
 }
 
 /// Removes a directory of records. The directory is renamed first: if the agent dies during the removal, the next agent

@@ -7,10 +7,13 @@
 mod confine;
 mod exec_input;
 mod exec_keeper;
+mod exec_reaper;
 mod exit;
 mod init;
+mod joined;
 pub mod log;
 mod namespaces;
+mod probe;
 mod pump;
 mod view;
 
@@ -32,8 +35,8 @@ use super::reserved::ReservedSpace;
 pub(super) use exec_input::{ExecInput, send_input};
 pub(super) use exec_keeper::wait_for_keepers;
 pub(super) use exit::EXECS_END_WITHIN;
-use namespaces::InitOfNamespace;
-pub(super) use namespaces::{MOUNTS, PROCESSES};
+use namespaces::Namespaces;
+pub(super) use probe::{EXHAUSTED, MOUNTS, PROCESSES, has_line};
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
 /// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime must call this at the start of `main`,
@@ -44,22 +47,20 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
         Some([RUN, dir]) => run(&ContainerFiles::new(dir.into())).map_err(|error| error.to_string()),
-        Some([INIT, dir]) => match init::become_command(Path::new(dir)) {
+        Some([INIT, dir, mounts]) => match init::become_command(Path::new(dir), mounts) {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
         Some([EXEC, input, dir, command @ ..]) => ExecInput::parse(input)
             .and_then(|input| exec_keeper::keep(Path::new(dir), input, command))
             .map_err(|error| error.to_string()),
-        Some([INIT_OF_NAMESPACE, root]) => namespaces::be_init(Path::new(root)),
-        Some([PROBE, shim @ ..]) => namespaces::probe(shim),
-        Some([PROBE_PROCESSES]) => namespaces::mount_proc().map_err(|error| error.to_string()),
-        Some([EXEC_INIT, input, dir, mounts, command @ ..]) => {
-            match init::become_exec(input, Path::new(dir), mounts, command) {
-                Err(error) => Err(error),
-                Ok(never) => match never {},
-            }
-        }
+        Some([INIT_OF_NAMESPACE, dir]) => namespaces::be_init(Path::new(dir)),
+        Some([PROBE, shim @ ..]) => probe::probe(shim),
+        Some([PROBE_PROCESSES]) => probe::probe_processes(),
+        Some([EXEC_INIT, input, command @ ..]) => match init::become_exec(input, command) {
+            Err(error) => Err(error),
+            Ok(never) => match never {},
+        },
         _ => Err("only the agent may run this command: run `podwright run`".into()),
     };
     match result {
@@ -79,7 +80,7 @@ pub(super) const EXEC: &str = "exec";
 const EXEC_INIT: &str = "exec-init";
 /// The argument of a process that becomes the container's command.
 const INIT: &str = "init";
-/// The argument of a process that becomes the first process of a PID namespace.
+/// The argument of a process that becomes the first process of a PID namespace and sets up the container's mounts.
 const INIT_OF_NAMESPACE: &str = "namespace-init";
 /// The argument of a process that tests which namespaces the agent may create.
 pub(super) const PROBE: &str = "probe";
@@ -158,8 +159,7 @@ struct RunningCommand {
     /// Closes when no process of the container is left. The other end is the pump's.
     alive: OwnedFd,
     target: Arc<Mutex<Option<Pid>>>,
-    /// Whether the container has a PID namespace, so that the kernel ends all its processes with the first one of the namespace.
-    has_namespace: bool,
+    namespaces: Namespaces,
     /// Closes when the thread that copies the output has ended.
     pump: Receiver<Infallible>,
 }
@@ -186,31 +186,39 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
         stop_signal: Signal::from_named_raw(run.stop_signal).unwrap_or(Signal::TERM),
         cgroup: run.cgroup.clone(),
     };
-    namespaces::enter_users(run).map_err(|error| with_context("cannot create a user namespace", &error))?;
+    let own_users =
+        namespaces::enter_users(run).map_err(|error| with_context("cannot create a user namespace", &error))?;
     // The thread is created before the command, so that its creation cannot fail after the command was executed. It ends when
     // `alive` is dropped.
     let pump = pump.spawn()?;
 
-    let mut namespace = namespaces::unshare_processes(run)?;
-    let child = Command::new("/proc/self/exe")
-        .args(run.shim.iter().skip(1))
-        .args([INIT.as_ref(), files.dir().as_os_str()])
-        .stdin(Stdio::from(failure_end))
-        .stdout(Stdio::from(out_end))
-        .stderr(Stdio::from(err_end))
-        .spawn()?;
+    // Nothing that can fail because of the node comes after the command was executed: the pod would start the command again.
+    let namespaces = namespaces::create(run, files, own_users)?;
+    let child = namespaces.pass_mounts(|mounts| {
+        Command::new("/proc/self/exe")
+            .args(run.shim.iter().skip(1))
+            .args([INIT.as_ref(), files.dir().as_os_str(), mounts.as_ref()])
+            .stdin(Stdio::from(failure_end))
+            .stdout(Stdio::from(out_end))
+            .stderr(Stdio::from(err_end))
+            .spawn()
+    })?;
     let pid = Pid::from_child(&child);
     // The other end closes without text when the command is executed; otherwise it sends the error.
     let mut text = Vec::new();
     let executed = match failure.read_to_end(&mut text) {
-        Ok(0) => namespace.as_mut().map_or(Ok(()), InitOfNamespace::ready),
+        Ok(0) => Ok(()),
         Ok(_) => Err(io::Error::other(String::from_utf8_lossy(&text).into_owned())),
         Err(error) => Err(with_context("cannot read whether the command was executed", &error)),
     };
     // No request reaches this process before the record is written, because the agent waits for the record.
     *target.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
-    let init = namespace.map(|init| init.pid.as_raw_nonzero().get());
-    let started = StartedRecord { pid: pid.as_raw_nonzero().get(), started_at: record::now().as_nanos(), init };
+    let started = StartedRecord {
+        pid: pid.as_raw_nonzero().get(),
+        started_at: record::now().as_nanos(),
+        init: namespaces.init.map(|init| init.as_raw_nonzero().get()),
+        namespaces: Some(namespaces.ids),
+    };
     let recorded = executed.and_then(|()| {
         // Without the record, a later agent would start the command a second time.
         space
@@ -223,7 +231,7 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
         exit::remove_cgroup(run);
         return Err(error);
     }
-    Ok(RunningCommand { pid, alive: alive.into(), target, has_namespace: init.is_some(), pump })
+    Ok(RunningCommand { pid, alive: alive.into(), target, namespaces, pump })
 }
 
 /// Closes the pipe on which the agent waits for the start of the command. Later output goes to the shim's log.

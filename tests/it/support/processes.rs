@@ -178,6 +178,16 @@ pub(crate) async fn ended(runtime: &ProcessRuntime, pod: &PodObject) -> Containe
     tokio::time::timeout(PATIENCE, wait).await.expect("the container does not end")
 }
 
+/// Waits until a condition holds that no event reports.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("not true in time: {what}"));
+}
+
 /// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))

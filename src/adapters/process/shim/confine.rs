@@ -13,22 +13,44 @@ use super::super::record::Confinement;
 ///
 /// The capabilities of a process of root after its next `exec` are its bounding set and its inheritable set.
 pub(super) fn limit_capabilities(confinement: &Confinement) -> Result<(), String> {
-    let failed = |error: Errno| format!("cannot limit the capabilities: {error}");
+    let failed = |error: Errno| match error {
+        Errno::PERM => "cannot limit the capabilities: run the agent with CAP_SETPCAP".to_owned(),
+        error => format!("cannot limit the capabilities: {error}"),
+    };
     let Some(bits) = confinement.capabilities else {
         // In a user namespace, this process has capabilities that only the set-up of the container needs.
         return if rustix::process::geteuid().is_root() { Ok(()) } else { pass_on_none().map_err(failed) };
     };
-    let kept = CapabilitySet::from_bits_retain(bits);
+    limit_bounding_set(CapabilitySet::from_bits_retain(bits)).and_then(|()| pass_on_none()).map_err(failed)
+}
+
+/// Gives up all capabilities of this process, and all ways to get others. It keeps its user.
+pub(super) fn drop_all_rights() -> Result<(), String> {
+    let none = CapabilitySet::empty();
+    let drop_all = || {
+        // Only a process of root gets the capabilities of its bounding set when it executes a file, and none with `no_new_privs`.
+        // So the right to change the set may be missing.
+        if rustix::process::geteuid().is_root() {
+            limit_bounding_set(none).or_else(|error| if error == Errno::PERM { Ok(()) } else { Err(error) })?;
+        }
+        clear_ambient_capability_set()?;
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+        set_no_new_privs(true)
+    };
+    drop_all().map_err(|error: Errno| format!("cannot give up the capabilities: {error}"))
+}
+
+fn limit_bounding_set(kept: CapabilitySet) -> Result<(), Errno> {
     for bit in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << bit);
         match capability_is_in_bounding_set(one) {
             // The kernel has no more capabilities.
             Err(Errno::INVAL) => break,
-            Ok(true) if !kept.contains(one) => remove_capability_from_bounding_set(one).map_err(failed)?,
-            other => drop(other.map_err(failed)?),
+            Ok(true) if !kept.contains(one) => remove_capability_from_bounding_set(one)?,
+            other => drop(other?),
         }
     }
-    pass_on_none().map_err(failed)
+    Ok(())
 }
 
 /// Lets a program that this process executes inherit no capabilities.

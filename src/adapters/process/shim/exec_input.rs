@@ -1,16 +1,12 @@
 //! The standard input of an exec command: nothing, a pipe from the agent, or a terminal.
 //!
-//! The agent's socket and the pipe for failures take the standard input of the keeper and of the stage that becomes the command. So
-//! the agent sends the pipe over the socket, and the stage inherits it under another number. A terminal needs neither: it is the
-//! standard output already.
+//! Sockets take the standard input of the keeper and of the stage that becomes the command. So the agent sends the pipe over its socket
+//! to the keeper, and the keeper sends it to the stage. A terminal needs neither: it is the standard output already.
 
-use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -29,12 +25,12 @@ pub(in super::super) enum ExecInput {
 }
 
 impl ExecInput {
-    /// The argument of the keeper.
+    /// The argument of the keeper and of the stage.
     pub(in super::super) fn word(self) -> &'static str {
         match self {
             ExecInput::Null => "null",
             ExecInput::Pipe => "pipe",
-            ExecInput::Terminal => TERMINAL,
+            ExecInput::Terminal => "terminal",
         }
     }
 
@@ -45,66 +41,39 @@ impl ExecInput {
             .ok_or_else(|| io::Error::other(format!("an exec command with unknown input {word:?}")))
     }
 
-    /// Receives the pipe from the agent.
-    pub(super) fn receive(self, agent: &UnixStream) -> io::Result<KeeperInput> {
+    /// Receives the pipe, if the input is one.
+    pub(super) fn receive(self, socket: impl AsFd) -> io::Result<ReceivedInput> {
         Ok(match self {
-            ExecInput::Null => KeeperInput::Null,
-            ExecInput::Terminal => KeeperInput::Terminal,
-            ExecInput::Pipe => KeeperInput::Pipe(receive(agent)?),
+            ExecInput::Null => ReceivedInput::Null,
+            ExecInput::Terminal => ReceivedInput::Terminal,
+            ExecInput::Pipe => ReceivedInput::Pipe(receive(socket)?),
         })
     }
 }
 
-const TERMINAL: &str = "terminal";
-
-/// The input in the keeper.
-pub(super) enum KeeperInput {
+/// The input in the keeper and in the stage that becomes the command.
+pub(super) enum ReceivedInput {
     Null,
     Pipe(OwnedFd),
     Terminal,
 }
 
-impl KeeperInput {
-    /// The argument of the stage that becomes the command. The stage inherits the pipe.
-    pub(super) fn argument(&self) -> io::Result<String> {
+impl ReceivedInput {
+    /// Sends the pipe from the keeper to the stage.
+    pub(super) fn pass_on(self, stage: impl AsFd) -> io::Result<()> {
         match self {
-            KeeperInput::Null => Ok(String::new()),
-            KeeperInput::Terminal => Ok(TERMINAL.to_owned()),
-            KeeperInput::Pipe(pipe) => {
-                fcntl_setfd(pipe, FdFlags::empty())?;
-                Ok(pipe.as_raw_fd().to_string())
-            }
+            ReceivedInput::Null | ReceivedInput::Terminal => Ok(()),
+            ReceivedInput::Pipe(pipe) => send_input(stage, &pipe),
         }
-    }
-}
-
-/// The input in the stage that becomes the command.
-pub(super) enum StageInput {
-    Null,
-    Pipe(File),
-    Terminal,
-}
-
-impl StageInput {
-    /// Opens the input of a [`KeeperInput::argument`]. Must come before the change of user.
-    pub(super) fn open(argument: &str) -> Result<Self, String> {
-        Ok(match argument {
-            "" => StageInput::Null,
-            TERMINAL => StageInput::Terminal,
-            number => {
-                let pipe = File::open(format!("/proc/self/fd/{number}"));
-                StageInput::Pipe(pipe.map_err(|error| format!("cannot open the command's input: {error}"))?)
-            }
-        })
     }
 
     /// Makes this the standard input. The process must lead its session.
     pub(super) fn install(self, env: &mut Vec<(String, String)>) -> Result<(), String> {
         let failed = |error: rustix::io::Errno| format!("cannot replace standard input: {error}");
         match self {
-            StageInput::Null => Ok(()),
-            StageInput::Pipe(pipe) => rustix::stdio::dup2_stdin(pipe).map_err(failed),
-            StageInput::Terminal => {
+            ReceivedInput::Null => Ok(()),
+            ReceivedInput::Pipe(pipe) => rustix::stdio::dup2_stdin(pipe).map_err(failed),
+            ReceivedInput::Terminal => {
                 rustix::stdio::dup2_stdin(rustix::stdio::stdout()).map_err(failed)?;
                 if !env.iter().any(|(name, _)| name == "TERM") {
                     env.push(("TERM".to_owned(), "xterm".to_owned()));
@@ -116,26 +85,26 @@ impl StageInput {
     }
 }
 
-/// Sends the end of a pipe to the keeper. The socket keeps it until the keeper reads it.
-pub(in super::super) fn send_input(keeper: &UnixStream, pipe: &OwnedFd) -> io::Result<()> {
+/// Sends the end of a pipe. The socket keeps it until the other process reads it.
+pub(in super::super) fn send_input(to: impl AsFd, pipe: &OwnedFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = SendAncillaryBuffer::new(&mut space);
     let pipes = [pipe.as_fd()];
     if !message.push(SendAncillaryMessage::ScmRights(&pipes)) {
         return Err(io::Error::other("a message has no room for a descriptor"));
     }
-    sendmsg(keeper, &[IoSlice::new(b"i")], &mut message, SendFlags::empty())?;
+    sendmsg(to, &[IoSlice::new(b"i")], &mut message, SendFlags::empty())?;
     Ok(())
 }
 
-fn receive(agent: &UnixStream) -> io::Result<OwnedFd> {
+fn receive(from: impl AsFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    recvmsg(agent, &mut [IoSliceMut::new(&mut byte)], &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut message, RecvFlags::CMSG_CLOEXEC)?;
     let pipe = message.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut pipes) => pipes.next(),
         _ => None,
     });
-    pipe.ok_or_else(|| io::Error::other("the agent sent no pipe"))
+    pipe.ok_or_else(|| io::Error::other("no pipe was sent"))
 }

@@ -51,7 +51,8 @@ pub(super) fn record_exit(
     log_failure("cannot record the exit", &recorded);
 
     log_failure("processes remain", &kill_descendants());
-    if !command.has_namespace {
+    // The kernel ends all processes of a PID namespace with the first one.
+    if command.namespaces.init.is_none() {
         // Exec commands are not children of this process. Their keepers notice the end of the command.
         let keepers = exec_keeper::wait_for_keepers(files, EXECS_END_WITHIN);
         log_failure("exec commands remain", &keepers);
