@@ -39,7 +39,7 @@ fn decode(bytes: &[u8], step: usize) -> (Vec<Frame>, Option<DecodeError>) {
     for part in bytes.chunks(step) {
         decoder.feed(part);
         loop {
-            match decoder.next() {
+            match decoder.next_frame() {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
                 Err(error) => return (frames, Some(error)),

@@ -14,5 +14,7 @@ mod outages;
 mod resize;
 mod stops;
 mod storage_limits;
+#[cfg(feature = "kube")]
+mod streams;
 mod v1;
 mod volumes;

@@ -120,7 +120,7 @@ enum Refusal {
     /// The streaming server of the runtime cannot be used.
     Server(String),
     /// The streaming server of the runtime refused the request.
-    Answered(Response),
+    Answered(Box<Response>),
 }
 
 impl From<StreamError> for Refusal {
@@ -152,7 +152,7 @@ impl IntoResponse for Refusal {
                 (code, text(&error_chain(&error).to_string())).into_response()
             }
             Refusal::Server(why) => (StatusCode::INTERNAL_SERVER_ERROR, text(&why)).into_response(),
-            Refusal::Answered(answer) => answer,
+            Refusal::Answered(answer) => *answer,
         }
     }
 }
@@ -233,3 +233,6 @@ async fn drive(
         () = activity.idle(IDLE_LIMIT) => tracing::debug!("a stream of the node API was idle for too long"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
 //! Commands, attached containers and forwarded ports, as clients of the node API request them. The streams are served by a plain
 //! router in the test's process, which also answers what `kubectl` reads first.
 
-mod clients;
-mod kubectl;
-mod server;
+pub(crate) mod clients;
+pub(crate) mod kubectl;
+pub(crate) mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,14 +161,13 @@ async fn a_command_ends_with_its_client_and_with_its_container() {
 #[tokio::test]
 async fn an_attached_client_gets_the_output_until_the_container_ends() {
     let root = Root::new();
-    let go = root.fifo("go");
-    let script = format!("echo before; cat {0}; echo out; echo err >&2; cat {0}", go.path());
+    let (write, end) = (root.fifo("write").path(), root.fifo("end").path());
+    let script = format!("echo before; cat {write}; echo out; echo err >&2; cat {end}");
     let container = Container::run(&script).await;
     let url = container.server.url("/api/v1/namespaces/default/pods/p/attach?stdout=true&stderr=true");
     let client = WebSocket::open(&url, "v5.channel.k8s.io").await;
-    let step = |go: String| tokio::task::spawn_blocking(move || std::fs::write(go, "").unwrap());
-    step(go.path()).await.unwrap();
-    step(go.path()).await.unwrap();
+    // Each write waits until the container reads.
+    tokio::task::spawn_blocking(move || [write, end].map(|fifo| std::fs::write(fifo, "").unwrap())).await.unwrap();
     let output = client.finish().await;
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
     assert_eq!(output.status(), success());
@@ -189,6 +188,18 @@ async fn requests_that_cannot_be_served_are_refused() {
     let (code, text) = WebSocket::refused(&attach, "v5.channel.k8s.io").await;
     assert_eq!(code, 400);
     assert!(text.contains("cannot attach standard input"), "{text}");
+}
+
+#[tokio::test]
+async fn a_command_without_streams_answers_its_output() {
+    let container = Container::run("exec sleep 1000").await;
+    let run = async |command: &[&str]| container.server.run(&container.id, command).await;
+    assert_eq!(run(&["sh", "-c", "echo out; echo err >&2"]).await, (200, "out\nerr\n".to_owned()));
+    let failed = run(&["sh", "-c", "echo err >&2; exit 3"]).await;
+    assert_eq!(failed, (500, "command 'sh -c echo err >&2; exit 3' exited with 3: err\n".to_owned()));
+    // The rest of the output is discarded, and the command is not blocked by it.
+    let (code, output) = run(&["head", "-c", "3000000", "/dev/zero"]).await;
+    assert_eq!((code, output.len()), (200, 1 << 20));
 }
 
 /// A server in the pod that answers with what it gets, and ends the connection after the client has.

@@ -212,7 +212,7 @@ impl Reader {
     async fn run(&mut self, read: &mut (impl AsyncRead + Unpin), activity: &Activity) -> io::Result<()> {
         let mut buffer = vec![0; BLOCK];
         loop {
-            while let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
+            while let Some(frame) = self.decoder.next_frame().map_err(io::Error::other)? {
                 if matches!(frame, Frame::GoAway { .. }) {
                     return Ok(());
                 }
@@ -249,7 +249,7 @@ impl Reader {
                 }
             }
             // The other numbers are those of the own pings.
-            Frame::Ping(number) if (number % 2 == 0) == (self.side == Side::Client) => {
+            Frame::Ping(number) if (number.is_multiple_of(2)) == (self.side == Side::Client) => {
                 self.send(Frame::Ping(number)).await;
             }
             Frame::Ping(_) | Frame::GoAway { .. } | Frame::Ignored => {}
@@ -257,7 +257,7 @@ impl Reader {
     }
 
     async fn accept(&mut self, stream: u32, headers: Headers, fin: bool) {
-        if self.side == Side::Client || stream % 2 == 0 || stream <= self.last {
+        if self.side == Side::Client || stream.is_multiple_of(2) || stream <= self.last {
             return self.send(Frame::Reset { stream, status: PROTOCOL_ERROR }).await;
         }
         self.last = stream;

@@ -72,7 +72,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`DecodeError`]. Every later call may return anything.
-    pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, DecodeError> {
         if let Some(data) = self.data.take() {
             return Ok(self.data(data));
         }

@@ -24,7 +24,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<Frame>, DecodeError> {
     let mut decoder = Decoder::default();
     decoder.feed(bytes);
     let mut frames = Vec::new();
-    while let Some(frame) = decoder.next()? {
+    while let Some(frame) = decoder.next_frame()? {
         frames.push(frame);
     }
     Ok(frames)
@@ -65,7 +65,7 @@ fn recorded_frames_are_read() {
     let (mut decoder, mut found) = (Decoder::default(), Vec::new());
     for byte in &bytes {
         decoder.feed(&[*byte]);
-        while let Some(frame) = decoder.next().unwrap() {
+        while let Some(frame) = decoder.next_frame().unwrap() {
             found.push(frame);
         }
     }
@@ -96,7 +96,7 @@ fn a_long_data_frame_is_read_in_parts_and_never_kept_whole() {
     let (mut total, mut ended) = (0, false);
     for _ in 0..0x100 {
         decoder.feed(&[0; 0x10000]);
-        while !ended && let Some(Frame::Data { stream: 5, bytes, fin }) = decoder.next().unwrap() {
+        while !ended && let Some(Frame::Data { stream: 5, bytes, fin }) = decoder.next_frame().unwrap() {
             assert!(bytes.len() <= crate::adapters::streaming::CHUNK_BYTES);
             total += bytes.len();
             ended = fin;
@@ -193,7 +193,7 @@ async fn pings_are_answered_and_wrong_stream_numbers_are_reset() {
     while frames.len() < 4 {
         let count = peer.read(&mut buffer).await.unwrap();
         decoder.feed(&buffer[..count]);
-        while let Some(frame) = decoder.next().unwrap() {
+        while let Some(frame) = decoder.next_frame().unwrap() {
             frames.push(frame);
         }
     }

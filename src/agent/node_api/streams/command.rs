@@ -4,13 +4,11 @@ mod status;
 
 use axum::extract::ws::WebSocket;
 use axum::response::Response;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::timeout;
 
-use super::upgrade::{Kind, Upgrade, V1, V1_BASE64, V4, V4_BASE64, V5};
+use super::upgrade::{Connected, Kind, Upgrade, V1, V1_BASE64, V4, V4_BASE64, V5};
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Stream, Writer, drive};
 use crate::actors::texts::streams::no_common_protocol;
@@ -100,8 +98,8 @@ pub(super) async fn serve(
     }
 }
 
-async fn over_spdy(
-    bytes: TokioIo<Upgraded>,
+pub(super) async fn over_spdy(
+    bytes: impl Connected,
     start: StartCommand,
     streams: CommandStreams,
     target: SessionTarget,

@@ -32,10 +32,10 @@ const MAX_PORTS: usize = 5;
 
 /// The address whose ports are forwarded.
 #[derive(Clone, Debug)]
-struct Target {
-    address: IpAddr,
+pub(super) struct Target {
+    pub(super) address: IpAddr,
     /// The pod's sandbox, for the texts of errors.
-    sandbox: String,
+    pub(super) sandbox: String,
 }
 
 /// Accepts the client's upgrade and forwards its connections.
@@ -64,13 +64,13 @@ pub(super) async fn serve(
     }
     if ports.is_empty() || ports.len() > MAX_PORTS {
         let why = format!("a WebSocket connection forwards 1 to {MAX_PORTS} ports: name them in the query as `port`");
-        return Err(Refusal::Answered((StatusCode::BAD_REQUEST, why).into_response()));
+        return Err(Refusal::Answered((StatusCode::BAD_REQUEST, why).into_response().into()));
     }
     let format = MessageFormat::of(protocol.or(Some(V4)));
     upgrade.accept_websocket(protocol, move |socket| over_websocket(socket, format, target, ports, permit)).await
 }
 
-async fn over_spdy(bytes: impl Connected, target: Target, permit: OwnedSemaphorePermit) {
+pub(super) async fn over_spdy(bytes: impl Connected, target: Target, permit: OwnedSemaphorePermit) {
     let activity = Activity::new();
     let (connection, copied) = Connection::new(bytes, Side::Server, activity.clone());
     drive(forward_pairs(connection, target), copied, &activity, permit).await;

@@ -6,9 +6,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::command::CommandStreams;
-use super::{MAX_ERROR_BYTES, Refusal, Stream, Streams, remote};
+use super::{Refusal, Stream, Streams, remote};
 use crate::actors::ids::ContainerId;
-use crate::actors::text::plain;
 use crate::actors::texts::containers::hooks;
 use crate::actors::texts::streams::EXIT_CODE;
 use crate::adapters::streaming::{CommandEnd, LocalSession, Opened};
@@ -43,7 +42,7 @@ impl Streams {
             Ok(0) => Ok(([(header::CONTENT_TYPE, "application/json")], [stdout, stderr].concat()).into_response()),
             Ok(code) => {
                 let text = hooks::exit(&words, code, &String::from_utf8_lossy(&stderr));
-                Ok((StatusCode::INTERNAL_SERVER_ERROR, plain(&text, MAX_ERROR_BYTES).to_string()).into_response())
+                Ok((StatusCode::INTERNAL_SERVER_ERROR, text).into_response())
             }
             Err(reason) => Err(Refusal::Server(reason)),
         }

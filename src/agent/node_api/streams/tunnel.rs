@@ -83,7 +83,7 @@ pub(super) async fn connect(
         Refusal::Server(format!("cannot use the runtime's streaming server {}: {error}", server.address))
     })?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(Refusal::Answered(pass_on(answer).await));
+        return Err(Refusal::Answered(pass_on(answer).await.into()));
     }
     let headers = passed_on(answer.headers());
     match hyper::upgrade::on(&mut answer).await {

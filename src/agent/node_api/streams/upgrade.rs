@@ -116,7 +116,7 @@ impl Upgrade {
     {
         self.parts.extensions.insert(self.connection);
         let upgrade = WebSocketUpgrade::from_request_parts(&mut self.parts, &()).await;
-        let mut upgrade = upgrade.map_err(|refused| Refusal::Answered(refused.into_response()))?;
+        let mut upgrade = upgrade.map_err(|refused| Refusal::Answered(refused.into_response().into()))?;
         if let Some(protocol) = protocol {
             upgrade.set_selected_protocol(HeaderValue::from_static(protocol));
         }
@@ -163,7 +163,7 @@ fn choose(client: &[&str], server: &[&'static str]) -> Result<Option<&'static st
     for protocol in server {
         answer.headers_mut().append(ACCEPTED_PROTOCOLS, HeaderValue::from_static(protocol));
     }
-    Err(Refusal::Answered(answer))
+    Err(Refusal::Answered(answer.into()))
 }
 
 #[cfg(test)]

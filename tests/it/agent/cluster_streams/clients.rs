@@ -22,7 +22,7 @@ fn address(url: &str) -> &str {
 }
 
 /// A GET request without an upgrade: the status code and the body.
-pub(super) async fn get(url: &str) -> (u16, String) {
+pub(crate) async fn get(url: &str) -> (u16, String) {
     let path = url.split_once(address(url)).unwrap().1;
     let mut connection = TcpStream::connect(address(url)).await.unwrap();
     connection.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
@@ -37,7 +37,7 @@ fn parse_answer(answer: &str) -> (u16, String) {
 }
 
 /// A WebSocket client.
-pub(super) struct WebSocket {
+pub(crate) struct WebSocket {
     socket: WebSocketStream<TcpStream>,
     base64: bool,
     channels: BTreeMap<u8, Vec<u8>>,
@@ -45,27 +45,27 @@ pub(super) struct WebSocket {
 
 /// What a command wrote.
 #[derive(Debug)]
-pub(super) struct Output {
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
-    pub(super) error: Vec<u8>,
+pub(crate) struct Output {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) error: Vec<u8>,
 }
 
 impl Output {
-    pub(super) fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_slice(&self.error).unwrap_or_else(|_| panic!("no status: {self:?}"))
     }
 }
 
 impl WebSocket {
     /// Opens a connection. An empty protocol is left out.
-    pub(super) async fn open(url: &str, protocol: &str) -> Self {
+    pub(crate) async fn open(url: &str, protocol: &str) -> Self {
         let socket = Self::try_open(url, protocol).await.unwrap();
         WebSocket { socket, base64: protocol.contains("base64"), channels: BTreeMap::new() }
     }
 
     /// The status code and the text of the refusal.
-    pub(super) async fn refused(url: &str, protocol: &str) -> (u16, String) {
+    pub(crate) async fn refused(url: &str, protocol: &str) -> (u16, String) {
         match Self::try_open(url, protocol).await {
             Err(tungstenite::Error::Http(answer)) => {
                 let body = answer.body().clone().unwrap_or_default();
@@ -87,7 +87,7 @@ impl WebSocket {
         Ok(socket)
     }
 
-    pub(super) async fn send(&mut self, channel: u8, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, channel: u8, bytes: &[u8]) {
         let message = if self.base64 {
             Message::Text(format!("{channel}{}", STANDARD.encode(bytes)).into())
         } else {
@@ -97,7 +97,7 @@ impl WebSocket {
     }
 
     /// Closes a channel, in version 5.
-    pub(super) async fn close(&mut self, channel: u8) {
+    pub(crate) async fn close(&mut self, channel: u8) {
         self.socket.send(Message::Binary(vec![255, channel].into())).await.unwrap();
     }
 
@@ -122,28 +122,28 @@ impl WebSocket {
     }
 
     /// Waits for a text on the standard output.
-    pub(super) async fn until(&mut self, text: &str) {
+    pub(crate) async fn until(&mut self, text: &str) {
         while !String::from_utf8_lossy(&self.channel(1)).contains(text) {
             assert!(self.read().await, "closed before {text:?}: {:?}", self.channels);
         }
     }
 
     /// Waits until a channel has received exactly these bytes.
-    pub(super) async fn until_channel(&mut self, channel: u8, bytes: &[u8]) {
+    pub(crate) async fn until_channel(&mut self, channel: u8, bytes: &[u8]) {
         while self.channel(channel) != bytes {
             assert!(self.read().await, "closed before {bytes:?}: {:?}", self.channels);
         }
     }
 
     /// Reads until the server closes the connection.
-    pub(super) async fn finish(mut self) -> Output {
+    pub(crate) async fn finish(mut self) -> Output {
         while self.read().await {}
         Output { stdout: self.channel(1), stderr: self.channel(2), error: self.channel(3) }
     }
 }
 
 /// A SPDY client.
-pub(super) struct Spdy {
+pub(crate) struct Spdy {
     connection: TcpStream,
     encoder: Encoder,
     decoder: Decoder,
@@ -153,7 +153,7 @@ pub(super) struct Spdy {
 }
 
 impl Spdy {
-    pub(super) async fn open(url: &str, protocol: &str) -> Self {
+    pub(crate) async fn open(url: &str, protocol: &str) -> Self {
         let (connection, head, rest) = Self::upgrade(url, protocol).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         assert!(head.to_ascii_lowercase().contains(&format!("x-stream-protocol-version: {protocol}")), "{head}");
@@ -164,7 +164,7 @@ impl Spdy {
     }
 
     /// Opens a connection and creates the streams of a command, with the numbers 1, 3, 5 and so on.
-    pub(super) async fn command(url: &str, streams: &[&str]) -> Self {
+    pub(crate) async fn command(url: &str, streams: &[&str]) -> Self {
         let mut client = Self::open(url, "v4.channel.k8s.io").await;
         for (stream, kind) in (1..).step_by(2).zip(streams) {
             client.create(stream, &[("streamtype", kind)]).await;
@@ -173,7 +173,7 @@ impl Spdy {
     }
 
     /// The status code and the headers of the refusal.
-    pub(super) async fn refused(url: &str, protocol: &str) -> (u16, String) {
+    pub(crate) async fn refused(url: &str, protocol: &str) -> (u16, String) {
         let (_, head, _) = Self::upgrade(url, protocol).await;
         parse_answer(&head)
     }
@@ -201,12 +201,12 @@ impl Spdy {
     }
 
     /// Creates a stream.
-    pub(super) async fn create(&mut self, stream: u32, headers: &[(&str, &str)]) {
+    pub(crate) async fn create(&mut self, stream: u32, headers: &[(&str, &str)]) {
         let headers = Headers(headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
         self.write(&Frame::SynStream { stream, headers, fin: false }).await;
     }
 
-    pub(super) async fn send(&mut self, stream: u32, bytes: &[u8], fin: bool) {
+    pub(crate) async fn send(&mut self, stream: u32, bytes: &[u8], fin: bool) {
         self.write(&Frame::Data { stream, bytes: bytes.to_vec(), fin }).await;
     }
 
@@ -225,12 +225,12 @@ impl Spdy {
         }
     }
 
-    pub(super) async fn send_raw(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send_raw(&mut self, bytes: &[u8]) {
         self.connection.write_all(bytes).await.unwrap();
     }
 
     /// What a stream has received.
-    pub(super) fn text(&self, stream: u32) -> String {
+    pub(crate) fn text(&self, stream: u32) -> String {
         String::from_utf8(self.received.get(&stream).cloned().unwrap_or_default()).unwrap()
     }
 
@@ -239,7 +239,7 @@ impl Spdy {
         let mut buffer = vec![0; 65536];
         let Ok(count @ 1..) = self.connection.read(&mut buffer).await else { return false };
         self.decoder.feed(&buffer[..count]);
-        while let Some(frame) = self.decoder.next().unwrap() {
+        while let Some(frame) = self.decoder.next_frame().unwrap() {
             match frame {
                 Frame::Data { stream, bytes, fin } => {
                     self.received.entry(stream).or_default().extend(bytes);
@@ -263,15 +263,15 @@ impl Spdy {
         }
     }
 
-    pub(super) async fn until_finished(&mut self, stream: u32) {
+    pub(crate) async fn until_finished(&mut self, stream: u32) {
         self.until_condition(|client| client.finished.contains(&stream)).await;
     }
 
-    pub(super) async fn until_reset(&mut self, stream: u32) {
+    pub(crate) async fn until_reset(&mut self, stream: u32) {
         self.until_condition(|client| client.reset.contains(&stream)).await;
     }
 
-    pub(super) async fn until_closed(&mut self) {
+    pub(crate) async fn until_closed(&mut self) {
         while timeout(PATIENCE, self.read()).await.expect("the server does not close the connection") {}
     }
 }

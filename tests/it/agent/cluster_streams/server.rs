@@ -16,11 +16,12 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 /// The path of commands.
-pub(super) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec";
+pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec";
 
 /// The server. It ends when the value is dropped.
-pub(super) struct StreamServer {
+pub(crate) struct StreamServer {
     address: SocketAddr,
+    streams: Arc<Streams>,
     _server: AbortOnDropHandle<()>,
 }
 
@@ -32,7 +33,7 @@ struct Target {
 }
 
 impl StreamServer {
-    pub(super) async fn start(runtime: Arc<dyn StreamingRuntime>, container: ContainerId, sandbox: SandboxId) -> Self {
+    pub(crate) async fn start(runtime: Arc<dyn StreamingRuntime>, container: ContainerId, sandbox: SandboxId) -> Self {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p", "namespace": "default", "uid": "u"},
@@ -45,6 +46,7 @@ impl StreamServer {
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
             "resources": [resource("pods"), resource("pods/exec"), resource("pods/attach"), resource("pods/portforward")],
         });
+        let streams = Arc::new(Streams::new(runtime));
         let answer = |value: serde_json::Value| get(async move || Json(value));
         let router = Router::new()
             .route("/api", answer(json!({"kind": "APIVersions", "versions": ["v1"]})))
@@ -54,15 +56,24 @@ impl StreamServer {
             .route(EXEC, any(exec))
             .route("/api/v1/namespaces/default/pods/p/attach", any(attach))
             .route("/api/v1/namespaces/default/pods/p/portforward", any(port_forward))
-            .with_state(Target { streams: Arc::new(Streams::new(runtime)), container, sandbox });
+            .with_state(Target { streams: streams.clone(), container, sandbox });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        StreamServer { address, _server: AbortOnDropHandle::new(server) }
+        StreamServer { address, streams, _server: AbortOnDropHandle::new(server) }
+    }
+
+    /// Runs a command without streams. Returns the status code and the body.
+    pub(crate) async fn run(&self, container: &ContainerId, command: &[&str]) -> (u16, String) {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        let answer = self.streams.run(container.clone(), command).await;
+        let code = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 22).await.unwrap();
+        (code, String::from_utf8(body.into()).unwrap())
     }
 
     /// The URL of a path.
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 }
@@ -104,7 +115,7 @@ async fn port_forward(State(target): State<Target>, pairs: Pairs, request: Reque
 }
 
 /// Encodes a word for a query.
-pub(super) fn encode(word: &str) -> String {
+pub(crate) fn encode(word: &str) -> String {
     word.bytes()
         .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()

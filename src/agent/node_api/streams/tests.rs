@@ -1,0 +1,96 @@
+//! Time limits and refusals. The protocols themselves are tested end to end.
+
+use axum::body::Body;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::command::over_spdy;
+use super::*;
+use crate::adapters::streaming::{NoStreams, StartCommand};
+use crate::agent::node_api::spdy::{Decoder, Encoder, Headers};
+
+fn permit() -> OwnedSemaphorePermit {
+    Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap()
+}
+
+async fn open_streams(client: &mut DuplexStream, streams: &[(u32, Headers)]) {
+    let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
+    for (stream, headers) in streams {
+        encoder.append(&Frame::SynStream { stream: *stream, headers: headers.clone(), fin: false }, &mut bytes);
+    }
+    client.write_all(&bytes).await.unwrap();
+}
+
+/// The frames that the agent sends until it closes the connection, or until a frame meets the condition.
+async fn frames(client: &mut DuplexStream, last: impl Fn(&Frame) -> bool) -> Vec<Frame> {
+    let (mut decoder, mut frames, mut buffer) = (Decoder::default(), Vec::new(), [0; 1024]);
+    while !frames.last().is_some_and(&last) {
+        match client.read(&mut buffer).await {
+            Ok(count @ 1..) => decoder.feed(&buffer[..count]),
+            _ => break,
+        }
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            frames.push(frame);
+        }
+    }
+    frames
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_create_its_streams_in_time_is_disconnected() {
+    let (mut client, bytes) = duplex(1 << 16);
+    let start = StartCommand::new(async { panic!("the command starts without its streams") });
+    let streams = CommandStreams { stdout: true, ..CommandStreams::default() };
+    let session = tokio::spawn(over_spdy(bytes, start, streams, SessionTarget::Attach, permit()));
+    let begin = Instant::now();
+    open_streams(&mut client, &[(1, Headers::new([("streamtype", "error")]))]).await;
+    let frames = frames(&mut client, |_| false).await;
+    assert_eq!(frames.last(), Some(&Frame::GoAway { last: 0, status: 0 }));
+    drop(client);
+    session.await.unwrap();
+    assert!(begin.elapsed() >= CREATION_LIMIT && begin.elapsed() < CREATION_LIMIT * 2, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_stream_of_an_incomplete_pair_is_reset() {
+    let (mut client, bytes) = duplex(1 << 16);
+    let target = ports::Target { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
+    let begin = Instant::now();
+    let headers = Headers::new([("streamtype", "error"), ("port", "80"), ("requestid", "0")]);
+    open_streams(&mut client, &[(1, headers)]).await;
+    let frames = frames(&mut client, |frame| matches!(frame, Frame::Reset { .. })).await;
+    assert_eq!(frames.last(), Some(&Frame::Reset { stream: 1, status: spdy::CANCEL }));
+    assert!(begin.elapsed() >= CREATION_LIMIT, "{:?}", begin.elapsed());
+    drop(client);
+    session.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_when_it_had_no_data_for_the_idle_limit() {
+    let activity = Activity::new();
+    let begin = Instant::now();
+    let data = async {
+        tokio::time::sleep(IDLE_LIMIT / 2).await;
+        activity.happened();
+        std::future::pending().await
+    };
+    drive(data, std::future::pending(), &activity, permit()).await;
+    assert_eq!(begin.elapsed().as_secs(), (IDLE_LIMIT * 3 / 2).as_secs());
+}
+
+#[tokio::test]
+async fn a_request_is_refused_while_too_many_streams_are_open() {
+    let request = || {
+        let request = axum::http::Request::builder().header("connection", "Upgrade").header("upgrade", "SPDY/3.1");
+        request.body(Body::empty()).unwrap()
+    };
+    let stream = || Stream::PortForward { sandbox: "s".into(), ports: vec![] };
+    let streams = Streams::new(Arc::new(NoStreams));
+    assert_eq!(streams.serve(request(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
+    let all = streams.sessions.clone().try_acquire_many_owned(u32::try_from(MAX_SESSIONS).unwrap()).unwrap();
+    let refused = streams.serve(request(), stream()).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers().get(header::RETRY_AFTER).unwrap(), "1");
+    drop(all);
+    assert_eq!(streams.serve(request(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
+}
