@@ -259,8 +259,12 @@ async fn containers_survive_an_adoption_without_descriptors() {
         states.push(status(&second, pod).await.state);
     }
     drop(taken);
-    states.sort_by_key(ToString::to_string);
-    assert_eq!(states, [ContainerState::Running, ContainerState::Unknown, ContainerState::Unknown]);
+    // Containers are adopted concurrently, so each may take a descriptor that another one needs.
+    assert!(
+        states.iter().all(|state| matches!(state, ContainerState::Running | ContainerState::Unknown)),
+        "{states:?}"
+    );
+    assert!(states.contains(&ContainerState::Unknown), "{states:?}");
     let adopted = async {
         for pod in &pods {
             while status(&second, pod).await.state != ContainerState::Running {
