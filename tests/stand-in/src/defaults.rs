@@ -1,5 +1,7 @@
 //! The fields that the server fills in. Source: the defaults of the API types of Kubernetes 1.36.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use crate::schema::Resource;
@@ -37,7 +39,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, now: &str) {
             }
         }
         "DeviceTaintRule" => set(&mut object["spec"]["taint"], "timeAdded", json!(now)),
-        "Secret" => set(object, "type", json!("Opaque")),
+        "Secret" => secret(object),
         "Service" => service(&mut object["spec"]),
         "Namespace" => set(&mut object["spec"], "finalizers", json!(["kubernetes"])),
         _ => {}
@@ -64,6 +66,15 @@ fn merge_missing(value: &mut Value, zero: &Value) {
                 map.insert(name.clone(), default.clone());
             }
         }
+    }
+}
+
+/// Moves the texts of `stringData` to `data`, where they replace the values of the same keys.
+fn secret(object: &mut Value) {
+    set(object, "type", json!("Opaque"));
+    let texts = object.as_object_mut().and_then(|object| object.remove("stringData"));
+    for (key, text) in texts.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        object["data"][key.as_str()] = BASE64.encode(text.as_str().unwrap_or_default()).into();
     }
 }
 

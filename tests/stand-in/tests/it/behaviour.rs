@@ -128,6 +128,16 @@ async fn a_namespace_takes_its_content_with_it() {
 }
 
 #[tokio::test]
+async fn the_texts_of_a_secret_become_data() {
+    let (server, _client) = start().await;
+    let secret =
+        json!({"metadata": {"name": "s"}, "data": {"kept": "a2VwdA==", "p": "b2xk"}, "stringData": {"p": "new"}});
+    let secret = server.create("/api/v1/namespaces/default/secrets", secret).unwrap();
+    assert_eq!(secret["data"], json!({"kept": "a2VwdA==", "p": "bmV3"}));
+    assert_eq!(secret.get("stringData"), None);
+}
+
+#[tokio::test]
 async fn an_update_without_a_change_writes_nothing() {
     let (server, client) = start().await;
     let made = server.create(MAPS, json!({"metadata": {"name": "m"}, "data": {"a": "1"}})).unwrap();
