@@ -2,6 +2,8 @@
 
 mod adoption;
 mod calls;
+#[cfg(feature = "kube")]
+mod comparison;
 mod config;
 mod containerd;
 mod crowd;

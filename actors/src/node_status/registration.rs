@@ -10,15 +10,9 @@ use tokio::sync::watch;
 use crate::ids::NodeUid;
 
 /// The features that nodes of Kubernetes 1.36 declare by default and that every podwright node supports (`component-helpers`,
-/// `nodedeclaredfeatures`). The scheduler binds a pod with such a feature only to nodes that declare it, and the API server accepts a
-/// resize with such a feature only for pods of these nodes.
-const DECLARED_FEATURES: &[&str] = &[
-    // The resize of the CPU of guaranteed pods: no container has CPUs of its own.
-    "GuaranteedQoSPodCPUResize",
-    // The resize of the resources of a whole pod.
-    "InPlacePodLevelResourcesVerticalScaling",
-    "RestartAllContainersOnContainerExits",
-];
+/// `nodedeclaredfeatures`). The scheduler binds a pod with such a feature only to nodes that declare it. A kubelet also declares
+/// `InPlacePodLevelResourcesVerticalScaling`, the resize of the resources of a whole pod.
+const DECLARED_FEATURES: &[&str] = &["RestartAllContainersOnContainerExits"];
 
 /// The settings of the Node object, which do not change while the agent runs.
 ///

@@ -35,6 +35,10 @@ use crate::metrics::Metrics;
 const JOURNAL: &str = "journal";
 /// The file below the root directory that keeps the resources that are allocated to pods.
 const ALLOCATIONS: &str = "allocations";
+/// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
+/// scheduler sends pods that need one of them, and the API server accepts such resizes, only for nodes that declare it.
+const DECLARED_FEATURES: [&str; 3] =
+    ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"];
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 
@@ -199,6 +203,7 @@ fn registration(
         .schedulable(args.registration.register_schedulable)
         .labels(args.admission.labels())
         .taints(args.admission.taints())
+        .declared_features(DECLARED_FEATURES.map(str::to_owned).into())
         .system_info(machine::system_info())
         .resources(machine::published(capacity), machine::published(allocatable)))
 }

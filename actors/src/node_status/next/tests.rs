@@ -214,8 +214,7 @@ fn versions_and_features_of_the_runtime_are_reported() {
     observed.capabilities.handlers = vec![handler("runc"), handler("")];
     observed.capabilities.supplemental_groups_policy = Some(true);
     let (status, _) = desired_status(&identity(), &settings(), &observed, NodeStatus::default(), at(0));
-    let resizes = ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling"];
-    assert_eq!(status.declared_features.unwrap(), [&resizes[..], &["RestartAllContainersOnContainerExits"]].concat());
+    assert_eq!(status.declared_features.unwrap(), ["RestartAllContainersOnContainerExits"]);
     let settings = settings().declared_features(vec!["B".to_owned(), "A".to_owned()]);
     let (status, _) = desired_status(&identity(), &settings, &observed, NodeStatus::default(), at(0));
     assert_eq!(status.node_info.unwrap().container_runtime_version, "containerd://v2.1.4");

@@ -1,0 +1,186 @@
+//! Compares what the agent writes to the API server for 22 pods with what a kubelet of Kubernetes 1.36 wrote for the same pods.
+//!
+//! `comparison/kubelet.json` has, for each pod: its manifest, what happens to it, and the facts of a recording of the kubelet: the
+//! phases in their order, the status at the end, and every text of events, conditions and container states.
+//! `PODWRIGHT_KUBECONFIG` names the kubeconfig of an administrator of a real cluster, which the test uses in place of the stand-in.
+
+mod observed;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod, Secret};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, PostParams, WatchEvent, WatchParams,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use podwright_stand_in::{StandIn, User};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use self::observed::{Expected, Observed};
+use super::containerd::Containerd;
+use super::image;
+use crate::agent::harness::AgentHome;
+
+const NAMESPACE: &str = "diff";
+/// How long the pods may take to do what the kubelet's pods did. The kubelet took 40 s.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What happens to a pod once it runs.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Action {
+    Delete,
+    DeleteAtOnce,
+    Evict,
+}
+
+#[tokio::test]
+async fn twenty_two_pods_have_the_statuses_and_events_that_a_kubelet_writes() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let home = AgentHome::new();
+    let real = std::env::var("PODWRIGHT_KUBECONFIG").ok();
+    let server = StandIn::start().await.unwrap();
+    let (admin, node) = match &real {
+        Some(path) => (std::fs::read_to_string(path).unwrap(), path.clone()),
+        None => {
+            std::fs::write(home.kubeconfig(), server.kubeconfig(&server.node_token("n1"))).unwrap();
+            (server.kubeconfig(server.token(User::admin()).as_str()), home.kubeconfig())
+        }
+    };
+    let client = client(&admin).await;
+    let agent = containerd.agent_with(&home, &["--kubeconfig", &node, "--cluster-dns", "10.0.0.10"]).await;
+    prepare(&client).await;
+
+    let text = include_str!("comparison/kubelet.json").replace("docker.io/library/busybox:test", image::BUSYBOX);
+    let expected: BTreeMap<String, Expected> = serde_json::from_str(&text).unwrap();
+    let differences = run(&client, &expected).await;
+    assert!(differences.is_empty(), "{}\n{}", differences.join("\n"), agent.logged());
+    remove(&client).await;
+}
+
+async fn client(kubeconfig: &str) -> Client {
+    let config = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    Client::try_from(Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap()).unwrap()
+}
+
+/// Creates the namespace and the objects that the pods name.
+async fn prepare(client: &Client) {
+    remove(client).await;
+    let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
+    // The namespace of an earlier run may exist.
+    let _ = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await;
+    let map = serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"k": "v"}})).unwrap();
+    let _ = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &map).await;
+    let secret = serde_json::from_value(json!({"metadata": {"name": "sec"}, "stringData": {"p": "s3"}})).unwrap();
+    let _ = Api::<Secret>::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &secret).await;
+}
+
+/// Deletes all pods and waits until they are gone.
+async fn remove(client: &Client) {
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    let _ = pods.delete_collection(&DeleteParams::default().grace_period(1), &ListParams::default()).await;
+    crate::agent::harness::eventually("all pods are gone", || async {
+        pods.list(&ListParams::default()).await.is_ok_and(|list| list.items.is_empty()).then_some(())
+    })
+    .await;
+}
+
+/// Creates the pods, follows them until each did what the kubelet's pod did, and returns the differences.
+async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<String> {
+    let resource = ApiResource::erase::<Pod>(&());
+    let pods = Api::<DynamicObject>::namespaced_with(client.clone(), NAMESPACE, &resource);
+    let version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut changes = pods.watch(&WatchParams::default().timeout(290), &version).await.unwrap().boxed();
+    let mut observed: BTreeMap<&str, Observed> =
+        expected.keys().map(|name| (name.as_str(), Observed::default())).collect();
+    for pod in expected.values().map(|expected| &expected.pod) {
+        let mut pod = pod.clone();
+        pod["spec"]["nodeName"] = "n1".into();
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        // What a pod does later is not compared: a failing container gets longer and longer backoffs.
+        for (name, seen) in &mut observed {
+            seen.done = seen.done || expected[*name].missing(seen).is_empty();
+        }
+        if observed.values().all(|seen| seen.done) {
+            break;
+        }
+        // Events follow the change of a status, so they are read once a second also if nothing changes.
+        let tick = deadline.min(Instant::now() + Duration::from_secs(1));
+        let change = timeout_at(tick, changes.next()).await;
+        match change {
+            Ok(Some(Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)))) => {
+                let name = pod.metadata.name.clone().unwrap();
+                let Some(seen) = observed.get_mut(name.as_str()).filter(|seen| !seen.done) else { continue };
+                let value = serde_json::to_value(&pod).unwrap();
+                seen.status(&value, &expected[&name].end);
+                if let Some(action) = expected[&name].action.filter(|_| seen.runs(&value) && !seen.acted) {
+                    seen.acted = true;
+                    act(client, &name, action).await;
+                }
+            }
+            Ok(Some(Ok(WatchEvent::Deleted(pod)))) => {
+                if let Some(seen) = observed.get_mut(pod.metadata.name.as_deref().unwrap()) {
+                    seen.removed = true;
+                }
+            }
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => panic!("the watch failed: {error}"),
+            Ok(None) => panic!("the watch ended"),
+            Err(_) => {
+                read_events(client, &mut observed).await;
+                if Instant::now() >= deadline {
+                    break;
+                }
+            }
+        }
+    }
+    observed
+        .iter()
+        .flat_map(|(name, seen)| {
+            let expected = &expected[*name];
+            let all = expected.missing(seen).into_iter().chain(expected.unexpected(seen));
+            all.map(move |difference| format!("{name}: {difference}"))
+        })
+        .collect()
+}
+
+async fn act(client: &Client, name: &str, action: Action) {
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    match action {
+        Action::Delete => drop(pods.delete(name, &DeleteParams::default()).await.unwrap()),
+        Action::DeleteAtOnce => drop(pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap()),
+        Action::Evict => drop(pods.evict(name, &EvictParams::default()).await.unwrap()),
+    }
+}
+
+async fn read_events(client: &Client, observed: &mut BTreeMap<&str, Observed>) {
+    let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
+    for event in events.list(&ListParams::default()).await.unwrap() {
+        if let Some(seen) = event.involved_object.name.as_deref().and_then(|name| observed.get_mut(name)) {
+            seen.event(&event);
+        }
+    }
+}
+
+/// Replaces the values of a text that differ from machine to machine, and from pod to pod.
+fn normalized(text: &Value, uid: &str) -> Value {
+    let Some(text) = text.as_str() else { return text.clone() };
+    // The text that follows is written by runc, and differs from version to version.
+    if let Some((before, _)) = text.split_once("OCI runtime create failed") {
+        return before.into();
+    }
+    // CPU that other pods use, and the CPU of the machine.
+    if let Some((before, _)) = text.split_once(", used: ") {
+        return before.into();
+    }
+    let text = if uid.is_empty() { text.to_owned() } else { text.replace(uid, "<uid>") };
+    text.into()
+}
