@@ -54,6 +54,7 @@ impl ResizeNode {
             sources: vec![SourceKind::Api],
             ..setup
         };
+        cgroups.report_to(setup.runtime.clone());
         let this = ResizeNode { node: setup.start(), api, cgroups, allocations };
         this.watch().await;
         this.node.pass().await;
@@ -116,19 +117,19 @@ impl ResizeNode {
         (resources, serde_json::to_value(status.allocated_resources).unwrap(), status.restart_count)
     }
 
-    fn updates(&self, name: &str) -> Vec<String> {
+    /// The changes of containers and of the pod's cgroup, in their order.
+    fn changes(&self, name: &str) -> Vec<String> {
         let uid = self.api.pod(name).unwrap().uid().to_string();
-        self.node.runtime.calls_of(&uid).into_iter().filter(|call| call.starts_with("update")).collect()
+        let calls = self.node.runtime.calls_of(&uid).into_iter();
+        calls.filter(|call| call.starts_with("update") || call.starts_with("cgroup")).collect()
+    }
+
+    fn updates(&self, name: &str) -> Vec<String> {
+        self.changes(name).into_iter().filter(|call| call.starts_with("update")).collect()
     }
 
     fn messages(&self, reason: &str) -> Vec<String> {
         self.node.events.of(reason).into_iter().map(|event| event.message).collect()
-    }
-
-    /// What was set in the cgroup of a pod.
-    fn cgroup(&self, name: &str) -> Vec<String> {
-        let uid = format!("{} ", self.api.pod(name).unwrap().uid());
-        self.cgroups.resizes().iter().filter_map(|change| change.strip_prefix(&uid).map(str::to_owned)).collect()
     }
 }
 
@@ -140,11 +141,11 @@ async fn running_container_gets_more_and_less_without_a_restart() {
     this.node.runtime.uses_memory(&uid, 8);
 
     this.resize("web", &json!([container("main", "2", "128Mi")])).await;
-    assert_eq!(this.updates("web"), ["update main cpu=1 memory=128Mi", "update main cpu=2 memory=128Mi"]);
+    let more = ["cgroup memory 128", "update main cpu=1 memory=128Mi", "cgroup cpu 2000", "cgroup request 2000"];
     assert_eq!(
-        this.cgroup("web"),
-        ["memory 128", "cpu 2000", "request 2000"],
-        "the pod gets more before its container"
+        this.changes("web"),
+        [&more[..], &["update main cpu=2 memory=128Mi"]].concat(),
+        "the pod gets more first"
     );
     let amounts = json!({"cpu": "2", "memory": "128Mi"});
     assert_eq!(this.resources("web"), (json!({"limits": amounts, "requests": amounts}), amounts, 0));
@@ -155,8 +156,9 @@ async fn running_container_gets_more_and_less_without_a_restart() {
     assert_eq!(this.messages("ResizeCompleted"), [format!("Pod resize completed: {resources}")]);
 
     this.resize("web", &json!([container("main", "500m", "32Mi")])).await;
-    assert_eq!(this.updates("web")[2..], ["update main cpu=2 memory=32Mi", "update main cpu=500m memory=32Mi"]);
-    assert_eq!(this.cgroup("web")[3..], ["memory 32", "cpu 500", "request 500"]);
+    let less = ["update main cpu=2 memory=32Mi", "cgroup memory 32", "update main cpu=500m memory=32Mi"];
+    let expected = [&less[..], &["cgroup cpu 500", "cgroup request 500"]].concat();
+    assert_eq!(this.changes("web")[5..], expected, "the containers get less first");
     assert_eq!(this.resources("web").2, 0);
     let changes = |change: &str| this.node.metric(&format!("kubelet_container_requested_resizes_total{{{change}}}"));
     assert_eq!(changes("operation=\"increase\",requirement=\"limits\",resource=\"cpu\""), 1.0);
@@ -290,7 +292,7 @@ async fn memory_limit_is_not_set_below_what_is_used() {
          attempting to set container \"main\" memory limit ({limit}) below current usage ({used})] @2"
     );
     assert_eq!(this.condition("web", "PodResizeInProgress"), error);
-    assert!(this.updates("web").is_empty() && this.cgroup("web").is_empty());
+    assert!(this.changes("web").is_empty());
     assert_eq!(this.resources("web").0["limits"]["memory"], "64Mi", "the status has what the container has");
     assert_eq!(this.resources("web").1["memory"], "32Mi");
 

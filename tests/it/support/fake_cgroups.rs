@@ -11,13 +11,16 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{CgroupError, CgroupLimits, PodCgroups, Unused};
 use tokio::sync::watch;
 
+use super::fake_runtime::FakeRuntime;
+
 #[derive(Default)]
 pub(crate) struct FakeCgroups {
     pods: Mutex<BTreeSet<PodUid>>,
     stuck: Mutex<bool>,
     held: watch::Sender<bool>,
     silent: watch::Sender<bool>,
-    resizes: Mutex<Vec<String>>,
+    /// The runtime whose list of calls also has the changes of limits.
+    runtime: Mutex<Option<Arc<FakeRuntime>>>,
 }
 
 impl FakeCgroups {
@@ -44,9 +47,9 @@ impl FakeCgroups {
         self.silent.send_replace(silent);
     }
 
-    /// The changes of limits, such as `web memory 64Mi`.
-    pub(crate) fn resizes(&self) -> Vec<String> {
-        self.resizes.lock().clone()
+    /// Adds each change of limits to the calls of a runtime, such as `cgroup memory 64`, so that their order can be seen.
+    pub(crate) fn report_to(&self, runtime: Arc<FakeRuntime>) {
+        *self.runtime.lock() = Some(runtime);
     }
 
     /// Makes every removal fail.
@@ -73,7 +76,9 @@ impl PodCgroups for FakeCgroups {
         let CgroupLimits { cpu_request, cpu_limit, memory_limit, .. } = limits;
         let memory = memory_limit.map(|bytes| bytes >> 20);
         for (what, value) in [("memory", memory), ("cpu", cpu_limit), ("request", cpu_request)] {
-            self.resizes.lock().extend(value.map(|value| format!("{} {what} {value}", pod.uid())));
+            if let (Some(value), Some(runtime)) = (value, &*self.runtime.lock()) {
+                runtime.note(pod.uid(), format!("cgroup {what} {value}"));
+            }
         }
         ready(Ok(())).boxed()
     }

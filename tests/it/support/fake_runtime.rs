@@ -268,6 +268,11 @@ impl FakeRuntime {
         self.hint(&mut state, &uid.into());
     }
 
+    /// Adds a call of another port to the list of calls.
+    pub(crate) fn note(&self, uid: &PodUid, what: String) {
+        self.state.lock().calls.push(Call { at: self.begin.elapsed().as_secs_f64(), uid: uid.clone(), what });
+    }
+
     /// All calls so far that change state.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.lock().calls.iter().filter(|call| call.what != "status").cloned().collect()
