@@ -10,6 +10,7 @@ pub mod evictions;
 pub mod format;
 pub mod images;
 pub mod node;
+pub mod node_api;
 pub mod objects;
 pub mod pods;
 pub mod probes;

@@ -35,9 +35,13 @@ use super::page::{self, AgentInfo};
 use super::table;
 use super::unknown_pod::unknown_pod;
 use super::view::NodeView;
-use blocking::BlockingAnswers;
+pub(crate) use blocking::BlockingAnswers;
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
+#[cfg(feature = "kube")]
+pub(crate) use negotiation::negotiate;
+#[cfg(feature = "kube")]
+pub(crate) use pods::list as list_pods;
 use recording::RecordingEndpoint;
 
 /// The state that handlers share.

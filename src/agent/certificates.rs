@@ -18,9 +18,7 @@ mod renewal;
 mod request;
 mod schedule;
 mod self_signed;
-#[allow(dead_code, reason = "the server of the node API uses the certificate")]
 mod serving;
 
 pub(crate) use client::{ClientCredentials, ClientError, ClientSettings};
-#[allow(unused_imports, reason = "the server of the node API uses the certificate")]
-pub(crate) use serving::{ServingCertificate, ServingError, ServingSource, serving};
+pub(crate) use serving::{ServingError, ServingNode, ServingSource, serving};

@@ -7,6 +7,8 @@ mod certificates;
 mod eviction;
 #[cfg(feature = "cri")]
 pub(super) mod images;
+#[cfg(feature = "kube")]
+mod node_api;
 #[cfg(feature = "cri")]
 mod node_settings;
 mod parse;
@@ -28,6 +30,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
 pub(crate) use eviction::EvictionArgs;
+#[cfg(feature = "kube")]
+pub(crate) use node_api::NodeApiArgs;
 pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
 
@@ -137,6 +141,9 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     pub(crate) certificates: Box<certificates::CertificateArgs>,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    pub(crate) node_api: NodeApiArgs,
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,

@@ -22,8 +22,6 @@ mod tls;
 pub(crate) use authentication::{Access, Authentication, Token, TokenError};
 pub(crate) use listener::Listener;
 #[cfg(feature = "kube")]
-pub(crate) use listener::PeerCertificates;
-#[cfg(feature = "kube")]
 pub(crate) use private_file::PrivateFileError;
 pub(crate) use private_file::{read_private, write_private};
 pub(crate) use seats::{SeatLimits, Seats};

@@ -1,13 +1,30 @@
 //! The node API: what the API server and metrics collectors request from a node, over HTTPS.
-
-#![allow(dead_code, unused_imports)]
+//!
+//! ```text
+//!  client ──TLS──> http ──> access: who sends it, what may the client do ──> routes ─┬─> container_logs, pods, health, metrics
+//!                               │                                                    └─> find the container ──> streams
+//!                               └── TokenReview, SubjectAccessReview ──> API server
+//! ```
+//!
+//! Paths, parameters and texts are those of a kubelet.
 
 mod access;
 mod attributes;
 mod client_authority;
+mod configz;
+mod endpoint;
 mod expiring;
+mod find;
+mod health;
+mod log_query;
+mod log_route;
+mod routes;
 pub mod spdy;
+mod stream_routes;
 mod streams;
 mod user;
 
+pub(crate) use client_authority::ClientAuthorityError;
+pub(crate) use configz::configz;
+pub(crate) use endpoint::{NodeApiClients, NodeApiEndpoint, NodeApiParts};
 pub use streams::{Stream, Streams};

@@ -5,6 +5,8 @@ mod cluster;
 mod finished;
 mod manifests;
 mod node;
+#[cfg(feature = "kube")]
+mod node_api;
 mod signals;
 
 use std::io::{self, IsTerminal, Write};
@@ -46,6 +48,12 @@ pub(crate) enum RunError {
     #[cfg(feature = "kube")]
     #[error(transparent)]
     Cluster(#[from] super::certificates::ClientError),
+    #[cfg(feature = "kube")]
+    #[error(transparent)]
+    ClientAuthority(#[from] super::node_api::ClientAuthorityError),
+    #[cfg(feature = "kube")]
+    #[error(transparent)]
+    Serving(#[from] super::certificates::ServingError),
     #[cfg(feature = "kube")]
     #[error("cannot keep the identity of the agent: make the root directory writable")]
     Instance(#[source] io::Error),
@@ -121,15 +129,25 @@ async fn serve(
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
+    let stop = CancellationToken::new();
     #[cfg(feature = "kube")]
     let cluster = cluster::Cluster::of(&args, root, &name).await?;
     #[cfg(feature = "kube")]
-    let remote = cluster.as_ref().map(|cluster| cluster.ports(&name)).unwrap_or_default();
+    let node_api = match &cluster {
+        Some(cluster) => node_api::NodeApiServer::open(&args, root, &name, cluster.client()).await?,
+        None => None,
+    };
+    #[cfg(feature = "kube")]
+    let remote = node::Remote {
+        port: node_api.as_ref().map_or(0, node_api::NodeApiServer::port),
+        ..cluster.as_ref().map(|cluster| cluster.ports(&name)).unwrap_or_default()
+    };
     #[cfg(not(feature = "kube"))]
     let remote = node::Remote::default();
-    let (view, adoption) = node::start(&args, root, &name, &manifests, remote).await?;
+    let (view, adoption, handles) = node::start(&args, root, &name, &manifests, remote).await?;
+    #[cfg(not(feature = "kube"))]
+    drop(handles);
 
-    let stop = CancellationToken::new();
     let sources = stop.child_token();
     let cx = SourceContext {
         unknown_fields: args.manifest_fields.into(),
@@ -147,6 +165,10 @@ async fn serve(
     #[cfg(feature = "kube")]
     if let Some(cluster) = cluster {
         cluster.start(&name, &view, sources.clone());
+    }
+    #[cfg(feature = "kube")]
+    if let Some(node_api) = node_api {
+        node_api.start(&args, &name, view.clone(), handles, stop.clone()).await?;
     }
     let mut link = admin.as_ref().map(AdminServer::link);
     if terminal.is_none()

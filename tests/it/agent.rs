@@ -12,6 +12,8 @@ mod cluster_events;
 mod cluster_mirrors;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster_node;
+#[cfg(all(feature = "kube", feature = "process"))]
+mod cluster_node_api;
 #[cfg(feature = "kube")]
 pub(crate) mod cluster_streams;
 #[cfg(feature = "kube")]

@@ -19,7 +19,7 @@ const MAX_UNREAD: usize = 4;
 
 /// Limits the CPU time and the memory of answers that visit all pods. Clones share the limits.
 #[derive(Clone, Debug)]
-pub(super) struct BlockingAnswers {
+pub(crate) struct BlockingAnswers {
     computing: Arc<Semaphore>,
     unread: Arc<Semaphore>,
 }
@@ -35,7 +35,7 @@ impl Default for BlockingAnswers {
 
 impl BlockingAnswers {
     /// Computes an answer on a blocking thread. Cancel safe: a request that is dropped while it waits uses no permit.
-    pub(super) async fn answer<V, A>(&self, view: V, answer: impl FnOnce(&V) -> A + Send + 'static) -> Response
+    pub(crate) async fn answer<V, A>(&self, view: V, answer: impl FnOnce(&V) -> A + Send + 'static) -> Response
     where
         V: Send + 'static,
         A: IntoResponse,

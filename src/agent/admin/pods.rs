@@ -35,7 +35,8 @@ pub(super) async fn pods(State(view): State<NodeView>, State(blocking): State<Bl
     blocking.answer(view, list).await
 }
 
-fn list(view: &NodeView) -> Response {
+/// All pods with their statuses.
+pub(crate) fn list(view: &NodeView) -> Response {
     let pods = view.pods();
     let items = pods
         .iter()

@@ -29,7 +29,6 @@ pub(crate) struct CertificateArgs {
 
 impl CertificateArgs {
     /// The files of the serving certificate, if the flags name them.
-    #[allow(dead_code, reason = "the server of the node API uses the certificate")]
     pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
         // The command line admits either both files or none.
         let (certificate, key) = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone())?;

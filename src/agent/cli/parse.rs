@@ -38,7 +38,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
 fn fault(run: &RunArgs) -> Option<String> {
     let fault = run.admin.fault().or_else(|| run.shutdown.fault()).or_else(|| run.admission.fault());
     #[cfg(feature = "kube")]
-    let fault = fault.or_else(|| run.registration.fault());
+    let fault = fault.or_else(|| run.registration.fault()).or_else(|| run.node_api.fault());
     fault
 }
 

@@ -39,6 +39,11 @@ impl Cluster {
         Ok(Some(Cluster { client, credentials }))
     }
 
+    /// The client of the API server.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The ports of a node that the API server implements.
     pub(super) fn ports(&self, node: &str) -> Remote {
         let objects = Arc::new(KubeObjects::new(self.client.clone(), Arc::new(SystemClock::new())));
@@ -48,6 +53,7 @@ impl Cluster {
             pull_secrets: objects.clone(),
             objects: Some(objects),
             events: Some(self.events(node)),
+            port: 0,
         }
     }
 

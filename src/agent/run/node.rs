@@ -11,7 +11,8 @@ use crate::actors::admission::NodeCapacity;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
 use crate::actors::ports::{
-    ApiObjects, Clock, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
+    ApiObjects, Clock, ContainerRuntime, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind,
+    SystemClock,
 };
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
@@ -20,6 +21,7 @@ use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::node_meter::LinuxNodeMeter;
 use crate::adapters::storage::FileStorage;
+use crate::adapters::streaming::StreamingRuntime;
 use crate::agent::boot::{self, BootChange};
 use crate::agent::cli::RunArgs;
 use crate::agent::events::EventLog;
@@ -50,25 +52,42 @@ pub(super) struct Remote {
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
     /// Starts the recorder that writes events to the API server.
     pub(super) events: Option<StartEvents>,
+    /// The port of the node API; 0 if it is not served.
+    pub(super) port: u16,
 }
 
 impl Default for Remote {
     fn default() -> Self {
-        Remote { pod_api: None, node_api: None, objects: None, pull_secrets: Arc::new(NoPullSecrets), events: None }
+        Remote {
+            pod_api: None,
+            node_api: None,
+            objects: None,
+            pull_secrets: Arc::new(NoPullSecrets),
+            events: None,
+            port: 0,
+        }
     }
 }
 
 /// Starts an event recorder with the clock and the metrics of the node.
 pub(super) type StartEvents = Box<dyn FnOnce(Arc<dyn Clock>, &Metrics) -> Arc<dyn EventRecorder>>;
 
-/// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
+/// The ports of the runtime that the node API uses.
+#[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "only the node API uses them"))]
+pub(super) struct RuntimeHandles {
+    pub(super) runtime: Arc<dyn ContainerRuntime>,
+    pub(super) streams: Arc<dyn StreamingRuntime>,
+}
+
+/// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet, and the ports of
+/// the runtime.
 pub(super) async fn start(
     args: &RunArgs,
     root: &RootDirectory,
     name: &str,
     manifests: &ManifestSources,
     remote: Remote,
-) -> Result<(NodeView, Option<Adoption>), RunError> {
+) -> Result<(NodeView, Option<Adoption>, RuntimeHandles), RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
     match boot::compare(root.path()) {
@@ -89,6 +108,7 @@ pub(super) async fn start(
     let capacity = args.runtime.allocatable(machine, &reservations, &eviction);
     #[cfg(feature = "kube")]
     let registration = registration(args, root, &whole, &capacity)?
+        .kubelet_port(remote.port)
         .enforces_allocatable(args.runtime.limits_all_pods() && enforced.is_some());
     #[cfg(not(feature = "kube"))]
     let registration = NodeRegistration::new("");
@@ -110,8 +130,9 @@ pub(super) async fn start(
         enforced,
         pull_secrets: remote.pull_secrets,
     };
-    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams: _ } =
+    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams } =
         RuntimePorts::open(args, runtime_config).await?;
+    let handles = RuntimeHandles { runtime: runtime.clone(), streams };
     if let Some(log_writer) = log_writer {
         let limits =
             Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
@@ -174,11 +195,11 @@ pub(super) async fn start(
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
-    Ok((NodeView { node, events, clock, metrics, logs: storage }, adoption))
+    Ok((NodeView { node, events, clock, metrics, logs: storage }, adoption, handles))
 }
 
 /// The addresses of the flags, or those of the machine.
-fn host_ips(args: &RunArgs) -> Vec<IpAddr> {
+pub(super) fn host_ips(args: &RunArgs) -> Vec<IpAddr> {
     #[cfg(feature = "kube")]
     let given = args.registration.addresses();
     #[cfg(not(feature = "kube"))]

@@ -83,6 +83,10 @@ impl AgentHome {
         if !args.contains(&"--admin") {
             command.args(["--admin", "127.0.0.1:0"]);
         }
+        // Agents of other tests would use the same port.
+        if args.contains(&"--kubeconfig") && !args.contains(&"--node-api") {
+            command.args(["--node-api", "off"]);
+        }
         command.args(args).env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
         command
     }

@@ -1,0 +1,110 @@
+//! The flags for the node API.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+/// Where the node API is served, and to whom.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options for the node API (--kubeconfig FILE)")]
+pub(crate) struct NodeApiArgs {
+    /// The address that serves the node API to the API server and to metrics collectors with TLS, or `off`. Without it, kubectl
+    /// logs, exec, attach, cp and port-forward do not work with the pods of this node.
+    #[arg(long, value_name = "ADDR:PORT|off", default_value_t, requires = "kubeconfig")]
+    pub(crate) node_api: NodeApiAddress,
+    /// The certificate (PEM) of the authority that signs the certificates of clients of the node API, such as
+    /// /etc/kubernetes/pki/ca.crt. The agent reads the file again every minute. Other clients need a token.
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+}
+
+impl NodeApiArgs {
+    /// The error text if the flags have no effect together.
+    pub(super) fn fault(&self) -> Option<String> {
+        let has_no_effect = self.node_api == NodeApiAddress::Off && self.client_ca_file.is_some();
+        has_no_effect.then(|| {
+            "--client-ca-file has no effect with --node-api off: name an address, or leave out the file".to_owned()
+        })
+    }
+}
+
+/// Whether and where the agent serves the node API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeApiAddress {
+    /// Nowhere.
+    Off,
+    Listen(SocketAddr),
+}
+
+impl NodeApiAddress {
+    /// The address; `None` if the node API is off.
+    pub(crate) fn address(self) -> Option<SocketAddr> {
+        match self {
+            NodeApiAddress::Off => None,
+            NodeApiAddress::Listen(address) => Some(address),
+        }
+    }
+}
+
+impl Default for NodeApiAddress {
+    fn default() -> Self {
+        NodeApiAddress::Listen((Ipv4Addr::UNSPECIFIED, 10250).into())
+    }
+}
+
+impl fmt::Display for NodeApiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeApiAddress::Off => f.write_str("off"),
+            NodeApiAddress::Listen(address) => address.fmt(f),
+        }
+    }
+}
+
+impl FromStr for NodeApiAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" {
+            return Ok(NodeApiAddress::Off);
+        }
+        let address = text
+            .parse()
+            .map_err(|_| "not an address with a port: write it like 0.0.0.0:10250 or [::]:10250, or off".to_owned())?;
+        Ok(NodeApiAddress::Listen(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::cli::{self, Command};
+
+    fn parse(flags: &[&str]) -> Result<NodeApiArgs, String> {
+        match cli::parse(["podwright", "run"].iter().chain(flags)).map(|cli| cli.command) {
+            Ok(Command::Run(args)) => Ok(args.node_api.clone()),
+            Ok(_) => panic!("run is parsed"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn node_api_listens_on_the_port_of_a_kubelet_unless_a_flag_says_otherwise() {
+        let address = |flags: &[&str]| parse(flags).unwrap().node_api.to_string();
+        assert_eq!(address(&[]), "0.0.0.0:10250");
+        assert_eq!(address(&["--kubeconfig=k", "--node-api=[::]:1"]), "[::]:1");
+        assert_eq!(address(&["--kubeconfig=k", "--node-api=off"]), "off");
+        for (flags, says) in [
+            (&["--node-api=off"][..], "--kubeconfig"),
+            (&["--client-ca-file=f"], "--kubeconfig"),
+            (&["--kubeconfig=k", "--node-api=10250"], "write it like 0.0.0.0:10250"),
+            (&["--kubeconfig=k", "--node-api=off", "--client-ca-file=f"], "has no effect with --node-api off"),
+        ] {
+            let error = parse(flags).unwrap_err();
+            assert!(error.contains(says), "{flags:?}: {error}");
+        }
+    }
+}

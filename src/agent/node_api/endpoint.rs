@@ -1,0 +1,170 @@
+//! Where the node API is served: a TCP port with TLS.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::ResolvesServerCert;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::access::Gatekeeper;
+use super::client_authority::{AnyClient, ClientAuthority, ClientAuthorityError};
+use super::routes::{NodeApi, router};
+use super::streams::Streams;
+use crate::actors::ports::ContainerRuntime;
+use crate::adapters::kube::KubeReviews;
+use crate::adapters::streaming::StreamingRuntime;
+use crate::agent::admin::BlockingAnswers;
+use crate::agent::container_logs::LogReaders;
+use crate::agent::error_text::reason;
+use crate::agent::http::{self, Authentication, Listener, SeatLimits, Seats, TimeLimits};
+use crate::agent::view::NodeView;
+
+/// How long after a failure the agent tries again to listen.
+const RETRY: Duration = Duration::from_secs(10);
+/// How many logs may be read at a time.
+const MOST_READERS: usize = 256;
+/// The seats of the listener. A stream or a followed log keeps its seat for hours, and needs a permission. The API server opens a
+/// connection for each of them.
+const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 1024 };
+/// The time limits of a kubelet (`ListenAndServeKubeletServer`, `pkg/kubelet/server/server.go`, 1.36): clients keep idle connections for
+/// 90 s, and an answer may take four hours.
+const LIMITS: TimeLimits =
+    TimeLimits { request: Duration::from_secs(90), stream: Some(Duration::from_secs(4 * 60 * 60)) };
+
+/// The port of the node API.
+pub(crate) struct NodeApiEndpoint {
+    address: SocketAddr,
+    /// `None` if the address was in use at the start. The agent then tries again.
+    listener: Option<TcpListener>,
+}
+
+/// Who may use the node API.
+pub(crate) struct NodeApiClients {
+    authority: Option<Arc<ClientAuthority>>,
+    reviews: KubeReviews,
+}
+
+/// What the node API serves.
+pub(crate) struct NodeApiParts {
+    pub(crate) view: NodeView,
+    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    pub(crate) streams: Arc<dyn StreamingRuntime>,
+    /// The answer of `/configz`.
+    pub(crate) config: Value,
+}
+
+impl NodeApiClients {
+    /// Clients whose tokens and permissions the API server reviews, or whose certificates an authority of this file signs. Blocking.
+    ///
+    /// # Errors
+    /// [`ClientAuthorityError`] if the file cannot be used.
+    pub(crate) fn new(client: Client, authority: Option<&Path>) -> Result<Self, ClientAuthorityError> {
+        if authority.is_none() {
+            tracing::warn!(
+                "the API server cannot read logs and run commands without a token: name the authority of its client certificate with \
+                 --client-ca-file"
+            );
+        }
+        let authority = authority.map(ClientAuthority::open).transpose()?;
+        Ok(NodeApiClients { authority, reviews: KubeReviews::new(client) })
+    }
+}
+
+impl NodeApiEndpoint {
+    /// Listens on an address. If that fails, [`serve`](NodeApiEndpoint::serve) tries again.
+    pub(crate) async fn bind(address: SocketAddr) -> Self {
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::error!(
+                    "cannot listen for the node API on {address} ({}): stop the program that uses the address, such as a kubelet, or \
+                     choose another one with --node-api; pods keep running, and the agent tries again every {} s",
+                    reason(&error),
+                    RETRY.as_secs()
+                );
+                None
+            }
+        };
+        NodeApiEndpoint { address, listener }
+    }
+
+    /// The port for the status of the node.
+    pub(crate) fn port(&self) -> u16 {
+        let bound = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        bound.unwrap_or(self.address).port()
+    }
+
+    /// Serves the node API with this certificate until `stop` is cancelled.
+    pub(crate) async fn serve(
+        self,
+        node: String,
+        clients: NodeApiClients,
+        certificate: Arc<dyn ResolvesServerCert>,
+        parts: NodeApiParts,
+        stop: CancellationToken,
+    ) {
+        let acceptor = match acceptor(certificate) {
+            Ok(acceptor) => acceptor,
+            Err(error) => return tracing::error!(%error, "the node API is not served"),
+        };
+        let api = NodeApi {
+            view: parts.view,
+            runtime: parts.runtime,
+            streams: Arc::new(Streams::new(parts.streams)),
+            logs: LogReaders::new(MOST_READERS, stop.clone()),
+            blocking: BlockingAnswers::default(),
+            config: Arc::new(parts.config),
+        };
+        let NodeApiClients { authority, reviews } = clients;
+        let gatekeeper = Arc::new(Gatekeeper::new(&node, Arc::new(reviews), authority.clone()));
+        let router = router(api, gatekeeper);
+        let follow = async {
+            match authority {
+                Some(authority) => authority.follow_file().await,
+                None => std::future::pending().await,
+            }
+        };
+        let serve = async {
+            let listener = match self.listener {
+                Some(listener) => listener,
+                None => bound(self.address).await,
+            };
+            tracing::info!(address = %listener.local_addr().unwrap_or(self.address), "the node API is served");
+            let listener = Listener::Tls(listener, acceptor);
+            http::serve(listener, Seats::new(SEATS), Authentication::ByRouter, LIMITS, router).await;
+        };
+        tokio::select! {
+            () = serve => {}
+            () = follow => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+/// Tries to listen until that succeeds.
+async fn bound(address: SocketAddr) -> TcpListener {
+    loop {
+        sleep(RETRY).await;
+        if let Ok(listener) = TcpListener::bind(address).await {
+            return listener;
+        }
+    }
+}
+
+fn acceptor(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(AnyClient::new()))
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

@@ -1,0 +1,59 @@
+//! Finds the pod and the container that a request names.
+
+use std::sync::Arc;
+
+use crate::actors::explain::PodFacts;
+use crate::actors::ids::{ContainerId, FullName, PodUid, SandboxId};
+use crate::actors::pod::PodObject;
+use crate::actors::ports::{ContainerState, PodRuntimeStatus, SandboxState};
+use crate::agent::view::NodeView;
+
+/// A pod that a request names.
+pub(super) struct FoundPod {
+    pub(super) object: Arc<PodObject>,
+    pub(super) facts: PodFacts,
+    /// The pod in the runtime.
+    runtime: Option<Arc<PodRuntimeStatus>>,
+}
+
+/// The pod of this name: the desired one, or else one that still terminates.
+pub(super) fn pod(view: &NodeView, namespace: &str, name: &str) -> Option<FoundPod> {
+    let facts = view.node.explainer().named(&FullName::new(namespace, name)).into_iter().next()?;
+    let runtime = view.node.observer().last(&facts.uid);
+    Some(FoundPod { object: facts.object.clone()?, facts, runtime })
+}
+
+impl FoundPod {
+    /// Whether the pod has this UID, or is the static pod of a mirror pod with this UID. Any pod matches if the request names no UID.
+    pub(super) fn has_uid(&self, view: &NodeView, uid: Option<&str>) -> bool {
+        let Some(uid) = uid.map(PodUid::new) else { return true };
+        uid == self.facts.uid || view.node.desired().lock().pods.translate(&uid) == Some(&self.facts.uid)
+    }
+
+    /// The run of a container that runs now.
+    pub(super) fn running(&self, container: &str) -> Option<ContainerId> {
+        running(self.runtime.as_deref()?, container)
+    }
+
+    /// The sandbox that is ready.
+    pub(super) fn sandbox(&self) -> Option<SandboxId> {
+        sandbox(self.runtime.as_deref()?)
+    }
+
+    /// Whether the spec has a container of this name, and whether it has a terminal.
+    pub(super) fn has_terminal(&self, container: &str) -> Option<bool> {
+        let regular = self.object.init_containers().iter().chain(self.object.containers());
+        let regular = regular.map(|it| (it.name.as_str(), it.tty));
+        let ephemeral = self.object.ephemeral_containers().iter().map(|it| (it.name.as_str(), it.tty));
+        let found = regular.chain(ephemeral).find(|(name, _)| *name == container);
+        found.map(|(_, tty)| tty.unwrap_or(false))
+    }
+}
+
+fn running(status: &PodRuntimeStatus, container: &str) -> Option<ContainerId> {
+    status.runs(container).find(|run| run.state == ContainerState::Running).map(|run| run.id.clone())
+}
+
+fn sandbox(status: &PodRuntimeStatus) -> Option<SandboxId> {
+    status.sandboxes.iter().find(|sandbox| sandbox.state == SandboxState::Ready).map(|sandbox| sandbox.id.clone())
+}

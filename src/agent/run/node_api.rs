@@ -1,0 +1,71 @@
+//! The server of the node API.
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use super::RunError;
+use super::node::RuntimeHandles;
+use crate::agent::certificates::{ServingNode, ServingSource, serving};
+use crate::agent::cli::RunArgs;
+use crate::agent::node_api::{NodeApiClients, NodeApiEndpoint, NodeApiParts, configz};
+use crate::agent::root::RootDirectory;
+use crate::agent::view::NodeView;
+
+/// The port of the node API with its certificate, and the clients that may use it.
+pub(super) struct NodeApiServer {
+    endpoint: NodeApiEndpoint,
+    clients: NodeApiClients,
+    certificate: ServingSource,
+}
+
+impl NodeApiServer {
+    /// Listens on the address of the flags. `None` if the node API is off.
+    ///
+    /// # Errors
+    /// [`RunError`] if a file of the flags cannot be used.
+    pub(super) async fn open(
+        args: &RunArgs,
+        root: &RootDirectory,
+        node: &str,
+        client: Client,
+    ) -> Result<Option<Self>, RunError> {
+        let Some(address) = args.node_api.node_api.address() else { return Ok(None) };
+        let clients = NodeApiClients::new(client.clone(), args.node_api.client_ca_file.as_deref())?;
+        let certificate = source(args, root, node, client);
+        Ok(Some(NodeApiServer { endpoint: NodeApiEndpoint::bind(address).await, clients, certificate }))
+    }
+
+    /// The port for the status of the node.
+    pub(super) fn port(&self) -> u16 {
+        self.endpoint.port()
+    }
+
+    /// Serves the node API until `stop` is cancelled.
+    ///
+    /// # Errors
+    /// [`RunError`] if there is no certificate.
+    pub(super) async fn start(
+        self,
+        args: &RunArgs,
+        node: &str,
+        view: NodeView,
+        handles: RuntimeHandles,
+        stop: CancellationToken,
+    ) -> Result<(), RunError> {
+        let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
+        let parts = NodeApiParts { view, runtime: handles.runtime, streams: handles.streams, config: configz(args) };
+        actix::spawn(self.endpoint.serve(node.to_owned(), self.clients, certificate, parts, stop));
+        Ok(())
+    }
+}
+
+/// Where the certificate of the server comes from.
+fn source(args: &RunArgs, root: &RootDirectory, name: &str, client: Client) -> ServingSource {
+    let node =
+        ServingNode { root: root.path().to_owned(), name: name.to_owned(), addresses: super::node::host_ips(args) };
+    match args.certificates.tls_files() {
+        Some(files) => ServingSource::Files(files),
+        None if args.certificates.rotate_server_certificates => ServingSource::Signed(node, client),
+        None => ServingSource::SelfSigned(node),
+    }
+}

@@ -1,0 +1,284 @@
+//! The node API of the agent, requested directly and through the API server that the stand-in serves.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use podwright_stand_in::{ClientCertificate, Grant, StandIn, User};
+use reqwest::{Client, Response};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::harness::{Agent, AgentHome, eventually, text};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+struct Cluster {
+    server: StandIn,
+    home: AgentHome,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let server = StandIn::start().await.unwrap();
+        let home = AgentHome::of_node(&server, "n1");
+        fs::write(home.root().join("ca.crt"), server.ca_certificate()).unwrap();
+        Cluster { server, home }
+    }
+
+    /// An agent that runs processes and serves the node API on any port.
+    async fn agent(&self) -> Agent {
+        let (kubeconfig, authority) = (self.home.kubeconfig(), self.home.root().join("ca.crt"));
+        let flags = ["--kubeconfig", &kubeconfig, "--node-api", "0.0.0.0:0", "--client-ca-file"];
+        let agent = self.home.start(&[&flags[..], &[authority.to_str().unwrap()]].concat()).await;
+        agent.wait_for_line("the node is registered").await;
+        agent
+    }
+
+    /// Creates a pod whose container runs a script, and waits until it runs.
+    async fn run(&self, name: &str, script: &str) {
+        let container = json!({"name": "main", "image": "img", "command": ["/bin/sh", "-c", script]});
+        let spec = json!({"nodeName": "n1", "automountServiceAccountToken": false, "containers": [container]});
+        self.server.create(PODS, json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        eventually(&format!("{name} runs"), || async {
+            let pod = self.server.get("pods", "default", name)?;
+            (pod["status"]["phase"] == "Running").then_some(())
+        })
+        .await;
+    }
+}
+
+/// A client of the node API.
+struct NodeClient {
+    client: Client,
+    url: String,
+    token: Option<String>,
+}
+
+impl NodeClient {
+    async fn new(agent: &Agent, certificate: Option<ClientCertificate>, token: Option<String>) -> Self {
+        let line = agent.wait_for_line("the node API is served").await;
+        let port = line.rsplit(':').next().unwrap().trim();
+        NodeClient { client: https(certificate), url: format!("https://127.0.0.1:{port}"), token }
+    }
+
+    async fn send(&self, method: &str, path: &str) -> Response {
+        let request = self.client.request(method.parse().unwrap(), format!("{}{path}", self.url));
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        request.send().await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let response = self.send("GET", path).await;
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    async fn code(&self, path: &str) -> u16 {
+        self.get(path).await.0
+    }
+}
+
+/// A client that trusts any server.
+fn https(certificate: Option<ClientCertificate>) -> Client {
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
+    let config = match certificate {
+        Some(own) => {
+            let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+            config.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+        None => config.with_no_client_auth(),
+    };
+    Client::builder().tls_backend_preconfigured(config).no_proxy().build().unwrap()
+}
+
+/// Accepts the certificate of any server.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn administrator() -> User {
+    User::new("kube-apiserver-kubelet-client", &["system:masters"])
+}
+
+#[tokio::test]
+async fn clients_need_credentials_and_a_permission() {
+    let cluster = Cluster::start().await;
+    let agent = cluster.agent().await;
+    let unauthorized = (401, "Unauthorized".to_owned());
+    for token in [None, Some("unknown".to_owned())] {
+        let nobody = NodeClient::new(&agent, None, token).await;
+        for path in ["/pods", "/healthz", "/exec/default/web/main?command=sh&output=1", "/nowhere"] {
+            assert_eq!(nobody.get(path).await, unauthorized, "{path}");
+        }
+    }
+    let other = StandIn::start().await.unwrap();
+    let stranger = NodeClient::new(&agent, Some(other.client_certificate(&administrator())), None).await;
+    assert_eq!(stranger.get("/pods").await, unauthorized, "another authority signed the certificate");
+
+    // The certificate of a user without a permission, and the token of one with a permission.
+    let eve = NodeClient::new(&agent, Some(cluster.server.client_certificate(&User::new("eve", &[]))), None).await;
+    let forbidden = "Forbidden (user=eve, verb=get, resource=nodes, subresource(s)=[pods proxy])\n";
+    assert_eq!(eve.get("/pods").await, (403, forbidden.to_owned()));
+    cluster.server.grant(Grant::new("prometheus", "get", "nodes/metrics"));
+    cluster.server.grant(Grant::new("prometheus", "get", "nodes/pods"));
+    let token = cluster.server.token(User::new("prometheus", &[]));
+    let prometheus = NodeClient::new(&agent, None, Some(token)).await;
+    assert_eq!(prometheus.code("/pods").await, 200);
+    let (code, metrics) = prometheus.get("/metrics").await;
+    assert!(code == 200 && metrics.contains("kubelet_working_pods"), "{code} {metrics}");
+    let (code, probes) = prometheus.get("/metrics/probes").await;
+    assert!(code == 200 && !probes.contains("kubelet_"), "{code} {probes}");
+    for path in ["/configz", "/healthz", "/containerLogs/default/web/main", "/logs/"] {
+        assert_eq!(prometheus.code(path).await, 403, "{path}");
+    }
+    let reviews =
+        |resource: &str| cluster.server.requests().iter().filter(|served| served.resource == resource).count();
+    assert_eq!(reviews("tokenreviews"), 2, "one for each token");
+    let before = reviews("subjectaccessreviews");
+    assert_eq!(prometheus.code("/pods").await, 200);
+    assert_eq!(reviews("subjectaccessreviews"), before, "decisions are cached");
+
+    // The certificate of the API server.
+    let admin = NodeClient::new(&agent, Some(cluster.server.client_certificate(&administrator())), None).await;
+    assert_eq!(admin.get("/healthz").await, (200, "ok".to_owned()));
+    assert_eq!(admin.get("/healthz/syncloop").await, (200, "ok".to_owned()));
+    assert_eq!(admin.get("/logs/syslog").await, (405, "logs endpoint is disabled.\n".to_owned()));
+    assert_eq!(admin.code("/nowhere").await, 404);
+    let config: Value = serde_json::from_str(&admin.get("/configz").await.1).unwrap();
+    assert_eq!(config["kubeletconfig"]["authentication"]["anonymous"]["enabled"], false, "{config}");
+    assert_eq!(admin.send("DELETE", "/pods").await.status(), 405);
+}
+
+#[tokio::test]
+async fn api_server_reads_logs_and_runs_commands_on_the_node() {
+    let cluster = Cluster::start().await;
+    let agent = cluster.agent().await;
+    cluster.run("web", "echo err >&2; echo one; echo two; echo three; exec sleep 1000").await;
+    let node = cluster.server.get("nodes", "", "n1").unwrap();
+    assert_ne!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 0, "{node}");
+
+    let api = https(None);
+    let log = async |query: &str| {
+        let url = format!("{}{PODS}/web/log{query}", cluster.server.plain_url());
+        api.get(url).bearer_auth(cluster.server.admin_token()).send().await.unwrap().text().await.unwrap()
+    };
+    // The order of the two streams is not known.
+    let all = || async { (log("").await.lines().count() == 4).then_some(()) };
+    eventually("the log is complete", all).await;
+    assert_eq!(log("?stream=Stdout").await, "one\ntwo\nthree\n");
+    assert_eq!(log("?stream=Stderr").await, "err\n");
+    assert_eq!(log("?tailLines=1").await.lines().count(), 1);
+    assert_eq!(log("?stream=Stdout&limitBytes=5").await, "one\nt");
+    assert!(log("?timestamps=true&stream=Stdout").await.ends_with("Z three\n"));
+    assert!(
+        log("?previous=true").await.contains("previous terminated container \\\"main\\\" in pod \\\"web\\\" not found")
+    );
+
+    let admin = NodeClient::new(&agent, Some(cluster.server.client_certificate(&administrator())), None).await;
+    for (path, code, says) in [
+        ("/containerLogs/default/gone/main", 404, "pod \"gone\" does not exist"),
+        ("/containerLogs/default/web/other", 404, "container \"other\" not found in pod \"web\""),
+        ("/containerLogs/default/web/main?tailLines=x", 400, "Unable to decode query."),
+        ("/containerLogs/default/web/main?tailLines=-1", 422, "Invalid request."),
+        ("/exec/default/gone/main?command=sh&output=1", 404, "pod does not exist"),
+        ("/exec/default/web/main?command=sh", 400, "you must specify at least 1 of stdin, stdout, stderr"),
+        ("/exec/default/web/other?command=sh&output=1", 500, "container not found (\"other\")"),
+        ("/exec/default/web/bad-uid/main?command=sh&output=1", 500, "container not found (\"main\")"),
+        ("/portForward/default/web/bad-uid", 404, "pod not found"),
+        ("/portForward/default/web?port=x", 400, "use a number from 1 to 65535"),
+    ] {
+        let (answered, text) = admin.get(path).await;
+        assert!(answered == code && text.contains(says), "{path}: {answered} {text}");
+    }
+    let uid = cluster.server.get("pods", "default", "web").unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let run = admin.send("POST", &format!("/run/default/web/{uid}/main?cmd=echo%20hello")).await;
+    assert_eq!((run.status().as_u16(), run.text().await.unwrap().as_str()), (200, "hello\n"));
+    let failed = admin.send("POST", "/run/default/web/main?cmd=false").await;
+    assert_eq!(failed.status(), 500);
+    assert!(failed.text().await.unwrap().contains("command 'false' exited with 1"));
+    let pods: Value = serde_json::from_str(&admin.get("/runningpods/").await.1).unwrap();
+    assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "main", "{pods}");
+}
+
+#[tokio::test]
+async fn kubectl_follows_the_log_of_a_pod_until_its_container_ends() {
+    let cluster = Cluster::start().await;
+    let _agent = cluster.agent().await;
+    cluster.server.write_kubeconfig(&cluster.home.root().join("admin"), &administrator()).unwrap();
+    cluster.run("web", "echo one; sleep 1; echo two").await;
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(cluster.home.root().join("admin"));
+    command.arg("--cache-dir").arg(cluster.home.root().join("cache")).args(["logs", "-f", "web"]);
+    match command.kill_on_drop(true).output().await {
+        Ok(output) => assert_eq!(text(&output.stdout), "one\ntwo\n", "{}", text(&output.stderr)),
+        Err(error) if error.kind() == ErrorKind::NotFound => eprintln!("skipped: there is no kubectl"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn unusable_authority_ends_the_agent_and_a_port_in_use_does_not() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.home.kubeconfig();
+    let flags = ["--kubeconfig", &kubeconfig, "--node-api", "127.0.0.1:0", "--client-ca-file"];
+    let output = cluster.home.run(&[&flags[..], &[&kubeconfig]].concat()).await;
+    let error = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("holds no certificate in PEM"), "{error}");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let agent = cluster.home.start(&["--kubeconfig", &kubeconfig, "--node-api", &address]).await;
+    agent.wait_for_line("cannot listen for the node API").await;
+    cluster.run("web", "exec sleep 1000").await;
+    let node = cluster.server.get("nodes", "", "n1").unwrap();
+    let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+    assert_eq!(port.as_u64(), Some(taken.local_addr().unwrap().port().into()), "{node}");
+}
