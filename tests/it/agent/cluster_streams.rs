@@ -161,15 +161,21 @@ async fn a_command_ends_with_its_client_and_with_its_container() {
 #[tokio::test]
 async fn an_attached_client_gets_the_output_until_the_container_ends() {
     let root = Root::new();
-    let (write, end) = (root.fifo("write").path(), root.fifo("end").path());
-    let script = format!("echo before; cat {write}; echo out; echo err >&2; cat {end}");
-    let container = Container::run(&script).await;
+    let stop = root.shared().join("stop");
+    let wait = format!("until test -e {}; do echo tick; sleep 0.1; done", stop.display());
+    let container = Container::run(&format!("echo before; {wait}; echo out; echo err >&2")).await;
+    let log = container.runtime.log_path(&container.id).unwrap();
+    let logged = || async { std::fs::read_to_string(&log).ok()?.contains("before").then_some(()) };
+    eventually("the first line is logged", logged).await;
     let url = container.server.url("/api/v1/namespaces/default/pods/p/attach?stdout=true&stderr=true");
-    let client = WebSocket::open(&url, "v5.channel.k8s.io").await;
-    // Each write waits until the container reads.
-    tokio::task::spawn_blocking(move || [write, end].map(|fifo| std::fs::write(fifo, "").unwrap())).await.unwrap();
+    let mut client = WebSocket::open(&url, "v5.channel.k8s.io").await;
+    // The container continues only after the client has received some output.
+    client.until("tick").await;
+    std::fs::write(stop, "").unwrap();
     let output = client.finish().await;
-    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.starts_with("tick\n") && stdout.ends_with("tick\nout\n"), "{stdout}");
+    assert_eq!(output.stderr, b"err\n");
     assert_eq!(output.status(), success());
 }
 

@@ -82,7 +82,7 @@ async fn clients_reach_containers_of_containerd() {
     assert_eq!((code, text.as_str()), (500, "command 'sh -c echo why >&2; exit 3' exited with 3: why\n"));
     assert_eq!(get(&attach).await.0, 400, "a request without an upgrade");
 
-    kubectl::check(&server, root.path(), Path::new("/tmp"), 8080).await;
+    kubectl::check(&kubectl::Access::plain(&server, root.path()), Path::new("/tmp"), 8080).await;
 
     runtime.stop_container(&id, Duration::ZERO).await.unwrap();
     let (code, text) = WebSocket::refused(&attach, "v5.channel.k8s.io").await;

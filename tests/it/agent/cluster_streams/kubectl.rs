@@ -1,38 +1,60 @@
 //! `kubectl`, whose SPDY and WebSocket are those of upstream. Without a `kubectl` on the path these tests end at once.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use podwright_stand_in::{StandIn, User};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::server::StreamServer;
 use super::{Container, echo, echo_server};
-use crate::agent::harness::eventually;
+use crate::agent::harness::{AgentHome, eventually};
 use crate::support::processes::PATIENCE;
 
 /// The two transports of `kubectl`: what it tries first, and what clients before 1.31 use.
 const TRANSPORTS: [&str; 2] = ["true", "false"];
 
-/// A `kubectl` command; none if it is not installed.
-fn kubectl(server: &StreamServer, directory: &Path, websocket: &str, arguments: &[&str]) -> Option<Command> {
-    let path = std::env::var_os("PATH")?;
-    if !std::env::split_paths(&path).any(|directory| directory.join("kubectl").exists()) {
-        eprintln!("skipped: there is no kubectl");
-        return None;
+/// How `kubectl` reaches the pod `p`.
+pub(crate) struct Access {
+    flags: Vec<String>,
+    directory: PathBuf,
+}
+
+impl Access {
+    /// Through a plain server. `kubectl` keeps files in `directory`.
+    pub(crate) fn plain(server: &StreamServer, directory: &Path) -> Self {
+        let flags = ["--server".to_owned(), server.url(""), "--kubeconfig=/dev/null".to_owned()].into();
+        Access { flags, directory: directory.to_owned() }
     }
-    let mut command = Command::new("kubectl");
-    command
-        .args(["--server", &server.url(""), "--kubeconfig", "/dev/null", "--cache-dir"])
-        .arg(directory.join("kubectl-cache"))
-        .args(arguments)
-        .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websocket)
-        .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websocket)
-        .env_remove("KUBECONFIG")
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    Some(command)
+
+    /// Through the API server of a kubeconfig.
+    pub(crate) fn cluster(kubeconfig: &Path, directory: &Path) -> Self {
+        Access { flags: vec![format!("--kubeconfig={}", kubeconfig.display())], directory: directory.to_owned() }
+    }
+
+    /// A `kubectl` command; none if it is not installed.
+    fn kubectl(&self, websocket: &str, arguments: &[&str]) -> Option<Command> {
+        let path = std::env::var_os("PATH")?;
+        if !std::env::split_paths(&path).any(|directory| directory.join("kubectl").exists()) {
+            eprintln!("skipped: there is no kubectl");
+            return None;
+        }
+        let mut command = Command::new("kubectl");
+        command
+            .args(&self.flags)
+            .arg("--cache-dir")
+            .arg(self.directory.join("kubectl-cache"))
+            .args(arguments)
+            .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websocket)
+            .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websocket)
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        Some(command)
+    }
 }
 
 async fn run(command: &mut Command) -> (Option<i32>, String) {
@@ -42,10 +64,10 @@ async fn run(command: &mut Command) -> (Option<i32>, String) {
 }
 
 /// Runs commands, copies files and forwards a port.
-pub(crate) async fn check(server: &StreamServer, directory: &Path, shared: &Path, port: u16) {
+pub(crate) async fn check(access: &Access, shared: &Path, port: u16) {
+    let directory = &access.directory;
     for websocket in TRANSPORTS {
-        let run_kubectl =
-            async |arguments: &[&str]| Some(run(&mut kubectl(server, directory, websocket, arguments)?).await);
+        let run_kubectl = async |arguments: &[&str]| Some(run(&mut access.kubectl(websocket, arguments)?).await);
         let Some((code, text)) = run_kubectl(&["exec", "p", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]).await
         else {
             return;
@@ -65,7 +87,7 @@ pub(crate) async fn check(server: &StreamServer, directory: &Path, shared: &Path
         assert!(std::fs::read(&to).unwrap() == content, "websocket {websocket}: the copy differs");
 
         let forward = format!(":{port}");
-        let mut forwarding = kubectl(server, directory, websocket, &["port-forward", "p", &forward]).unwrap();
+        let mut forwarding = access.kubectl(websocket, &["port-forward", "p", &forward]).unwrap();
         let mut forwarding = forwarding.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
         let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().expect("kubectl forwards no port");
@@ -82,7 +104,8 @@ pub(crate) async fn check(server: &StreamServer, directory: &Path, shared: &Path
 async fn kubectl_runs_commands_copies_files_and_forwards_ports() {
     let container = Container::run("exec sleep 1000").await;
     let directory = tempfile::tempdir().unwrap();
-    check(&container.server, directory.path(), container.root.shared(), echo_server().await).await;
+    let access = Access::plain(&container.server, directory.path());
+    check(&access, container.root.shared(), echo_server().await).await;
 }
 
 #[tokio::test]
@@ -90,13 +113,33 @@ async fn kubectl_attaches_to_a_running_container() {
     let container = Container::run("while true; do echo tick; sleep 0.1; done").await;
     let directory = tempfile::tempdir().unwrap();
     for websocket in TRANSPORTS {
-        let Some(mut command) = kubectl(&container.server, directory.path(), websocket, &["attach", "p"]) else {
-            return;
-        };
+        let access = Access::plain(&container.server, directory.path());
+        let Some(mut command) = access.kubectl(websocket, &["attach", "p"]) else { return };
         let mut attached = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(attached.stdout.take().unwrap()).lines();
         let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
         assert_eq!(line.as_deref(), Some("tick"), "websocket {websocket}");
         attached.kill().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn kubectl_reaches_a_pod_through_the_api_server_and_the_node_api() {
+    let server = StandIn::start().await.unwrap();
+    let home = AgentHome::of_node(&server, "n1");
+    let (authority, kubeconfig) = (home.root().join("ca.crt"), home.root().join("admin.kubeconfig"));
+    std::fs::write(&authority, server.ca_certificate()).unwrap();
+    server.write_kubeconfig(&kubeconfig, &User::admin()).unwrap();
+    let (own, authority) = (home.kubeconfig(), authority.to_str().unwrap().to_owned());
+    let flags = ["--kubeconfig", &own, "--node-api", "0.0.0.0:0", "--client-ca-file", &authority];
+    let agent = home.start(&flags).await;
+    agent.wait_for_line("the node is registered").await;
+    let container = json!({"name": "main", "image": "i", "command": ["sleep", "1000"]});
+    let spec = json!({"nodeName": "n1", "automountServiceAccountToken": false, "containers": [container]});
+    server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+    eventually("the pod runs", || async {
+        (server.get("pods", "default", "p")?["status"]["phase"] == "Running").then_some(())
+    })
+    .await;
+    check(&Access::cluster(&kubeconfig, home.shared()), home.shared(), echo_server().await).await;
 }
