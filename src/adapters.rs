@@ -44,6 +44,10 @@ mod regular;
 pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
+/// The usage of containers, as runtimes measure it. Not a part of the API.
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[doc(hidden)]
+pub mod stats;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod step_error;
 #[cfg(any(feature = "agent", feature = "process"))]

@@ -58,6 +58,7 @@ mod remove;
 mod resize;
 mod runtime;
 mod settings;
+mod stats;
 mod streams;
 mod tasks;
 #[cfg(test)]

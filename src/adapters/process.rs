@@ -61,6 +61,7 @@ mod security;
 mod shared;
 mod shim;
 mod start;
+mod stats;
 mod stop;
 mod streams;
 mod table;

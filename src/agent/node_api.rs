@@ -20,6 +20,7 @@ mod log_query;
 mod log_route;
 mod routes;
 pub mod spdy;
+mod stats;
 mod stream_routes;
 mod streams;
 mod user;

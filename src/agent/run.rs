@@ -8,6 +8,7 @@ mod node;
 #[cfg(feature = "kube")]
 mod node_api;
 mod signals;
+mod systemd;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -183,6 +184,8 @@ async fn serve(
         actix::spawn(screen.run(stop.clone()))
     });
 
+    actix::spawn(stop.clone().run_until_cancelled_owned(systemd::feed_watchdog(view.clone())));
+    systemd::ready();
     let is_in_terminal = io::stdout().is_terminal() && args.runtime.stops_pods_in_terminal();
     let on_exit = args.shutdown.on_exit(is_in_terminal || args.until_finished);
     let (is_shutting_down, machine) =
@@ -193,6 +196,7 @@ async fn serve(
             if let Some(recorder) = view.node.engine().recorder() {
                 recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
             }
+            systemd::stopping();
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             sources.cancel();
             tokio::select! {

@@ -10,6 +10,9 @@ use crate::adapters::log::WritesLogs;
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 #[cfg(feature = "simulated")]
+use crate::adapters::stats::NoStats;
+use crate::adapters::stats::RuntimeStats;
+#[cfg(feature = "simulated")]
 use crate::adapters::streaming::NoStreams;
 use crate::adapters::streaming::StreamingRuntime;
 use crate::metrics::Metrics;
@@ -74,6 +77,8 @@ pub(crate) struct RuntimePorts {
     pub(crate) adoption: Option<Adoption>,
     /// Opens commands, attached containers and forwarded ports.
     pub(crate) streams: Arc<dyn StreamingRuntime>,
+    /// Measures containers.
+    pub(crate) stats: Arc<dyn RuntimeStats>,
     /// Whether the runtime supports strict supplemental groups.
     pub(crate) strict_groups: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -117,6 +122,7 @@ impl RuntimePorts {
                     strict_groups: Box::new(move || features.supports_strict_groups()),
                     images: Some(runtime.clone()),
                     streams: runtime.clone(),
+                    stats: runtime.clone(),
                     cgroups: Some(runtime.clone()),
                     log_writer: Some(runtime.clone()),
                     adoption: Some(Adoption { pods: adopted, runtime: runtime.clone() }),
@@ -134,6 +140,7 @@ impl RuntimePorts {
                 Ok(RuntimePorts {
                     log_writer: Some(runtime.clone()),
                     streams: runtime.clone(),
+                    stats: runtime.clone(),
                     runtime,
                     images: None,
                     network,
@@ -155,6 +162,7 @@ impl RuntimePorts {
                     images: None,
                     network,
                     streams: Arc::new(NoStreams),
+                    stats: Arc::new(NoStats),
                     cgroups: None,
                     log_writer: None,
                     adoption: None,

@@ -73,7 +73,11 @@ mod tests {
                 inodes_used: Some(v1::UInt64Value { value: 3 }),
                 ..Default::default()
             }),
-            memory: bytes.map(|value| v1::MemoryUsage { working_set_bytes: Some(v1::UInt64Value { value }) }),
+            memory: bytes.map(|value| v1::MemoryUsage {
+                working_set_bytes: Some(v1::UInt64Value { value }),
+                ..Default::default()
+            }),
+            ..Default::default()
         };
         let stats = vec![run("b", 0, Some(1)), run("a", 2, Some(20)), run("a", 10, Some(30)), run("c", 0, None)];
         let layer = |name: &str, bytes| WritableLayer { container: name.to_owned(), used: UsedSpace::new(bytes, 3) };

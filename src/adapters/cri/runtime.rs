@@ -43,6 +43,7 @@ use super::{files, read, v1};
 use crate::adapters::adoption::{KubeletPod, KubeletPods};
 use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
+use crate::adapters::stats::{ContainerUsage, RuntimeStats};
 use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// How many bytes of a command's output are kept ([`ExecOutput`]).
@@ -213,6 +214,12 @@ impl WritesLogs for CriRuntime {
 impl StreamingRuntime for CriRuntime {
     fn open(&self, stream: StreamRequest) -> BoxFuture<'_, Result<Opened, StreamError>> {
         async move { Ok(Opened::Url(self.inner.streaming_url(stream).await?)) }.boxed()
+    }
+}
+
+impl RuntimeStats for CriRuntime {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>> {
+        self.inner.usage().boxed()
     }
 }
 

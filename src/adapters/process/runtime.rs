@@ -25,9 +25,10 @@ use super::files::{Layout, Request, make_dir, try_lock};
 use super::record::{self, Cgroup, ReadError, RunRecord, ShimRecord};
 use super::shared::{ProcessRuntimeState, failed};
 use super::shim::SHIM_OOM_SCORE;
-use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop, streams};
+use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stats, stop, streams};
 use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
+use crate::adapters::stats::{ContainerUsage, RuntimeStats};
 use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// The embedded process runtime; see the [module](super). Dropping it stops no container. The containers keep running, and
@@ -306,6 +307,17 @@ impl ProcessRuntime {
         async move {
             let task = self.shared.spawn(work(Arc::clone(&self.shared)));
             self.shared.finish(task).await
+        }
+        .boxed()
+    }
+}
+
+impl RuntimeStats for ProcessRuntime {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>> {
+        let running = self.shared.table.running();
+        async move {
+            let measure = move || Ok(running.iter().filter_map(|container| stats::usage_of(container)).collect());
+            disk_usage::blocking(measure).await.map_err(failed("cannot measure the containers"))
         }
         .boxed()
     }

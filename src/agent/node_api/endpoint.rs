@@ -21,6 +21,7 @@ use super::routes::{NodeApi, router};
 use super::streams::Streams;
 use crate::actors::ports::ContainerRuntime;
 use crate::adapters::kube::KubeReviews;
+use crate::adapters::stats::RuntimeStats;
 use crate::adapters::streaming::StreamingRuntime;
 use crate::agent::admin::BlockingAnswers;
 use crate::agent::container_logs::LogReaders;
@@ -58,6 +59,7 @@ pub(crate) struct NodeApiParts {
     pub(crate) view: NodeView,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) streams: Arc<dyn StreamingRuntime>,
+    pub(crate) stats: Arc<dyn RuntimeStats>,
     /// The answer of `/configz`.
     pub(crate) config: Value,
 }
@@ -120,6 +122,8 @@ impl NodeApiEndpoint {
             view: parts.view,
             runtime: parts.runtime,
             streams: Arc::new(Streams::new(parts.streams)),
+            stats: parts.stats,
+            node: node.as_str().into(),
             logs: LogReaders::new(MOST_READERS, stop.clone()),
             blocking: BlockingAnswers::default(),
             config: Arc::new(parts.config),

@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use super::access::{Gatekeeper, Refusal};
 use super::log_route::container_logs;
 use super::streams::Streams;
-use super::{health, stream_routes};
+use super::{health, stats, stream_routes};
 use crate::actors::ports::{ContainerRuntime, ContainerState};
 use crate::actors::text::plain;
 use crate::actors::texts::node_api as texts;
+use crate::adapters::stats::RuntimeStats;
 use crate::agent::admin::{BlockingAnswers, list_pods, negotiate};
 use crate::agent::container_logs::LogReaders;
 use crate::agent::error_text::MAX_ECHO_BYTES;
@@ -36,6 +37,9 @@ pub(super) struct NodeApi {
     pub(super) view: NodeView,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) streams: Arc<Streams>,
+    pub(super) stats: Arc<dyn RuntimeStats>,
+    /// The name of the node.
+    pub(super) node: Arc<str>,
     pub(super) logs: LogReaders,
     pub(super) blocking: BlockingAnswers,
     /// The answer of `/configz`.
@@ -61,6 +65,8 @@ pub(super) fn router(api: NodeApi, gatekeeper: Arc<Gatekeeper>) -> Router {
         .route("/containerLogs/{namespace}/{pod}/{container}", get(container_logs))
         .route("/metrics", get(metrics))
         .route("/metrics/probes", get(probe_metrics))
+        .route("/metrics/resource", get(stats::resource_metrics))
+        .route("/stats/summary", get(stats::summary).post(stats::summary))
         .route("/configz", get(configz))
         .route(&exec, exec_handler.clone())
         .route(&exec_uid, exec_handler)

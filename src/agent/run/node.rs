@@ -20,6 +20,7 @@ use crate::adapters::adoption::Adoption;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::node_meter::LinuxNodeMeter;
+use crate::adapters::stats::RuntimeStats;
 use crate::adapters::storage::FileStorage;
 use crate::adapters::streaming::StreamingRuntime;
 use crate::agent::boot::{self, BootChange};
@@ -77,6 +78,7 @@ pub(super) type StartEvents = Box<dyn FnOnce(Arc<dyn Clock>, &Metrics) -> Arc<dy
 pub(super) struct RuntimeHandles {
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) streams: Arc<dyn StreamingRuntime>,
+    pub(super) stats: Arc<dyn RuntimeStats>,
 }
 
 /// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet, and the ports of
@@ -130,9 +132,9 @@ pub(super) async fn start(
         enforced,
         pull_secrets: remote.pull_secrets,
     };
-    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams } =
+    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams, stats } =
         RuntimePorts::open(args, runtime_config).await?;
-    let handles = RuntimeHandles { runtime: runtime.clone(), streams };
+    let handles = RuntimeHandles { runtime: runtime.clone(), streams, stats };
     if let Some(log_writer) = log_writer {
         let limits =
             Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };

@@ -244,6 +244,24 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
     let failed = admin.send("POST", "/run/default/web/main?cmd=false").await;
     assert_eq!(failed.status(), 500);
     assert!(failed.text().await.unwrap().contains("command 'false' exited with 1"));
+    let (code, metrics) = admin.get("/metrics/resource").await;
+    for name in
+        ["container_memory_working_set_bytes", "container_cpu_usage_seconds_total", "container_start_time_seconds"]
+    {
+        let series = format!("{name}{{container=\"main\",namespace=\"default\",pod=\"web\"}} ");
+        assert!(code == 200 && metrics.contains(&series), "{series}{metrics}");
+    }
+    assert!(
+        metrics.contains("\nnode_cpu_usage_seconds_total ") && metrics.contains("resource_scrape_error 0"),
+        "{metrics}"
+    );
+    let summary: Value = serde_json::from_str(&admin.get("/stats/summary").await.1).unwrap();
+    assert_eq!(
+        (&summary["node"]["nodeName"], &summary["pods"][0]["podRef"]["uid"]),
+        (&json!("n1"), &json!(uid)),
+        "{summary}"
+    );
+    assert!(summary["pods"][0]["containers"][0]["memory"]["workingSetBytes"].as_u64() > Some(0), "{summary}");
     let pods: Value = serde_json::from_str(&admin.get("/runningpods/").await.1).unwrap();
     assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "main", "{pods}");
 }

@@ -75,6 +75,7 @@ const HELPERS: &[&str] = &[
     "pod_group",
     "regular",
     "record",
+    "stats",
     "step_error",
     "streaming",
     "sub_path",

@@ -1,0 +1,309 @@
+//! The usage of the node, its pods and their containers: `/stats/summary` and `/metrics/resource`.
+
+mod exposition;
+mod machine;
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::routes::NodeApi;
+use crate::actors::ids::ContainerId;
+use crate::actors::ports::{DiskMeter, RuntimeError};
+use crate::actors::text::error_chain;
+use crate::actors::time::Time;
+use crate::adapters::stats::ContainerUsage;
+use crate::metrics::Format;
+
+/// The statistics (`k8s.io/kubelet/pkg/apis/stats/v1alpha1`, 1.36). Fields without a value are absent.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Summary {
+    pub(super) node: NodeStats,
+    pub(super) pods: Vec<PodStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeStats {
+    pub(super) node_name: String,
+    pub(super) start_time: String,
+    #[serde(flatten)]
+    pub(super) used: Used,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fs: Option<FsStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rlimit: Option<RlimitStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodStats {
+    pub(super) pod_ref: PodReference,
+    pub(super) start_time: String,
+    pub(super) containers: Vec<ContainerStats>,
+    #[serde(flatten)]
+    pub(super) used: Used,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct PodReference {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) uid: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContainerStats {
+    pub(super) name: String,
+    pub(super) start_time: String,
+    /// Seconds since the epoch.
+    #[serde(skip)]
+    pub(super) started: f64,
+    #[serde(flatten)]
+    pub(super) used: Used,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rootfs: Option<FsStats>,
+}
+
+/// CPU time, memory and swap space.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Used {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu: Option<CpuStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<MemoryStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) swap: Option<SwapStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CpuStats {
+    pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_nano_cores: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_core_nano_seconds: Option<u64>,
+    /// Milliseconds since the epoch.
+    #[serde(skip)]
+    pub(super) at: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MemoryStats {
+    pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) working_set_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rss_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) page_faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) major_page_faults: Option<u64>,
+    /// Milliseconds since the epoch.
+    #[serde(skip)]
+    pub(super) at: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SwapStats {
+    pub(super) time: String,
+    pub(super) swap_usage_bytes: u64,
+    /// Milliseconds since the epoch.
+    #[serde(skip)]
+    pub(super) at: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FsStats {
+    pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) capacity_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inodes_free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inodes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inodes_used: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct RlimitStats {
+    pub(super) time: String,
+    pub(super) maxpid: u64,
+    pub(super) curproc: u64,
+}
+
+pub(super) async fn summary(State(api): State<NodeApi>) -> Response {
+    match measure(&api).await {
+        Ok(summary) => Json(summary).into_response(),
+        Err(error) => {
+            let why = format!("Internal Error: {}", error_chain(&error));
+            (StatusCode::INTERNAL_SERVER_ERROR, why).into_response()
+        }
+    }
+}
+
+pub(super) async fn resource_metrics(State(api): State<NodeApi>) -> Response {
+    let measured = measure(&api).await;
+    if let Err(error) = &measured {
+        let error = error_chain(error).to_string();
+        tracing::warn!(error, "cannot measure the containers for /metrics/resource");
+    }
+    ([(CONTENT_TYPE, Format::Classic.content_type())], exposition::text(measured.ok().as_ref())).into_response()
+}
+
+async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
+    let usage = api.stats.usage().await?;
+    let usage: HashMap<ContainerId, ContainerUsage> = usage.into_iter().map(|used| (used.id.clone(), used)).collect();
+    let mut pods = Vec::new();
+    for pod in api.view.pods() {
+        let Some(status) = api.view.node.observer().last(&pod.uid) else { continue };
+        let mut containers: Vec<ContainerStats> = Vec::new();
+        for run in &status.containers {
+            let Some(used) = usage.get(&run.id) else { continue };
+            let started = run.started_at.unwrap_or(run.created_at);
+            containers.push(of_container(run.name.as_str(), started, used));
+        }
+        if containers.is_empty() {
+            continue;
+        }
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        let start = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.to_string());
+        pods.push(PodStats {
+            pod_ref: PodReference {
+                name: pod.full_name.name().to_owned(),
+                namespace: pod.full_name.namespace().to_owned(),
+                uid: pod.uid.to_string(),
+            },
+            start_time: start.unwrap_or_default(),
+            used: together(&containers),
+            containers,
+        });
+    }
+    let mut node = machine::node(api.view.now());
+    node.node_name = api.node.to_string();
+    if let Ok(space) = api.view.logs.node_file_system().await {
+        node.fs = Some(FsStats {
+            time: Timestamp::now().to_string(),
+            available_bytes: Some(space.available),
+            capacity_bytes: Some(space.capacity),
+            used_bytes: Some(space.capacity.saturating_sub(space.available)),
+            inodes_free: Some(space.inodes_free),
+            inodes: Some(space.inodes),
+            inodes_used: Some(space.inodes.saturating_sub(space.inodes_free)),
+        });
+    }
+    Ok(Summary { node, pods })
+}
+
+fn of_container(name: &str, started: Time, used: &ContainerUsage) -> ContainerStats {
+    let (time, at) = (used.at.to_timestamp().to_string(), used.at.to_timestamp().as_millisecond());
+    let memory = &used.memory;
+    ContainerStats {
+        name: name.to_owned(),
+        start_time: started.to_timestamp().to_string(),
+        started: started.as_nanos() as f64 / 1e9,
+        used: Used {
+            cpu: used.cpu.map(|nanos| CpuStats {
+                time: time.clone(),
+                usage_nano_cores: used.nano_cores,
+                usage_core_nano_seconds: Some(nanos),
+                at,
+            }),
+            memory: memory.working_set.map(|bytes| MemoryStats {
+                time: time.clone(),
+                available_bytes: memory.available,
+                usage_bytes: memory.used,
+                working_set_bytes: Some(bytes),
+                rss_bytes: memory.resident,
+                page_faults: memory.faults,
+                major_page_faults: memory.major_faults,
+                at,
+            }),
+            swap: memory.swap.map(|swap_usage_bytes| SwapStats { time: time.clone(), swap_usage_bytes, at }),
+        },
+        rootfs: used.layer.map(|layer| FsStats {
+            time,
+            used_bytes: Some(layer.bytes),
+            inodes_used: Some(layer.inodes),
+            ..FsStats::default()
+        }),
+    }
+}
+
+/// The usage of the containers of a pod together.
+fn together(containers: &[ContainerStats]) -> Used {
+    let sum = |of: &dyn Fn(&Used) -> Option<u64>| {
+        let values: Vec<u64> = containers.iter().filter_map(|container| of(&container.used)).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<u64>())
+    };
+    let cpus = containers.iter().filter_map(|container| container.used.cpu.as_ref());
+    let memories = containers.iter().filter_map(|container| container.used.memory.as_ref());
+    let swaps = containers.iter().filter_map(|container| container.used.swap.as_ref());
+    Used {
+        cpu: cpus.max_by_key(|cpu| cpu.at).map(|newest| CpuStats {
+            time: newest.time.clone(),
+            at: newest.at,
+            usage_nano_cores: sum(&|used| used.cpu.as_ref()?.usage_nano_cores),
+            usage_core_nano_seconds: sum(&|used| used.cpu.as_ref()?.usage_core_nano_seconds),
+        }),
+        memory: memories.max_by_key(|memory| memory.at).map(|newest| MemoryStats {
+            time: newest.time.clone(),
+            at: newest.at,
+            available_bytes: None,
+            usage_bytes: sum(&|used| used.memory.as_ref()?.usage_bytes),
+            working_set_bytes: sum(&|used| used.memory.as_ref()?.working_set_bytes),
+            rss_bytes: sum(&|used| used.memory.as_ref()?.rss_bytes),
+            page_faults: sum(&|used| used.memory.as_ref()?.page_faults),
+            major_page_faults: sum(&|used| used.memory.as_ref()?.major_page_faults),
+        }),
+        swap: swaps.max_by_key(|swap| swap.at).map(|newest| SwapStats {
+            time: newest.time.clone(),
+            at: newest.at,
+            swap_usage_bytes: sum(&|used| Some(used.swap.as_ref()?.swap_usage_bytes)).unwrap_or(0),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::stats::MemoryUsage;
+
+    pub(super) fn container(name: &str, cpu: u64, memory: u64) -> ContainerStats {
+        let memory = MemoryUsage { working_set: Some(memory), ..MemoryUsage::default() };
+        let at = Time::from_secs(10);
+        let used = ContainerUsage { id: name.into(), at, cpu: Some(cpu), nano_cores: None, memory, layer: None };
+        of_container(name, Time::from_nanos(1_500_000_000), &used)
+    }
+
+    #[test]
+    fn pod_uses_what_its_containers_use() {
+        let used = together(&[container("a", 5, 100), container("b", 7, 200)]);
+        assert_eq!(used.cpu.as_ref().unwrap().usage_core_nano_seconds, Some(12));
+        assert_eq!(used.memory.as_ref().unwrap().working_set_bytes, Some(300));
+        let json = serde_json::to_value(container("a", 5, 100)).unwrap();
+        assert_eq!(json["memory"]["workingSetBytes"], 100);
+        assert_eq!(json["cpu"], serde_json::json!({"time": "1970-01-01T00:00:10Z", "usageCoreNanoSeconds": 5}));
+        assert!(json.get("swap").is_none() && json.get("rootfs").is_none(), "{json}");
+    }
+}
