@@ -14,6 +14,8 @@ mod life;
 mod names;
 mod outages;
 mod resize;
+#[cfg(feature = "kube")]
+mod pull_secrets;
 mod stops;
 mod storage_limits;
 #[cfg(feature = "kube")]

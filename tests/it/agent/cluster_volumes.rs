@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use podwright_stand_in::{StandIn, Verb};
+use podwright_stand_in::{Fault, Rule, Settings, StandIn, Verb};
 use serde_json::{Value, json};
 
 use super::harness::{Agent, AgentHome, eventually};
@@ -19,7 +20,12 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let server = StandIn::start().await.unwrap();
+        Self::with(|_| {}).await
+    }
+
+    /// A cluster with an API server with these settings.
+    async fn with(settings: impl FnOnce(&mut Settings)) -> Self {
+        let server = StandIn::builder().settings(settings).start().await.unwrap();
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
         let home = AgentHome::of_node(&server, "n1");
         Cluster { server, home }
@@ -157,4 +163,92 @@ async fn pod_waits_for_its_secrets_and_starts_when_they_are_created() {
     assert_eq!(message, "secret \"login\" not found");
     cluster.server.create(SECRETS, secret("login")).unwrap();
     cluster.reaches("web", "Succeeded").await;
+}
+
+// A sync of the pod renews a token that is about to expire, and no other token.
+#[tokio::test]
+async fn token_is_renewed_before_it_expires() {
+    for (life, is_renewed) in [(3600, false), (5, true)] {
+        let cluster = Cluster::with(|settings| settings.token_life = Duration::from_secs(life)).await;
+        let _agent = cluster.agent().await;
+        let round = json!({"path": "round", "fieldRef": {"fieldPath": "metadata.annotations['round']"}});
+        let sources = json!([{"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+            {"downwardAPI": {"items": [round]}}]);
+        let spec = json!({"automountServiceAccountToken": false,
+            "volumes": [{"name": "v", "projected": {"sources": sources}}]});
+        cluster.create("web", "exec sleep 1000", &json!({}), &spec);
+        cluster.reaches("web", "Running").await;
+        let volume = cluster.volume("web", "projected", "v");
+        let read = |file: &str| fs::read_to_string(volume.join("..data").join(file)).unwrap_or_default();
+        let first = read("token");
+        assert!(!first.is_empty());
+        let patch = json!({"metadata": {"annotations": {"round": "2"}}});
+        cluster.server.request("PATCH", &format!("{PODS}/web"), "application/merge-patch+json", &patch).unwrap();
+        eventually("the pod is synced", || async { (read("round") == "2").then_some(()) }).await;
+        assert_eq!(read("token") != first, is_renewed, "the token lives for {life} s");
+    }
+}
+
+#[tokio::test]
+async fn process_reads_the_trust_bundle_of_the_cluster() {
+    let cluster = Cluster::start().await;
+    let _agent = cluster.agent().await;
+    let authority = cluster.server.ca_certificate();
+    let bundle = json!({"metadata": {"name": "roots"}, "spec": {"trustBundle": authority}});
+    cluster.server.create("/apis/certificates.k8s.io/v1beta1/clustertrustbundles", bundle).unwrap();
+    let sources = json!([{"clusterTrustBundle": {"name": "roots", "path": "ca.pem"}},
+        {"clusterTrustBundle": {"name": "none", "path": "none.pem", "optional": true}}]);
+    let spec =
+        json!({"automountServiceAccountToken": false, "volumes": [{"name": "v", "projected": {"sources": sources}}]});
+    let shared = cluster.home.shared().display().to_string();
+    let script = format!("cp \"$PODWRIGHT_ROOTFS/trust/ca.pem\" {shared}/");
+    cluster.create("web", &script, &json!({"volumeMounts": [{"name": "v", "mountPath": "/trust"}]}), &spec);
+    cluster.reaches("web", "Succeeded").await;
+    assert_eq!(fs::read_to_string(cluster.home.shared().join("ca.pem")).unwrap().trim(), authority.trim());
+}
+
+// A watch that is cut is started again for an object that may change.
+#[tokio::test]
+async fn immutable_object_is_read_once() {
+    let cluster = Cluster::start().await;
+    let _agent = cluster.agent().await;
+    let map = json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {"a": "1"}});
+    cluster.server.create(CONFIG_MAPS, map).unwrap();
+    let secret = |value: &str| json!({"metadata": {"name": "free"}, "data": {"a": value}});
+    cluster.server.create(SECRETS, secret("MQ==")).unwrap();
+    let spec = json!({"automountServiceAccountToken": false, "volumes": [
+        {"name": "fixed", "configMap": {"name": "fixed"}}, {"name": "free", "secret": {"secretName": "free"}}]});
+    cluster.create("web", "exec sleep 1000", &json!({}), &spec);
+    cluster.reaches("web", "Running").await;
+    cluster.server.forget_requests();
+    cluster.server.drop_watches();
+    cluster.server.request("PUT", &format!("{SECRETS}/free"), "application/json", &secret("Mg==")).unwrap();
+    let read = |plugin: &str, name: &str| {
+        fs::read_to_string(cluster.volume("web", plugin, name).join("..data/a")).unwrap_or_default()
+    };
+    eventually("the secret changes", || async { (read("secret", "free") == "2").then_some(()) }).await;
+    assert_eq!(read("configmap", "fixed"), "1");
+    let reads = cluster.server.requests().into_iter().filter(|served| served.resource == "configmaps").count();
+    assert_eq!(reads, 0, "the immutable config map is not read again");
+}
+
+#[tokio::test]
+async fn object_that_the_node_may_not_read_is_named_in_the_event_of_the_pod() {
+    let cluster = Cluster::start().await;
+    let agent = cluster.agent().await;
+    cluster.server.create(SECRETS, json!({"metadata": {"name": "files"}, "data": {"a": "MQ=="}})).unwrap();
+    cluster.server.faults().inject(Rule::new().resource("secrets"), Fault::status(403));
+    let spec = json!({"automountServiceAccountToken": false,
+        "volumes": [{"name": "keys", "secret": {"secretName": "files"}}]});
+    cluster.create("web", "exec sleep 1000", &json!({}), &spec);
+    let event = eventually("the event names the secret", || async {
+        let logged = agent.logged();
+        let event = logged.lines().find(|line| line.contains("FailedMount") && line.contains("files"))?;
+        Some(event.replace('\\', ""))
+    })
+    .await;
+    assert!(event.contains("volume \"keys\""), "{event}");
+    assert!(event.contains("the node may not read secret \"files\""), "{event}");
+    cluster.server.faults().clear();
+    cluster.reaches("web", "Running").await;
 }

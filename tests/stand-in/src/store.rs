@@ -38,6 +38,9 @@ pub struct Settings {
     pub approval: Approval,
     /// The lifetime of a certificate whose request names no shorter one.
     pub certificate_life: Duration,
+    /// The longest lifetime of a service account token, however long the request is. Source: the flag
+    /// `--service-account-max-token-expiration` of kube-apiserver.
+    pub token_life: Duration,
     /// Whether objects are deleted once none of their owners exists.
     pub collect_garbage: bool,
     /// The changes that the server remembers. A watch that starts before them is answered with 410.
@@ -50,6 +53,7 @@ impl Default for Settings {
             ca_config_maps: Vec::new(),
             approval: Approval::default(),
             certificate_life: LONGEST_LIFE,
+            token_life: Duration::from_secs(1 << 32),
             collect_garbage: true,
             history: 100_000,
         }

@@ -235,6 +235,7 @@ impl Store {
             );
             return Err(Refusal::invalid_kind("authentication.k8s.io", "TokenRequest", call.name(), &[fault]));
         }
+        let seconds = seconds.min(i64::try_from(self.settings.token_life.as_secs()).unwrap_or(i64::MAX));
         let end = env.now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(env.now);
         let audiences = spec["audiences"].as_array().filter(|list| !list.is_empty()).cloned();
         let audiences = audiences.unwrap_or_else(|| vec![json!("https://kubernetes.default.svc")]);
