@@ -50,7 +50,8 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// Whether the kubeconfig does not exist.
-    pub fn is_missing(&self) -> bool {
+    #[cfg(any(test, feature = "agent"))]
+    pub(crate) fn is_missing(&self) -> bool {
         match self {
             ConnectError::Kubeconfig { source, .. } => {
                 matches!(&**source, KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound)
@@ -60,7 +61,8 @@ impl ConnectError {
     }
 
     /// Whether the kubeconfig itself is complete, but its credentials cannot be used.
-    pub fn concerns_credentials(&self) -> bool {
+    #[cfg(any(test, feature = "agent"))]
+    pub(crate) fn concerns_credentials(&self) -> bool {
         matches!(self, ConnectError::File { .. } | ConnectError::Client { .. })
     }
 }
