@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -61,7 +62,7 @@ pub(crate) struct ClientCredentials {
     client: Client,
     connection: Connection,
     /// The kubeconfig as it was read last.
-    current: Option<Credentials>,
+    current: Option<Arc<Credentials>>,
     /// The kubeconfig has credentials that the agent cannot renew, such as a token.
     is_fixed: bool,
     renewal: Renewal,
@@ -125,7 +126,7 @@ impl ClientCredentials {
                 let bootstrap = opened.settings.bootstrap.clone().unwrap_or_default();
                 let checked = Read::from(&bootstrap).await.and_then(|read| read.client);
                 checked.map_err(|source| ClientError::Bootstrap { kubeconfig, source })?;
-                opened.current = read.ok().map(|read| read.credentials);
+                opened.current = read.ok().map(|read| Arc::new(read.credentials));
                 tracing::info!(
                     kubeconfig = %opened.settings.kubeconfig.display(),
                     "the kubeconfig has no valid client certificate, so the agent requests one"
@@ -212,7 +213,7 @@ impl ClientCredentials {
     /// Uses the credentials of a kubeconfig.
     fn apply(&mut self, read: Read, received: Option<Timestamp>) -> Result<(), ConnectError> {
         self.connection.replace(read.client?);
-        self.current = Some(read.credentials);
+        self.current = Some(Arc::new(read.credentials));
         self.logged = None;
         self.is_fixed = read.found == Found::Other;
         match read.found {
