@@ -13,9 +13,9 @@ mod instance;
 mod life;
 mod names;
 mod outages;
-mod resize;
 #[cfg(feature = "kube")]
 mod pull_secrets;
+mod resize;
 mod stops;
 mod storage_limits;
 #[cfg(feature = "kube")]
