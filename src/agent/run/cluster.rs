@@ -87,7 +87,7 @@ impl Cluster {
 async fn until_registered(mut registration: watch::Receiver<Registration>, updates: &Recipient<SourceUpdate>) -> bool {
     loop {
         let problem = match &*registration.borrow_and_update() {
-            Registration::Registered(_) => return true,
+            Registration::Registered(_) | Registration::Deleted(_) => return true,
             Registration::Pending { problem } => problem.clone(),
             _ => return false,
         };
