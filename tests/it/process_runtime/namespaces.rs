@@ -8,7 +8,7 @@ use std::time::Duration;
 use podwright::adapters::process::ProcessRuntime;
 use podwright::adapters::process::record::{self, StartedRecord};
 use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::{ContainerRuntime, RuntimeError};
+use podwright_actors::ports::{ContainerRuntime, Mount, RuntimeError};
 use podwright_actors::text::error_chain;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -94,15 +94,21 @@ async fn first_process_of_a_namespace_has_no_rights_and_only_the_files_of_the_co
 async fn container_with_host_pid_has_its_own_view_of_the_files() {
     let root = Root::new();
     let runtime = root.open().await;
-    let pod = pod("u", |spec| {
-        spec.host_pid = Some(true);
-        let read_only = json!({"readOnlyRootFilesystem": true});
-        spec.containers[0].security_context = Some(serde_json::from_value(read_only).unwrap());
-    });
-    let id = run(&runtime, &pod, "exec sleep 1000").await;
-    let (path, shared) = (root.path().display(), root.shared().display());
+    let pod = pod("u", |spec| spec.host_pid = Some(true));
+    let mut config = script(&pod, &sandbox(&runtime, &pod).await, "exec sleep 1000");
+    config.mounts = vec![Mount {
+        volume: "v".into(),
+        host_path: root.shared().to_owned(),
+        sub_path: "".into(),
+        container_path: "/v".into(),
+        read_only: true,
+        image: None,
+    }];
+    let id = runtime.create_container(config).await.unwrap();
+    runtime.start_container(&id).await.unwrap();
+    let (path, volume) = (root.path().display(), root.shared().display());
     let found =
-        output(&runtime, &id, &format!("ls {path}; (echo > {shared}/file) 2>/dev/null || echo read-only")).await;
+        output(&runtime, &id, &format!("ls {path}; (echo > {volume}/file) 2>/dev/null || echo read-only")).await;
     assert_eq!(found, "pods\nread-only\n");
 }
 
