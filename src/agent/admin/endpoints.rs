@@ -123,7 +123,7 @@ impl AdminServer {
         http::serve(
             listener,
             Seats::new(SEATS),
-            Authentication::ByListener,
+            Authentication::Listener,
             TimeLimits::default(),
             for_trusted_clients(routes),
         )
@@ -163,7 +163,7 @@ impl AdminServer {
             None => Guard { is_loopback: true, public: Some(PUBLIC_ON_LOOPBACK) },
         };
         let router = routes.layer(from_fn_with_state(checks, guard));
-        http::serve(listener, Seats::new(SEATS), Authentication::ByToken(token), TimeLimits::default(), router).await;
+        http::serve(listener, Seats::new(SEATS), Authentication::Token(token), TimeLimits::default(), router).await;
     }
 }
 

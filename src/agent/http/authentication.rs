@@ -34,22 +34,22 @@ pub(crate) enum Access {
 #[derive(Clone, Debug)]
 pub(crate) enum Authentication {
     /// The listener accepts connections only from users that may read everything.
-    ByListener,
+    Listener,
     /// A request carries the token in its `Authorization` header (RFC 6750, section 2.1).
-    ByToken(Token),
+    Token(Token),
     /// The router authenticates each request, and then calls [`Connection::authenticate`](super::Connection::authenticate).
     #[cfg(feature = "kube")]
-    ByRouter,
+    Router,
 }
 
 impl Authentication {
     /// What a request with these headers may read.
     pub(crate) fn access(&self, headers: &HeaderMap) -> Access {
         let token = match self {
-            Authentication::ByListener => return Access::Full,
-            Authentication::ByToken(token) => token,
+            Authentication::Listener => return Access::Full,
+            Authentication::Token(token) => token,
             #[cfg(feature = "kube")]
-            Authentication::ByRouter => return Access::Public,
+            Authentication::Router => return Access::Public,
         };
         let Some(given) = headers.get(AUTHORIZATION) else { return Access::Public };
         if bearer(given.as_bytes()).is_some_and(|given| token.is(given)) { Access::Full } else { Access::WrongToken }
@@ -140,7 +140,7 @@ mod tests {
         let secret = token.secret().to_owned();
         assert!(secret.len() == 43 && Token::random().unwrap().secret() != secret);
         assert!(!format!("{token:?}").contains(&secret), "debug output hides the token");
-        let by_token = Authentication::ByToken(token);
+        let by_token = Authentication::Token(token);
         let access = |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
             by_token.access(&headers)
@@ -162,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(access(&bad), Access::WrongToken, "{bad}");
         }
-        assert_eq!(Authentication::ByListener.access(&HeaderMap::new()), Access::Full);
+        assert_eq!(Authentication::Listener.access(&HeaderMap::new()), Access::Full);
     }
 
     #[test]

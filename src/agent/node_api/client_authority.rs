@@ -92,7 +92,10 @@ fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ClientAuthorityError
         roots.add(certificate).map_err(|source| ClientAuthorityError::Root { path: path.to_owned(), source })?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), ring::default_provider().into());
-    Ok(builder.build().map_err(|source| ClientAuthorityError::Verifier { path: path.to_owned(), source })?)
+    let verifier = builder.build();
+    verifier
+        .map(|it| it as Arc<dyn ClientCertVerifier>)
+        .map_err(|source| ClientAuthorityError::Verifier { path: path.to_owned(), source })
 }
 
 /// Requests the certificate of a client in the handshake and accepts any. A client whose certificate is not valid may have a valid token,

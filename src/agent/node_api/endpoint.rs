@@ -144,7 +144,7 @@ impl NodeApiEndpoint {
             };
             tracing::info!(address = %listener.local_addr().unwrap_or(self.address), "the node API is served");
             let listener = Listener::Tls(listener, acceptor);
-            http::serve(listener, Seats::new(SEATS), Authentication::ByRouter, LIMITS, router).await;
+            http::serve(listener, Seats::new(SEATS), Authentication::Router, LIMITS, router).await;
         };
         tokio::select! {
             () = serve => {}

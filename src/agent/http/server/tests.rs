@@ -70,7 +70,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_client_gets_an_answer_although_silent_clients_hold_all_seats() {
-    let address = server(Authentication::ByToken(Token::random().unwrap())).await;
+    let address = server(Authentication::Token(Token::random().unwrap())).await;
     let mut silent = Vec::new();
     for index in 0..SEATS.anonymous {
         // Some clients send nothing, some an incomplete request, and some do not stop to read an endless answer.
@@ -94,7 +94,7 @@ async fn a_new_client_gets_an_answer_although_silent_clients_hold_all_seats() {
 #[tokio::test(start_paused = true)]
 async fn an_authenticated_client_keeps_its_seat() {
     let token = Token::random().unwrap();
-    let address = server(Authentication::ByToken(token.clone())).await;
+    let address = server(Authentication::Token(token.clone())).await;
     let mut watcher = TcpStream::connect(address).await.unwrap();
     let head = format!("GET /endless HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n", token.secret());
     watcher.write_all(head.as_bytes()).await.unwrap();
@@ -112,7 +112,7 @@ async fn an_authenticated_client_keeps_its_seat() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_is_disconnected() {
-    let address = server(Authentication::ByListener).await;
+    let address = server(Authentication::Listener).await;
     for sent in [&b""[..], b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
         let begun = Instant::now();
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -124,7 +124,7 @@ async fn an_idle_client_is_disconnected() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unread_answer_times_out_and_a_stream_continues() {
-    let address = server(Authentication::ByListener).await;
+    let address = server(Authentication::Listener).await;
     let begun = Instant::now();
     let (mut endless, idle, large) =
         (request(address, "/endless").await, request(address, "/").await, request(address, "/large").await);
