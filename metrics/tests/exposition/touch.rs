@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podwright_metrics::{
-    BySource, CgroupOperation, ContainerType, EvictionSignal, Metrics, OldestPhases, OperationType, ProbeType,
-    ProbedContainer, RunningContainers, RuntimeOperation, WorkingPods,
+    BySource, CgroupOperation, ContainerType, EventOutcome, EvictionSignal, Metrics, OldestPhases, OperationType,
+    ProbeType, ProbedContainer, RetryTrigger, RunningContainers, RuntimeOperation, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -55,6 +55,8 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.probes.failed(&probed("gone"));
     metrics.probes.ended(&probed("gone"));
 
+    metrics.events.ended(EventOutcome::Written);
+
     metrics.governor.starts(3, 8);
     metrics.governor.waited(TOOK);
 
@@ -103,4 +105,10 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.start.first_network_pod(TOOK);
 
     metrics.status.synced(TOOK);
+
+    metrics.resize.requested("cpu", "limits", "increase");
+    metrics.resize.applied(TOOK, true);
+    metrics.resize.set_current(1, 1, 1);
+    metrics.resize.infeasible("static_pod");
+    metrics.resize.deferred_accepted(RetryTrigger::PeriodicRetry);
 }

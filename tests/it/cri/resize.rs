@@ -37,7 +37,8 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let server = StandIn::start().await.unwrap();
+        // Pods of two tests with one UID would share a cgroup.
+        let server = StandIn::builder().seed(std::process::id().into()).start().await.unwrap();
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
         let home = AgentHome::of_node(&server, "n1");
         Cluster { server, home }

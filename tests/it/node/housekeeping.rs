@@ -137,8 +137,10 @@ async fn one_pass_restarts_a_finished_pod_with_the_same_uid() {
 
 // Scenario POD-S49.
 #[actix::test]
-async fn no_pod_is_stopped_before_every_source_delivered() {
-    let node = Setup::new(true).start();
+async fn no_pod_is_stopped_before_every_source_that_may_desire_it_delivered() {
+    let mut setup = Setup::new(true);
+    setup.sources = vec![SourceKind::File, SourceKind::Http];
+    let node = setup.start();
     let web = pod("web").of_file().build();
     node.deliver_set(SourceKind::File, vec![web], vec![]).await;
     node.wait(1.0).await;
@@ -146,7 +148,7 @@ async fn no_pod_is_stopped_before_every_source_delivered() {
     node.wait(10.0).await;
     assert_eq!(node.runtime.running("web"), ["main"]);
     assert!(!node.node.engine().is_synced());
-    node.deliver_set(SourceKind::Api, vec![], vec![]).await;
+    node.deliver_set(SourceKind::Http, vec![], vec![]).await;
     node.wait(3.0).await;
     assert_eq!(node.runtime.running("web"), [""; 0]);
     assert!(node.node.engine().is_synced());

@@ -94,13 +94,14 @@ fn start(files: &ContainerFiles, input: ExecInput, words: &[&str], agent: &UnixS
     let in_namespace = reaper.is_some();
     let done = Arc::new(AtomicBool::new(false));
     let (watched, socket) = (Arc::clone(&done), agent.try_clone()?);
+    // The thread below takes any message on the socket for the end of the agent, so this one must be received before.
+    let pipe = input.receive(agent).map_err(|error| with_context("cannot get the command's input", &error))?;
     // This thread must not end before its process: the command would get its parent-death signal. No thread can be created once the
     // PID namespace was joined.
     std::thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || kill_at_the_end(&container, &socket, &watched, reaper.as_ref()))?;
     let text = serde_json::to_vec(&run).map_err(io::Error::other)?;
-    let pipe = input.receive(agent).map_err(|error| with_context("cannot get the command's input", &error))?;
     let node = NodeFiles::open(&run)?;
     namespaces.enter().map_err(join)?;
     let child = Command::new("/proc/self/exe")
