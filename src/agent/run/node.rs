@@ -40,6 +40,7 @@ const JOURNAL: &str = "journal";
 const ALLOCATIONS: &str = "allocations";
 /// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
 /// scheduler sends pods that need one of them, and the API server accepts such resizes, only for nodes that declare it.
+#[cfg(feature = "kube")]
 const DECLARED_FEATURES: [&str; 3] =
     ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"];
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
@@ -54,6 +55,7 @@ pub(super) struct Remote {
     /// Starts the recorder that writes events to the API server.
     pub(super) events: Option<StartEvents>,
     /// The port of the node API; 0 if it is not served.
+    #[cfg(feature = "kube")]
     pub(super) port: u16,
 }
 
@@ -65,6 +67,7 @@ impl Default for Remote {
             objects: None,
             pull_secrets: Arc::new(NoPullSecrets),
             events: None,
+            #[cfg(feature = "kube")]
             port: 0,
         }
     }
