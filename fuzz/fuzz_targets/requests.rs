@@ -121,7 +121,7 @@ async fn view(root: &Path) -> NodeView {
     std::fs::write(&manifest, PODS).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let metrics = Metrics::new();
-    let events = Arc::new(EventLog::new(clock.clone()));
+    let events = Arc::new(EventLog::new(clock.clone(), None));
     let runtime = ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap();
     let network = Network::new().unwrap();
     let ports =

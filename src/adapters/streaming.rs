@@ -1,5 +1,5 @@
 //! Streams between a client and a pod: commands, attached containers and forwarded ports. A runtime that offers them implements
-//! [`StreamingRuntime`].
+//! `StreamingRuntime`.
 
 use std::fmt;
 use std::future::Future;
