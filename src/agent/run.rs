@@ -139,12 +139,12 @@ async fn serve(
         None => None,
     };
     #[cfg(feature = "kube")]
-    let remote = node::Remote {
+    let remote = node::ClusterPorts {
         port: node_api.as_ref().map_or(0, node_api::NodeApiServer::port),
         ..cluster.as_ref().map(|cluster| cluster.ports(&name)).unwrap_or_default()
     };
     #[cfg(not(feature = "kube"))]
-    let remote = node::Remote::default();
+    let remote = node::ClusterPorts::default();
     let (view, adoption, handles) = node::start(&args, root, &name, &manifests, remote).await?;
     #[cfg(not(feature = "kube"))]
     drop(handles);

@@ -78,8 +78,3 @@ pub fn waiting_to_start(container: &str, pod: &str, reason: Option<&str>) -> Str
         None => format!("{subject} - no logs yet"),
     }
 }
-
-/// A command of `/run` failed (`cri-client/pkg/remote_runtime.go`, `ExecSync`).
-pub fn command_failed(command: &[String], exit_code: i32, stderr: &str) -> String {
-    format!("command '{}' exited with {exit_code}: {stderr}", command.join(" "))
-}

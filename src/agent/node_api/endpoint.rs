@@ -19,7 +19,6 @@ use super::access::Gatekeeper;
 use super::client_authority::{AnyClient, ClientAuthority, ClientAuthorityError};
 use super::routes::{NodeApi, router};
 use super::streams::Streams;
-use crate::actors::ports::ContainerRuntime;
 use crate::adapters::kube::KubeReviews;
 use crate::adapters::stats::RuntimeStats;
 use crate::adapters::streaming::StreamingRuntime;
@@ -57,7 +56,6 @@ pub(crate) struct NodeApiClients {
 /// What the node API serves.
 pub(crate) struct NodeApiParts {
     pub(crate) view: NodeView,
-    pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) streams: Arc<dyn StreamingRuntime>,
     pub(crate) stats: Arc<dyn RuntimeStats>,
     /// The answer of `/configz`.
@@ -120,7 +118,6 @@ impl NodeApiEndpoint {
         };
         let api = NodeApi {
             view: parts.view,
-            runtime: parts.runtime,
             streams: Arc::new(Streams::new(parts.streams)),
             stats: parts.stats,
             node: node.as_str().into(),

@@ -15,7 +15,7 @@ use super::access::{Gatekeeper, Refusal};
 use super::log_route::container_logs;
 use super::streams::Streams;
 use super::{health, stats, stream_routes};
-use crate::actors::ports::{ContainerRuntime, ContainerState};
+use crate::actors::ports::ContainerState;
 use crate::actors::text::plain;
 use crate::actors::texts::node_api as texts;
 use crate::adapters::stats::RuntimeStats;
@@ -35,7 +35,6 @@ const LONG: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/contai
 #[derive(Clone)]
 pub(super) struct NodeApi {
     pub(super) view: NodeView,
-    pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) streams: Arc<Streams>,
     pub(super) stats: Arc<dyn RuntimeStats>,
     /// The name of the node.

@@ -1,21 +1,15 @@
 //! `/exec`, `/attach`, `/portForward` and `/run`: finds the container or the sandbox, and opens the stream.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use super::find::{self, FoundPod};
 use super::routes::NodeApi;
 use super::streams::Stream;
-use crate::actors::text::error_chain;
 use crate::actors::texts::node_api as texts;
-
-/// How long a command of `/run` may take. A kubelet has no limit, and the client may close the connection earlier.
-const RUN_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 type Parameters = HashMap<String, String>;
 type Pairs = Vec<(String, String)>;
@@ -98,13 +92,7 @@ pub(super) async fn run(
         Err(refusal) => return refusal.into_response(),
     };
     let words = values(&query, "cmd").into_iter().next().unwrap_or_default();
-    let command: Vec<String> = words.split(' ').map(str::to_owned).collect();
-    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
-    match api.runtime.exec(&container, &command, RUN_LIMIT).await {
-        Ok(done) if done.exit_code == 0 => ([(CONTENT_TYPE, "application/json")], done.output).into_response(),
-        Ok(done) => failed(texts::command_failed(&command, done.exit_code, &String::from_utf8_lossy(done.stderr()))),
-        Err(error) => failed(error_chain(&error).to_string()),
-    }
+    api.streams.run(container, words.split(' ').map(str::to_owned).collect()).await
 }
 
 /// Which streams a client requests.

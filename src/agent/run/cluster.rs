@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::node::{Remote, StartEvents};
+use super::node::{ClusterPorts, StartEvents};
 use crate::actors::Registration;
 use crate::actors::node::NodeHandle;
 use crate::actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
@@ -45,9 +45,9 @@ impl Cluster {
     }
 
     /// The ports of a node that the API server implements.
-    pub(super) fn ports(&self, node: &str) -> Remote {
+    pub(super) fn ports(&self, node: &str) -> ClusterPorts {
         let objects = Arc::new(KubeObjects::new(self.client.clone(), Arc::new(SystemClock::new())));
-        Remote {
+        ClusterPorts {
             pod_api: Some(Arc::new(KubePodApi::new(self.client.clone()))),
             node_api: Some(Arc::new(KubeNodeApi::new(self.client.clone(), node))),
             pull_secrets: objects.clone(),

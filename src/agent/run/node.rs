@@ -11,8 +11,7 @@ use crate::actors::admission::NodeCapacity;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
 use crate::actors::ports::{
-    ApiObjects, Clock, ContainerRuntime, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind,
-    SystemClock,
+    ApiObjects, Clock, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
 };
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
@@ -46,8 +45,8 @@ const DECLARED_FEATURES: [&str; 3] =
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 
-/// The API server of the node, if it has one.
-pub(super) struct Remote {
+/// The ports of a node that an API server implements, if the node has one.
+pub(super) struct ClusterPorts {
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
@@ -59,9 +58,9 @@ pub(super) struct Remote {
     pub(super) port: u16,
 }
 
-impl Default for Remote {
+impl Default for ClusterPorts {
     fn default() -> Self {
-        Remote {
+        ClusterPorts {
             pod_api: None,
             node_api: None,
             objects: None,
@@ -79,7 +78,6 @@ pub(super) type StartEvents = Box<dyn FnOnce(Arc<dyn Clock>, &Metrics) -> Arc<dy
 /// The ports of the runtime that the node API uses.
 #[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "only the node API uses them"))]
 pub(super) struct RuntimeHandles {
-    pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) streams: Arc<dyn StreamingRuntime>,
     pub(super) stats: Arc<dyn RuntimeStats>,
 }
@@ -91,7 +89,7 @@ pub(super) async fn start(
     root: &RootDirectory,
     name: &str,
     manifests: &ManifestSources,
-    remote: Remote,
+    remote: ClusterPorts,
 ) -> Result<(NodeView, Option<Adoption>, RuntimeHandles), RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
@@ -137,7 +135,7 @@ pub(super) async fn start(
     };
     let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups, streams, stats } =
         RuntimePorts::open(args, runtime_config).await?;
-    let handles = RuntimeHandles { runtime: runtime.clone(), streams, stats };
+    let handles = RuntimeHandles { streams, stats };
     if let Some(log_writer) = log_writer {
         let limits =
             Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };

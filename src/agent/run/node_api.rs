@@ -53,13 +53,7 @@ impl NodeApiServer {
         stop: CancellationToken,
     ) -> Result<(), RunError> {
         let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
-        let parts = NodeApiParts {
-            view,
-            runtime: handles.runtime,
-            streams: handles.streams,
-            stats: handles.stats,
-            config: configz(args),
-        };
+        let parts = NodeApiParts { view, streams: handles.streams, stats: handles.stats, config: configz(args) };
         actix::spawn(self.endpoint.serve(node.to_owned(), self.clients, certificate, parts, stop));
         Ok(())
     }
