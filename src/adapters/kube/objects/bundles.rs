@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::core::Selector;
 use kube::{Api, Client};
@@ -52,8 +53,8 @@ impl Bundles {
             TrustBundleNeed::Name(name) => name,
             TrustBundleNeed::Signer { signer, .. } => signer,
         };
-        let bundles = match timeout(REQUEST_TIMEOUT, self.request(need)).await {
-            Ok(bundles) => bundles.map_err(|error| object_error(ObjectKind::TrustBundle, name, error))?,
+        let bundles = match timeout(REQUEST_TIMEOUT, self.request(need, name)).await {
+            Ok(bundles) => bundles?,
             Err(elapsed) => return Err(ObjectError::unavailable(ObjectKind::TrustBundle, name, elapsed)),
         };
         if bundles.is_empty() {
@@ -64,17 +65,23 @@ impl Bundles {
         Ok(bundle)
     }
 
-    async fn request(&self, need: &TrustBundleNeed) -> kube::Result<Vec<DynamicObject>> {
-        let (signer, labels) = match need {
-            TrustBundleNeed::Name(name) => return Ok(vec![self.bundles.get(name).await?]),
+    async fn request(&self, need: &TrustBundleNeed, name: &str) -> Result<Vec<DynamicObject>, ObjectError> {
+        let bundles = match need {
+            TrustBundleNeed::Name(name) => self.bundles.get(name).await.map(|bundle| vec![bundle]),
             TrustBundleNeed::Signer { labels: None, .. } => return Ok(Vec::new()),
-            TrustBundleNeed::Signer { signer, labels: Some(labels) } => (signer, labels.clone()),
+            TrustBundleNeed::Signer { signer, labels: Some(labels) } => {
+                let labels = selector(labels, name)?;
+                let params = ListParams::default().fields(&format!("spec.signerName={signer}")).labels_from(&labels);
+                self.bundles.list(&params).await.map(|bundles| bundles.items)
+            }
         };
-        // The API server has checked the selector with the pod.
-        let labels = Selector::try_from(labels).unwrap_or_default();
-        let params = ListParams::default().fields(&format!("spec.signerName={signer}")).labels_from(&labels);
-        Ok(self.bundles.list(&params).await?.items)
+        bundles.map_err(|error| object_error(ObjectKind::TrustBundle, name, error))
     }
+}
+
+/// Fails if the agent does not know an operator of the selector. An empty selector would trust all bundles of the signer.
+fn selector(labels: &LabelSelector, name: &str) -> Result<Selector, ObjectError> {
+    Selector::try_from(labels.clone()).map_err(|error| ObjectError::unavailable(ObjectKind::TrustBundle, name, error))
 }
 
 /// The certificates of all bundles, each once.
@@ -90,7 +97,24 @@ fn join<'a>(bundles: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+
     use super::*;
+
+    #[test]
+    fn selector_with_an_unknown_operator_selects_no_bundle() {
+        let labels = |operator: &str| LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: "team".into(),
+                operator: operator.into(),
+                values: Some(vec!["a".into()]),
+            }]),
+            ..LabelSelector::default()
+        };
+        assert_eq!(selector(&labels("In"), "signer").unwrap().to_string(), "team in (a)");
+        let error = selector(&labels("Near"), "signer").unwrap_err();
+        assert!(matches!(error, ObjectError::Unavailable { .. }), "{error:?}");
+    }
 
     #[test]
     fn bundles_are_joined_and_have_each_certificate_once() {
