@@ -33,7 +33,7 @@ impl Admitted {
         self.staying.push(pod);
     }
 
-    /// Adds a pod that is being resized. What counts is what it uses or what is allocated to it, whichever is more. `in_use` is
+    /// Adds a pod that is being resized. Of each resource, the larger amount counts: the used or the allocated one. `in_use` is
     /// the pod with the resources that it uses.
     pub(crate) fn push_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let mut requests = Requests::of(&pod);

@@ -127,7 +127,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// Adds the pod to the queue if its verdict requires it, and returns what the dispatcher has to do. `stopping` has the pods
+    /// Adds the pod to the queue if its verdict requires it, and returns the dispatcher's next action. `stopping` has the pods
     /// that are already stopping.
     pub(crate) fn settle(
         &mut self,

@@ -14,7 +14,7 @@ pub(super) enum ResizeError {
     /// The allocation is not on disk.
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
-    /// A memory limit would be below what is used, or what is used is not known. The text is upstream's.
+    /// The new memory limit is below the memory usage, or the usage is unknown. The text is upstream's.
     #[error("{0}")]
     Memory(String),
     /// The runtime refused the resources of a container.
@@ -85,7 +85,7 @@ impl ContainerManager {
         if errors.is_empty() { Ok(()) } else { Err(ResizeError::Memory(texts::memory_in_use(&errors))) }
     }
 
-    /// Changes one resource of a container, and records what the container has then.
+    /// Changes one resource of a container, and records the new resources of the container.
     async fn update(
         &self,
         work: &SyncWork<'_>,

@@ -27,7 +27,7 @@ pub(crate) enum Verdict {
 /// Decides on the resize of a pod from its allocated to its desired resources. `admit` runs the admission of the node for the pod
 /// with its desired resources, beside the other pods (upstream `handlePodResourcesResize`, kubelet 1.36).
 ///
-/// As upstream, a request above what the whole node offers is deferred: the resources of a node may grow.
+/// As upstream, a request that exceeds the allocatable resources of the node is deferred: these resources may grow.
 pub(crate) fn decide(
     desired: &PodObject,
     allocated: &PodObject,

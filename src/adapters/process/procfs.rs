@@ -152,8 +152,8 @@ pub(super) fn is_of_own_namespace() -> bool {
     std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == getpid().to_string().as_str())
 }
 
-/// Kills processes, each of which is given with its parent. Opens many of them before it kills the first, because the end of a process
-/// changes the parent of its children.
+/// Kills the processes of pairs of a process and its parent. Opens many processes before it kills the first one, because the end of a
+/// process changes the parent of its children.
 fn kill_each(processes: impl Iterator<Item = (Pid, Pid)>) -> Vec<KilledChild> {
     let mut killed: Vec<KilledChild> = Vec::new();
     let open = |(pid, parent): (Pid, Pid)| {
