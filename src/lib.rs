@@ -83,6 +83,11 @@ pub mod adapters;
 #[doc(hidden)]
 pub mod agent;
 
+/// The wire contracts of dynamic resource allocation. Not a part of the API: drivers use `dra_driver`.
+#[cfg(any(feature = "dra", feature = "dra-driver"))]
+#[doc(hidden)]
+pub mod dra_api;
+
 /// The crate of the engine, with the rooms that are not part of the API.
 #[doc(hidden)]
 pub use podwright_actors as actors;

@@ -215,3 +215,48 @@ text_id! {
     /// An image's id in its runtime.
     ImageId
 }
+text_id! {
+    /// The name of a DRA driver: a DNS subdomain of at most 63 characters, such as `gpu.example.com`.
+    DriverName
+}
+text_id! {
+    /// The UID of a ResourceClaim.
+    ClaimUid
+}
+
+/// The namespace and name of a ResourceClaim.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimName {
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+impl ClaimName {
+    /// The claim of this name in a namespace.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        ClaimName { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+/// Prints `NAMESPACE/NAME`, as in `kubectl`.
+impl fmt::Display for ClaimName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for ClaimName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -14,6 +14,7 @@ use crate::text::error_chain;
 mod api_objects;
 mod cgroups;
 mod checkpoint;
+mod claims;
 mod clock;
 mod disk;
 mod events;
@@ -35,6 +36,7 @@ pub use api_objects::{
 };
 pub use cgroups::{CgroupError, CgroupLimits, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
+pub use claims::{ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice};
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};

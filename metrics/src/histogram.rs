@@ -54,6 +54,12 @@ pub(crate) const START_WAIT: &[f64] =
 pub(crate) const CERTIFICATE_LIFE: &[f64] =
     &[60.0, 3600.0, 14_400.0, 86_400.0, 604_800.0, 2_592_000.0, 7_776_000.0, 15_552_000.0, 31_104_000.0, 124_416_000.0];
 
+/// The preparation or the return of a pod's devices: a tenth of a second normally, 45 s at most. The kubelet's buckets: 15 bounds,
+/// each about 1.53 times the previous one.
+pub(crate) const DRA_OPERATION: &[f64] = &[
+    0.1, 0.1534, 0.2354, 0.3611, 0.5539, 0.8498, 1.3037, 2.0, 3.0683, 4.7071, 7.2213, 11.0784, 16.9956, 26.0735, 40.0,
+];
+
 /// The number of regular containers of a pod. The kubelet's buckets.
 pub(crate) const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 

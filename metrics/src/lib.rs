@@ -26,6 +26,7 @@ mod actors;
 mod admission;
 mod certificates;
 mod containers;
+mod dra;
 mod encode;
 mod events;
 mod governor;
@@ -51,6 +52,7 @@ pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
+pub use dra::{ClaimOperation, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};
 pub use governor::GovernorMetrics;
@@ -78,6 +80,8 @@ pub struct Metrics {
     pub certificates: CertificateMetrics,
     /// Sandboxes, containers, images and lifecycle handlers.
     pub containers: ContainerMetrics,
+    /// ResourceClaims and their drivers.
+    pub dra: DraMetrics,
     /// The events that go to the API server.
     pub events: EventMetrics,
     /// The start governor.
@@ -88,6 +92,10 @@ pub struct Metrics {
     pub node: NodeMetrics,
     /// The detection of runtime changes.
     pub pleg: PlegMetrics,
+    /// The plugins of the node.
+    pub plugins: PluginMetrics,
+    /// Requests of the pod-resources socket.
+    pub pod_resources: PodResourcesMetrics,
     /// The work per pod.
     pub pod_worker: PodWorkerMetrics,
     /// The probes of containers.
@@ -114,11 +122,14 @@ impl Metrics {
             admission: AdmissionMetrics::register(&mut registry),
             certificates: CertificateMetrics::register(&mut registry),
             containers: ContainerMetrics::register(&mut registry),
+            dra: DraMetrics::register(&mut registry),
             events: EventMetrics::register(&mut registry),
             governor: GovernorMetrics::register(&mut registry),
             housekeeping: HousekeepingMetrics::register(&mut registry),
             node: NodeMetrics::register(&mut registry),
             pleg: PlegMetrics::register(&mut registry),
+            plugins: PluginMetrics::register(&mut registry),
+            pod_resources: PodResourcesMetrics::register(&mut registry),
             pod_worker: PodWorkerMetrics::register(&mut registry),
             probes: ProbeMetrics::register(&mut registry),
             resize: ResizeMetrics::register(&mut registry),

@@ -4,12 +4,18 @@ use prometheus_client::registry::{Metric, Registry};
 
 /// Counters that the kubelet exposes without `_total` (Kubernetes 1.36). OpenMetrics demands the suffix even for them;
 /// the classic format shows these names unchanged.
-pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 7] = [
+pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 13] = [
     "kubelet_certificate_manager_client_expiration_renew_errors",
     "kubelet_evented_pleg_connection_error_count",
     "kubelet_evented_pleg_connection_success_count",
     "kubelet_evictions",
     "kubelet_pleg_discard_events",
+    "kubelet_pod_resources_endpoint_errors_get",
+    "kubelet_pod_resources_endpoint_errors_get_allocatable",
+    "kubelet_pod_resources_endpoint_errors_list",
+    "kubelet_pod_resources_endpoint_requests_get",
+    "kubelet_pod_resources_endpoint_requests_get_allocatable",
+    "kubelet_pod_resources_endpoint_requests_list",
     "kubelet_preemptions",
     "kubelet_server_expiration_renew_errors",
 ];

@@ -1,0 +1,87 @@
+//! ResourceClaims: their drivers on this node, and the objects in the API server.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use super::{ApiFuture, ErrorSource};
+use crate::ids::{ClaimName, ClaimUid, DriverName};
+
+/// The result of a call to a driver: the driver's answer for each claim that it mentions.
+pub type DriverFuture<'a, T> = BoxFuture<'a, Result<BTreeMap<ClaimUid, Result<T, String>>, DriverError>>;
+
+/// The DRA drivers that are registered with this node.
+///
+/// Each call ends after 45 s at the latest (upstream `PluginClientTimeout`, kubelet 1.36). If a future is dropped, the driver may
+/// still perform the call.
+pub trait ClaimDrivers: Send + Sync + 'static {
+    /// Whether the driver has registered. A driver that has registered may be unreachable.
+    fn is_registered(&self, driver: &DriverName) -> bool;
+
+    /// Makes the devices of claims ready (`NodePrepareResources`). A driver prepares a claim again if it is called again.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the whole call failed. An error text per claim if the driver could not prepare that claim.
+    fn prepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, Vec<PreparedDevice>>;
+
+    /// Gives the devices of claims back (`NodeUnprepareResources`). A driver accepts claims that it does not know.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the whole call failed. An error text per claim if the driver could not unprepare that claim.
+    fn unprepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, ()>;
+}
+
+/// Reads ResourceClaims from the API server. A node may only read the claims of its own pods, each by its name.
+pub trait ClaimApi: Send + Sync + 'static {
+    /// Reads a claim from the API server, never from a cache.
+    ///
+    /// # Errors
+    /// [`ApiError`](super::ApiError).
+    fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>>;
+}
+
+/// A claim as its drivers know it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimRef {
+    /// The namespace and name.
+    pub name: ClaimName,
+    /// The UID.
+    pub uid: ClaimUid,
+}
+
+/// A device that a driver prepared for a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PreparedDevice {
+    /// The pool of the device.
+    pub pool: String,
+    /// The name of the device in its pool.
+    pub device: String,
+    /// Tells apart several allocations of one device.
+    pub share_id: Option<String>,
+    /// The requests of the claim that the device serves. Empty if it serves all of them.
+    pub requests: Vec<String>,
+    /// The names of CDI devices (`VENDOR/CLASS=NAME`).
+    pub cdi_devices: Vec<String>,
+}
+
+/// A whole call to a driver failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The driver has not registered, or has deregistered.
+    #[error("DRA driver {0} is not registered")]
+    NotRegistered(DriverName),
+    /// The call failed, or its time was over. The driver may have performed it.
+    #[error("the call failed")]
+    Failed(#[source] ErrorSource),
+}
+
+impl DriverError {
+    /// A failed call because of `source`.
+    pub fn failed(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        DriverError::Failed(source.into().into())
+    }
+}
