@@ -1,6 +1,8 @@
 //! Starts one container.
 
-use std::collections::BTreeMap;
+mod config;
+mod images;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +11,16 @@ use crate::container_manager::activity::Task;
 use crate::container_manager::governor::{self, StartKind};
 use crate::containers::backoff::BackoffDecision;
 use crate::containers::definition::Definition;
-use crate::containers::env::{EnvFiles, EnvObjects, VolumeContents, env_files, env_objects};
-use crate::containers::image_backoff::PullFailure;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use crate::objects::ObjectRef;
-use crate::pod::{ContainerKind, PodObject};
-use crate::ports::{
-    ContainerConfig, ContainerState, ImageError, ImageRequest, ObjectKind, PodEvent, RuntimeError, SyncError,
-    VolumeImage,
-};
+use crate::pod::PodObject;
+use crate::ports::{ContainerConfig, ContainerState, PodEvent, RuntimeError, SyncError};
 use crate::statuses::container_type;
 use crate::text::error_chain;
-use crate::texts::{containers as texts, images};
+use crate::texts::containers as texts;
 
+use self::images::image_event;
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
 use super::stop::StopContext;
@@ -175,81 +172,6 @@ impl ContainerManager {
         })
     }
 
-    /// Resolves the settings of a new run.
-    async fn configure(
-        &self,
-        work: &SyncWork<'_>,
-        target: StartTarget<'_>,
-        container: &Definition<'_>,
-    ) -> Result<ContainerConfig, StartFailure> {
-        let images = self.image_volumes(work, container).await?;
-        let image_id = self.image(work, container, Wanted::of_container(container)).await?;
-        let restart_count = self.restart_count(work, container).await;
-        if work.cancel.is_cancelled() {
-            return Err(StartFailure::Cancelled);
-        }
-        let files = self.env_files(work, container).await.ok_or(StartFailure::Cancelled)?;
-        let objects = self.env_objects(work, container).await?;
-        let contents = VolumeContents { files, images, objects };
-        let resolver = &self.ports.resolver;
-        let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips, &contents);
-        let resolved = resolved.map_err(StartFailure::Config)?;
-        Ok(ContainerConfig {
-            pod: Arc::clone(work.pod),
-            sandbox: target.sandbox.clone(),
-            kind: container.kind,
-            name: container.container_name(),
-            restart_count,
-            image_id,
-            spec_hash: container.spec_hash(),
-            command: resolved.command,
-            args: resolved.args,
-            env: resolved.env,
-            mounts: resolved.mounts,
-            devices: Vec::new(),
-            cdi_devices: Vec::new(),
-        })
-    }
-
-    /// Reads the files that the container's variables are taken from; `None` if the work was cancelled.
-    async fn env_files(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Option<EnvFiles> {
-        let mut files = EnvFiles::new();
-        for (volume, path) in env_files(work.pod, container.kind, container.name) {
-            let Some(directory) = work.volumes.get(&volume) else { continue };
-            let read = self.ports.storage.read_volume_file(directory, &path);
-            let read = work.cancel.run_until_cancelled(read).await?;
-            if let Err(error) = &read {
-                tracing::warn!(pod.uid = %work.pod.uid(), container.name, volume, path, error = %error_chain(error), "cannot read a file of variables");
-            }
-            files.insert((volume, path), read.ok());
-        }
-        Some(files)
-    }
-
-    /// Reads the API objects that the container's variables are taken from; `None` without an API server.
-    async fn env_objects(
-        &self,
-        work: &SyncWork<'_>,
-        container: &Definition<'_>,
-    ) -> Result<Option<Box<EnvObjects>>, StartFailure> {
-        let Some(api) = &self.ports.objects else { return Ok(None) };
-        let namespace = work.pod.full_name().namespace();
-        let read = async {
-            let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-            for ObjectRef { kind, name } in env_objects(work.pod, container.kind, container.name) {
-                if kind == ObjectKind::ConfigMap {
-                    config_maps.insert(name.clone(), api.config_map(namespace, &name).await);
-                } else {
-                    secrets.insert(name.clone(), api.secret(namespace, &name).await);
-                }
-            }
-            let services = api.services(namespace).await;
-            EnvObjects { config_maps, secrets, services }
-        };
-        let read = work.cancel.run_until_cancelled(read).await.ok_or(StartFailure::Cancelled)?;
-        Ok(Some(Box::new(read)))
-    }
-
     /// Waits until the governor grants the start; `None` if the work was cancelled. Cancel safe: dropping the future
     /// withdraws the request.
     pub(super) async fn start_request(
@@ -272,95 +194,6 @@ impl ContainerManager {
             BackoffDecision::Wait { until, delay } => {
                 Err(StartFailure::CrashLoop { container: container.container_name(), delay, until })
             }
-        }
-    }
-
-    /// Makes the images of the image volumes present that a container mounts. Events of the pulls belong to the pod (upstream
-    /// `getImageVolumes`, kubelet 1.36).
-    async fn image_volumes(
-        &self,
-        work: &SyncWork<'_>,
-        container: &Definition<'_>,
-    ) -> Result<BTreeMap<String, VolumeImage>, StartFailure> {
-        let mut images = BTreeMap::new();
-        for volume in work.pod.spec().volumes.iter().flatten() {
-            let Some(source) = &volume.image else { continue };
-            if !container.mounts.iter().any(|mount| mount.name == volume.name) {
-                continue;
-            }
-            let reference = source.reference.as_deref().unwrap_or_default();
-            let wanted = Wanted { image: reference, policy: source.pull_policy.as_deref(), of: None };
-            match self.image(work, container, wanted).await {
-                Ok(id) => {
-                    images.insert(volume.name.clone(), VolumeImage { id, reference: reference.to_owned() });
-                }
-                Err(StartFailure::Cancelled) => return Err(StartFailure::Cancelled),
-                Err(failure) => {
-                    if let Some(event) = image_event(reference, &failure) {
-                        self.record(work.pod, event);
-                    }
-                    return Err(StartFailure::ImageVolume(Box::new(failure)));
-                }
-            }
-        }
-        Ok(images)
-    }
-
-    async fn image(
-        &self,
-        work: &SyncWork<'_>,
-        container: &Definition<'_>,
-        wanted: Wanted<'_>,
-    ) -> Result<String, StartFailure> {
-        let (uid, image) = (work.pod.uid(), wanted.image);
-        let waits = self.images.lock().waits(uid, image, self.ports.clock.now()).cloned();
-        let pulled = match &waits {
-            None => self.ensure_image(work, container, wanted).await,
-            // The image may have become present without a pull. Only the policy `Always` needs the registry.
-            Some(_) if wanted.policy != Some("Always") => {
-                self.ensure_image(work, container, Wanted { policy: Some("Never"), ..wanted }).await
-            }
-            Some(_) => Err(ImageError::NeverPull(image.to_owned())),
-        };
-        match (pulled, waits) {
-            (Ok(id), _) => {
-                self.images.lock().present(uid, image);
-                Ok(id)
-            }
-            (Err(ImageError::Cancelled), _) => Err(StartFailure::Cancelled),
-            (Err(_), Some(PullFailure { error, until, .. })) => {
-                Err(StartFailure::ImageBackOff { image: image.to_owned(), until, last: error })
-            }
-            (Err(error), None) => {
-                if error.is_of_pull() {
-                    self.images.lock().failed(uid, image, error.clone(), self.ports.clock.now());
-                }
-                Err(StartFailure::Image(error))
-            }
-        }
-    }
-
-    async fn ensure_image(
-        &self,
-        work: &SyncWork<'_>,
-        container: &Definition<'_>,
-        wanted: Wanted<'_>,
-    ) -> Result<String, ImageError> {
-        let (uid, image) = (work.pod.uid(), wanted.image);
-        let task = Task::PullImage(image.to_owned());
-        let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
-        let _measured = self.ports.starts.pull(uid);
-        let request = ImageRequest { pod: work.pod, container: wanted.of, image, pull_policy: wanted.policy };
-        let pull = self.ports.runtime.ensure_image(request, work.cancel);
-        // The token is checked here too: a runtime that reacts late to it must not delay the end of the pod (POD-S98).
-        work.cancel.run_until_cancelled(pull).await.unwrap_or(Err(ImageError::Cancelled))
-    }
-
-    async fn restart_count(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> u32 {
-        let known = work.status.runs(container.name).map(|run| run.restart_count).max();
-        match known {
-            Some(last) => last.saturating_add(1),
-            None => self.ports.storage.restarts_by_log(work.pod, container.name).await.unwrap_or(0),
         }
     }
 
@@ -412,22 +245,6 @@ impl ContainerManager {
     }
 }
 
-/// An image that a container needs, as its own image or as a volume.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
-    image: &'a str,
-    policy: Option<&'a str>,
-    /// The container that the events of the pull belong to; `None` for the pod.
-    of: Option<(ContainerKind, &'a str)>,
-}
-
-impl<'a> Wanted<'a> {
-    fn of_container(container: &Definition<'a>) -> Self {
-        let of = Some((container.kind, container.name));
-        Wanted { image: container.image, policy: container.pull_policy, of }
-    }
-}
-
 fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
     if let Some(event) = image_event(container.image, failure) {
         return event;
@@ -438,19 +255,4 @@ fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFail
         StartFailure::PostStart { .. } => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
         _ => PodEvent::warning("Failed", texts::start_failed(&failure.message(pod))),
     }
-}
-
-/// The event of an image that is not present; `None` for another failure.
-fn image_event(image: &str, failure: &StartFailure) -> Option<PodEvent> {
-    Some(match failure {
-        StartFailure::ImageBackOff { .. } => PodEvent::normal("BackOff", images::backoff_event(image)),
-        StartFailure::Image(error @ ImageError::NeverPull(_)) => {
-            PodEvent::warning("ErrImageNeverPull", error.to_string())
-        }
-        StartFailure::Image(error @ (ImageError::InvalidName { .. } | ImageError::Inspect(_))) => {
-            PodEvent::warning("InspectFailed", error.to_string())
-        }
-        StartFailure::Image(error) => PodEvent::warning("Failed", images::pull_failed(image, &error.of_runtime())),
-        _ => return None,
-    })
 }
