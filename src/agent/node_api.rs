@@ -27,5 +27,5 @@ mod user;
 
 pub(crate) use client_authority::ClientAuthorityError;
 pub(crate) use configz::configz;
-pub(crate) use endpoint::{NodeApiClients, NodeApiEndpoint, NodeApiParts};
+pub(crate) use endpoint::{NodeApiClients, NodeApiContent, NodeApiEndpoint};
 pub use streams::{Stream, Streams};

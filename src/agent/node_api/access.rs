@@ -1,4 +1,5 @@
-//! Who may send a request: authentication by a client certificate or a bearer token, and authorization by the API server.
+//! Decides who may send a request. A client certificate or a bearer token authenticates the user, and the API server authorizes the
+//! user.
 //!
 //! ```text
 //!  certificate ──> ClientAuthority ─┐
@@ -25,34 +26,34 @@ use tokio::time::Instant;
 
 use super::attributes::attributes;
 use super::client_authority::ClientAuthority;
-use super::expiring::Expiring;
+use super::expiring::ExpiringCache;
 use super::user::User;
 use crate::actors::ports::ApiError;
 use crate::actors::text::error_chain;
 use crate::adapters::kube::KubeReviews;
 
-/// How long the user of a token is cached, and that a token has no user (`authentication.webhook.cacheTTL` of
+/// How long the answer of a token review is cached, for valid and for invalid tokens (`authentication.webhook.cacheTTL` of
 /// `KubeletConfiguration`, default of 1.36).
 pub(super) const TOKEN_TTL: Duration = Duration::from_secs(2 * 60);
 /// How long a permission is cached (`authorization.webhook.cacheAuthorizedTTL`, same source).
 pub(super) const ALLOWED_TTL: Duration = Duration::from_secs(5 * 60);
 /// How long a missing permission is cached (`authorization.webhook.cacheUnauthorizedTTL`, same source).
 pub(super) const DENIED_TTL: Duration = Duration::from_secs(30);
-/// How many users and how many decisions are cached. A node has fewer clients.
-const MOST_CACHED: usize = 4096;
-/// How many reviews are requested at a time. Clients with random tokens must not occupy the API server.
-const MOST_REVIEWS: usize = 16;
+/// The most users, and the most decisions, that are cached. A node has fewer clients.
+const MAX_CACHED: usize = 4096;
+/// The most reviews that are requested at a time. Clients with random tokens must not overload the API server.
+const MAX_REVIEWS: usize = 16;
 /// The most bytes of a token. The token of a service account has about a thousand.
-const MOST_TOKEN_BYTES: usize = 16 << 10;
-/// How a WebSocket of a browser carries a bearer token, in base64 (`k8s.io/apiserver/pkg/authentication/request/websocket`).
+const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// The prefix of the WebSocket protocol in which a browser sends its bearer token, in base64 (`k8s.io/apiserver/pkg/authentication/request/websocket`).
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// What the API server answers about clients.
+/// The token reviews and the access reviews of the API server.
 pub(super) trait Reviews: Send + Sync + 'static {
-    /// The user of a token; `None` if the token is not valid.
+    /// Returns the user of a token. `None` if the token is not valid.
     fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>>;
 
-    /// Whether the user may do this.
+    /// Whether the user of `spec` has the permission that `spec` names.
     fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>>;
 }
 
@@ -72,14 +73,14 @@ impl Reviews for KubeReviews {
     }
 }
 
-/// Why a request is not answered.
+/// Why the gatekeeper refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The request has no valid credentials.
     Unauthorized,
-    /// The user may not do this.
+    /// The user does not have the permission that the request needs.
     Forbidden { user: String, verb: &'static str, subresources: Vec<&'static str> },
-    /// The API server does not answer whether the user may do this.
+    /// The API server did not answer whether the user has the permission.
     Undecided { user: String, verb: &'static str, subresource: &'static str },
 }
 
@@ -89,8 +90,8 @@ pub(super) struct Gatekeeper {
     reviews: Arc<dyn Reviews>,
     authority: Option<Arc<ClientAuthority>>,
     /// The users of tokens, by the digest of the token.
-    users: Mutex<Expiring<TokenDigest, Option<User>>>,
-    decisions: Mutex<Expiring<(User, &'static str, &'static str), bool>>,
+    users: Mutex<ExpiringCache<TokenDigest, Option<User>>>,
+    decisions: Mutex<ExpiringCache<(User, &'static str, &'static str), bool>>,
     running: Semaphore,
 }
 
@@ -98,15 +99,15 @@ pub(super) struct Gatekeeper {
 type TokenDigest = [u8; 32];
 
 impl Gatekeeper {
-    /// Decides for the node of this name. Without an authority, certificates of clients do not count.
+    /// A gatekeeper for the node of this name. Without an authority, clients cannot authenticate by certificates.
     pub(super) fn new(node: &str, reviews: Arc<dyn Reviews>, authority: Option<Arc<ClientAuthority>>) -> Self {
         Gatekeeper {
             node: node.to_owned(),
             reviews,
             authority,
-            users: Mutex::new(Expiring::new(MOST_CACHED)),
-            decisions: Mutex::new(Expiring::new(MOST_CACHED)),
-            running: Semaphore::new(MOST_REVIEWS),
+            users: Mutex::new(ExpiringCache::new(MAX_CACHED)),
+            decisions: Mutex::new(ExpiringCache::new(MAX_CACHED)),
+            running: Semaphore::new(MAX_REVIEWS),
         }
     }
 
@@ -142,7 +143,7 @@ impl Gatekeeper {
         Err(Refusal::Forbidden { user: user.name, verb: needed.verb, subresources: needed.subresources })
     }
 
-    /// The user of a certificate, or else the user of a token.
+    /// The user of the client certificate. Without a valid certificate, the user of the bearer token.
     async fn user(&self, peer: &[CertificateDer<'static>], headers: &HeaderMap) -> Option<User> {
         if let Some(user) = self.authority.as_ref().and_then(|authority| authority.user(peer)) {
             return Some(user);
@@ -193,7 +194,7 @@ fn token(headers: &HeaderMap) -> Option<String> {
             protocols.flat_map(|list| list.split(',')).find_map(|it| it.trim().strip_prefix(WEBSOCKET_TOKEN))?;
         String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(encoded.trim_end_matches('=')).ok()?).ok()
     });
-    token.filter(|token| !token.is_empty() && token.len() <= MOST_TOKEN_BYTES)
+    token.filter(|token| !token.is_empty() && token.len() <= MAX_TOKEN_BYTES)
 }
 
 #[cfg(test)]

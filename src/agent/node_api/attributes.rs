@@ -1,11 +1,11 @@
-//! Which permission a request needs. Pure.
+//! Finds the permission that a request needs. Pure.
 //!
 //! The permissions are those of a kubelet with fine-grained authorization (`NewNodeAuthorizerAttributesGetter`,
 //! `pkg/kubelet/server/auth.go`, kubelet 1.36): verbs on the subresources of the node.
 
 use axum::http::Method;
 
-/// What a user must be allowed to do with the node: the verb with one of the subresources.
+/// The permission that a request needs: the verb on one of the subresources of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attributes {
     /// The verb. Empty for a method that no endpoint has.
@@ -14,10 +14,10 @@ pub(super) struct Attributes {
     pub(super) subresources: Vec<&'static str>,
 }
 
-/// The subresource that permits everything that has no other one.
+/// The subresource of every path that has no subresource of its own.
 const PROXY: &str = "proxy";
 /// Paths with a subresource of their own. `nodes/proxy` permits them too.
-const FINE: &[(&str, &str)] =
+const FINE_GRAINED: &[(&str, &str)] =
     &[("/pods", "pods"), ("/runningpods", "pods"), ("/healthz", "healthz"), ("/configz", "configz")];
 /// Paths with a subresource of their own. `nodes/proxy` does not permit them.
 const SEPARATE: &[(&str, &str)] =
@@ -38,12 +38,12 @@ pub(super) fn attributes(method: &Method, path: &str) -> Attributes {
     };
     let subresources = match subresource(SEPARATE) {
         Some(separate) => vec![separate],
-        None => subresource(FINE).into_iter().chain([PROXY]).collect(),
+        None => subresource(FINE_GRAINED).into_iter().chain([PROXY]).collect(),
     };
     Attributes { verb, subresources }
 }
 
-/// Whether a path is this path, or one below it.
+/// Whether `path` is `prefix` or is below it.
 fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,4 +1,4 @@
-//! The certificates of clients: who may sign them, and whom they name.
+//! Verifies client certificates with the authority of `--client-ca-file`, and finds their users.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) enum ClientAuthorityError {
     Verifier { path: PathBuf, source: VerifierBuilderError },
 }
 
-/// The authority that signs the certificates of clients. It follows its file.
+/// The authority that signs the certificates of clients. The file of the authority may change.
 pub(super) struct ClientAuthority {
     path: PathBuf,
     verifier: RwLock<Arc<dyn ClientCertVerifier>>,
@@ -50,8 +50,8 @@ impl ClientAuthority {
         Ok(Arc::new(ClientAuthority { path: path.to_owned(), verifier }))
     }
 
-    /// The user of a client with these certificates, its own one first. `None` if the authority did not sign the client's certificate,
-    /// the certificate has expired, or it is not for clients.
+    /// The user of a client that sent these certificates. The first one is the certificate of the client itself. `None` if the
+    /// authority did not sign it, if it has expired, or if it is not a client certificate.
     pub(super) fn user(&self, peer: &[CertificateDer<'static>]) -> Option<User> {
         let (own, others) = peer.split_first()?;
         let verifier = self.verifier.read().clone();
@@ -98,23 +98,23 @@ fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ClientAuthorityError
         .map_err(|source| ClientAuthorityError::Verifier { path: path.to_owned(), source })
 }
 
-/// Requests the certificate of a client in the handshake and accepts any. A client whose certificate is not valid may have a valid token,
+/// Requests the certificate of a client in the handshake, and accepts every certificate. A client whose certificate is not valid may have a valid token,
 /// and gets an answer with status 401 otherwise. The client proves in the handshake that it has the key of its certificate.
-pub(super) struct AnyClient(WebPkiSupportedAlgorithms);
+pub(super) struct AnyClientVerifier(WebPkiSupportedAlgorithms);
 
-impl AnyClient {
+impl AnyClientVerifier {
     pub(super) fn new() -> Self {
-        AnyClient(ring::default_provider().signature_verification_algorithms)
+        AnyClientVerifier(ring::default_provider().signature_verification_algorithms)
     }
 }
 
-impl fmt::Debug for AnyClient {
+impl fmt::Debug for AnyClientVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AnyClient")
+        f.write_str("AnyClientVerifier")
     }
 }
 
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for AnyClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Where the node API is served: a TCP port with TLS.
+//! The endpoint of the node API: a TCP port with TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Gatekeeper;
-use super::client_authority::{AnyClient, ClientAuthority, ClientAuthorityError};
+use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorityError};
 use super::routes::{NodeApi, router};
 use super::streams::Streams;
 use crate::adapters::kube::KubeReviews;
@@ -28,12 +28,12 @@ use crate::agent::error_text::reason;
 use crate::agent::http::{self, Authentication, Listener, SeatLimits, Seats, TimeLimits};
 use crate::agent::view::NodeView;
 
-/// How long after a failure the agent tries again to listen.
+/// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
-/// How many logs may be read at a time.
-const MOST_READERS: usize = 256;
-/// The seats of the listener. A stream or a followed log keeps its seat for hours, and needs a permission. The API server opens a
-/// connection for each of them.
+/// The most logs that may be read at a time.
+const MAX_LOG_READERS: usize = 256;
+/// The seats of the listener. Authenticated clients have more seats: the API server opens one connection for each stream and each
+/// followed log, and such a connection may stay open for hours.
 const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 1024 };
 /// The time limits of a kubelet (`ListenAndServeKubeletServer`, `pkg/kubelet/server/server.go`, 1.36): clients keep idle connections for
 /// 90 s, and an answer may take four hours.
@@ -47,14 +47,14 @@ pub(crate) struct NodeApiEndpoint {
     listener: Option<TcpListener>,
 }
 
-/// Who may use the node API.
+/// Finds the clients that may use the node API.
 pub(crate) struct NodeApiClients {
     authority: Option<Arc<ClientAuthority>>,
     reviews: KubeReviews,
 }
 
-/// What the node API serves.
-pub(crate) struct NodeApiParts {
+/// The data that the node API serves.
+pub(crate) struct NodeApiContent {
     pub(crate) view: NodeView,
     pub(crate) streams: Arc<dyn StreamingRuntime>,
     pub(crate) stats: Arc<dyn RuntimeStats>,
@@ -97,7 +97,7 @@ impl NodeApiEndpoint {
         NodeApiEndpoint { address, listener }
     }
 
-    /// The port for the status of the node.
+    /// The port that the status of the node reports.
     pub(crate) fn port(&self) -> u16 {
         let bound = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
         bound.unwrap_or(self.address).port()
@@ -109,7 +109,7 @@ impl NodeApiEndpoint {
         node: String,
         clients: NodeApiClients,
         certificate: Arc<dyn ResolvesServerCert>,
-        parts: NodeApiParts,
+        parts: NodeApiContent,
         stop: CancellationToken,
     ) {
         let acceptor = match acceptor(certificate) {
@@ -121,7 +121,7 @@ impl NodeApiEndpoint {
             streams: Arc::new(Streams::new(parts.streams)),
             stats: parts.stats,
             node: node.as_str().into(),
-            logs: LogReaders::new(MOST_READERS, stop.clone()),
+            logs: LogReaders::new(MAX_LOG_READERS, stop.clone()),
             blocking: BlockingAnswers::default(),
             config: Arc::new(parts.config),
         };
@@ -164,7 +164,7 @@ async fn bound(address: SocketAddr) -> TcpListener {
 fn acceptor(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(Arc::new(AnyClient::new()))
+        .with_client_cert_verifier(Arc::new(AnyClientVerifier::new()))
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))

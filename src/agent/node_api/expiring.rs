@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Values that are valid for a while. Keeps a limited number of them.
+/// A cache with a limited number of values. Each value is valid for a limited time.
 #[derive(Debug)]
-pub(super) struct Expiring<K, V> {
+pub(super) struct ExpiringCache<K, V> {
     most: usize,
     entries: HashMap<K, (V, Instant)>,
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Expiring<K, V> {
+impl<K: Eq + Hash + Clone, V: Clone> ExpiringCache<K, V> {
     /// A cache of at most this many values.
     pub(super) fn new(most: usize) -> Self {
-        Expiring { most, entries: HashMap::new() }
+        ExpiringCache { most, entries: HashMap::new() }
     }
 
     /// The value of a key, unless it has expired.
@@ -43,13 +43,17 @@ mod tests {
 
     #[test]
     fn values_expire_and_their_number_is_limited() {
-        let (mut cache, now) = (Expiring::new(2), Instant::now());
+        let (mut cache, now) = (ExpiringCache::new(2), Instant::now());
         let second = Duration::from_secs(1);
         cache.insert("a", 1, 3 * second, now);
         cache.insert("b", 2, second, now);
         assert_eq!((cache.get(&"a", now), cache.get(&"b", now + second)), (Some(1), None));
         cache.insert("a", 3, 2 * second, now);
-        assert_eq!((cache.get(&"a", now), cache.get(&"b", now)), (Some(3), Some(2)), "a known key displaces nothing");
+        assert_eq!(
+            (cache.get(&"a", now), cache.get(&"b", now)),
+            (Some(3), Some(2)),
+            "a value of a known key displaces no other value"
+        );
         cache.insert("c", 4, 9 * second, now);
         assert_eq!((cache.get(&"b", now), cache.get(&"a", now)), (None, Some(3)), "the first to expire is displaced");
         cache.insert("d", 5, second, now + 5 * second);

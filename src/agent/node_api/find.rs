@@ -12,11 +12,11 @@ use crate::agent::view::NodeView;
 pub(super) struct FoundPod {
     pub(super) object: Arc<PodObject>,
     pub(super) facts: PodFacts,
-    /// The pod in the runtime.
+    /// The pod as the runtime reports it.
     runtime: Option<Arc<PodRuntimeStatus>>,
 }
 
-/// The pod of this name: the desired one, or else one that still terminates.
+/// The pod of this name: the desired pod, or else a pod that still terminates.
 pub(super) fn pod(view: &NodeView, namespace: &str, name: &str) -> Option<FoundPod> {
     let facts = view.node.explainer().named(&FullName::new(namespace, name)).into_iter().next()?;
     let runtime = view.node.observer().last(&facts.uid);
@@ -30,17 +30,17 @@ impl FoundPod {
         uid == self.facts.uid || view.node.desired().lock().pods.translate(&uid) == Some(&self.facts.uid)
     }
 
-    /// The run of a container that runs now.
+    /// The run of a container, if it runs now.
     pub(super) fn running(&self, container: &str) -> Option<ContainerId> {
         running(self.runtime.as_deref()?, container)
     }
 
-    /// The sandbox that is ready.
+    /// The pod's sandbox, if it is ready.
     pub(super) fn sandbox(&self) -> Option<SandboxId> {
         sandbox(self.runtime.as_deref()?)
     }
 
-    /// Whether the spec has a container of this name, and whether it has a terminal.
+    /// Whether the container of this name has a terminal (field `tty`). `None` if the pod has no such container.
     pub(super) fn has_terminal(&self, container: &str) -> Option<bool> {
         let regular = self.object.init_containers().iter().chain(self.object.containers());
         let regular = regular.map(|it| (it.name.as_str(), it.tty));

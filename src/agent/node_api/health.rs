@@ -12,8 +12,8 @@ pub(super) struct Check {
     failure: Option<&'static str>,
 }
 
-/// The checks of a kubelet (`InstallAuthNotRequiredHandlers`, `pkg/kubelet/server/server.go`, kubelet 1.36). The first two always
-/// succeed here: the first one is the answer itself, and logging has no queue.
+/// The checks of a kubelet (`InstallAuthNotRequiredHandlers`, `pkg/kubelet/server/server.go`, kubelet 1.36). `ping` and
+/// `log` always succeed here: an answer is all that `ping` proves, and logging has no queue that can be full.
 pub(super) fn checks(is_sync_loop_late: bool) -> [Check; 3] {
     let check = |name, failure| Check { name, failure };
     [check("ping", None), check("log", None), check("syncloop", is_sync_loop_late.then_some(SYNC_LOOP_LATE))]

@@ -17,8 +17,8 @@ pub(super) enum BadLogQuery {
 }
 
 /// Parses the parameters of `PodLogOptions` (`getContainerLogs`, `pkg/kubelet/server/server.go`; `ValidatePodLogOptions`,
-/// `pkg/apis/core/v1/validation`, 1.36). `tail` is an earlier name of `tailLines`. The first value of a parameter counts, and unknown
-/// parameters do not.
+/// `pkg/apis/core/v1/validation`, 1.36). `tail` is an earlier name of `tailLines`. If a parameter is repeated, its first value is used. Unknown
+/// parameters are ignored.
 ///
 /// # Errors
 /// [`BadLogQuery`] if the query cannot be used.
@@ -60,7 +60,7 @@ pub(super) fn parse(query: &[(String, String)], now: Timestamp) -> Result<LogReq
     Ok(LogRequest { previous, follow, options, limit: limit.map(i64::unsigned_abs) })
 }
 
-/// A flag as the API server writes it (`Convert_Slice_string_To_bool`, `k8s.io/apimachinery`): everything but `false` and `0` is true.
+/// Parses a flag as the API server does (`Convert_Slice_string_To_bool`, `k8s.io/apimachinery`): every text except `false` and `0` is true.
 fn is_true(text: &str) -> bool {
     !(text.eq_ignore_ascii_case("false") || text == "0")
 }

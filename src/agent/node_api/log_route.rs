@@ -36,7 +36,7 @@ pub(super) async fn container_logs(
     }
 }
 
-/// The text of a kubelet for a log that cannot be opened.
+/// The kubelet's text for a log that cannot be opened.
 fn refusal(error: OpenLogError, container: &str, pod: &str) -> String {
     match error {
         OpenLogError::NoLog(why) => why,

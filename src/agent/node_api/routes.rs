@@ -27,11 +27,11 @@ use crate::agent::view::NodeView;
 use crate::metrics::Format;
 
 /// The largest body of a request. No endpoint reads a body.
-const MOST_BODY_BYTES: u64 = 1 << 20;
+const MAX_BODY_BYTES: u64 = 1 << 20;
 /// Paths whose answers may take hours.
-const LONG: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/containerLogs/"];
+const LONG_LIVED: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/containerLogs/"];
 
-/// What the endpoints need. Clones share it.
+/// The ports and the data of the endpoints. Clones share them.
 #[derive(Clone)]
 pub(super) struct NodeApi {
     pub(super) view: NodeView,
@@ -56,7 +56,7 @@ pub(super) fn router(api: NodeApi, gatekeeper: Arc<Gatekeeper>) -> Router {
     let forward_handler = get(stream_routes::port_forward).post(stream_routes::port_forward);
     Router::new()
         .route("/healthz", get(healthz))
-        .route("/healthz/{check}", get(healthz_of))
+        .route("/healthz/{check}", get(healthz_check))
         .route("/pods", get(pods))
         .route("/pods/", get(pods))
         .route("/runningpods", get(running_pods))
@@ -99,11 +99,11 @@ async fn check(
     let has_seat = admitted.is_ok() && connection.authenticate();
     let refusal = match admitted {
         Err(refusal) => Some(refused(refusal)),
-        Ok(_) if body_length(headers) > MOST_BODY_BYTES => {
-            let why = format!("the body is larger than {MOST_BODY_BYTES} bytes: send none\n");
+        Ok(_) if body_length(headers) > MAX_BODY_BYTES => {
+            let why = format!("the body of the request is larger than {MAX_BODY_BYTES} bytes: send no body\n");
             Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
         }
-        Ok(_) if !has_seat && LONG.iter().any(|prefix| path.starts_with(prefix)) => {
+        Ok(_) if !has_seat && LONG_LIVED.iter().any(|prefix| path.starts_with(prefix)) => {
             let why = "all connections of the node API are in use: close one of them, or try again later\n";
             Some((StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response())
         }
@@ -138,7 +138,7 @@ async fn healthz(State(api): State<NodeApi>, Query(query): Query<Vec<(String, St
     health::all(&health::checks(api.view.node.is_housekeeping_late()), is_verbose)
 }
 
-async fn healthz_of(State(api): State<NodeApi>, Path(name): Path<String>, uri: Uri) -> Response {
+async fn healthz_check(State(api): State<NodeApi>, Path(name): Path<String>, uri: Uri) -> Response {
     match health::one(&health::checks(api.view.node.is_housekeeping_late()), &name) {
         Some(answer) => answer,
         None => not_found(uri).await,

@@ -34,7 +34,7 @@ pub(super) struct NodeStats {
     pub(super) node_name: String,
     pub(super) start_time: String,
     #[serde(flatten)]
-    pub(super) used: Used,
+    pub(super) used: ResourceUsage,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub(super) struct PodStats {
     pub(super) start_time: String,
     pub(super) containers: Vec<ContainerStats>,
     #[serde(flatten)]
-    pub(super) used: Used,
+    pub(super) used: ResourceUsage,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -67,14 +67,14 @@ pub(super) struct ContainerStats {
     #[serde(skip)]
     pub(super) started: f64,
     #[serde(flatten)]
-    pub(super) used: Used,
+    pub(super) used: ResourceUsage,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rootfs: Option<FsStats>,
 }
 
 /// CPU time, memory and swap space.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Used {
+pub(super) struct ResourceUsage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu: Option<CpuStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,7 +195,7 @@ async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
                 uid: pod.uid.to_string(),
             },
             start_time: start.unwrap_or_default(),
-            used: together(&containers),
+            used: sum_of(&containers),
             containers,
         });
     }
@@ -222,7 +222,7 @@ fn of_container(name: &str, started: Time, used: &ContainerUsage) -> ContainerSt
         name: name.to_owned(),
         start_time: started.to_timestamp().to_string(),
         started: started.as_nanos() as f64 / 1e9,
-        used: Used {
+        used: ResourceUsage {
             cpu: used.cpu.map(|nanos| CpuStats {
                 time: time.clone(),
                 usage_nano_cores: used.nano_cores,
@@ -250,16 +250,16 @@ fn of_container(name: &str, started: Time, used: &ContainerUsage) -> ContainerSt
     }
 }
 
-/// The usage of the containers of a pod together.
-fn together(containers: &[ContainerStats]) -> Used {
-    let sum = |of: &dyn Fn(&Used) -> Option<u64>| {
+/// The sum of the usage of a pod's containers.
+fn sum_of(containers: &[ContainerStats]) -> ResourceUsage {
+    let sum = |of: &dyn Fn(&ResourceUsage) -> Option<u64>| {
         let values: Vec<u64> = containers.iter().filter_map(|container| of(&container.used)).collect();
         (!values.is_empty()).then(|| values.iter().sum::<u64>())
     };
     let cpus = containers.iter().filter_map(|container| container.used.cpu.as_ref());
     let memories = containers.iter().filter_map(|container| container.used.memory.as_ref());
     let swaps = containers.iter().filter_map(|container| container.used.swap.as_ref());
-    Used {
+    ResourceUsage {
         cpu: cpus.max_by_key(|cpu| cpu.at).map(|newest| CpuStats {
             time: newest.time.clone(),
             at: newest.at,
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn pod_uses_what_its_containers_use() {
-        let used = together(&[container("a", 5, 100), container("b", 7, 200)]);
+        let used = sum_of(&[container("a", 5, 100), container("b", 7, 200)]);
         assert_eq!(used.cpu.as_ref().unwrap().usage_core_nano_seconds, Some(12));
         assert_eq!(used.memory.as_ref().unwrap().working_set_bytes, Some(300));
         let json = serde_json::to_value(container("a", 5, 100)).unwrap();

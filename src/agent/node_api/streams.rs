@@ -86,7 +86,7 @@ impl Streams {
     }
 }
 
-/// What the texts of errors name.
+/// The command or the port that the texts of errors name.
 #[derive(Clone, Debug)]
 enum SessionTarget {
     Exec(Vec<String>),
@@ -111,7 +111,7 @@ impl SessionTarget {
 enum Refusal {
     /// The request has no upgrade.
     UpgradeRequired,
-    /// The client speaks no protocol of the agent. The text names the protocols of both.
+    /// The client speaks no protocol of the agent. The text names the protocols of both sides.
     Protocol(String),
     /// Too many streams are open.
     Busy,
@@ -186,7 +186,7 @@ impl Writer {
     }
 }
 
-/// When a connection last had data.
+/// The time at which a connection last had data.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<Instant>);
 
@@ -195,8 +195,8 @@ impl Activity {
         Arc::new(Activity(Mutex::new(Instant::now())))
     }
 
-    /// Records data.
-    pub(super) fn happened(&self) {
+    /// Records that the connection has data now.
+    pub(super) fn record_data(&self) {
         *self.0.lock() = Instant::now();
     }
 

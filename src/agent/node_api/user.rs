@@ -13,7 +13,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 /// The extra field with the digest of a client certificate (`k8s.io/apiserver/pkg/authentication/user`).
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// A user, as the authentication names it and the authorization takes it.
+/// An authenticated user, with the fields of a `SubjectAccessReview`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct User {
     pub(super) name: String,
@@ -59,7 +59,7 @@ impl User {
         self
     }
 
-    /// The question whether the user may do this with the node.
+    /// The access review of the user for a verb on a subresource of the node.
     pub(super) fn review(&self, node: &str, verb: &str, subresource: &str) -> SubjectAccessReviewSpec {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         SubjectAccessReviewSpec {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn review_asks_for_the_subresource_of_the_node() {
+    fn access_review_names_the_subresource_of_the_node() {
         let info =
             UserInfo { username: Some("eve".into()), groups: Some(vec![AUTHENTICATED.into()]), ..UserInfo::default() };
         let review = User::of_review(info).review("n1", "get", "metrics");

@@ -82,8 +82,8 @@ impl Cluster {
     }
 }
 
-/// Waits until the node is registered. Publishes why that takes long as a problem of the source. Returns false if the node is never
-/// registered.
+/// Waits until the node is registered. If the registration takes long, publishes the reason as a problem of the source. Returns false
+/// if the node is never registered.
 async fn until_registered(mut registration: watch::Receiver<Registration>, updates: &Recipient<SourceUpdate>) -> bool {
     loop {
         let problem = match &*registration.borrow_and_update() {

@@ -65,15 +65,15 @@ impl ManifestSources {
     }
 
     /// Starts the sources. They send their pods to `to` until `stop` is cancelled.
-    pub(super) fn start(self, cx: &SourceContext, to: &Recipient<SourceUpdate>, stop: &CancellationToken) {
+    pub(super) fn start(self, context: &SourceContext, to: &Recipient<SourceUpdate>, stop: &CancellationToken) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
         }
         if !self.paths.is_empty() {
-            actix::spawn(FileSource::new(self.paths, cx.clone()).run(to.clone(), stop.clone()));
+            actix::spawn(FileSource::new(self.paths, context.clone()).run(to.clone(), stop.clone()));
         }
         if !self.urls.is_empty() {
-            actix::spawn(UrlSource::new(self.urls, cx.clone()).run(to.clone(), stop.clone()));
+            actix::spawn(UrlSource::new(self.urls, context.clone()).run(to.clone(), stop.clone()));
         }
     }
 }

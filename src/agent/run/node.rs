@@ -38,7 +38,8 @@ const JOURNAL: &str = "journal";
 /// The file below the root directory that keeps the resources that are allocated to pods.
 const ALLOCATIONS: &str = "allocations";
 /// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
-/// scheduler sends pods that need one of them, and the API server accepts such resizes, only for nodes that declare it.
+/// scheduler binds a pod that needs one of these features only to a node that declares the feature. The API server accepts a resize that
+/// needs one of them only if the node of the pod declares it.
 #[cfg(feature = "kube")]
 const DECLARED_FEATURES: [&str; 3] =
     ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"];
@@ -82,7 +83,7 @@ pub(super) struct RuntimeHandles {
     pub(super) stats: Arc<dyn RuntimeStats>,
 }
 
-/// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet, and the ports of
+/// Opens the runtime and the other ports, and starts the node on them. Also returns the adopter of a kubelet's pods, and the ports of
 /// the runtime.
 pub(super) async fn start(
     args: &RunArgs,

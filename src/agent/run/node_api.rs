@@ -7,7 +7,7 @@ use super::RunError;
 use super::node::RuntimeHandles;
 use crate::agent::certificates::{ServingNode, ServingSource, serving};
 use crate::agent::cli::RunArgs;
-use crate::agent::node_api::{NodeApiClients, NodeApiEndpoint, NodeApiParts, configz};
+use crate::agent::node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, configz};
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 
@@ -53,7 +53,7 @@ impl NodeApiServer {
         stop: CancellationToken,
     ) -> Result<(), RunError> {
         let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
-        let parts = NodeApiParts { view, streams: handles.streams, stats: handles.stats, config: configz(args) };
+        let parts = NodeApiContent { view, streams: handles.streams, stats: handles.stats, config: configz(args) };
         actix::spawn(self.endpoint.serve(node.to_owned(), self.clients, certificate, parts, stop));
         Ok(())
     }

@@ -5,7 +5,7 @@ use tokio::time::advance;
 
 use super::*;
 
-/// Knows the token `good`, and permits `get` of one subresource.
+/// An API server that knows only the token `good`, and permits only `get` on one subresource.
 #[derive(Default)]
 struct FakeReviews {
     permits: &'static str,
@@ -62,7 +62,7 @@ async fn a_request_without_valid_credentials_is_unauthorized() {
 }
 
 #[tokio::test]
-async fn the_fine_permission_is_tried_before_that_of_the_proxy() {
+async fn own_subresource_of_a_path_is_reviewed_before_the_proxy() {
     for (permits, path, admitted, reviewed) in [
         ("pods", "/pods", true, 1),
         ("proxy", "/pods", true, 2),
@@ -103,7 +103,7 @@ async fn users_and_decisions_are_cached_for_the_times_of_a_kubelet() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_does_not_answer_permits_nothing_and_is_asked_again() {
+async fn reviews_without_an_answer_permit_nothing_and_are_repeated() {
     let (reviews, gatekeeper) = gatekeeper(FakeReviews { permits: "proxy", is_away: true, ..FakeReviews::default() });
     for _ in 0..2 {
         let refused = get(&gatekeeper, "Bearer good", "/run/a/b/c").await;

@@ -44,7 +44,7 @@ pub(in crate::agent::node_api) struct Connection {
     /// The streams that the peer opens. If the receiver is dropped, new streams are refused.
     pub(in crate::agent::node_api) accepted: mpsc::Receiver<SpdyStream>,
     frames: mpsc::Sender<Frame>,
-    table: Arc<Table>,
+    table: Arc<StreamTable>,
 }
 
 /// An open stream.
@@ -61,17 +61,17 @@ pub(in crate::agent::node_api) struct SpdyStream {
 
 /// The open streams by number.
 #[derive(Default)]
-struct Table(Mutex<HashMap<u32, TableEntry>>);
+struct StreamTable(Mutex<HashMap<u32, OpenStream>>);
 
-/// The agent's end of a stream that the peer has not finished.
+/// A stream that the peer has not finished.
 #[derive(Clone)]
-struct TableEntry {
+struct OpenStream {
     data: mpsc::Sender<Vec<u8>>,
     reset: CancellationToken,
 }
 
-impl Table {
-    /// Adds a stream. `None` if there are too many.
+impl StreamTable {
+    /// Adds a stream. `None` if too many streams are open.
     fn add(&self, stream: u32) -> Option<(mpsc::Receiver<Vec<u8>>, CancellationToken)> {
         let mut streams = self.0.lock();
         if streams.len() >= MAX_STREAMS {
@@ -82,19 +82,19 @@ impl Table {
             return None;
         }
         let ((data, receiver), reset) = (mpsc::channel(CHUNKS), CancellationToken::new());
-        streams.insert(stream, TableEntry { data, reset: reset.clone() });
+        streams.insert(stream, OpenStream { data, reset: reset.clone() });
         Some((receiver, reset))
     }
 
-    fn get(&self, stream: u32) -> Option<TableEntry> {
+    fn get(&self, stream: u32) -> Option<OpenStream> {
         self.0.lock().get(&stream).cloned()
     }
 
-    fn remove(&self, stream: u32) -> Option<TableEntry> {
+    fn remove(&self, stream: u32) -> Option<OpenStream> {
         self.0.lock().remove(&stream)
     }
 
-    /// Ends what all streams receive.
+    /// Closes all streams to their receivers.
     fn clear(&self) {
         self.0.lock().clear();
     }
@@ -102,7 +102,7 @@ impl Table {
 
 impl Connection {
     /// A connection over `bytes`, and the future that copies its frames. The future ends when the peer has ended the connection or
-    /// has broken the protocol, or when the connection is ended here.
+    /// has broken the protocol, or when the agent has ended it.
     pub(in crate::agent::node_api) fn new(
         bytes: impl AsyncRead + AsyncWrite + Send,
         side: Side,
@@ -110,7 +110,7 @@ impl Connection {
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (frames, queue) = mpsc::channel(QUEUE);
         let (accept, accepted) = mpsc::channel(1);
-        let table = Arc::new(Table::default());
+        let table = Arc::new(StreamTable::default());
         let reader = Reader {
             decoder: Decoder::default(),
             side,
@@ -186,7 +186,7 @@ async fn write_frames(
         }
         write.write_all(&buffer).await?;
         write.flush().await?;
-        activity.happened();
+        activity.record_data();
         buffer.clear();
     }
     encoder.append(&Frame::GoAway { last: 0, status: 0 }, &mut buffer);
@@ -204,7 +204,7 @@ struct Reader {
     /// Does not keep the connection open.
     frames: mpsc::WeakSender<Frame>,
     accept: mpsc::Sender<SpdyStream>,
-    table: Arc<Table>,
+    table: Arc<StreamTable>,
 }
 
 impl Reader {
@@ -222,7 +222,7 @@ impl Reader {
             if count == 0 {
                 return Ok(());
             }
-            activity.happened();
+            activity.record_data();
             self.decoder.feed(&buffer[..count]);
         }
     }
@@ -248,7 +248,7 @@ impl Reader {
                     entry.reset.cancel();
                 }
             }
-            // The other numbers are those of the own pings.
+            // The other numbers belong to pings of the agent.
             Frame::Ping(number) if (number.is_multiple_of(2)) == (self.side == Side::Client) => {
                 self.send(Frame::Ping(number)).await;
             }
@@ -300,7 +300,7 @@ impl Reader {
         }
     }
 
-    /// Queues a frame. Waits for ever once the connection is ended here: the rest of the queue is being written.
+    /// Queues a frame. Never returns after the agent has ended the connection: the rest of the queue is then being written.
     async fn send(&self, frame: Frame) {
         match self.frames.upgrade() {
             Some(frames) => drop(frames.send(frame).await),

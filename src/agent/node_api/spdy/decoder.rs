@@ -32,7 +32,7 @@ pub enum DecodeError {
     #[error("a frame for stream 0")]
     NoStream,
     /// The headers of a stream cannot be read.
-    #[error("headers with {0}")]
+    #[error("unreadable headers: {0}")]
     Headers(&'static str),
 }
 
@@ -71,7 +71,7 @@ impl Decoder {
     /// The next frame. `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`DecodeError`]. Every later call may return anything.
+    /// [`DecodeError`]. After an error, the results of later calls mean nothing.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, DecodeError> {
         if let Some(data) = self.data.take() {
             return Ok(self.data(data));

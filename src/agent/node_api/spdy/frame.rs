@@ -1,4 +1,4 @@
-//! Frames, and how they are written.
+//! The frames of SPDY, and their encoder.
 
 use super::headers::{Deflate, Headers};
 

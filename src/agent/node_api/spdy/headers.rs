@@ -16,7 +16,7 @@ const MAX_HEADERS: u32 = 64;
 pub struct Headers(pub Vec<(String, String)>);
 
 impl Headers {
-    /// Headers with these names, in lower case, and values.
+    /// Headers of these pairs of a name, in lower case, and a value.
     pub fn new<const N: usize>(pairs: [(&str, &str); N]) -> Self {
         Headers(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
     }

@@ -57,7 +57,13 @@ fn families(text: &mut String, summary: &Summary) {
     family(text, "container_start_time_seconds", "gauge", help, starts);
 }
 
-fn add(used: &super::Used, labels: &str, cpu: &mut Vec<Series>, memory: &mut Vec<Series>, swap: &mut Vec<Series>) {
+fn add(
+    used: &super::ResourceUsage,
+    labels: &str,
+    cpu: &mut Vec<Series>,
+    memory: &mut Vec<Series>,
+    swap: &mut Vec<Series>,
+) {
     if let Some(found) = &used.cpu
         && let Some(nanos) = found.usage_core_nano_seconds
     {
@@ -96,14 +102,14 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str, series: Vec<Ser
 #[cfg(test)]
 mod tests {
     use super::super::tests::container;
-    use super::super::{PodReference, PodStats, Summary, together};
+    use super::super::{PodReference, PodStats, Summary, sum_of};
     use super::*;
 
     #[test]
     fn containers_and_pods_have_the_metrics_of_a_kubelet() {
         let containers = vec![container("main", 1_500_000_000, 4096)];
         let pod_ref = PodReference { name: "web".into(), namespace: "shop".into(), uid: "u".into() };
-        let pod = PodStats { pod_ref, used: together(&containers), containers, ..PodStats::default() };
+        let pod = PodStats { pod_ref, used: sum_of(&containers), containers, ..PodStats::default() };
         let text = text(Some(&Summary { pods: vec![pod], ..Summary::default() }));
         for line in [
             "# TYPE container_cpu_usage_seconds_total counter",

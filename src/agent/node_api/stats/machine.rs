@@ -5,7 +5,7 @@ use std::fs;
 use jiff::Timestamp;
 use rustix::param::clock_ticks_per_second;
 
-use super::{CpuStats, MemoryStats, NodeStats, RlimitStats, SwapStats, Used};
+use super::{CpuStats, MemoryStats, NodeStats, ResourceUsage, RlimitStats, SwapStats};
 use crate::actors::ports::NodeMeter;
 use crate::actors::time::Time;
 use crate::adapters::node_meter::LinuxNodeMeter;
@@ -38,7 +38,7 @@ pub(super) fn node(now: Time) -> NodeStats {
     });
     NodeStats {
         start_time: booted(now).to_timestamp().to_string(),
-        used: Used { cpu, memory, swap },
+        used: ResourceUsage { cpu, memory, swap },
         rlimit,
         ..NodeStats::default()
     }

@@ -1,4 +1,4 @@
-//! Serves a command: connects its streams to those of the client, and reports how it ended.
+//! Serves a command: connects the streams of the command to the streams of the client, and reports the status of the command.
 
 mod status;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::timeout;
 
-use super::upgrade::{Connected, Kind, Upgrade, V1, V1_BASE64, V4, V4_BASE64, V5};
+use super::upgrade::{Upgrade, UpgradeKind, UpgradedConnection, V1, V1_BASE64, V4, V4_BASE64, V5};
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Stream, Writer, drive};
 use crate::actors::texts::streams::no_common_protocol;
@@ -83,13 +83,13 @@ pub(super) async fn serve(
     permit: OwnedSemaphorePermit,
 ) -> Result<Response, Refusal> {
     match upgrade.kind {
-        Kind::Spdy => {
+        UpgradeKind::Spdy => {
             let none = || Refusal::Protocol(no_common_protocol(&[], SPDY_PROTOCOLS));
             let protocol = upgrade.choose(SPDY_PROTOCOLS)?.ok_or_else(none)?;
             let session = move |bytes| over_spdy(bytes, start, streams, target, permit);
             Ok(upgrade.accept_spdy(Some(protocol), session))
         }
-        Kind::WebSocket => {
+        UpgradeKind::WebSocket => {
             let protocol = upgrade.choose(WEBSOCKET_PROTOCOLS)?;
             let format = MessageFormat::of(protocol);
             let session = move |socket| over_websocket(socket, format, start, streams, target, permit);
@@ -99,7 +99,7 @@ pub(super) async fn serve(
 }
 
 pub(super) async fn over_spdy(
-    bytes: impl Connected,
+    bytes: impl UpgradedConnection,
     start: StartCommand,
     streams: CommandStreams,
     target: SessionTarget,
@@ -175,7 +175,7 @@ pub(super) async fn over_websocket(
     drive(session, copied, &activity, permit).await;
 }
 
-/// Runs the command, and writes how it ended to the client.
+/// Runs the command, and writes its status to the client.
 async fn run(start: StartCommand, client: ClientStreams, target: &SessionTarget) {
     let ClientStreams { stdin, resize, stdout, stderr, error, has_status } = client;
     let end = match start.start().await {
@@ -220,7 +220,7 @@ async fn copy(
 async fn copy_input(from: Option<mpsc::Receiver<Vec<u8>>>, to: Option<mpsc::Sender<Vec<u8>>>) {
     let (Some(mut from), Some(to)) = (from, to) else { return };
     while let Some(bytes) = from.recv().await {
-        // A command that has closed its input gets no more.
+        // The command has closed its input, so the rest of the data is discarded.
         if to.send(bytes).await.is_err() {
             return;
         }

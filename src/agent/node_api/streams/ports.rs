@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::upgrade::{Connected, Kind, PORT_FORWARD, SPDY_IN_WEBSOCKET, Upgrade, V4, V4_BASE64};
+use super::upgrade::{PORT_FORWARD, SPDY_IN_WEBSOCKET, Upgrade, UpgradeKind, UpgradedConnection, V4, V4_BASE64};
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Writer, drive};
 use crate::actors::texts::streams::cannot_forward;
@@ -32,7 +32,7 @@ const MAX_PORTS: usize = 5;
 
 /// The address whose ports are forwarded.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct ForwardTarget {
     pub(super) address: IpAddr,
     /// The pod's sandbox, for the texts of errors.
     pub(super) sandbox: String,
@@ -49,8 +49,8 @@ pub(super) async fn serve(
         SessionTarget::Ports { sandbox, ports } => (sandbox, ports),
         SessionTarget::Exec(_) | SessionTarget::Attach => (String::new(), Vec::new()),
     };
-    let target = Target { address, sandbox };
-    if upgrade.kind == Kind::Spdy {
+    let target = ForwardTarget { address, sandbox };
+    if upgrade.kind == UpgradeKind::Spdy {
         let protocol = upgrade.choose(&[PORT_FORWARD])?;
         return Ok(upgrade.accept_spdy(protocol, move |bytes| over_spdy(bytes, target, permit)));
     }
@@ -70,7 +70,7 @@ pub(super) async fn serve(
     upgrade.accept_websocket(protocol, move |socket| over_websocket(socket, format, target, ports, permit)).await
 }
 
-pub(super) async fn over_spdy(bytes: impl Connected, target: Target, permit: OwnedSemaphorePermit) {
+pub(super) async fn over_spdy(bytes: impl UpgradedConnection, target: ForwardTarget, permit: OwnedSemaphorePermit) {
     let activity = Activity::new();
     let (connection, copied) = Connection::new(bytes, Side::Server, activity.clone());
     drive(forward_pairs(connection, target), copied, &activity, permit).await;
@@ -90,7 +90,7 @@ enum StreamKind {
 }
 
 /// Forwards a connection for each pair of streams. Never returns before the client ends the connection.
-async fn forward_pairs(mut connection: Connection, target: Target) {
+async fn forward_pairs(mut connection: Connection, target: ForwardTarget) {
     let mut pairs: HashMap<String, HalfPair> = HashMap::new();
     let mut forwards = JoinSet::new();
     loop {
@@ -156,7 +156,7 @@ fn request_number(stream: &SpdyStream, kind: StreamKind) -> String {
 
 /// Forwards one connection until the pod or the client has ended it.
 async fn forward(
-    target: &Target,
+    target: &ForwardTarget,
     port: u16,
     input: mpsc::Receiver<Vec<u8>>,
     output: &Writer,
@@ -225,7 +225,7 @@ async fn copy(connection: TcpStream, mut input: mpsc::Receiver<Vec<u8>>, output:
 async fn over_websocket(
     socket: WebSocket,
     format: MessageFormat,
-    target: Target,
+    target: ForwardTarget,
     ports: Vec<u16>,
     permit: OwnedSemaphorePermit,
 ) {

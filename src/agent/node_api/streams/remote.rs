@@ -1,7 +1,7 @@
 //! Serves a stream of a runtime that has a streaming server.
 //!
-//! The server speaks SPDY, and WebSocket of version 4. A client of version 5, or one that forwards ports over WebSocket, is served
-//! here, and the agent speaks SPDY to the server.
+//! The server speaks SPDY, and WebSocket of version 4. The agent itself serves a client of version 5, and a client that
+//! forwards ports over WebSocket. It speaks SPDY to the server.
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::Response;
@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::command::CommandStreams;
 use super::tunnel::{self, connect, exchange};
-use super::upgrade::{Kind, PORT_FORWARD, SPDY, SPDY_IN_WEBSOCKET, STREAM_PROTOCOL, Upgrade, V4, V5};
+use super::upgrade::{PORT_FORWARD, SPDY, SPDY_IN_WEBSOCKET, STREAM_PROTOCOL, Upgrade, UpgradeKind, V4, V5};
 use super::websocket::{self, MessageFormat};
 use super::{Activity, Refusal, SessionTarget, Writer};
 use crate::adapters::streaming::{CHUNKS, LocalCommand, StartCommand, WindowSize};
@@ -28,7 +28,7 @@ pub(super) async fn serve(
     streams: CommandStreams,
     permit: OwnedSemaphorePermit,
 ) -> Result<Response, Refusal> {
-    if upgrade.kind == Kind::WebSocket && upgrade.offers(V5) {
+    if upgrade.kind == UpgradeKind::WebSocket && upgrade.offers(V5) {
         let start = command(url, streams).await?;
         let format = MessageFormat::of(Some(V5));
         // The runtime writes the texts of errors.
@@ -36,7 +36,7 @@ pub(super) async fn serve(
         let session = move |socket| super::command::over_websocket(socket, format, start, streams, target, permit);
         return upgrade.accept_websocket(Some(V5), session).await;
     }
-    if upgrade.kind == Kind::WebSocket && upgrade.offers(SPDY_IN_WEBSOCKET) {
+    if upgrade.kind == UpgradeKind::WebSocket && upgrade.offers(SPDY_IN_WEBSOCKET) {
         let (runtime, _) = connect(url, Method::POST, &spdy_headers(PORT_FORWARD)).await?;
         let session = move |socket| async move {
             let (client, copied) = websocket::bytes(socket);

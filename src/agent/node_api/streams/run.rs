@@ -1,4 +1,4 @@
-//! Runs a command and answers its output, without streams.
+//! Runs a command and answers with its output, without streams.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -53,7 +53,7 @@ async fn a_client_that_does_not_create_its_streams_in_time_is_disconnected() {
 #[tokio::test(start_paused = true)]
 async fn the_first_stream_of_an_incomplete_pair_is_reset() {
     let (mut client, bytes) = duplex(1 << 16);
-    let target = ports::Target { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let target = ports::ForwardTarget { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
     let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
     let begin = Instant::now();
     let headers = Headers::new([("streamtype", "error"), ("port", "80"), ("requestid", "0")]);
@@ -71,7 +71,7 @@ async fn a_connection_ends_when_it_had_no_data_for_the_idle_limit() {
     let begin = Instant::now();
     let data = async {
         tokio::time::sleep(IDLE_LIMIT / 2).await;
-        activity.happened();
+        activity.record_data();
         std::future::pending().await
     };
     drive(data, std::future::pending(), &activity, permit()).await;

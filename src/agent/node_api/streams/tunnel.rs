@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::upgrade::{Connected, STREAM_PROTOCOL, Upgrade};
+use super::upgrade::{STREAM_PROTOCOL, Upgrade, UpgradedConnection};
 use super::{LINGER, Refusal};
 
 /// How long the streaming server may take to answer.
@@ -52,7 +52,7 @@ pub(super) async fn serve(upgrade: Upgrade, url: &str, permit: OwnedSemaphorePer
 }
 
 /// Copies bytes in both directions until one side ends.
-pub(super) async fn exchange(client: impl Connected, runtime: impl Connected) {
+pub(super) async fn exchange(client: impl UpgradedConnection, runtime: impl UpgradedConnection) {
     let ((mut from_client, mut to_client), (mut from_runtime, mut to_runtime)) = (split(client), split(runtime));
     tokio::select! {
         _ = copy(&mut from_client, &mut to_runtime) => {
@@ -96,7 +96,7 @@ async fn request(server: &StreamingServer, method: Method, headers: &HeaderMap) 
     let stream = TcpStream::connect(server.address).await?;
     stream.set_nodelay(true)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // The answer reports an error of the connection.
+    // If the connection fails, the request below reports the error.
     tokio::spawn(connection.with_upgrades());
     let mut request = Request::new(Body::empty());
     *request.method_mut() = method;
@@ -140,8 +140,8 @@ struct StreamingServer {
 }
 
 impl StreamingServer {
-    /// Parses the URL of a session. Only an address of this machine is accepted: the URL is as good as a password, and a request to
-    /// another machine would carry the client's input there.
+    /// Parses the URL of a session. Only an address of this machine is accepted: whoever knows the URL can use the session,
+    /// and a request to another machine would send the client's input to that machine.
     fn parse(url: &str) -> Result<Self, String> {
         let refused = |why: &str| format!("the runtime's streaming server cannot be used: {why}");
         let uri: Uri = url.parse().map_err(|_| refused("its URL is not valid"))?;
@@ -164,7 +164,7 @@ impl StreamingServer {
 }
 
 fn is_of_this_machine(address: IpAddr) -> bool {
-    // The system lets no socket have an address of another machine.
+    // The kernel binds no socket to an address of another machine.
     address.is_loopback() || (!address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok())
 }
 

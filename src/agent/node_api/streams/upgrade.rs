@@ -40,20 +40,20 @@ const MAX_MESSAGE: usize = 4 << 20;
 
 /// The two protocols of upgraded connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum UpgradeKind {
     Spdy,
     WebSocket,
 }
 
 /// A request for an upgrade.
 pub(super) struct Upgrade {
-    pub(super) kind: Kind,
+    pub(super) kind: UpgradeKind,
     parts: Parts,
     connection: OnUpgrade,
 }
 
 impl Upgrade {
-    /// The upgrade of a request.
+    /// The upgrade that the headers of a request name.
     pub(super) fn of(mut request: Request) -> Result<Self, Refusal> {
         let kind = kind(request.headers()).ok_or(Refusal::UpgradeRequired)?;
         let connection = hyper::upgrade::on(&mut request);
@@ -125,25 +125,25 @@ impl Upgrade {
 }
 
 /// An upgraded connection to a client or to a streaming server.
-pub(super) trait Connected: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub(super) trait UpgradedConnection: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Connected for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> UpgradedConnection for T {}
 
-fn kind(headers: &HeaderMap) -> Option<Kind> {
+fn kind(headers: &HeaderMap) -> Option<UpgradeKind> {
     let has = |name, word: &str| words(headers, &name).any(|own| own.eq_ignore_ascii_case(word));
     if !has(header::CONNECTION, "upgrade") {
         return None;
     }
     if has(header::UPGRADE, "websocket") {
-        return Some(Kind::WebSocket);
+        return Some(UpgradeKind::WebSocket);
     }
-    has(header::UPGRADE, "SPDY/3.1").then_some(Kind::Spdy)
+    has(header::UPGRADE, "SPDY/3.1").then_some(UpgradeKind::Spdy)
 }
 
-fn offered(kind: Kind, headers: &HeaderMap) -> Vec<&str> {
+fn offered(kind: UpgradeKind, headers: &HeaderMap) -> Vec<&str> {
     let name = match kind {
-        Kind::Spdy => STREAM_PROTOCOL,
-        Kind::WebSocket => header::SEC_WEBSOCKET_PROTOCOL,
+        UpgradeKind::Spdy => STREAM_PROTOCOL,
+        UpgradeKind::WebSocket => header::SEC_WEBSOCKET_PROTOCOL,
     };
     words(headers, &name).collect()
 }
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn an_upgrade_needs_both_headers_in_any_spelling() {
         for (connection, upgrade, expected) in [
-            ("Upgrade", "SPDY/3.1", Some(Kind::Spdy)),
-            ("keep-alive, upgrade", "WebSocket", Some(Kind::WebSocket)),
+            ("Upgrade", "SPDY/3.1", Some(UpgradeKind::Spdy)),
+            ("keep-alive, upgrade", "WebSocket", Some(UpgradeKind::WebSocket)),
             ("Upgrade", "h2c", None),
             ("keep-alive", "websocket", None),
         ] {
@@ -192,7 +192,7 @@ mod tests {
             (STREAM_PROTOCOL, HeaderValue::from_static("v4.channel.k8s.io, v3.channel.k8s.io")),
             (STREAM_PROTOCOL, HeaderValue::from_static("channel.k8s.io")),
         ]);
-        let offered = offered(Kind::Spdy, &spdy);
+        let offered = offered(UpgradeKind::Spdy, &spdy);
         assert_eq!(choose(&offered, &[V5, V4]).unwrap(), Some(V4));
         assert_eq!(choose(&[], &[V5, V4]).unwrap(), None);
         let Err(Refusal::Answered(answer)) = choose(&["v3.channel.k8s.io"], &[V5, V4]) else { panic!("accepted") };

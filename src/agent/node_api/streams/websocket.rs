@@ -21,12 +21,12 @@ use crate::adapters::streaming::CHUNKS;
 const CLOSE: u8 = 255;
 /// How many messages wait to be written.
 const QUEUE: usize = 8;
-/// How long a channel may take no message before the agent sends a ping, which finds out whether the client has gone.
+/// How long a channel may take no message before the agent sends a ping. The ping fails if the client has gone.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How many bytes of a SPDY connection are in one message.
 const BLOCK: usize = 32 << 10;
 
-/// The differences between the protocols.
+/// The properties in which the protocols differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageFormat {
     /// Messages are text: a digit and base64.
@@ -107,7 +107,8 @@ pub(super) fn channels(
     (frames, copied)
 }
 
-/// Closes a connection. If it were closed with unread data, the client's system would discard what was written to it last.
+/// Closes a connection after reading the rest of its data. Otherwise the client's system would discard the last data that was written
+/// to it.
 async fn close(mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>) {
     let frame = CloseFrame { code: close_code::NORMAL, reason: "".into() };
     let closed = async {
@@ -134,7 +135,7 @@ async fn read(
                 return;
             }
         };
-        activity.happened();
+        activity.record_data();
         let Some((channel, bytes)) = format.decode(&message) else { continue };
         if format.closes && channel == CLOSE {
             if let Some(channel) = bytes.first() {
@@ -185,7 +186,7 @@ async fn write(
             _ => continue,
         };
         sink.send(message).await?;
-        activity.happened();
+        activity.record_data();
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How a command ended, as the client reads it from the error stream.
+//! The status of a command that has ended, as the client reads it from the error stream.
 
 use serde_json::{Value, json};
 
