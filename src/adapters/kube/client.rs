@@ -15,7 +15,7 @@ use super::credentials::Credentials;
 /// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A kubeconfig gives no client.
+/// Why no client can be made from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

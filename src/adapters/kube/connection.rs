@@ -10,13 +10,13 @@ use kube::client::Body;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The credentials of a client. Clones share the credentials.
+/// Gives credentials to a client. Clones give them to the same client.
 #[derive(Clone)]
-pub struct Connection(watch::Sender<Result<Current, Arc<str>>>);
+pub struct Connection(watch::Sender<Result<CurrentClient, Arc<str>>>);
 
 /// The client that sends the requests now.
 #[derive(Clone)]
-struct Current {
+struct CurrentClient {
     client: Client,
     /// Cancelled when another client takes the requests.
     replaced: CancellationToken,
@@ -28,7 +28,8 @@ struct Current {
 struct NoCredentials(Arc<str>);
 
 impl Connection {
-    /// A client without credentials, and what gives it credentials. Until then, watches wait, and other requests fail with `problem`.
+    /// A client without credentials, and the connection that gives credentials to the client. Until then, watches wait, and other
+    /// requests fail with `problem`.
     /// Must be called in a tokio runtime.
     pub fn new(problem: &str) -> (Client, Self) {
         let connection = Connection(watch::Sender::new(Err(problem.into())));
@@ -44,7 +45,7 @@ impl Connection {
                     let _given = current.wait_for(Result::is_ok).await;
                 }
                 let found = current.borrow().clone();
-                let Current { client, replaced } =
+                let CurrentClient { client, replaced } =
                     found.map_err(|problem| kube::Error::Service(Box::new(NoCredentials(problem))))?;
                 let response = client.send(request).await?;
                 Ok::<_, kube::Error>(response.map(|body| {
@@ -62,14 +63,14 @@ impl Connection {
     /// Sends all further requests with another client. Watches of the earlier client end, and their users start them again with the
     /// new client. Other requests of the earlier client get their answers.
     pub fn replace(&self, client: Client) {
-        let next = Current { client, replaced: CancellationToken::new() };
+        let next = CurrentClient { client, replaced: CancellationToken::new() };
         if let Ok(earlier) = self.0.send_replace(Ok(next)) {
             earlier.replaced.cancel();
         }
     }
 
     /// Changes the error of requests, if the client has no credentials yet.
-    pub fn explain(&self, problem: &str) {
+    pub fn set_problem(&self, problem: &str) {
         self.0.send_if_modified(|current| {
             let Err(current) = current else { return false };
             *current = problem.into();
@@ -102,7 +103,7 @@ mod tests {
         server.write_kubeconfig(&path, &server.admin_token()).unwrap();
         let (client, connection) = Connection::new("approve the request");
         let nodes = Api::<Node>::all(client);
-        connection.explain("approve the second request");
+        connection.set_problem("approve the second request");
         let error = nodes.list(&ListParams::default()).await.unwrap_err();
         assert!(error.to_string().contains("approve the second request"), "{error}");
 

@@ -19,7 +19,7 @@ pub struct Credentials {
     kubeconfig: Kubeconfig,
     /// The file with the certificate of the user, if the kubeconfig names one.
     certificate_file: Option<PathBuf>,
-    /// All files with the content that they had.
+    /// All files, with the content that was read.
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -118,10 +118,10 @@ fn user_mut(kubeconfig: &mut Kubeconfig) -> Option<&mut AuthInfo> {
     kubeconfig.auth_infos.iter_mut().find(|named| named.name == name)?.auth_info.as_mut()
 }
 
-type Read<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, ConnectError>;
+type ReadFile<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, ConnectError>;
 
 /// Replaces the path of the authority by the content of the file. The content of a kubeconfig takes precedence over a path.
-fn inline_cluster(cluster: &mut Cluster, read: Read<'_>) -> Result<(), ConnectError> {
+fn inline_cluster(cluster: &mut Cluster, read: ReadFile<'_>) -> Result<(), ConnectError> {
     if let Some(file) = cluster.certificate_authority.take()
         && cluster.certificate_authority_data.is_none()
     {
@@ -132,7 +132,7 @@ fn inline_cluster(cluster: &mut Cluster, read: Read<'_>) -> Result<(), ConnectEr
 
 /// Replaces the paths of certificate, key and token by the content of the files. The content of a kubeconfig takes precedence over the
 /// path of a certificate or a key, and the path of a token over its content (upstream `clientcmd` and `rest.Config`, client-go 1.36).
-fn inline_user(user: &mut AuthInfo, read: Read<'_>) -> Result<(), ConnectError> {
+fn inline_user(user: &mut AuthInfo, read: ReadFile<'_>) -> Result<(), ConnectError> {
     if let Some(file) = user.client_certificate.take()
         && user.client_certificate_data.is_none()
     {
@@ -151,8 +151,8 @@ fn inline_user(user: &mut AuthInfo, read: Read<'_>) -> Result<(), ConnectError> 
     Ok(())
 }
 
-/// The sections of a text in PEM whose label is kept. A kubelet keeps a certificate and its key in one file, and a client would send a
-/// certificate twice that is in both files. A text without such a section stays, so that the client reports it.
+/// The sections of a text in PEM whose label is kept. A kubelet keeps a certificate and its key in one file. The kubeconfig names
+/// this file twice, and the client would send the certificate twice. A text without such a section stays, so that the client reports it.
 fn sections(text: &[u8], is_kept: fn(&str) -> bool) -> Vec<u8> {
     let lossy = String::from_utf8_lossy(text);
     let label = |line: &str, edge: &str| {

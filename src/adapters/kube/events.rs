@@ -39,7 +39,7 @@ use super::call::limited;
 
 /// The number of lanes. With a server latency of 20 ms, they write 200 events in a second.
 const LANES: usize = 4;
-/// The number of events that wait in one lane. All lanes together have room for those of client-go (`maxQueuedEvents`, 1.36).
+/// The number of events that wait in one lane. All lanes together hold as many events as client-go (`maxQueuedEvents`, 1.36).
 const QUEUE: usize = 250;
 
 /// An event recorder that writes to an API server.

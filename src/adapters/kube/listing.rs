@@ -32,7 +32,7 @@ where
 {
     let config = Config { field_selector: fields.map(str::to_owned), ..Config::default() };
     let streaming = watcher(api.clone(), config.clone().streaming_lists()).boxed();
-    let watch = CollectionWatch { api, config, events: streaming, list: List::Streaming { is_active: false } };
+    let watch = CollectionWatch { api, config, events: streaming, list: ListMode::Streaming { is_active: false } };
     stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) }).default_backoff()
 }
 
@@ -40,11 +40,11 @@ struct CollectionWatch<K> {
     api: Api<K>,
     config: Config,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
-    list: List,
+    list: ListMode,
 }
 
 /// How the objects are listed.
-enum List {
+enum ListMode {
     /// As events of the watch. `is_active` says whether the list has begun and has not ended.
     Streaming { is_active: bool },
     /// In pages.
@@ -69,7 +69,7 @@ where
 
     async fn next_in_list(&mut self) -> Option<watcher::Result<Event<K>>> {
         loop {
-            let List::Streaming { is_active } = &mut self.list else { return self.events.next().await };
+            let ListMode::Streaming { is_active } = &mut self.list else { return self.events.next().await };
             let limit = if *is_active { NEXT_OBJECT } else { Duration::MAX };
             let Ok(event) = timeout(limit, self.events.next()).await else {
                 self.list_in_pages("the server does not report the end of a streaming list");
@@ -90,7 +90,7 @@ where
 
     fn list_in_pages(&mut self, why: &'static str) {
         tracing::info!(resource = %K::plural(&()), "{why}, listing in pages");
-        self.list = List::Paged;
+        self.list = ListMode::Paged;
         self.start_again();
     }
 
@@ -98,11 +98,11 @@ where
     fn start_again(&mut self) {
         let config = self.config.clone().page_size(PAGE_SIZE);
         let config = match &mut self.list {
-            List::Streaming { is_active } => {
+            ListMode::Streaming { is_active } => {
                 *is_active = false;
                 config.streaming_lists()
             }
-            List::Paged => config,
+            ListMode::Paged => config,
         };
         self.events = watcher(self.api.clone(), config).boxed();
     }

@@ -42,11 +42,11 @@ pub struct KubeObjects {
     bundles: Arc<Bundles>,
     changes: Arc<Changes>,
     /// The registered pods that refer to objects.
-    pods: Arc<Mutex<HashMap<PodUid, Registered>>>,
+    pods: Arc<Mutex<HashMap<PodUid, RegisteredPod>>>,
 }
 
 /// The objects of a registered pod.
-struct Registered {
+struct RegisteredPod {
     namespace: String,
     references: BTreeSet<ObjectRef>,
 }
@@ -92,12 +92,12 @@ impl ApiObjects for KubeObjects {
         let before = known.map(|known| known.references.clone()).unwrap_or_default();
         found.difference(&before).for_each(|object| self.follow(namespace, object, uid));
         before.difference(&found).for_each(|object| self.leave(namespace, object, uid));
-        pods.insert(uid.clone(), Registered { namespace: namespace.to_owned(), references: found });
+        pods.insert(uid.clone(), RegisteredPod { namespace: namespace.to_owned(), references: found });
     }
 
     fn unregister(&self, uid: &PodUid) {
         self.tokens.forget(uid);
-        let Some(Registered { namespace, references }) = self.pods.lock().remove(uid) else { return };
+        let Some(RegisteredPod { namespace, references }) = self.pods.lock().remove(uid) else { return };
         references.iter().for_each(|object| self.leave(&namespace, object, uid));
     }
 
@@ -150,7 +150,7 @@ impl PullSecrets for KubeObjects {
     }
 }
 
-/// What an error of the API server means for a read of an object.
+/// Converts an error of the API server to the error of a read.
 fn object_error(kind: ObjectKind, name: &str, error: kube::Error) -> ObjectError {
     match &error {
         kube::Error::Api(status) if status.code == 404 => ObjectError::missing(kind, name),

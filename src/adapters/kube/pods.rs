@@ -49,12 +49,12 @@ impl PodSource {
                 batch = batches.next() => batch,
             };
             let Some(batch) = batch else { return };
-            let seen = self.clock.now().to_timestamp().to_string();
+            let now = self.clock.now().to_timestamp().to_string();
             let mut has_changed = false;
             let mut failure = None;
             for event in batch {
                 match event {
-                    Ok(event) => has_changed |= pods.apply(event, &seen),
+                    Ok(event) => has_changed |= pods.apply(event, &now),
                     Err(error) => failure = Some(error),
                 }
             }
@@ -94,12 +94,12 @@ struct PodSet {
 }
 
 impl PodSet {
-    /// Applies an event. Returns whether the set has changed. `seen` is the time at which a new pod is first seen.
-    fn apply(&mut self, event: Event<Pod>, seen: &str) -> bool {
+    /// Applies an event. Returns whether the set has changed. `now` is the time at which a new pod of the event is first seen.
+    fn apply(&mut self, event: Event<Pod>, now: &str) -> bool {
         match event {
             Event::Init => self.listing.clear(),
             Event::InitApply(pod) => {
-                if let Some(pod) = self.convert(pod, seen) {
+                if let Some(pod) = self.convert(pod, now) {
                     self.listing.insert(pod.uid().clone(), pod);
                 }
             }
@@ -110,7 +110,7 @@ impl PodSet {
                 return true;
             }
             Event::Apply(pod) => {
-                if let Some(pod) = self.convert(pod, seen) {
+                if let Some(pod) = self.convert(pod, now) {
                     self.pods.insert(pod.uid().clone(), pod);
                     return true;
                 }
@@ -128,14 +128,14 @@ impl PodSet {
     }
 
     /// Converts a pod to the object that the engine uses. Returns the known object if the pod has not changed.
-    fn convert(&self, pod: Pod, seen: &str) -> Option<Arc<PodObject>> {
+    fn convert(&self, pod: Pod, now: &str) -> Option<Arc<PodObject>> {
         let known = pod.metadata.uid.as_deref().and_then(|uid| self.pods.get(&PodUid::new(uid)));
         if let Some(known) = known
             && known.metadata().resource_version == pod.metadata.resource_version
         {
             return Some(known.clone());
         }
-        let first_seen = known.and_then(|known| known.annotation(SEEN_ANNOTATION)).unwrap_or(seen).to_owned();
+        let first_seen = known.and_then(|known| known.annotation(SEEN_ANNOTATION)).unwrap_or(now).to_owned();
         match object(pod) {
             Ok(pod) => Some(pod.with_first_seen(&first_seen)),
             Err(invalid) => {
@@ -201,8 +201,8 @@ mod tests {
         let mut pods = PodSet::default();
         assert!(pods.apply(Event::Apply(pod("a", "1")), "2026-01-01T00:00:00Z"));
         assert!(pods.apply(Event::Apply(pod("a", "2")), "2026-01-01T00:01:00Z"));
-        let seen = |pods: &PodSet| pods.to_set().pods[0].annotation(SEEN_ANNOTATION).map(str::to_owned);
-        assert_eq!(seen(&pods).as_deref(), Some("2026-01-01T00:00:00Z"));
+        let first_seen = |pods: &PodSet| pods.to_set().pods[0].annotation(SEEN_ANNOTATION).map(str::to_owned);
+        assert_eq!(first_seen(&pods).as_deref(), Some("2026-01-01T00:00:00Z"));
         assert!(pods.apply(Event::Delete(pod("a", "3")), "2026-01-01T00:02:00Z"));
         assert!(!pods.apply(Event::Delete(pod("a", "3")), "2026-01-01T00:02:00Z"));
         assert!(names(&pods).is_empty());

@@ -1,4 +1,4 @@
-//! Asks the API server who a client of the node is, and what the client may do.
+//! Requests token reviews and access reviews from the API server, for the clients of the node API.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl KubeReviews {
         KubeReviews { tokens: Api::all(client.clone()), accesses: Api::all(client) }
     }
 
-    /// Asks whose token this is.
+    /// Requests the review of a token, which names the user of the token.
     ///
     /// # Errors
     /// [`ApiError`] if the API server does not answer.
@@ -43,7 +43,7 @@ impl KubeReviews {
         Ok(answer.status.unwrap_or_default())
     }
 
-    /// Asks whether a user may do something.
+    /// Requests the review of a permission of a user.
     ///
     /// # Errors
     /// [`ApiError`] if the API server does not answer.

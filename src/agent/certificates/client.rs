@@ -21,7 +21,7 @@ use super::issue::{IssueError, issue};
 use super::pair::validity_of;
 use super::renewal::Renewal;
 use super::request::Template;
-use super::schedule::{Found, Requester, Start, start};
+use super::schedule::{CredentialSource, FoundKubeconfig, Requester, credential_source};
 use crate::actors::text::error_chain;
 use crate::adapters::kube::{ConnectError, Connection, Credentials, KubeSigningRequests};
 use crate::adapters::record::{self, Durability};
@@ -30,7 +30,7 @@ use crate::metrics::CertificateMetrics;
 /// How often the files are compared with the credentials in use.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where the credentials are.
+/// The files of the agent's credentials.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     /// The name of the node.
@@ -39,11 +39,11 @@ pub(crate) struct ClientSettings {
     pub(crate) root: PathBuf,
     /// The kubeconfig of the node.
     pub(crate) kubeconfig: PathBuf,
-    /// The kubeconfig that requests the first certificate.
+    /// The kubeconfig whose credentials request the first certificate.
     pub(crate) bootstrap: Option<PathBuf>,
 }
 
-/// Why there is no client.
+/// Why the agent has no client of the API server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error(transparent)]
@@ -74,7 +74,7 @@ pub(crate) struct ClientCredentials {
 struct Read {
     credentials: Credentials,
     client: Result<Client, ConnectError>,
-    found: Found,
+    found: FoundKubeconfig,
 }
 
 impl Read {
@@ -84,9 +84,9 @@ impl Read {
             spawn_blocking(move || Credentials::read(&path)).await.expect("reading a kubeconfig does not panic")?;
         let client = credentials.client().await;
         let found = match (&client, credentials.certificate()) {
-            (Err(_), _) => Found::Unusable,
-            (Ok(_), None) => Found::Other,
-            (Ok(_), Some(pem)) => validity_of(&pem).map_or(Found::Unusable, Found::Certificate),
+            (Err(_), _) => FoundKubeconfig::Unusable,
+            (Ok(_), None) => FoundKubeconfig::Other,
+            (Ok(_), Some(pem)) => validity_of(&pem).map_or(FoundKubeconfig::Unusable, FoundKubeconfig::Certificate),
         };
         Ok(Read { credentials, client, found })
     }
@@ -115,14 +115,16 @@ impl ClientCredentials {
         let read = Read::from(&kubeconfig).await;
         let found = match &read {
             Ok(read) => read.found,
-            Err(error) if error.is_missing() => Found::Missing,
-            Err(error) if is_replaceable(error) => Found::Unusable,
+            Err(error) if error.is_missing() => FoundKubeconfig::Missing,
+            Err(error) if is_replaceable(error) => FoundKubeconfig::Unusable,
             Err(_) => return Err(read.map(drop).expect_err("the result is an error").into()),
         };
-        match start(found, opened.settings.bootstrap.is_some(), Timestamp::now()) {
-            Start::Use | Start::Renew => opened.apply(read?, None)?,
-            Start::Fail => return Err(read?.client.map(drop).expect_err("the kubeconfig gives no client").into()),
-            Start::Request => {
+        match credential_source(found, opened.settings.bootstrap.is_some(), Timestamp::now()) {
+            CredentialSource::Use | CredentialSource::Renew => opened.apply(read?, None)?,
+            CredentialSource::Fail => {
+                return Err(read?.client.map(drop).expect_err("the kubeconfig gives no client").into());
+            }
+            CredentialSource::Request => {
                 let bootstrap = opened.settings.bootstrap.clone().unwrap_or_default();
                 let checked = Read::from(&bootstrap).await.and_then(|read| read.client);
                 checked.map_err(|source| ClientError::Bootstrap { kubeconfig, source })?;
@@ -165,7 +167,7 @@ impl ClientCredentials {
             }
             metrics.client_ttl(self.renewal.ttl(now));
             if request.is_some() && !self.renewal.is_needed(now) {
-                // Somebody replaced the files while the agent waited.
+                // New files replaced the expired credentials while the request waited.
                 request = None;
             }
             if request.is_none()
@@ -199,11 +201,11 @@ impl ClientCredentials {
             Err(error) => Err(error),
         };
         match applied {
-            Ok(()) => tracing::info!("the credentials of the kubeconfig have changed, the agent uses the new ones"),
+            Ok(()) => tracing::info!("the agent uses the changed credentials of the kubeconfig"),
             Err(error) => {
                 let error = error_chain(&error).to_string();
                 if self.logged.as_ref() != Some(&error) {
-                    tracing::error!(error, "cannot use the changed kubeconfig, the agent keeps its old credentials");
+                    tracing::error!(error, "cannot use the changed kubeconfig; the agent keeps its old credentials");
                 }
                 self.logged = Some(error);
             }
@@ -215,10 +217,10 @@ impl ClientCredentials {
         self.connection.replace(read.client?);
         self.current = Some(Arc::new(read.credentials));
         self.logged = None;
-        self.is_fixed = read.found == Found::Other;
+        self.is_fixed = read.found == FoundKubeconfig::Other;
         match read.found {
-            Found::Certificate(validity) => self.renewal.hold(validity, received),
-            Found::Missing | Found::Unusable | Found::Other => self.renewal.release(),
+            FoundKubeconfig::Certificate(validity) => self.renewal.hold(validity, received),
+            FoundKubeconfig::Missing | FoundKubeconfig::Unusable | FoundKubeconfig::Other => self.renewal.release(),
         }
         Ok(())
     }
@@ -229,7 +231,7 @@ impl ClientCredentials {
         let stored = spawn_blocking(move || directory.current()).await.expect("reading a file does not panic");
         let user = Template::client(&self.settings.node).common_name;
         stored.is_some_and(|stored| {
-            stored.common_name().as_ref() == Some(&user) && self.renewal.would_gain(stored.validity, now)
+            stored.common_name().as_ref() == Some(&user) && self.renewal.is_better(stored.validity, now)
         })
     }
 
@@ -247,8 +249,8 @@ impl ClientCredentials {
             };
             let waits = |name: &str| {
                 tracing::info!(name, "waiting until the certificate signing request is approved");
-                connection.explain(&format!(
-                    "the client certificate of the node is not issued yet: kubectl certificate approve {name}"
+                connection.set_problem(&format!(
+                    "the client certificate of the node is not issued yet: run kubectl certificate approve {name}"
                 ));
             };
             let template = Template::client(&settings.node);
@@ -278,7 +280,7 @@ impl ClientCredentials {
         let delay = self.renewal.failed(Timestamp::now());
         let error = error_chain(error).to_string();
         tracing::error!(error, retry.seconds = delay.as_secs(), "cannot get a client certificate");
-        self.connection.explain(&error);
+        self.connection.set_problem(&error);
         metrics.client_request_failed();
     }
 }
@@ -289,8 +291,8 @@ fn is_replaceable(error: &ConnectError) -> bool {
     error.is_missing() || error.concerns_credentials()
 }
 
-/// Writes a kubeconfig that names the certificate, unless it does already. The cluster is that of the kubeconfig, or that of the
-/// bootstrap kubeconfig. Blocking.
+/// Writes a kubeconfig that names the certificate, unless it names the certificate already. The cluster is that of the
+/// kubeconfig, or else that of the bootstrap kubeconfig. Blocking.
 fn name_certificate(settings: &ClientSettings, certificate: &Path) -> Result<(), IssueError> {
     let bootstrap = settings.bootstrap.as_deref();
     let template = match Credentials::read(&settings.kubeconfig) {
@@ -302,7 +304,7 @@ fn name_certificate(settings: &ClientSettings, certificate: &Path) -> Result<(),
         },
     };
     let write = || {
-        // A link keeps its place, and the file that it leads to is replaced.
+        // If the kubeconfig is a symbolic link, the link stays, and the file that it points to is replaced.
         let path = fs::canonicalize(&settings.kubeconfig).unwrap_or_else(|_| settings.kubeconfig.clone());
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;

@@ -58,14 +58,16 @@ pub(super) enum IssueError {
         "the signer failed the certificate signing request {name} ({message}): correct the cause that the message names"
     )]
     Failed { name: String, message: String },
-    #[error("nobody approved the certificate signing request {0} within 15 minutes: kubectl certificate approve {0}")]
+    #[error(
+        "nobody approved the certificate signing request {0} within 15 minutes: run kubectl certificate approve {0}"
+    )]
     NotApproved(String),
     #[error("the certificate of the certificate signing request {name} cannot be used")]
     Unusable { name: String, source: PairError },
 }
 
-/// Requests a certificate, waits until it is issued, and stores it. Reports the name of the request while it waits. An open request of
-/// an earlier call is continued. The caller removes the open request when it uses the certificate. Cancel safe.
+/// Requests a certificate, waits until it is issued, and stores it. Calls `waits_for` with the name of the request before it waits.
+/// Continues an open request of an earlier call. The caller removes the open request when it uses the certificate. Cancel safe.
 pub(super) async fn issue(
     api: &dyn SigningApi,
     template: &Template,
@@ -112,7 +114,7 @@ async fn request(
     }
 }
 
-/// Stores an issued certificate. A request that cannot lead to a certificate any more is removed, so that the next one has a new key.
+/// Stores an issued certificate. A request that cannot lead to a certificate any more is removed, so that the next request has a new key.
 /// Blocking.
 fn finish(
     directory: &Directory,

@@ -55,7 +55,7 @@ impl CertificatePair {
     /// Reads a certificate with its chain, and a private key. Both texts are PEM and may be the same text.
     ///
     /// # Errors
-    /// [`PairError`] if a part is missing, is damaged, or does not fit to the other part.
+    /// [`PairError`] if the certificate or the key is missing or damaged, or if the key is not the key of the certificate.
     pub(crate) fn parse(certificates: &str, key: &str) -> Result<Self, PairError> {
         let chain = CertificateDer::pem_slice_iter(certificates.as_bytes()).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|_| PairError::NoCertificate)?;

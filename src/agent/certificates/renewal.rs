@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::pair::Validity;
-use super::schedule::{self, Held, Requester};
+use super::schedule::{self, HeldCertificate, Requester};
 
 /// The certificate in use, and the requests that failed since it was issued.
 #[derive(Debug, Default)]
 pub(super) struct Renewal {
-    held: Option<Held>,
+    held: Option<HeldCertificate>,
     failures: u32,
     retry_at: Option<Timestamp>,
 }
@@ -20,7 +20,7 @@ impl Renewal {
     /// Notes the certificate in use. `received` is when the cluster issued it, if that is known.
     pub(super) fn hold(&mut self, validity: Validity, received: Option<Timestamp>) {
         let renew_at = schedule::renewal(validity, received, random());
-        *self = Renewal { held: Some(Held { validity, renew_at }), ..Renewal::default() };
+        *self = Renewal { held: Some(HeldCertificate { validity, renew_at }), ..Renewal::default() };
     }
 
     /// Notes that the certificate in use is gone.
@@ -47,13 +47,13 @@ impl Renewal {
         Duration::try_from(next.duration_since(now)).ok()
     }
 
-    /// Whether a request that runs is still of use.
+    /// Whether a request that waits is still needed.
     pub(super) fn is_needed(&self, now: Timestamp) -> bool {
         schedule::due(self.held, None, now).is_some()
     }
 
-    /// Whether this certificate would be better than the certificate in use.
-    pub(super) fn would_gain(&self, validity: Validity, now: Timestamp) -> bool {
+    /// Whether a certificate should replace the certificate in use.
+    pub(super) fn is_better(&self, validity: Validity, now: Timestamp) -> bool {
         let latest = schedule::renewal(validity, None, 1.0);
         now < latest && self.held.is_none_or(|held| held.validity.not_after < validity.not_after)
     }
@@ -81,11 +81,11 @@ mod tests {
         let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
         let from_to = |from: i64, to: i64| Validity { not_before: at(from), not_after: at(to) };
         let mut renewal = Renewal::default();
-        assert!(renewal.would_gain(from_to(0, 100), at(50)));
-        assert!(!renewal.would_gain(from_to(0, 100), at(95)));
+        assert!(renewal.is_better(from_to(0, 100), at(50)));
+        assert!(!renewal.is_better(from_to(0, 100), at(95)));
         renewal.hold(from_to(0, 100), None);
-        assert!(!renewal.would_gain(from_to(0, 100), at(50)), "it is the certificate in use");
-        assert!(renewal.would_gain(from_to(50, 150), at(80)));
+        assert!(!renewal.is_better(from_to(0, 100), at(50)), "it is the certificate in use");
+        assert!(renewal.is_better(from_to(50, 150), at(80)));
         assert!((renewal.ttl(at(40)) - 60.0).abs() < 0.001 && renewal.ttl(at(110)) < 0.0);
         renewal.release();
         assert!(renewal.ttl(at(0)).is_infinite());

@@ -1,4 +1,4 @@
-//! Certificate signing requests: their content, and what their status means.
+//! Certificate signing requests: their content, and the meaning of their status.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ const HEAD: &str = "request of ";
 const KEY: &str = "-----BEGIN PRIVATE KEY";
 const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST";
 
-/// What a certificate is requested for.
+/// The content of a requested certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     signer: &'static str,
@@ -31,12 +31,12 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// A certificate that a node shows to the API server.
+    /// A client certificate, which the node shows to the API server.
     pub(super) fn client(node: &str) -> Self {
         Template { signer: CLIENT, purpose: "client auth", common_name: user(node), names: Vec::new() }
     }
 
-    /// A certificate that a node shows to the clients of its API, with these sorted names and addresses.
+    /// A serving certificate, which the node shows to the clients of its API, with these sorted names and addresses.
     pub(super) fn serving(node: &str, names: Vec<String>) -> Self {
         Template { signer: SERVING, purpose: "server auth", common_name: user(node), names }
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Template {
 /// A request that was made, with its key. It is kept on disk until the certificate is issued.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pending {
-    /// The text of the template. A request for other names is of no use.
+    /// The text of the template. A request for another template is not continued.
     purpose: String,
     pub(super) key: String,
     request: String,

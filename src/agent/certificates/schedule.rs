@@ -13,9 +13,9 @@ const RENEWAL: (f64, f64) = (0.7, 0.9);
 /// `certificate_manager.go`, client-go 1.36: four doubled delays from 2 s, then a request every 32 s).
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(32));
 
-/// The content of a kubeconfig when the agent starts.
+/// The content of the kubeconfig that the agent finds at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundKubeconfig {
     /// The file does not exist.
     Missing,
     /// The file is a kubeconfig, but its certificate or another file that it names cannot be used.
@@ -26,10 +26,10 @@ pub(super) enum Found {
     Other,
 }
 
-/// How the agent gets its credentials.
+/// Where the agent gets its credentials from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
-    /// The agent uses the kubeconfig, and somebody else renews the credentials.
+pub(super) enum CredentialSource {
+    /// The agent uses the kubeconfig, and does not renew the credentials.
     Use,
     /// The agent uses the certificate of the kubeconfig, and renews the certificate.
     Renew,
@@ -39,14 +39,14 @@ pub(super) enum Start {
     Fail,
 }
 
-/// How an agent starts that finds this kubeconfig.
-pub(super) fn start(found: Found, has_bootstrap: bool, now: Timestamp) -> Start {
+/// The source of the credentials for an agent that finds this kubeconfig at its start.
+pub(super) fn credential_source(found: FoundKubeconfig, has_bootstrap: bool, now: Timestamp) -> CredentialSource {
     match (found, has_bootstrap) {
-        (Found::Missing | Found::Unusable, false) => Start::Fail,
-        (Found::Missing | Found::Unusable, true) => Start::Request,
-        (Found::Certificate(validity), true) if validity.has_ended(now) => Start::Request,
-        (Found::Certificate(_), true) => Start::Renew,
-        (Found::Other, _) | (Found::Certificate(_), false) => Start::Use,
+        (FoundKubeconfig::Missing | FoundKubeconfig::Unusable, false) => CredentialSource::Fail,
+        (FoundKubeconfig::Missing | FoundKubeconfig::Unusable, true) => CredentialSource::Request,
+        (FoundKubeconfig::Certificate(validity), true) if validity.has_ended(now) => CredentialSource::Request,
+        (FoundKubeconfig::Certificate(_), true) => CredentialSource::Renew,
+        (FoundKubeconfig::Other, _) | (FoundKubeconfig::Certificate(_), false) => CredentialSource::Use,
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn retry_delay(failures: u32, jitter: f64) -> Duration {
 
 /// A certificate in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldCertificate {
     pub(super) validity: Validity,
     pub(super) renew_at: Timestamp,
 }
@@ -82,7 +82,7 @@ pub(super) enum Requester {
 }
 
 /// The credentials of a request that is due. `None` if no request is due.
-pub(super) fn due(held: Option<Held>, retry_at: Option<Timestamp>, now: Timestamp) -> Option<Requester> {
+pub(super) fn due(held: Option<HeldCertificate>, retry_at: Option<Timestamp>, now: Timestamp) -> Option<Requester> {
     if retry_at.is_some_and(|retry_at| now < retry_at) {
         return None;
     }
@@ -107,21 +107,21 @@ mod tests {
 
     #[test]
     fn agent_requests_a_certificate_if_the_kubeconfig_has_none_that_is_valid() {
-        let valid = Found::Certificate(from_to(0, 100));
+        let valid = FoundKubeconfig::Certificate(from_to(0, 100));
         for (found, has_bootstrap, now, expected) in [
-            (Found::Missing, false, 0, Start::Fail),
-            (Found::Unusable, false, 0, Start::Fail),
-            (Found::Missing, true, 0, Start::Request),
-            (Found::Unusable, true, 0, Start::Request),
-            (valid, true, 99, Start::Renew),
-            (valid, true, 100, Start::Request),
-            (valid, false, 99, Start::Use),
+            (FoundKubeconfig::Missing, false, 0, CredentialSource::Fail),
+            (FoundKubeconfig::Unusable, false, 0, CredentialSource::Fail),
+            (FoundKubeconfig::Missing, true, 0, CredentialSource::Request),
+            (FoundKubeconfig::Unusable, true, 0, CredentialSource::Request),
+            (valid, true, 99, CredentialSource::Renew),
+            (valid, true, 100, CredentialSource::Request),
+            (valid, false, 99, CredentialSource::Use),
             // The administrator may replace the file at any time.
-            (valid, false, 100, Start::Use),
-            (Found::Other, true, 0, Start::Use),
-            (Found::Other, false, 0, Start::Use),
+            (valid, false, 100, CredentialSource::Use),
+            (FoundKubeconfig::Other, true, 0, CredentialSource::Use),
+            (FoundKubeconfig::Other, false, 0, CredentialSource::Use),
         ] {
-            assert_eq!(start(found, has_bootstrap, at(now)), expected, "{found:?} {has_bootstrap} {now}");
+            assert_eq!(credential_source(found, has_bootstrap, at(now)), expected, "{found:?} {has_bootstrap} {now}");
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn request_is_due_at_the_renewal_and_uses_the_bootstrap_credentials_after_the_expiry() {
-        let held = Some(Held { validity: from_to(0, 100), renew_at: at(80) });
+        let held = Some(HeldCertificate { validity: from_to(0, 100), renew_at: at(80) });
         assert_eq!(due(None, None, at(0)), Some(Requester::Bootstrap));
         assert_eq!(due(held, None, at(79)), None);
         assert_eq!(due(held, None, at(80)), Some(Requester::Current));

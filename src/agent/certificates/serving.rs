@@ -50,9 +50,9 @@ pub(crate) enum ServingSource {
     Signed(ServingNode, Client),
 }
 
-/// A certificate that can be loaded at once.
+/// A source whose certificate the agent loads without the cluster.
 #[derive(Clone, Debug)]
-enum Local {
+enum LocalSource {
     SelfSigned(ServingNode),
     Files(TlsFiles),
 }
@@ -116,11 +116,11 @@ pub(crate) async fn serving(
     stop: CancellationToken,
 ) -> Result<Arc<ServingCertificate>, ServingError> {
     let local = match source {
-        ServingSource::SelfSigned(node) => Local::SelfSigned(node),
-        ServingSource::Files(files) => Local::Files(files),
+        ServingSource::SelfSigned(node) => LocalSource::SelfSigned(node),
+        ServingSource::Files(files) => LocalSource::Files(files),
         ServingSource::Signed(node, client) => {
             let certificate = ServingCertificate::of(None);
-            let signed = signed::Signed::new(&node, client, certificate.clone(), metrics);
+            let signed = signed::SignedCertificate::new(&node, client, certificate.clone(), metrics);
             tokio::spawn(stop.run_until_cancelled_owned(signed.run()));
             return Ok(certificate);
         }
@@ -137,9 +137,9 @@ fn ttl(pair: &CertificatePair) -> f64 {
     pair.validity.not_after.duration_since(Timestamp::now()).as_secs_f64()
 }
 
-/// Loads the certificate again and again, and replaces the certificate in use if the loaded one is another one. A source that cannot
-/// be loaded changes nothing.
-async fn follow(source: Local, certificate: Arc<ServingCertificate>, metrics: CertificateMetrics) {
+/// Loads the certificate again every two seconds. Replaces the certificate in use if the loaded certificate differs. If the certificate
+/// cannot be loaded, the certificate in use stays.
+async fn follow(source: LocalSource, certificate: Arc<ServingCertificate>, metrics: CertificateMetrics) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut logged = None;
@@ -169,10 +169,10 @@ async fn follow(source: Local, certificate: Arc<ServingCertificate>, metrics: Ce
 }
 
 /// Loads the certificate of a source.
-async fn load(source: Local) -> Result<CertificatePair, ServingError> {
+async fn load(source: LocalSource) -> Result<CertificatePair, ServingError> {
     let load = move || match source {
-        Local::SelfSigned(node) => load_self_signed(&node, Timestamp::now()),
-        Local::Files(files) => load_files(&files),
+        LocalSource::SelfSigned(node) => load_self_signed(&node, Timestamp::now()),
+        LocalSource::Files(files) => load_files(&files),
     };
     tokio::task::spawn_blocking(load).await.expect("reading files does not panic")
 }

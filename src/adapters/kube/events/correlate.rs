@@ -17,9 +17,9 @@ const COMBINED_FROM: usize = 10;
 const COMBINE_WITHIN: Duration = Duration::from_secs(600);
 /// The prefix of the message of a combined event.
 const COMBINED: &str = "(combined from similar events): ";
-/// The number of writes for one object that may come at once.
+/// The number of writes that one object may cause at once.
 const BURST: f64 = 25.0;
-/// After that, one write for one object in this time.
+/// After the burst, one object may cause one write in this time, in seconds.
 const SECONDS_PER_WRITE: f64 = 300.0;
 /// The number of entries of each cache.
 const CACHE: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
@@ -35,7 +35,7 @@ pub(super) struct Subject {
 
 /// Events that differ only in their messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Group {
+pub(super) struct EventGroup {
     subject: Subject,
     kind: Option<String>,
     reason: Option<String>,
@@ -43,26 +43,26 @@ pub(super) struct Group {
 
 /// Events that are counted in one object of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    Same { group: Box<Group>, field_path: Option<String>, message: Option<String> },
-    Combined(Box<Group>),
+pub(super) enum EventKey {
+    Same { group: Box<EventGroup>, field_path: Option<String>, message: Option<String> },
+    Combined(Box<EventGroup>),
 }
 
 /// The different messages of a group.
-struct Messages {
+struct GroupMessages {
     distinct: Vec<Option<String>>,
     last: Time,
 }
 
 /// The writes that one object may still cause.
-struct Bucket {
+struct WriteBucket {
     writes: f64,
     at: Time,
 }
 
 /// The event of a key as it was written last.
 #[derive(Clone, Debug)]
-struct Counted {
+struct CountedEvent {
     name: Option<String>,
     first: Option<ApiTime>,
     count: i32,
@@ -70,19 +70,19 @@ struct Counted {
 
 /// A write of an event.
 #[derive(Clone, Debug)]
-pub(super) struct Write {
-    pub(super) key: Key,
+pub(super) struct EventWrite {
+    pub(super) key: EventKey,
     /// The event with its name, its times and its count.
     pub(super) event: Event,
     /// Whether an object with this name was written before, so that only its count, its last time and its message change.
     pub(super) is_repetition: bool,
 }
 
-/// The memory of the last events.
+/// Remembers the last events.
 pub(super) struct Correlator {
-    groups: LruCache<Group, Messages>,
-    counts: LruCache<Key, Counted>,
-    buckets: LruCache<Subject, Bucket>,
+    groups: LruCache<EventGroup, GroupMessages>,
+    counts: LruCache<EventKey, CountedEvent>,
+    buckets: LruCache<Subject, WriteBucket>,
 }
 
 impl Correlator {
@@ -90,9 +90,9 @@ impl Correlator {
         Correlator { groups: LruCache::new(CACHE), counts: LruCache::new(CACHE), buckets: LruCache::new(CACHE) }
     }
 
-    /// How to write an event that happened at `now`. `event` has the count 1. `None` if its object has too many events; the event
-    /// counts in a later write.
-    pub(super) fn correlate(&mut self, mut event: Event, now: Time) -> Option<Write> {
+    /// The write of an event that happened at `now`. `event` has the count 1. `None` if its object has too many events. A later write
+    /// then counts the event.
+    pub(super) fn correlate(&mut self, mut event: Event, now: Time) -> Option<EventWrite> {
         let object = &event.involved_object;
         let subject = Subject {
             kind: object.kind.clone(),
@@ -100,34 +100,35 @@ impl Correlator {
             name: object.name.clone(),
             uid: object.uid.clone(),
         };
-        let group = Group { subject: subject.clone(), kind: event.type_.clone(), reason: event.reason.clone() };
+        let group = EventGroup { subject: subject.clone(), kind: event.type_.clone(), reason: event.reason.clone() };
         let key = if self.is_one_of_many(&group, &event.message, now) {
             event.message = Some(format!("{COMBINED}{}", event.message.unwrap_or_default()));
             event.metadata.annotations = None;
-            Key::Combined(Box::new(group))
+            EventKey::Combined(Box::new(group))
         } else {
             let field_path = object.field_path.clone();
-            Key::Same { group: Box::new(group), field_path, message: event.message.clone() }
+            EventKey::Same { group: Box::new(group), field_path, message: event.message.clone() }
         };
         let counted = self.counts.get(&key).cloned();
         let is_repetition = counted.is_some();
-        if let Some(Counted { name, first, count }) = counted {
+        if let Some(CountedEvent { name, first, count }) = counted {
             event.metadata.name = name;
             event.first_timestamp = first;
             event.count = Some(count.saturating_add(1));
         }
         self.remember(key.clone(), &event);
-        self.may_write(subject, now).then_some(Write { key, event, is_repetition })
+        self.may_write(subject, now).then_some(EventWrite { key, event, is_repetition })
     }
 
     /// Remembers an event as the API server stored it.
-    pub(super) fn remember(&mut self, key: Key, event: &Event) {
+    pub(super) fn remember(&mut self, key: EventKey, event: &Event) {
         let (name, first) = (event.metadata.name.clone(), event.first_timestamp.clone());
-        self.counts.put(key, Counted { name, first, count: event.count.unwrap_or(1) });
+        self.counts.put(key, CountedEvent { name, first, count: event.count.unwrap_or(1) });
     }
 
-    fn is_one_of_many(&mut self, group: &Group, message: &Option<String>, now: Time) -> bool {
-        let messages = self.groups.get_or_insert_mut(group.clone(), || Messages { distinct: Vec::new(), last: now });
+    fn is_one_of_many(&mut self, group: &EventGroup, message: &Option<String>, now: Time) -> bool {
+        let messages =
+            self.groups.get_or_insert_mut(group.clone(), || GroupMessages { distinct: Vec::new(), last: now });
         if now.since(messages.last) > COMBINE_WITHIN {
             messages.distinct.clear();
         }
@@ -144,7 +145,7 @@ impl Correlator {
 
     /// Takes one write of an object, if it has one.
     fn may_write(&mut self, subject: Subject, now: Time) -> bool {
-        let bucket = self.buckets.get_or_insert_mut(subject, || Bucket { writes: BURST, at: now });
+        let bucket = self.buckets.get_or_insert_mut(subject, || WriteBucket { writes: BURST, at: now });
         let earned = now.since(bucket.at).as_secs_f64() / SECONDS_PER_WRITE;
         bucket.writes = (bucket.writes + earned).min(BURST);
         bucket.at = now;
@@ -187,7 +188,8 @@ mod tests {
     }
 
     fn correlate(memory: &mut Correlator, reason: &str, message: &str, second: u64) -> Option<Written> {
-        let Write { event, is_repetition, .. } = memory.correlate(event("web", reason, message, second), at(second))?;
+        let EventWrite { event, is_repetition, .. } =
+            memory.correlate(event("web", reason, message, second), at(second))?;
         let (name, message) = (event.metadata.name.unwrap(), event.message.unwrap());
         Some(Written { name, message, count: event.count.unwrap(), is_repetition })
     }
@@ -265,10 +267,10 @@ mod tests {
                 let pod_name = format!("pod-{pod}");
                 let write = memory.correlate(event(&pod_name, &reason.to_string(), &message.to_string(), now), at(now));
                 let combined = match &write {
-                    Some(Write { key, .. }) => matches!(key, Key::Combined(_)),
+                    Some(EventWrite { key, .. }) => matches!(key, EventKey::Combined(_)),
                     None => continue,
                 };
-                let Some(Write { event, is_repetition, key }) = write else { continue };
+                let Some(EventWrite { event, is_repetition, key }) = write else { continue };
                 *writes.entry(pod).or_default() += 1;
                 prop_assert!(f64::from(writes[&pod]) <= BURST + now as f64 / SECONDS_PER_WRITE);
                 let count = event.count.unwrap();

@@ -11,7 +11,7 @@ use podwright_metrics::{EventMetrics, EventOutcome};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::correlate::{Correlator, Write};
+use super::correlate::{Correlator, EventWrite};
 use super::object::{RecordedEvent, object};
 
 /// The number of tries for an event while the API server cannot be reached (client-go `maxTriesPerEvent`, 1.36).
@@ -62,7 +62,7 @@ impl<A: EventApi> Lane<A> {
     }
 
     /// Writes an event. Returns it as the server stored it, or `None` if the server refuses it or cannot be reached.
-    async fn write(&self, write: &Write) -> Option<Event> {
+    async fn write(&self, write: &EventWrite) -> Option<Event> {
         for tries in 1..=TRIES {
             let error = match self.try_write(write).await {
                 Ok(stored) => return Some(stored),
@@ -84,7 +84,7 @@ impl<A: EventApi> Lane<A> {
         None
     }
 
-    fn try_write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Event, ApiError>> {
+    fn try_write<'a>(&'a self, write: &'a EventWrite) -> BoxFuture<'a, Result<Event, ApiError>> {
         async move {
             if write.is_repetition {
                 match self.api.repeat(&write.event).await {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// An API server that answers each call with what the test wants.
+/// An API server that answers each call as the test has set.
 #[derive(Clone, Default)]
 struct FakeEventApi(Arc<Mutex<State>>);
 

@@ -21,18 +21,18 @@ use super::object_error;
 
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pauses before a request is repeated that was refused. An API server may know a pod a short time after the node does.
+/// The pauses before a refused request is repeated. The API server may receive a pod shortly after the node does.
 const REFUSED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
 /// Requests tokens, and keeps them until they are renewed or their pod is removed. Tokens are never written to the agent's disk.
 pub(super) struct Tokens {
     client: Client,
     clock: Arc<dyn Clock>,
-    tokens: Mutex<HashMap<PodUid, HashMap<TokenNeed, Issued>>>,
+    tokens: Mutex<HashMap<PodUid, HashMap<TokenNeed, IssuedToken>>>,
 }
 
 #[derive(Clone)]
-struct Issued {
+struct IssuedToken {
     token: Confidential,
     expires: Time,
     lifetime: Duration,
@@ -76,7 +76,7 @@ impl Tokens {
         self.tokens.lock().retain(|uid, _| keep(uid));
     }
 
-    async fn request(&self, pod: &PodObject, need: &TokenNeed) -> Result<Issued, ObjectError> {
+    async fn request(&self, pod: &PodObject, need: &TokenNeed) -> Result<IssuedToken, ObjectError> {
         let account = pod.spec().service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
         let api = Api::<ServiceAccount>::namespaced(self.client.clone(), pod.full_name().namespace());
         let bound = BoundObjectReference {
@@ -112,7 +112,7 @@ impl Tokens {
             ObjectError::unavailable(ObjectKind::Token, account, "the answer of the API server has no token")
         })?;
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(need.expiration_seconds);
-        Ok(Issued {
+        Ok(IssuedToken {
             token: token.into_bytes().into(),
             expires: Time::from_timestamp(expires.0),
             lifetime: Duration::from_secs(seconds.try_into().unwrap_or_default()),

@@ -29,7 +29,7 @@ use super::object_error;
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 /// An object that pods refer to by name.
-pub(super) trait Watched:
+pub(super) trait WatchedObject:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
     const KIND: ObjectKind;
@@ -38,7 +38,7 @@ pub(super) trait Watched:
     fn is_immutable(&self) -> bool;
 }
 
-impl Watched for ConfigMap {
+impl WatchedObject for ConfigMap {
     const KIND: ObjectKind = ObjectKind::ConfigMap;
 
     fn is_immutable(&self) -> bool {
@@ -46,7 +46,7 @@ impl Watched for ConfigMap {
     }
 }
 
-impl Watched for Secret {
+impl WatchedObject for Secret {
     const KIND: ObjectKind = ObjectKind::Secret;
 
     fn is_immutable(&self) -> bool {
@@ -65,26 +65,26 @@ pub(super) struct Watches<K> {
     watches: Arc<Mutex<WatchesByName<K>>>,
 }
 
-/// The watch of one object. It ends when it is dropped.
+/// The watch of one object. The watch ends when this value is dropped.
 struct ObjectWatch<K> {
     /// The registered pods that refer to the object.
     pods: Arc<Mutex<BTreeSet<PodUid>>>,
-    seen: watch::Receiver<Seen<K>>,
+    reported: watch::Receiver<ReportedObject<K>>,
     /// A read did not get the first answer, so its pod has to be notified of that answer.
     was_late: Arc<AtomicBool>,
     _stop: DropGuard,
 }
 
-/// What the API server has reported about an object.
+/// An object as the API server has reported it last.
 #[derive(Clone)]
-enum Seen<K> {
+enum ReportedObject<K> {
     NotYet,
     Found(Arc<K>),
     Missing,
     Failed(ObjectError),
 }
 
-impl<K: Watched> Watches<K> {
+impl<K: WatchedObject> Watches<K> {
     pub(super) fn new(client: Client, changes: Arc<Changes>) -> Self {
         Watches { client, changes, watches: Arc::default() }
     }
@@ -119,48 +119,50 @@ impl<K: Watched> Watches<K> {
             let text = format!("object {namespace:?}/{name:?} not registered");
             return Err(ObjectError::unavailable(K::KIND, name, text));
         };
-        let mut seen = watch.seen.clone();
-        let is_answer = |seen: &Seen<K>| !matches!(seen, Seen::NotYet | Seen::Failed(ObjectError::Forbidden { .. }));
-        let in_time = timeout(FIRST_ANSWER, seen.wait_for(is_answer)).await.is_ok();
+        let mut reported = watch.reported.clone();
+        let is_answer = |reported: &ReportedObject<K>| {
+            !matches!(reported, ReportedObject::NotYet | ReportedObject::Failed(ObjectError::Forbidden { .. }))
+        };
+        let in_time = timeout(FIRST_ANSWER, reported.wait_for(is_answer)).await.is_ok();
         if !in_time {
             watch.was_late.store(true, Ordering::SeqCst);
         }
-        let seen = watch.seen.borrow();
-        match &*seen {
-            Seen::Found(object) => Ok(object.clone()),
-            Seen::Missing => Err(ObjectError::missing(K::KIND, name)),
-            Seen::Failed(error) => Err(error.clone()),
-            Seen::NotYet => Err(ObjectError::NotYet(K::KIND)),
+        let reported = watch.reported.borrow();
+        match &*reported {
+            ReportedObject::Found(object) => Ok(object.clone()),
+            ReportedObject::Missing => Err(ObjectError::missing(K::KIND, name)),
+            ReportedObject::Failed(error) => Err(error.clone()),
+            ReportedObject::NotYet => Err(ObjectError::NotYet(K::KIND)),
         }
     }
 
     fn start(&self, namespace: &str, name: &str) -> ObjectWatch<K> {
-        let (seen, receiver) = watch::channel(Seen::NotYet);
+        let (reported, receiver) = watch::channel(ReportedObject::NotYet);
         let (pods, was_late, stop) = (Arc::default(), Arc::default(), CancellationToken::new());
-        let task = Task {
+        let task = WatchTask {
             api: Api::namespaced(self.client.clone(), namespace),
             name: name.to_owned(),
-            seen,
+            reported,
             pods: Arc::clone(&pods),
             was_late: Arc::clone(&was_late),
             changes: self.changes.clone(),
         };
         tokio::spawn(stop.clone().run_until_cancelled_owned(task.run()));
-        ObjectWatch { pods, seen: receiver, was_late, _stop: stop.drop_guard() }
+        ObjectWatch { pods, reported: receiver, was_late, _stop: stop.drop_guard() }
     }
 }
 
 /// Follows one object.
-struct Task<K> {
+struct WatchTask<K> {
     api: Api<K>,
     name: String,
-    seen: watch::Sender<Seen<K>>,
+    reported: watch::Sender<ReportedObject<K>>,
     pods: Arc<Mutex<BTreeSet<PodUid>>>,
     was_late: Arc<AtomicBool>,
     changes: Arc<Changes>,
 }
 
-impl<K: Watched> Task<K> {
+impl<K: WatchedObject> WatchTask<K> {
     async fn run(self) {
         let mut events = pin!(watch_object(self.api.clone(), &self.name).default_backoff());
         while let Some(event) = events.next().await {
@@ -168,12 +170,12 @@ impl<K: Watched> Task<K> {
                 Ok(Some(mut object)) => {
                     object.managed_fields_mut().clear();
                     let (is_immutable, object) = (object.is_immutable(), Arc::new(object));
-                    self.publish(Seen::Found(object));
+                    self.publish(ReportedObject::Found(object));
                     if is_immutable {
                         return;
                     }
                 }
-                Ok(None) => self.publish(Seen::Missing),
+                Ok(None) => self.publish(ReportedObject::Missing),
                 Err(error) => self.failed(error),
             }
         }
@@ -182,7 +184,7 @@ impl<K: Watched> Task<K> {
     /// Keeps the last object, if there is one. The stream tries again after its backoff.
     fn failed(&self, error: watcher::Error) {
         tracing::debug!(kind = %K::KIND, name = self.name, error = %error_chain(&error), "cannot watch an object");
-        if matches!(*self.seen.borrow(), Seen::Found(_) | Seen::Missing) {
+        if matches!(*self.reported.borrow(), ReportedObject::Found(_) | ReportedObject::Missing) {
             return;
         }
         let error = match error {
@@ -191,20 +193,20 @@ impl<K: Watched> Task<K> {
             | watcher::Error::WatchFailed(error) => object_error(K::KIND, &self.name, error),
             error => ObjectError::unavailable(K::KIND, &*self.name, error),
         };
-        self.seen.send_replace(Seen::Failed(error));
+        self.reported.send_replace(ReportedObject::Failed(error));
     }
 
-    /// Publishes what the API server reported. The pods are notified of a change, and of a first answer that came late.
-    fn publish(&self, seen: Seen<K>) {
-        let version = |seen: &Seen<K>| match seen {
-            Seen::Found(object) => object.resource_version(),
+    /// Publishes the object as the API server reported it. Notifies the pods of a change, and of a first answer that came late.
+    fn publish(&self, reported: ReportedObject<K>) {
+        let version = |reported: &ReportedObject<K>| match reported {
+            ReportedObject::Found(object) => object.resource_version(),
             _ => None,
         };
-        let before = self.seen.send_replace(seen);
-        let is_change = match (&before, &*self.seen.borrow()) {
-            (Seen::NotYet, _) => false,
-            (Seen::Found(_), now @ Seen::Found(_)) => version(&before) != version(now),
-            (Seen::Missing, Seen::Missing) => false,
+        let before = self.reported.send_replace(reported);
+        let is_change = match (&before, &*self.reported.borrow()) {
+            (ReportedObject::NotYet, _) => false,
+            (ReportedObject::Found(_), now @ ReportedObject::Found(_)) => version(&before) != version(now),
+            (ReportedObject::Missing, ReportedObject::Missing) => false,
             _ => true,
         };
         if self.was_late.swap(false, Ordering::SeqCst) || is_change {

@@ -21,7 +21,7 @@ use crate::adapters::kube::KubeSigningRequests;
 use crate::metrics::CertificateMetrics;
 
 /// Requests the certificate, and renews it.
-pub(super) struct Signed {
+pub(super) struct SignedCertificate {
     template: Template,
     directory: Directory,
     client: Client,
@@ -30,7 +30,7 @@ pub(super) struct Signed {
     metrics: CertificateMetrics,
 }
 
-impl Signed {
+impl SignedCertificate {
     /// The certificate of a node. Requests go through a client with the rights of the node.
     pub(super) fn new(
         node: &ServingNode,
@@ -38,7 +38,7 @@ impl Signed {
         certificate: Arc<ServingCertificate>,
         metrics: CertificateMetrics,
     ) -> Self {
-        Signed {
+        SignedCertificate {
             template: Template::serving(&node.name, node.names()),
             directory: Directory::of(&node.root, "serving"),
             client,

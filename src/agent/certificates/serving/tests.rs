@@ -36,7 +36,7 @@ fn names(certificate: &ServingCertificate) -> Vec<String> {
     certificate.current.read().as_ref().unwrap().names()
 }
 
-async fn reaches(certificate: &ServingCertificate, name: &str) {
+async fn wait_until_served(certificate: &ServingCertificate, name: &str) {
     let end = Instant::now() + PATIENCE;
     while names(certificate) != [name] {
         assert!(Instant::now() < end, "{name} is not served, but {:?}", names(certificate));
@@ -96,15 +96,15 @@ async fn replaced_files_are_served_and_a_broken_pair_is_not() {
     let next = dir.path().join("next");
     symlink("two", &next).unwrap();
     fs::rename(&next, &link).unwrap();
-    reaches(&certificate, "two").await;
+    wait_until_served(&certificate, "two").await;
 
     let two = dir.path().join("two");
     fs::rename(dir.path().join("three/tls.crt"), two.join("tls.crt")).unwrap();
-    assert!(load(Local::Files(files(&link))).await.is_err());
+    assert!(load(LocalSource::Files(files(&link))).await.is_err());
     tokio::time::sleep(5 * INTERVAL).await;
     assert_eq!(names(&certificate), ["two"], "the old certificate stays until the key is replaced too");
     fs::rename(dir.path().join("three/tls.key"), two.join("tls.key")).unwrap();
-    reaches(&certificate, "three").await;
+    wait_until_served(&certificate, "three").await;
     stop.cancel();
 }
 
