@@ -1,4 +1,4 @@
-//! Whether a pod may start on this node, and which pods count against it. Pure.
+//! Decides whether a pod may start on this node, beside the pods that already use the node. Pure.
 //!
 //! ```text
 //!   handlers, in their order            requests of the others: Admitted
@@ -30,7 +30,7 @@ pub use capacity::{NodeCapacity, Shortage};
 pub use node_predicates::{NodePredicates, architecture};
 pub use preemption::choose_victims;
 pub use queue::WaitingPod;
-pub(crate) use queue::{AdmissionQueue, Decision, Earlier};
+pub(crate) use queue::{AdmissionQueue, Decision, EarlierDecision};
 pub(crate) use requests::Requests;
 pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
 pub(crate) use taints::tolerates_taint;
@@ -50,7 +50,7 @@ pub struct Rejection {
     remedy: Remedy,
 }
 
-/// What would let a rejected pod start.
+/// The event that would let a rejected pod start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Remedy {
     /// Nothing that another pod does.
@@ -113,7 +113,7 @@ pub trait AdmissionHandler: Send + Sync + 'static {
 
 /// Whether the reason of a failed pod means that the pod lacked something which other pods used. A static pod with such a
 /// reason is judged again by the next agent.
-pub(crate) fn is_want(reason: &str) -> bool {
+pub(crate) fn is_lack(reason: &str) -> bool {
     let (ports, _) = texts::NODE_PORTS;
     reason.starts_with("OutOf") || reason == ports || reason == texts::UNEXPECTED_ADMISSION_ERROR
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use podwright_metrics::{Metrics, RetryTrigger};
 
 use crate::active_pods::ActivePods;
-use crate::admission::{AdmissionHandler, Earlier};
+use crate::admission::{AdmissionHandler, EarlierDecision};
 use crate::config::mux::Change;
 use crate::desired::{DesiredPods, DesiredState};
 use crate::engine::Engine;
@@ -226,7 +226,7 @@ impl Dispatcher {
     }
 
     fn remove(&self, desired: &mut DesiredState, pod: &Arc<PodObject>, start: Time) {
-        if let Earlier::Waited { .. } = desired.queue.take(pod.uid()) {
+        if let EarlierDecision::Waited { .. } = desired.queue.take(pod.uid()) {
             // Nothing of the pod has started.
             return;
         }

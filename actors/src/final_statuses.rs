@@ -36,7 +36,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::is_want;
+use crate::admission::is_lack;
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
@@ -62,7 +62,7 @@ pub enum Ending {
 /// The status of a static pod that [runs again after a shutdown](runs_again_after_shutdown) is not final. Neither is the status of a static
 /// pod that was rejected because it lacked something which other pods used: the next agent judges it again.
 pub fn is_final(pod: &PodObject, status: &PodStatus) -> bool {
-    let lacked_something = pod.is_static() && status.reason.as_deref().is_some_and(is_want);
+    let lacked_something = pod.is_static() && status.reason.as_deref().is_some_and(is_lack);
     let runs_again = lacked_something || runs_again_after_shutdown(pod, status);
     Phase::parse(status.phase.as_deref()).is_terminal() && !runs_again
 }

@@ -1,4 +1,4 @@
-//! Whether a node's labels match a pod's node selector and its required node affinity.
+//! Compares the labels of a node with the node selector and the required node affinity of a pod.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whether the node can enforce the AppArmor profiles of a pod.
+//! Checks whether the node can enforce the AppArmor profiles of a pod.
 
 use super::{AdmissionHandler, Admitted, Rejection};
 use crate::pod::PodObject;

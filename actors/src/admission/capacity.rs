@@ -34,7 +34,7 @@ pub struct Shortage {
     pub requested: i64,
     /// The requests of the pods that use the node.
     pub used: i64,
-    /// What the node offers.
+    /// The amount that the node offers to pods.
     pub capacity: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Which pods make room for a critical pod.
+//! Chooses the pods that the node stops to make room for a critical pod.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ struct Candidate {
     requests: Requests,
 }
 
-/// What the critical pod still lacks: resources with their amounts.
+/// The resources that the critical pod still lacks, with their amounts.
 type Missing = Vec<(String, i64)>;
 
 /// Chooses the pods that are stopped so that `pod` can start: as few as possible, best-effort pods before burstable and those
@@ -54,8 +54,8 @@ pub fn choose_victims(
     Ok([best_effort, burstable, guaranteed].into_iter().flatten().map(|candidate| candidate.pod).collect())
 }
 
-/// Whether a pod may preempt another one: a critical pod any pod that is not critical, and otherwise a pod of higher priority one of
-/// lower priority (upstream `Preemptable`, kubelet 1.36). Pods without a priority are preempted only by critical pods.
+/// Whether `pod` may preempt `other`. A critical pod may preempt every pod that is not critical. Otherwise a pod may preempt a pod of
+/// lower priority. Only a critical pod may preempt a pod without a priority (upstream `Preemptable`, kubelet 1.36).
 fn may_preempt(pod: &PodObject, other: &PodObject) -> bool {
     (pod.is_critical() && !other.is_critical())
         || matches!((pod.spec().priority, other.spec().priority), (Some(own), Some(other)) if own > other)
@@ -85,7 +85,7 @@ fn nearest(mut candidates: Vec<Candidate>, mut missing: Missing) -> Vec<Candidat
     chosen
 }
 
-/// What is missing after some pods have stopped.
+/// The resources that are still missing after some pods have stopped.
 fn without<'a>(missing: &Missing, pods: impl Iterator<Item = &'a Candidate> + Clone) -> Missing {
     let left = missing.iter().map(|(resource, amount)| {
         let given = pods.clone().fold(0i64, |sum, pod| sum.saturating_add(pod.requests.get(resource)));

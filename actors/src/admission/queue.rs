@@ -40,14 +40,14 @@ pub struct WaitingPod {
     pub since: Time,
     /// The pods that have to stop.
     pub stopping: Vec<Arc<PodObject>>,
-    /// What the node has too little of, for people.
+    /// The resources that the node lacks, as text for users.
     pub lack: String,
 }
 
 /// The earlier decision on a pod that is judged again.
 #[derive(Debug)]
-pub(crate) enum Earlier {
-    /// There is none.
+pub(crate) enum EarlierDecision {
+    /// The pod was not judged before.
     None,
     /// The pod waited since this time, with so many pods before it.
     Waited { since: Time, before: usize },
@@ -55,7 +55,7 @@ pub(crate) enum Earlier {
     Rejected { number: u64 },
 }
 
-/// What the dispatcher does with a pod after its verdict.
+/// The next action of the dispatcher for a pod, after the verdict.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Decision {
@@ -65,7 +65,7 @@ pub(crate) enum Decision {
     Wait {
         /// The pods to stop. Empty if the pods that are already stopping release enough.
         victims: Vec<Arc<PodObject>>,
-        /// What the node lacks, as text for users.
+        /// The resources that the node lacks, as text for users.
         lack: String,
         /// The first resource that the node lacks. Empty if the pod lacks a port.
         resource: String,
@@ -117,13 +117,13 @@ impl AdmissionQueue {
     }
 
     /// Removes a pod, because it is judged again or left its source.
-    pub(crate) fn take(&mut self, uid: &PodUid) -> Earlier {
+    pub(crate) fn take(&mut self, uid: &PodUid) -> EarlierDecision {
         if let Some(before) = self.waiting.iter().position(|waiting| waiting.pod.uid() == uid) {
-            return Earlier::Waited { since: self.waiting.remove(before).since, before };
+            return EarlierDecision::Waited { since: self.waiting.remove(before).since, before };
         }
         match self.rejected.remove(uid) {
-            Some((number, _)) => Earlier::Rejected { number },
-            None => Earlier::None,
+            Some((number, _)) => EarlierDecision::Rejected { number },
+            None => EarlierDecision::None,
         }
     }
 
@@ -132,7 +132,7 @@ impl AdmissionQueue {
     pub(crate) fn settle(
         &mut self,
         pod: &Arc<PodObject>,
-        earlier: &Earlier,
+        earlier: &EarlierDecision,
         verdict: Verdict,
         stopping: &[Arc<PodObject>],
         now: Time,
@@ -140,7 +140,7 @@ impl AdmissionQueue {
         match verdict {
             Verdict::Admit => Decision::Start,
             Verdict::Wait(Wait { victims, lack, resource }) => {
-                let since = if let Earlier::Waited { since, .. } = earlier { *since } else { now };
+                let since = if let EarlierDecision::Waited { since, .. } = earlier { *since } else { now };
                 let stopping = stopping.iter().chain(&victims).cloned().collect();
                 self.wait(WaitingPod { pod: pod.clone(), since, stopping, lack: lack.clone() }, earlier);
                 Decision::Wait { victims, lack, resource }
@@ -150,7 +150,7 @@ impl AdmissionQueue {
                 if pod.is_static() && rejection.may_end() {
                     self.reject(pod.clone(), earlier);
                 }
-                if matches!(earlier, Earlier::Rejected { .. }) {
+                if matches!(earlier, EarlierDecision::Rejected { .. }) {
                     Decision::StaysRejected
                 } else {
                     Decision::Reject(rejection)
@@ -160,20 +160,20 @@ impl AdmissionQueue {
     }
 
     /// Lets a pod wait. A pod that waited before keeps its position in the queue.
-    pub(super) fn wait(&mut self, waiting: WaitingPod, earlier: &Earlier) {
+    pub(super) fn wait(&mut self, waiting: WaitingPod, earlier: &EarlierDecision) {
         let index = match *earlier {
-            Earlier::Waited { before, .. } => before.min(self.waiting.len()),
-            Earlier::None | Earlier::Rejected { .. } => self.waiting.len(),
+            EarlierDecision::Waited { before, .. } => before.min(self.waiting.len()),
+            EarlierDecision::None | EarlierDecision::Rejected { .. } => self.waiting.len(),
         };
         self.judged_beside = None;
         self.waiting.insert(index, waiting);
     }
 
     /// Keeps a rejected pod, so that it is judged again. A pod that was rejected before keeps its place.
-    pub(crate) fn reject(&mut self, pod: Arc<PodObject>, earlier: &Earlier) {
+    pub(crate) fn reject(&mut self, pod: Arc<PodObject>, earlier: &EarlierDecision) {
         let number = match *earlier {
-            Earlier::Rejected { number } => number,
-            Earlier::None | Earlier::Waited { .. } => {
+            EarlierDecision::Rejected { number } => number,
+            EarlierDecision::None | EarlierDecision::Waited { .. } => {
                 self.next_number += 1;
                 self.next_number
             }
@@ -201,20 +201,20 @@ mod tests {
             stopping: Vec::new(),
             lack: String::new(),
         };
-        queue.reject(pod("r").build(), &Earlier::None);
-        queue.reject(pod("q").build(), &Earlier::None);
-        queue.wait(waiting("a", 1), &Earlier::None);
-        queue.wait(waiting("b", 2), &Earlier::None);
+        queue.reject(pod("r").build(), &EarlierDecision::None);
+        queue.reject(pod("q").build(), &EarlierDecision::None);
+        queue.wait(waiting("a", 1), &EarlierDecision::None);
+        queue.wait(waiting("b", 2), &EarlierDecision::None);
         assert_eq!(names(&queue), ["a", "b", "r", "q"]);
         let earlier = queue.take(&"a".into());
-        assert!(matches!(earlier, Earlier::Waited { since, before: 0 } if since == Time::from_secs(1)));
+        assert!(matches!(earlier, EarlierDecision::Waited { since, before: 0 } if since == Time::from_secs(1)));
         assert_eq!(names(&queue), ["b", "r", "q"]);
         queue.wait(waiting("a", 1), &earlier);
         assert_eq!(names(&queue), ["a", "b", "r", "q"]);
         assert!(queue.is_rejected(&"r".into()) && !queue.is_rejected(&"a".into()));
         let earlier = queue.take(&"r".into());
-        assert!(matches!(earlier, Earlier::Rejected { .. }));
-        assert!(matches!(queue.take(&"r".into()), Earlier::None));
+        assert!(matches!(earlier, EarlierDecision::Rejected { .. }));
+        assert!(matches!(queue.take(&"r".into()), EarlierDecision::None));
         queue.reject(pod("r").build(), &earlier);
         assert_eq!(names(&queue), ["a", "b", "r", "q"]);
         assert_eq!((queue.waiting().len(), queue.is_empty()), (2, false));
@@ -241,7 +241,7 @@ mod tests {
             assert_eq!(queue.is_judged_beside(&beside(staying, stopping)), expected, "{staying:?} {stopping:?}");
         }
         // A pod that joins was judged beside other pods.
-        queue.reject(pod("r").build(), &Earlier::None);
+        queue.reject(pod("r").build(), &EarlierDecision::None);
         assert!(!queue.is_judged_beside(&beside(&["a", "b"], &["c"])));
     }
 }

@@ -14,7 +14,7 @@ pub(super) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub(super) const PODS: &str = "pods";
 const HUGE_PAGES: &str = "hugepages-";
 
-/// What pods take from the node: the largest requests of a pod at any time of its life, or the sum of those of many pods.
+/// The resources that pods request: the largest requests of one pod at any time of its life, or the sum for many pods.
 ///
 /// Extended resources do not count, because the node has none. Upstream skips the extended resources that a node does not have
 /// (`lifecycle/predicate.go`, `removeMissingExtendedResources`, kubelet 1.36).
@@ -87,7 +87,7 @@ impl Requests {
     }
 }
 
-/// The same as exact amounts, so that fractions are rounded up once for each pod.
+/// Requests as exact amounts, so that fractions are rounded up once for each pod.
 #[derive(Clone, Debug, Default)]
 struct Amounts {
     cpu: Amount,

@@ -1,4 +1,4 @@
-//! Which kernel parameters pods may set.
+//! The kernel parameters that pods may set.
 
 use super::{AdmissionHandler, Admitted, Rejection};
 use crate::config::sysctl::{SysctlNamespace, dotted_sysctl_name, is_sysctl_name, sysctl_namespace};

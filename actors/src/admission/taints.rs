@@ -1,4 +1,4 @@
-//! Whether a pod tolerates the taints of a node.
+//! Compares the tolerations of a pod with the taints of a node.
 
 use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
 

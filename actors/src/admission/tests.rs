@@ -169,7 +169,7 @@ fn only_a_lack_of_something_that_pods_give_back_may_end() {
         (json!({"os": {"name": "windows"}}), false),
     ] {
         let rejection = node.admit(&of("p", fields.clone()).build(), &others).unwrap_err();
-        assert_eq!((rejection.may_end(), is_want(&rejection.reason)), (may_end, may_end), "{fields}");
+        assert_eq!((rejection.may_end(), is_lack(&rejection.reason)), (may_end, may_end), "{fields}");
     }
 }
 

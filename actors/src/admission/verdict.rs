@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Admitted, Rejection, choose_victims};
 use crate::pod::PodObject;
 
-/// What happens with a new pod.
+/// The decision on a new pod.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     /// The pod may start.
@@ -21,7 +21,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Wait {
     /// The pods that are stopped for it. Empty if the pods that are already stopping release enough.
     pub(crate) victims: Vec<Arc<PodObject>>,
-    /// What the node lacks, for people.
+    /// The resources that the node lacks, as text for users.
     pub(crate) lack: String,
     /// The first resource that the node lacks. Empty if the pod lacks a port.
     pub(crate) resource: String,

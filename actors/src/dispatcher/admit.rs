@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 
 use super::Dispatcher;
 use super::preemption::PreemptedPod;
-use crate::admission::{AdmissionHandler, Admitted, Decision, Earlier, Rejection, judge};
+use crate::admission::{AdmissionHandler, Admitted, Decision, EarlierDecision, Rejection, judge};
 use crate::desired::DesiredState;
 use crate::final_statuses::{Ending, is_final};
 use crate::pod::PodObject;
@@ -117,7 +117,7 @@ impl Dispatcher {
                 continue;
             }
             self.compare_with_api(desired, &pod);
-            if pod.is_deleting() && matches!(desired.queue.take(pod.uid()), Earlier::Waited { .. }) {
+            if pod.is_deleting() && matches!(desired.queue.take(pod.uid()), EarlierDecision::Waited { .. }) {
                 // The pod was deleted while it waited. The engine ends it without starting anything.
                 self.start(desired, pod, None, start);
                 others = None;
@@ -152,7 +152,7 @@ impl Dispatcher {
         admission: &mut Admission,
     ) {
         let earlier = desired.queue.take(pod.uid());
-        if matches!(earlier, Earlier::Waited { .. }) {
+        if matches!(earlier, EarlierDecision::Waited { .. }) {
             // What was reserved for the pod is not used by another one.
             *others = None;
         }
@@ -162,14 +162,14 @@ impl Dispatcher {
             self.metrics.actors.hook_panicked();
             tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
             admission.panics += 1;
-            if matches!(earlier, Earlier::Rejected { .. }) {
+            if matches!(earlier, EarlierDecision::Rejected { .. }) {
                 desired.queue.reject(pod, &earlier);
             }
             return;
         };
         match desired.queue.settle(&pod, &earlier, verdict, beside.stopping(), start) {
             Decision::Start => {
-                if !matches!(earlier, Earlier::None) {
+                if !matches!(earlier, EarlierDecision::None) {
                     self.note_admission(start, &pod, AdmissionNote::Admitted);
                 }
                 beside.push(pod.clone());
@@ -181,7 +181,7 @@ impl Dispatcher {
                 *others = None;
                 self.withdraw_rejection(desired, &earlier, &pod);
                 // A pod that is judged again and still waits gets no second note.
-                if !victims.is_empty() || !matches!(earlier, Earlier::Waited { .. }) {
+                if !victims.is_empty() || !matches!(earlier, EarlierDecision::Waited { .. }) {
                     let victims = u32::try_from(victims.len()).unwrap_or(u32::MAX);
                     self.note_admission(start, &pod, AdmissionNote::Waits { lack, victims });
                 }
@@ -254,8 +254,8 @@ impl Dispatcher {
 
     /// Removes the failed status of a pod that was rejected and is admitted now or waits. A waiting pod is not among the desired
     /// pods, so that no part of the node starts it.
-    fn withdraw_rejection(&self, desired: &mut DesiredState, earlier: &Earlier, pod: &Arc<PodObject>) {
-        if matches!(earlier, Earlier::Rejected { .. }) {
+    fn withdraw_rejection(&self, desired: &mut DesiredState, earlier: &EarlierDecision, pod: &Arc<PodObject>) {
+        if matches!(earlier, EarlierDecision::Rejected { .. }) {
             desired.pods.remove(pod);
             self.statuses.forget(pod.uid());
         }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PodCondition;
 
-use crate::admission::{WaitingPod, is_want};
+use crate::admission::{WaitingPod, is_lack};
 use crate::engine::PodSnapshot;
 use crate::eviction::{NodePressure, Pressure};
 use crate::final_statuses::is_final;
@@ -351,7 +351,7 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>)
             let detail = format!("nothing: it may not start on this node ({reason}: {message})");
             let is_rejected_for_good = pod.object.as_ref().is_none_or(|object| is_final(object, status));
             let released_by = match (is_rejected_for_good, &pod.object) {
-                (false, _) if is_want(&reason) => "the end of pods that use what it needs, or a change of its manifest",
+                (false, _) if is_lack(&reason) => "the end of pods that use what it needs, or a change of its manifest",
                 (false, _) => "the next start of the agent",
                 (true, Some(object)) if object.is_static() => "a change of its manifest, or its removal",
                 (true, _) => "its removal from its source",

@@ -1,4 +1,4 @@
-//! What holds in every state of admission.
+//! The laws that hold in every state of admission.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{BuildHasher, BuildHasherDefault};

@@ -9,8 +9,8 @@ use super::laws::{self, Law};
 use super::mutation::Mutation;
 use super::scenarios::{PodSpec, Scenario};
 use crate::admission::{
-    AdmissionHandler, AdmissionQueue, Admitted, Decision, Earlier, NodeCapacity, NodePredicates, Rejection, Verdict,
-    WaitingPod, choose_victims, judge,
+    AdmissionHandler, AdmissionQueue, Admitted, Decision, EarlierDecision, NodeCapacity, NodePredicates, Rejection,
+    Verdict, WaitingPod, choose_victims, judge,
 };
 use crate::ids::PodUid;
 use crate::pod::PodObject;
@@ -205,10 +205,10 @@ impl Node {
         let mut queue = AdmissionQueue::default();
         for index in &world.waiting {
             let (pod, lack) = (self.objects[*index].clone(), String::new());
-            queue.wait(WaitingPod { pod, since: Time::ZERO, stopping: vec![], lack }, &Earlier::None);
+            queue.wait(WaitingPod { pod, since: Time::ZERO, stopping: vec![], lack }, &EarlierDecision::None);
         }
         for index in &world.rejected {
-            queue.reject(self.objects[*index].clone(), &Earlier::None);
+            queue.reject(self.objects[*index].clone(), &EarlierDecision::None);
         }
         if let Some(stages) = &world.judged_beside {
             let pods = stages.iter().map(|stage| PodState { desired: true, stage: *stage, owed: false }).collect();
@@ -259,7 +259,7 @@ impl Change<'_> {
     fn decide(&mut self, index: Index, others: &mut Option<Admitted>) {
         let object = self.node.objects[index].clone();
         let earlier = self.queue.take(object.uid());
-        if matches!(earlier, Earlier::Waited { .. }) {
+        if matches!(earlier, EarlierDecision::Waited { .. }) {
             *others = None;
         }
         if others.is_none() {
@@ -310,8 +310,8 @@ impl Change<'_> {
 
 impl Node {
     /// The verdict, or a wrong verdict if the mutation applies.
-    fn mutated(&self, pod: &PodObject, beside: &Admitted, earlier: &Earlier, verdict: Verdict) -> Verdict {
-        let has_waited = matches!(earlier, Earlier::Waited { .. });
+    fn mutated(&self, pod: &PodObject, beside: &Admitted, earlier: &EarlierDecision, verdict: Verdict) -> Verdict {
+        let has_waited = matches!(earlier, EarlierDecision::Waited { .. });
         match verdict {
             Verdict::Wait(_) if has_waited && self.mutates(Mutation::WaitingPodsAreJudgedOnce) => {
                 Verdict::Reject(Rejection::in_use("Late", "too late"))
