@@ -11,7 +11,7 @@ use podwright_metrics::ActorMetrics;
 use tokio_util::sync::CancellationToken;
 
 use super::Evictor;
-use super::messages::{CheckDisks, MeasurePods};
+use super::messages::{CheckResources, MeasurePods};
 use crate::ids::PodUid;
 use crate::mailbox::stop_with;
 
@@ -19,7 +19,7 @@ use crate::mailbox::stop_with;
 pub(crate) struct EvictionActor {
     evictor: Arc<Evictor>,
     metrics: ActorMetrics,
-    /// How often pods and disks are measured.
+    /// How often the pods and the resources of the node are measured.
     period: Duration,
     stop: CancellationToken,
     /// The pods that are being measured or evicted.
@@ -39,7 +39,7 @@ impl Actor for EvictionActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         stop_with(&self.stop, self, ctx);
-        ctx.notify(CheckDisks);
+        ctx.notify(CheckResources);
         ctx.notify(MeasurePods);
     }
 }
@@ -68,10 +68,10 @@ impl Handler<MeasurePods> for EvictionActor {
     }
 }
 
-impl Handler<CheckDisks> for EvictionActor {
+impl Handler<CheckResources> for EvictionActor {
     type Result = ();
 
-    fn handle(&mut self, _: CheckDisks, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: CheckResources, ctx: &mut Self::Context) {
         self.metrics.received();
         let (evictor, metrics) = (self.evictor.clone(), self.metrics.clone());
         let check = async move {
@@ -83,9 +83,9 @@ impl Handler<CheckDisks> for EvictionActor {
         ctx.spawn(check.into_actor(self).map(|has_evicted, actor, ctx| {
             // One pod may not be enough, so the next check follows at once.
             if has_evicted {
-                ctx.notify(CheckDisks);
+                ctx.notify(CheckResources);
             } else {
-                ctx.notify_later(CheckDisks, actor.period);
+                ctx.notify_later(CheckResources, actor.period);
             }
         }));
     }

@@ -40,10 +40,10 @@ const MEASURED_WITHIN: Duration = Duration::from_secs(120);
 const GRACE: i64 = 1;
 /// How long a check waits until the evicted pod is cleaned up (upstream `podCleanupTimeout`, kubelet 1.36).
 const CLEANUP: Duration = Duration::from_secs(30);
-/// How often it looks (upstream `podCleanupPollFreq`, kubelet 1.36).
+/// How often the check reads whether the evicted pod is cleaned up (upstream `podCleanupPollFreq`, kubelet 1.36).
 const CLEANUP_POLL: Duration = Duration::from_secs(1);
 
-/// The files of a pod, and why something is missing.
+/// The measured files of a pod, and the error if some of them could not be measured.
 #[derive(Default)]
 struct Measurement {
     usage: Option<Arc<PodUsage>>,
@@ -115,7 +115,7 @@ impl Evictor {
             Exceeded::Pod(_) => EvictionSignal::EphemeralPodFsLimit,
             Exceeded::Container(..) => EvictionSignal::EphemeralContainerFsLimit,
         };
-        let _counted = Counted::new(&self.evicting);
+        let _counted = EvictionGuard::new(&self.evicting);
         self.evict(pod, signal, PodEvent::warning(EVICTED, exceeded.message()), None).await;
     }
 
@@ -177,12 +177,12 @@ impl Evictor {
         timeout(MEASURED_WITHIN, measured).await.unwrap_or_else(late)
     }
 
-    /// Compares what is left of the node's resources with the thresholds. If one is met, reclaims what no pod needs, and evicts
+    /// Compares the available resources of the node with the thresholds. If one is met, removes what no pod needs, and evicts
     /// one pod if that is not enough. Returns whether a pod was evicted.
     pub(super) async fn relieve(&self) -> bool {
-        let seen = self.observe().await;
+        let observed = self.observe().await;
         let before = self.parts.state.pressures();
-        let met = self.parts.state.observe(&seen, self.clock.now());
+        let met = self.parts.state.observe(&observed, self.clock.now());
         log_changes(&before, &self.parts.state.pressures());
         let Some(first) = met.first() else { return false };
         // A pod that exceeds its limit frees space without the eviction of another one.
@@ -191,35 +191,38 @@ impl Evictor {
         }
         let event = PodEvent::warning("EvictionThresholdMet", reclaims(first.signal.resource()));
         self.parts.events.record_of_node(event);
-        if self.reclaim(first.signal, &seen).await && self.parts.state.is_relieved(&self.observe().await) {
-            tracing::info!(signal = first.signal.as_str(), "unused images were enough, no pod is evicted");
+        if self.reclaim(first.signal, &observed).await && self.parts.state.is_relieved(&self.observe().await) {
+            tracing::info!(
+                signal = first.signal.as_str(),
+                "the removal of unused images was enough, no pod is evicted"
+            );
             return false;
         }
-        self.evict_one(first, &met, seen.has_dedicated_image_disk()).await
+        self.evict_one(first, &met, observed.has_dedicated_image_disk()).await
     }
 
-    /// What is left of the node's resources.
+    /// Measures the available resources of the node.
     async fn observe(&self) -> Observations {
-        let mut seen = Observations::default();
+        let mut observed = Observations::default();
         if let Some(meter) = &self.parts.disks {
-            seen.node = note_error("the node's disk", meter.node_file_system().await);
+            observed.node = note_error("the node's disk", meter.node_file_system().await);
         }
         // The disk of images is measured only if the node's disk was, because both may be one disk.
-        if let Some((store, _)) = self.parts.images.as_ref().filter(|_| seen.node.is_some()) {
-            seen.images =
+        if let Some((store, _)) = self.parts.images.as_ref().filter(|_| observed.node.is_some()) {
+            observed.images =
                 note_error("the disk of images", guarded(&self.metrics, || store.file_system()).await).flatten();
         }
         if let Some(meter) = &self.parts.meter {
-            seen.memory = note_error("the node's memory", meter.memory());
-            seen.pids = note_error("the node's process ids", meter.pids());
+            observed.memory = note_error("the node's memory", meter.memory());
+            observed.pids = note_error("the node's process ids", meter.pids());
         }
-        seen
+        observed
     }
 
-    /// Removes all unused images if the signal is about their disk. Returns whether anything was tried.
-    async fn reclaim(&self, signal: Signal, seen: &Observations) -> bool {
+    /// Removes all unused images if the signal is about their disk. Returns whether it tried to remove images.
+    async fn reclaim(&self, signal: Signal, observed: &Observations) -> bool {
         let Some((_, collector)) = &self.parts.images else { return false };
-        let is_of_other_disk = seen.has_dedicated_image_disk() && !signal.is_of_images();
+        let is_of_other_disk = observed.has_dedicated_image_disk() && !signal.is_of_images();
         if signal.pressure() != Pressure::Disk || is_of_other_disk {
             return false;
         }
@@ -330,16 +333,16 @@ fn log_changes(before: &[NodePressure], now: &[NodePressure]) {
 }
 
 /// Subtracts one from the counter when it is dropped.
-struct Counted<'a>(&'a AtomicUsize);
+struct EvictionGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> EvictionGuard<'a> {
     fn new(counter: &'a AtomicUsize) -> Self {
         counter.fetch_add(1, Ordering::Relaxed);
-        Counted(counter)
+        EvictionGuard(counter)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for EvictionGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The limits on a pod's local storage, and whether the pod exceeds one. Pure.
+//! The limits on a pod's local storage, and the first limit that the pod exceeds. Pure.
 
 use std::collections::BTreeMap;
 
@@ -22,29 +22,29 @@ pub struct PodUsage {
 }
 
 impl PodUsage {
-    /// What a container's log and, if `layer` is set, its writable layer use.
+    /// The disk space of a container's log and, if `layer` is set, of its writable layer.
     pub(crate) fn of_container(&self, name: &str, layer: bool) -> UsedSpace {
         let layer = self.layers.get(name).copied().filter(|_| layer).unwrap_or_default();
         layer + self.disk.logs.get(name).copied().unwrap_or_default()
     }
 
-    /// What the emptyDirs use that are on disk.
+    /// The disk space of the emptyDirs that are on disk.
     pub(crate) fn volumes(&self, pod: &PodObject) -> UsedSpace {
         let on_disk = pod.spec().volumes.iter().flatten().filter(|volume| is_on_disk(volume));
         on_disk.filter_map(|volume| self.disk.volumes.get(&volume.name).copied()).sum()
     }
 
-    /// All logs.
+    /// The disk space of all logs.
     pub(crate) fn logs(&self) -> UsedSpace {
         self.disk.logs.values().copied().sum()
     }
 
-    /// All writable layers that are known.
+    /// The disk space of all writable layers that are known.
     pub(crate) fn layers(&self) -> UsedSpace {
         self.layers.values().copied().sum()
     }
 
-    /// Everything that counts as the pod's ephemeral storage (upstream `calcEphemeralStorage`, kubelet 1.36).
+    /// The disk space that counts as the pod's ephemeral storage (upstream `calcEphemeralStorage`, kubelet 1.36).
     pub(crate) fn total(&self, pod: &PodObject) -> UsedSpace {
         self.volumes(pod) + self.logs() + self.layers()
     }
@@ -154,7 +154,7 @@ impl StorageLimits {
 }
 
 impl Exceeded<'_> {
-    /// The message of the pod.
+    /// The message in the status of the evicted pod.
     pub(crate) fn message(self) -> String {
         match self {
             Exceeded::Volume(name, limit) => evictions::empty_dir_limit(name, &limit.text),

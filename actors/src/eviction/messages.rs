@@ -7,7 +7,7 @@ use actix::Message;
 #[rtype(result = "()")]
 pub(super) struct MeasurePods;
 
-/// Compares the node's disks with their thresholds, and evicts at most one pod.
+/// Compares the available resources of the node with their thresholds, and evicts at most one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
-pub(super) struct CheckDisks;
+pub(super) struct CheckResources;

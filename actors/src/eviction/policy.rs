@@ -1,11 +1,11 @@
-//! When pods are evicted because the node lacks a resource. Pure.
+//! The thresholds at which a node that lacks a resource evicts pods. Pure.
 
 use std::time::Duration;
 
 use super::signals::Signal;
-use super::thresholds::{EvictionGracePeriods, EvictionThresholds, MinimumReclaim, Value};
+use super::thresholds::{EvictionGracePeriods, EvictionThresholds, MinimumReclaim, ThresholdValue};
 
-/// When pods are evicted because the node lacks a resource. The default is the kubelet's (1.36): the default
+/// The thresholds at which a node that lacks a resource evicts pods. The default is the kubelet's (1.36): the default
 /// [`EvictionThresholds`] as hard thresholds, and no soft ones.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
@@ -22,11 +22,11 @@ pub struct EvictionPolicy {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Threshold {
     pub(super) signal: Signal,
-    pub(super) value: Value,
+    pub(super) value: ThresholdValue,
     /// How long the threshold must be met until a pod is evicted. Zero for a hard threshold.
     pub(super) grace: Duration,
     /// How far above the threshold the signal must rise until no more pods are evicted.
-    pub(super) reclaim: Option<Value>,
+    pub(super) reclaim: Option<ThresholdValue>,
 }
 
 /// A soft threshold has no grace period.

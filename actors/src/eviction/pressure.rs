@@ -1,4 +1,4 @@
-//! Compares what is left of the node's resources with the thresholds. Pure: the caller passes the time.
+//! Compares the available resources of the node with the thresholds. Pure: the caller passes the time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::thresholds::{amount, available_text};
 use crate::ports::{FileSystemSpace, ResourceSpace};
 use crate::time::Time;
 
-/// What is left of the node's resources. A resource that could not be measured is absent.
+/// The available resources of the node. A resource that could not be measured is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Observations {
     pub(crate) memory: Option<ResourceSpace>,
@@ -45,7 +45,7 @@ pub(crate) struct MetThreshold {
     pub(crate) signal: Signal,
     /// The threshold in the form of messages. A percentage is converted to a number of bytes, inodes or processes.
     pub(crate) threshold: String,
-    /// What is left.
+    /// The available amount.
     pub(crate) available: String,
     /// Whether the threshold is a soft one.
     pub(crate) is_soft: bool,
@@ -65,7 +65,7 @@ pub struct NodePressure {
     pub signal: &'static str,
     /// The value of the threshold.
     pub threshold: String,
-    /// What was left.
+    /// The available amount at the last observation.
     pub available: String,
 }
 
@@ -74,13 +74,13 @@ pub struct NodePressure {
 pub(super) struct PressureTracker {
     policy: EvictionPolicy,
     /// One for each threshold of the policy.
-    progress: Vec<Progress>,
+    progress: Vec<ThresholdProgress>,
     /// One for each of [`Pressure::ALL`].
-    conditions: [Condition; Pressure::ALL.len()],
+    conditions: [ConditionState; Pressure::ALL.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct ThresholdProgress {
     /// When the threshold was first met. `None` if it is not met now.
     first_met: Option<Time>,
     /// Whether the threshold has been met for its grace period.
@@ -88,7 +88,7 @@ struct Progress {
 }
 
 #[derive(Debug)]
-struct Condition {
+struct ConditionState {
     /// When the condition began or ended last.
     changed: Time,
     pressure: Option<NodePressure>,
@@ -96,8 +96,9 @@ struct Condition {
 
 impl PressureTracker {
     pub(super) fn new(policy: EvictionPolicy, now: Time) -> Self {
-        let progress = vec![Progress::default(); policy.thresholds.len()];
-        let conditions = [const { None }; Pressure::ALL.len()].map(|pressure| Condition { changed: now, pressure });
+        let progress = vec![ThresholdProgress::default(); policy.thresholds.len()];
+        let conditions =
+            [const { None }; Pressure::ALL.len()].map(|pressure| ConditionState { changed: now, pressure });
         PressureTracker { policy, progress, conditions }
     }
 
@@ -109,11 +110,11 @@ impl PressureTracker {
     /// Compares the observations with the thresholds. Returns the thresholds that require an eviction, the most urgent one first.
     /// A threshold requires evictions once it has been met for its grace period, and until its signal has risen above it by the
     /// minimum to reclaim (upstream `synchronize`, kubelet 1.36).
-    pub(super) fn observe(&mut self, seen: &Observations, now: Time) -> Vec<MetThreshold> {
+    pub(super) fn observe(&mut self, observed: &Observations, now: Time) -> Vec<MetThreshold> {
         let (mut active, mut met) = (Vec::new(), Vec::new());
         for (threshold, progress) in self.policy.thresholds.iter().zip(&mut self.progress) {
-            let Some(found) = threshold.compare(seen, progress.is_active) else {
-                *progress = Progress::default();
+            let Some(found) = threshold.compare(observed, progress.is_active) else {
+                *progress = ThresholdProgress::default();
                 continue;
             };
             let first = *progress.first_met.get_or_insert(now);
@@ -135,8 +136,8 @@ impl PressureTracker {
     }
 
     /// Whether every signal is above its threshold by the minimum to reclaim, so that no pod needs to be evicted.
-    pub(super) fn is_relieved(&self, seen: &Observations) -> bool {
-        self.policy.thresholds.iter().all(|threshold| threshold.compare(seen, true).is_none())
+    pub(super) fn is_relieved(&self, observed: &Observations) -> bool {
+        self.policy.thresholds.iter().all(|threshold| threshold.compare(observed, true).is_none())
     }
 
     /// The conditions that the node has now.
@@ -151,7 +152,7 @@ impl PressureTracker {
     }
 }
 
-impl Condition {
+impl ConditionState {
     /// The condition ends once no threshold was met for `transition`.
     fn update(&mut self, kind: Pressure, met: Option<&MetThreshold>, now: Time, transition: Duration) {
         let was_present = self.pressure.is_some();
@@ -175,8 +176,8 @@ impl Condition {
 
 impl Threshold {
     /// The threshold if it is met. With `reclaim`, the signal must also rise by the minimum to reclaim.
-    fn compare(&self, seen: &Observations, reclaim: bool) -> Option<MetThreshold> {
-        let ResourceSpace { capacity, available } = seen.of(self.signal)?;
+    fn compare(&self, observed: &Observations, reclaim: bool) -> Option<MetThreshold> {
+        let ResourceSpace { capacity, available } = observed.of(self.signal)?;
         let more = self.reclaim.as_ref().filter(|_| reclaim);
         let limit = self.value.of_capacity(capacity);
         let limit = more.map_or(limit, |more| limit.plus(more.of_capacity(capacity)));
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_threshold_is_met_below_its_value() {
-        let met = |seen: &Observations| texts(&tracker(EvictionPolicy::default()).observe(seen, at(1)));
+        let met = |observed: &Observations| texts(&tracker(EvictionPolicy::default()).observe(observed, at(1)));
         assert_eq!(met(&disks((101, 51), (151, 51))), [""; 0]);
         // A percentage has single precision, so the threshold is slightly larger than the exact number.
         assert_eq!(
@@ -247,14 +248,14 @@ mod tests {
         let soft = "memory.available<2Mi,nodefs.inodesFree<10%".parse().unwrap();
         let periods = "memory.available=1s,nodefs.inodesFree=1s".parse().unwrap();
         let mut tracker = tracker(EvictionPolicy::new(hard).soft(soft, &periods).unwrap());
-        let seen = Observations {
+        let observed = Observations {
             memory: Some(ResourceSpace::new(1 << 30, 1000)),
             pids: Some(ResourceSpace::new(4000, 9)),
             ..disks((1, 1), (1, 1))
         };
-        tracker.observe(&seen, at(0));
+        tracker.observe(&observed, at(0));
         assert_eq!(
-            texts(&tracker.observe(&seen, at(1))),
+            texts(&tracker.observe(&observed, at(1))),
             [
                 "memory.available 1Mi 1k",
                 "memory.available 2Mi 1k",
@@ -288,15 +289,15 @@ mod tests {
         let hard: EvictionThresholds = "nodefs.available<100Mi".parse().unwrap();
         let policy = EvictionPolicy::new(hard).minimum_reclaim("nodefs.available=50Mi".parse().unwrap());
         let mut tracker = tracker(policy);
-        let seen = |left| disks((left, 900), (900, 900));
-        let mut evicts = |left| !tracker.observe(&seen(left), at(1)).is_empty();
+        let observed = |left| disks((left, 900), (900, 900));
+        let mut evicts = |left| !tracker.observe(&observed(left), at(1)).is_empty();
         assert!(!evicts(140), "the threshold was never met");
         assert!(evicts(99));
         assert!(evicts(149));
         assert!(!evicts(150));
         assert!(!evicts(140));
-        assert!(!tracker.is_relieved(&seen(149)));
-        assert!(tracker.is_relieved(&seen(150)));
+        assert!(!tracker.is_relieved(&observed(149)));
+        assert!(tracker.is_relieved(&observed(150)));
     }
 
     #[test]

@@ -108,13 +108,13 @@ impl EvictionState {
         self.measurements.lock().pods.retain(|uid, _| is_kept(uid));
     }
 
-    /// Stores what is left of the node's resources. Returns the thresholds that require an eviction.
-    pub(super) fn observe(&self, seen: &Observations, now: Time) -> Vec<MetThreshold> {
+    /// Stores the available resources of the node. Returns the thresholds that require an eviction.
+    pub(super) fn observe(&self, observed: &Observations, now: Time) -> Vec<MetThreshold> {
         let mut state = self.measurements.lock();
-        if seen.node.is_some() {
-            state.dedicated_image_disk = seen.has_dedicated_image_disk();
+        if observed.node.is_some() {
+            state.dedicated_image_disk = observed.has_dedicated_image_disk();
         }
-        let met = state.tracker.observe(seen, now);
+        let met = state.tracker.observe(observed, now);
         let pressures: Vec<Pressure> = state.tracker.pressures().map(|pressure| pressure.condition).collect();
         drop(state);
         self.pressures.send_if_modified(|last| {
@@ -126,8 +126,8 @@ impl EvictionState {
     }
 
     /// Whether enough is left of every resource, so that no pod needs to be evicted.
-    pub(super) fn is_relieved(&self, seen: &Observations) -> bool {
-        self.measurements.lock().tracker.is_relieved(seen)
+    pub(super) fn is_relieved(&self, observed: &Observations) -> bool {
+        self.measurements.lock().tracker.is_relieved(observed)
     }
 
     /// The grace period in seconds of a pod that is evicted because of a soft threshold.
@@ -193,8 +193,8 @@ mod tests {
         let reason = |conditions: &str| Some(format!("Evicted: The node had condition: [{conditions}]. "));
         assert_eq!(all(), [reason("MemoryPressure"), None, None, None]);
         let full = FileSystemSpace { device: 1, capacity: 100, available: 1, inodes: 100, inodes_free: 100 };
-        let seen = Observations { memory, node: Some(full), ..Observations::default() };
-        state.observe(&seen, Time::from_secs(2));
+        let observed = Observations { memory, node: Some(full), ..Observations::default() };
+        state.observe(&observed, Time::from_secs(2));
         let both = || reason("MemoryPressure DiskPressure");
         assert_eq!(all(), [both(), both(), both(), None]);
         let conditions = state.node_conditions(Time::from_secs(3));

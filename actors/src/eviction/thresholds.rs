@@ -13,41 +13,41 @@ use crate::config::resource_amount::{binary, canonical, decimal};
 
 /// An amount of a resource.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ThresholdValue {
     Quantity(Quantity),
     /// A percentage of the capacity, in single precision as upstream.
     Percent(f32),
 }
 
-impl Value {
+impl ThresholdValue {
     /// The amount on a node with this capacity. The kubelet multiplies the capacity by a percentage of single precision, and cuts
     /// the fraction off.
     pub(super) fn of_capacity(&self, capacity: u64) -> Amount {
         match self {
-            Value::Quantity(quantity) => Amount::of(quantity).unwrap_or_default(),
-            Value::Percent(percent) => amount((capacity as f64 * f64::from(percent / 100.0)) as u64),
+            ThresholdValue::Quantity(quantity) => Amount::of(quantity).unwrap_or_default(),
+            ThresholdValue::Percent(percent) => amount((capacity as f64 * f64::from(percent / 100.0)) as u64),
         }
     }
 
     /// The amount in the form of messages.
     pub(super) fn text(&self, capacity: u64) -> String {
         match self {
-            Value::Quantity(quantity) => canonical(quantity),
-            Value::Percent(_) => binary(u64::try_from(self.of_capacity(capacity).units()).unwrap_or(0)),
+            ThresholdValue::Quantity(quantity) => canonical(quantity),
+            ThresholdValue::Percent(_) => binary(u64::try_from(self.of_capacity(capacity).units()).unwrap_or(0)),
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ThresholdValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Quantity(quantity) => f.write_str(&quantity.0),
-            Value::Percent(percent) => write!(f, "{percent}%"),
+            ThresholdValue::Quantity(quantity) => f.write_str(&quantity.0),
+            ThresholdValue::Percent(percent) => write!(f, "{percent}%"),
         }
     }
 }
 
-/// What is left of a resource, in the form of messages.
+/// The available amount of a resource, in the form of messages.
 pub(super) fn available_text(signal: Signal, left: u64) -> String {
     if signal.is_in_bytes() { binary(left) } else { decimal(left) }
 }
@@ -56,12 +56,12 @@ pub(super) fn amount(number: u64) -> Amount {
     Amount::from_units(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// What must be left of the node's resources: at most one value for each signal. The default is the kubelet's for
+/// The amounts of the node's resources that must stay available: at most one value for each signal. The default is the kubelet's for
 /// `--eviction-hard` (1.36):
 /// `memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvictionThresholds {
-    pub(super) values: Vec<(Signal, Value)>,
+    pub(super) values: Vec<(Signal, ThresholdValue)>,
     pub(super) unobserved: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ pub struct EvictionGracePeriods(pub(super) Vec<(Signal, Duration)>);
 
 /// How far above its threshold each signal must rise until no more pods are evicted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MinimumReclaim(pub(super) Vec<(Signal, Value)>);
+pub struct MinimumReclaim(pub(super) Vec<(Signal, ThresholdValue)>);
 
 /// A text is not a list of signals with values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +93,7 @@ pub enum ParseThresholdsError {
     Signal(String),
     /// The value is neither a quantity nor a percentage.
     #[error("{value:?} of {signal} is neither a quantity nor a percentage: write it like 1Gi or 10%")]
-    Value {
+    ThresholdValue {
         /// The signal.
         signal: String,
         /// The value.
@@ -212,21 +212,21 @@ fn parse_list<T>(
 }
 
 /// `None` for a value that turns a threshold off.
-fn parse_value(signal: &str, text: &str) -> Result<Option<Value>, ParseThresholdsError> {
+fn parse_value(signal: &str, text: &str) -> Result<Option<ThresholdValue>, ParseThresholdsError> {
     let (signal, value) = (signal.to_owned(), text.to_owned());
     if let Some(percent) = text.strip_suffix('%') {
         return match percent.parse::<f32>() {
             Ok(percent) if percent < 0.0 => Err(ParseThresholdsError::Negative { signal, value }),
             Ok(percent) if percent == 0.0 || percent >= 100.0 => Ok(None),
-            Ok(percent) if percent.is_finite() => Ok(Some(Value::Percent(percent))),
-            _ => Err(ParseThresholdsError::Value { signal, value }),
+            Ok(percent) if percent.is_finite() => Ok(Some(ThresholdValue::Percent(percent))),
+            _ => Err(ParseThresholdsError::ThresholdValue { signal, value }),
         };
     }
     match Amount::parse(text) {
         Ok(amount) if amount.is_negative() => Err(ParseThresholdsError::Negative { signal, value }),
         Ok(amount) if amount == Amount::ZERO => Ok(None),
-        Ok(_) => Ok(Some(Value::Quantity(Quantity(value)))),
-        Err(_) => Err(ParseThresholdsError::Value { signal, value }),
+        Ok(_) => Ok(Some(ThresholdValue::Quantity(Quantity(value)))),
+        Err(_) => Err(ParseThresholdsError::ThresholdValue { signal, value }),
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
         let span = Duration::from_secs(90);
         assert_eq!(periods.0, [(Signal::MemoryAvailable, span), (Signal::PidAvailable, span)]);
         let reclaim: MinimumReclaim = "imagefs.available=2Gi,memory.available=0".parse().unwrap();
-        assert_eq!(reclaim.0, [(Signal::ImageFsAvailable, Value::Quantity(Quantity("2Gi".into())))]);
+        assert_eq!(reclaim.0, [(Signal::ImageFsAvailable, ThresholdValue::Quantity(Quantity("2Gi".into())))]);
         let period = |text: &str| text.parse::<EvictionGracePeriods>().unwrap_err().to_string();
         for (text, says) in [
             ("memory.available<1m", "SIGNAL=TIME"),
