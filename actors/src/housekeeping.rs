@@ -232,7 +232,7 @@ impl Housekeeping {
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
         actions.into_iter().for_each(|action| self.apply(&desired, action, known));
         desired.pods.orphan_mirrors().for_each(|name| self.mirrors.add(name));
-        self.mirrors.add_unseen();
+        self.mirrors.add_undelivered();
         self.run_again_after_shutdown(&desired);
         self.request_overdue_syncs(&desired);
     }

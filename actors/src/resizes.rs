@@ -8,7 +8,7 @@
 //!
 //! The allocated resources of a pod are those of its object among the desired pods. This store has an entry for a pod only while the
 //! pod is being resized. The file has a record of each pod from an API server that has CPU or memory: what is allocated to it, and
-//! what it still uses of an earlier allocation. A resize is in the file before the runtime gets it, so that an agent that was killed
+//! the resources of an earlier allocation that it still uses. A resize is in the file before the runtime gets it, so that an agent that was killed
 //! continues the resize, and does not start containers again that it has restarted already.
 //!
 //! If the file cannot be written, no resize is applied. If it is damaged, the allocation of a pod without a record comes from the
@@ -36,8 +36,8 @@ use crate::resize::{
 use crate::texts::resize as texts;
 use crate::time::Time;
 
+use file::AllocationRecord;
 pub(crate) use file::NotWritten;
-use file::Record;
 
 /// The resizes of all pods. Every method except `written` and `run` returns at once.
 pub(crate) struct Resizes {
@@ -59,7 +59,7 @@ pub(crate) struct Resizes {
 #[derive(Default)]
 struct State {
     /// The records of an earlier agent whose pods were not delivered yet.
-    loaded: HashMap<PodUid, Record, FixedState>,
+    loaded: HashMap<PodUid, AllocationRecord, FixedState>,
     pods: HashMap<PodUid, Box<PodResize>, FixedState>,
     /// Grows with each change that the file must have.
     version: u64,
@@ -78,7 +78,7 @@ impl Resizes {
         metrics: ResizeMetrics,
     ) -> Result<Self, CheckpointError> {
         let opened = checkpoint.open()?;
-        let loaded = opened.records.iter().filter_map(|record| Record::parse(record)).collect();
+        let loaded = opened.records.iter().filter_map(|record| AllocationRecord::parse(record)).collect();
         Ok(Resizes {
             state: Mutex::new(State { loaded, ..State::default() }),
             desired,

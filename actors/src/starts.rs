@@ -1,4 +1,4 @@
-//! Measures how long the pods of an API server take to start (spec §21, upstream `PodStartupLatencyTracker`, kubelet 1.36).
+//! Measures how long the pods of an API server take to start (upstream `PodStartupLatencyTracker`, kubelet 1.36).
 //!
 //! ```text
 //!   first delivered, not started yet -> measured: pulls, init containers -> delivered with all containers running -> recorded
@@ -60,7 +60,7 @@ struct Pulls {
     total: Duration,
 }
 
-/// What a delivery of a pod means for its start.
+/// The effect of a delivery of a pod on the measurement of its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
     Begins,

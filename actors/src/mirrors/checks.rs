@@ -12,14 +12,14 @@ use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::time::Time;
 
-/// How long a mirror pod that was created counts as existing although the API source has not delivered it. It may have been
-/// deleted before the source saw it.
-const UNSEEN: Duration = Duration::from_secs(10);
+/// How long a mirror pod that was created counts as existing although the API source has not delivered it. The API
+/// server may have deleted the pod before the source received it.
+const UNDELIVERED_LIMIT: Duration = Duration::from_secs(10);
 
 /// Collects full names until the writer takes them, and remembers the writes that the API source has not delivered yet.
 #[derive(Debug)]
 pub(crate) struct MirrorChecks {
-    /// Whether anybody takes the names.
+    /// Whether a writer takes the names.
     is_on: bool,
     state: Mutex<State>,
     added: Notify,
@@ -28,12 +28,12 @@ pub(crate) struct MirrorChecks {
 #[derive(Debug, Default)]
 struct State {
     names: HashSet<FullName, RandomState>,
-    unseen: HashMap<FullName, Unseen, RandomState>,
+    undelivered: HashMap<FullName, UndeliveredWrite, RandomState>,
 }
 
 /// The last write of a mirror pod.
 #[derive(Clone, Debug)]
-enum Unseen {
+enum UndeliveredWrite {
     Created { pod: Arc<PodObject>, at: Time },
     Deleted(PodUid),
 }
@@ -58,10 +58,9 @@ impl MirrorChecks {
             return;
         }
         let mut state = self.state.lock();
-        let is_seen =
-            |unseen: &Unseen| matches!(unseen, Unseen::Created { pod: created, .. } if created.uid() == pod.uid());
-        if state.unseen.get(pod.full_name()).is_some_and(is_seen) {
-            state.unseen.remove(pod.full_name());
+        let is_delivered = |undelivered: &UndeliveredWrite| matches!(undelivered, UndeliveredWrite::Created { pod: created, .. } if created.uid() == pod.uid());
+        if state.undelivered.get(pod.full_name()).is_some_and(is_delivered) {
+            state.undelivered.remove(pod.full_name());
         }
         drop(state);
         self.add(pod.full_name());
@@ -69,11 +68,15 @@ impl MirrorChecks {
 
     /// Adds the full names of the mirror pods that were created and that the API source has not delivered. Somebody may have deleted
     /// them before the answer to their creation arrived.
-    pub(crate) fn add_unseen(&self) {
+    pub(crate) fn add_undelivered(&self) {
         let mut state = self.state.lock();
-        let is_created = |unseen: &Unseen| matches!(unseen, Unseen::Created { .. });
-        let names: Vec<FullName> =
-            state.unseen.iter().filter(|(_, unseen)| is_created(unseen)).map(|(name, _)| name.clone()).collect();
+        let is_created = |undelivered: &UndeliveredWrite| matches!(undelivered, UndeliveredWrite::Created { .. });
+        let names: Vec<FullName> = state
+            .undelivered
+            .iter()
+            .filter(|(_, undelivered)| is_created(undelivered))
+            .map(|(name, _)| name.clone())
+            .collect();
         if !names.is_empty() {
             state.names.extend(names);
             self.added.notify_one();
@@ -93,24 +96,24 @@ impl MirrorChecks {
     /// Remembers that the API server created a mirror pod.
     pub(super) fn created(&self, pod: Arc<PodObject>, at: Time) {
         let name = pod.full_name().clone();
-        self.state.lock().unseen.insert(name, Unseen::Created { pod, at });
+        self.state.lock().undelivered.insert(name, UndeliveredWrite::Created { pod, at });
     }
 
     /// Remembers that the API server has no mirror pod with this UID any more.
     pub(super) fn deleted(&self, pod: &PodObject) {
-        self.state.lock().unseen.insert(pod.full_name().clone(), Unseen::Deleted(pod.uid().clone()));
+        self.state.lock().undelivered.insert(pod.full_name().clone(), UndeliveredWrite::Deleted(pod.uid().clone()));
     }
 
     /// The newest known version of a mirror pod, from the one of the API source and from the writes that the source has not
     /// delivered yet.
     pub(super) fn newest(&self, name: &FullName, source: Option<Arc<PodObject>>, now: Time) -> Option<Arc<PodObject>> {
         let mut state = self.state.lock();
-        match state.unseen.get(name) {
+        match state.undelivered.get(name) {
             None => source,
-            Some(Unseen::Created { pod, at }) if now.since(*at) < UNSEEN => Some(pod.clone()),
-            Some(Unseen::Deleted(uid)) if source.as_ref().is_some_and(|pod| pod.uid() == uid) => None,
-            Some(Unseen::Created { .. } | Unseen::Deleted(_)) => {
-                state.unseen.remove(name);
+            Some(UndeliveredWrite::Created { pod, at }) if now.since(*at) < UNDELIVERED_LIMIT => Some(pod.clone()),
+            Some(UndeliveredWrite::Deleted(uid)) if source.as_ref().is_some_and(|pod| pod.uid() == uid) => None,
+            Some(UndeliveredWrite::Created { .. } | UndeliveredWrite::Deleted(_)) => {
+                state.undelivered.remove(name);
                 source
             }
         }

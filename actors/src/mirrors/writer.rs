@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checks::MirrorChecks;
 use super::object::mirror_pod;
-use super::plan::{Action, Facts, plan};
+use super::plan::{MirrorAction, MirrorFacts, plan};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::{FullName, NodeUid};
@@ -102,7 +102,7 @@ impl MirrorWriter {
     /// next try knows it.
     async fn update(&self, name: &FullName) -> Result<(), ApiError> {
         let mut action = plan(&self.facts(name));
-        if let Action::Delete(mirror) = action {
+        if let MirrorAction::Delete(mirror) = action {
             match self.api.delete(&mirror).await {
                 Ok(()) => tracing::info!(pod = %name, mirror.uid = %mirror.uid(), "deleted the mirror pod"),
                 // Somebody else deleted it.
@@ -112,7 +112,7 @@ impl MirrorWriter {
             self.checks.deleted(&mirror);
             action = plan(&self.facts(name));
         }
-        let Action::Create(pod) = action else { return Ok(()) };
+        let MirrorAction::Create(pod) = action else { return Ok(()) };
         let Some(uid) = self.node_uid() else { return Ok(()) };
         let mirror = self.api.create(&mirror_pod(&pod, &self.node, &uid)).await?;
         tracing::info!(pod = %name, mirror.uid = %mirror.uid(), "created the mirror pod of the static pod");
@@ -129,10 +129,10 @@ impl MirrorWriter {
         }
     }
 
-    fn facts(&self, name: &FullName) -> Facts {
+    fn facts(&self, name: &FullName) -> MirrorFacts {
         let desired = self.desired.lock();
         let mirror = desired.pods.mirror_named(name).cloned();
-        Facts {
+        MirrorFacts {
             static_pod: desired.static_pod(name).cloned(),
             mirror: self.checks.newest(name, mirror, self.clock.now()),
             is_terminating: self.engine.is_pod_for_mirror_terminating(name),

@@ -19,7 +19,7 @@ const READY: &str = "Ready";
 /// The resources without which the scheduler cannot use a node (upstream `ReadyCondition`, kubelet 1.36).
 const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// What the condition `Ready` depends on.
+/// The facts that decide the condition `Ready`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Health {
     /// When the runtime was last listed.

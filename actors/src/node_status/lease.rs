@@ -1,4 +1,4 @@
-//! The lease of the node: who holds it, and its next renewal.
+//! The lease of the node: its holder and its next renewal.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub(super) enum Claim {
     Taken,
 }
 
-/// Decides whether this agent may take the lease. `before` is the result of the last read. Only renewals that this agent sees count,
-/// because the clocks of two machines may differ.
+/// Decides whether this agent may take the lease. `before` is the result of the last read. Only renewals
+/// between two reads of this agent count, because the clocks of two machines may differ.
 pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<ForeignLease>, now: Time) -> Claim {
     let Some(lease) = lease.filter(|lease| !is_own(lease, instance)) else { return Claim::Free };
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);

@@ -26,9 +26,9 @@ const MAX_IMAGES: usize = 50;
 /// The largest number of names of an image in a status (upstream `MaxNamesPerImageInNodeStatus`, kubelet 1.36).
 const MAX_NAMES: usize = 5;
 
-/// What the node observes about itself.
+/// The state of the node that its status reports.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Observed {
+pub(super) struct ObservedNode {
     pub(super) health: Health,
     /// The conditions about the resources of the machine.
     pub(super) pressures: Vec<NodeCondition>,
@@ -37,9 +37,9 @@ pub(super) struct Observed {
     pub(super) images: Vec<NamedImage>,
 }
 
-/// What the last writes have reported.
+/// The facts that the last writes have reported.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Reported {
+pub(super) struct LastReport {
     /// When the status was written last.
     pub(super) at: Option<Time>,
     /// Whether the last known node is unschedulable.
@@ -48,32 +48,32 @@ pub(super) struct Reported {
     pub(super) has_rebooted: bool,
 }
 
-/// What has to be written.
+/// The next write of the status.
 #[derive(Debug, Default)]
 pub(super) struct NextStatus {
     /// A strategic merge patch of the status, if it has changed or its report is due.
     pub(super) patch: Option<Value>,
     /// The events to record once the patch is written.
     pub(super) events: Vec<PodEvent>,
-    /// What is reported then.
-    pub(super) reported: Reported,
+    /// The facts that this write reports.
+    pub(super) reported: LastReport,
 }
 
-/// Decides what has to be written to the node that the server has (upstream `tryUpdateNodeStatus`, kubelet 1.36).
+/// Decides on the next write to the node that the server has (upstream `tryUpdateNodeStatus`, kubelet 1.36).
 ///
 /// # Errors
-/// A status that cannot be written as JSON, which no status can be.
+/// An error if the status cannot be written as JSON. No such status is known.
 pub(super) fn next_status(
     identity: &NodeIdentity,
     settings: &NodeRegistration,
-    observed: &Observed,
+    observed: &ObservedNode,
     server: &Node,
-    reported: &Reported,
+    reported: &LastReport,
     now: Time,
 ) -> serde_json::Result<NextStatus> {
     let old = server.status.clone().unwrap_or_default();
     let (new, mut events) = desired_status(identity, settings, observed, old.clone(), now);
-    let mut next = Reported { unschedulable: is_unschedulable(server), ..reported.clone() };
+    let mut next = LastReport { unschedulable: is_unschedulable(server), ..reported.clone() };
     if next.unschedulable != reported.unschedulable {
         let event = if next.unschedulable { texts::NODE_NOT_SCHEDULABLE } else { texts::NODE_SCHEDULABLE };
         events.push(conditions::event_about(&identity.name, event));
@@ -98,7 +98,7 @@ pub(super) fn next_status(
 pub(super) fn desired_status(
     identity: &NodeIdentity,
     settings: &NodeRegistration,
-    observed: &Observed,
+    observed: &ObservedNode,
     mut status: NodeStatus,
     now: Time,
 ) -> (NodeStatus, Vec<PodEvent>) {
@@ -149,7 +149,7 @@ fn set_all(quantities: &mut BTreeMap<String, Quantity>, desired: &BTreeMap<Strin
     }
 }
 
-fn system_info(settings: &NodeRegistration, observed: &Observed) -> NodeSystemInfo {
+fn system_info(settings: &NodeRegistration, observed: &ObservedNode) -> NodeSystemInfo {
     let version = observed.capabilities.version.as_deref().unwrap_or("Unknown");
     let swap: Option<NodeSwapStatus> = settings.system_info.swap.clone();
     NodeSystemInfo {

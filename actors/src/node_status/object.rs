@@ -1,4 +1,4 @@
-//! The Node object: how it is created, and what is changed in one that exists.
+//! Builds a new Node object, and the patch of a Node object that exists.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Registers the node and keeps its status. One task; `renewal` keeps the lease beside it.
+//! Registers the node and keeps its status up to date. One task does this. `renewal` renews the lease at the same time.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::conditions::Health;
-use super::next::{Observed, Reported, desired_status, next_status};
+use super::next::{LastReport, ObservedNode, desired_status, next_status};
 use super::object::{NodeIdentity, adoption_patch, initial_node};
 use super::registration::{NodeRegistration, Registration};
 use crate::eviction::EvictionState;
@@ -59,7 +59,7 @@ pub(crate) struct NodePresence {
     registered: Mutex<Option<String>>,
 }
 
-/// The node as the API server had it last.
+/// The newest version of the Node object that this agent knows.
 struct KnownNode {
     node: Node,
     /// Whether the server still has it.
@@ -81,7 +81,7 @@ impl NodePresence {
         NodePresence { parts, identity, images: Mutex::default(), registered: Mutex::default() }
     }
 
-    /// Registers the node, then keeps its status and its lease. Returns only if another agent runs with the name of the node.
+    /// Registers the node, then keeps its status and its lease up to date. Returns only if another agent runs with the name of the node.
     pub(crate) async fn run(&self) {
         self.record(PodEvent::normal(texts::STARTING.0, texts::STARTING.1));
         if self.parts.settings.enforces_allocatable {
@@ -109,7 +109,7 @@ impl NodePresence {
         &self.identity.name
     }
 
-    /// How far the registration is, and a signal for each change.
+    /// The progress of the registration, and a signal for each change.
     pub(crate) fn progress(&self) -> tokio::sync::watch::Receiver<Registration> {
         self.parts.settings.progress()
     }
@@ -173,13 +173,13 @@ impl NodePresence {
         }
     }
 
-    /// Keeps the status. Does not return.
+    /// Keeps the status up to date. Does not return.
     async fn keep_status(&self, node: Node) {
         let (mut healthy, mut stopping) = (self.parts.observer.healthy(), self.parts.gate.stopping());
         let mut pressures = self.parts.evictions.pressure_changes();
         let mut versions = self.parts.api.versions();
         let mut known = KnownNode { node, exists: true, is_watched: false };
-        let mut reported = Reported::default();
+        let mut reported = LastReport::default();
         loop {
             // Changes from here on lead to another update.
             healthy.mark_unchanged();
@@ -193,22 +193,22 @@ impl NodePresence {
                     Ok(()) = healthy.changed() => break,
                     Ok(()) = stopping.changed() => break,
                     Ok(()) = pressures.changed() => break,
-                    Some(version) = versions.next() => self.see(&mut known, version),
+                    Some(version) = versions.next() => self.receive(&mut known, version),
                 }
             }
         }
     }
 
     /// Takes a version of the node from its watch.
-    fn see(&self, known: &mut KnownNode, seen: Result<Option<Node>, ApiError>) {
-        match seen {
+    fn receive(&self, known: &mut KnownNode, version: Result<Option<Node>, ApiError>) {
+        match version {
             Ok(Some(node)) => {
                 known.is_watched = true;
-                self.found(known, node);
+                self.keep_newest(known, node);
             }
             Ok(None) => {
                 known.is_watched = true;
-                self.lost(known);
+                self.report_deletion(known);
             }
             Err(error) => {
                 if std::mem::take(&mut known.is_watched) {
@@ -220,7 +220,7 @@ impl NodePresence {
     }
 
     /// Keeps and publishes a version of the node, unless a later one is known: watches and caches may be behind.
-    fn found(&self, known: &mut KnownNode, node: Node) {
+    fn keep_newest(&self, known: &mut KnownNode, node: Node) {
         if version(&node) > version(&known.node) {
             known.node = node;
             known.exists = true;
@@ -231,7 +231,7 @@ impl NodePresence {
     }
 
     /// Logs and publishes that the node does not exist.
-    fn lost(&self, known: &mut KnownNode) {
+    fn report_deletion(&self, known: &mut KnownNode) {
         if std::mem::take(&mut known.exists) {
             self.parts.settings.progress.send_replace(Registration::Deleted(Arc::new(known.node.clone())));
             tracing::error!(
@@ -242,12 +242,12 @@ impl NodePresence {
     }
 
     /// Writes the status if it has changed. After some failed attempts, the next period writes it.
-    async fn update_status(&self, known: &mut KnownNode, reported: &mut Reported) {
+    async fn update_status(&self, known: &mut KnownNode, reported: &mut LastReport) {
         for attempt in 1..=UPDATE_ATTEMPTS {
             match self.try_update_status(attempt, known, reported).await {
                 Ok(()) => return,
                 Err(ApiError::NotFound) => {
-                    self.lost(known);
+                    self.report_deletion(known);
                     return;
                 }
                 Err(error) => {
@@ -265,13 +265,13 @@ impl NodePresence {
         &self,
         attempt: u32,
         known: &mut KnownNode,
-        reported: &mut Reported,
+        reported: &mut LastReport,
     ) -> Result<(), ApiError> {
         // The watch has delivered the node, so that only a failed attempt or a broken watch leads to a read.
         if attempt > 1 || !known.is_watched {
             let freshness = if attempt == 1 { Freshness::Cached } else { Freshness::Newest };
             let server = self.parts.api.node(freshness).await?;
-            self.found(known, server);
+            self.keep_newest(known, server);
         }
         if !known.exists {
             return Ok(());
@@ -288,13 +288,13 @@ impl NodePresence {
         Ok(())
     }
 
-    async fn observe(&self) -> Observed {
+    async fn observe(&self) -> ObservedNode {
         let PresenceParts { observer, evictions, gate, runtime_name, clock, .. } = &self.parts;
         let images = self.list_images().await;
         let (last_list, is_failing) = observer.last_list();
         let is_complete = *observer.healthy().borrow();
         let is_shutting_down = *gate.stopping().borrow();
-        Observed {
+        ObservedNode {
             health: Health { last_list, is_failing, is_complete, unready: observer.unready(), is_shutting_down },
             pressures: evictions.node_conditions(clock.now()),
             runtime_name: runtime_name.to_string(),

@@ -1,4 +1,4 @@
-//! What an agent registers, and how far the registration is.
+//! The settings and the progress of the registration of a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct NodeRegistration {
     pub(super) progress: Arc<watch::Sender<Registration>>,
 }
 
-/// How far the registration of the node is.
+/// The progress of the registration of the node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Registration {
@@ -145,7 +145,7 @@ impl NodeRegistration {
         }
     }
 
-    /// How far the registration is, and a signal for each change.
+    /// The progress of the registration, and a signal for each change.
     pub fn progress(&self) -> watch::Receiver<Registration> {
         self.progress.subscribe()
     }

@@ -52,10 +52,11 @@ impl NodePresence {
                         tracing::info!(
                             node = self.name(),
                             seconds,
-                            "another agent or a kubelet held the lease of the node, waiting whether it is renewed"
+                            "another agent or a kubelet held the lease of the node; waiting to find out whether the lease is renewed"
                         );
                         self.pending(
-                            "waiting whether another agent or a kubelet renews the lease of the node".to_owned(),
+                            "waiting to find out whether another agent or a kubelet renews the lease of the node"
+                                .to_owned(),
                         );
                     }
                     foreign = Some(found);

@@ -13,7 +13,7 @@ use crate::pod::PodObject;
 use crate::texts::resize as texts;
 use crate::time::Time;
 
-/// What happens with a desired resize.
+/// The decision on a desired resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The node allocates the desired resources.
@@ -63,7 +63,7 @@ pub(crate) fn is_increase(desired: &PodObject, allocated: &PodObject) -> bool {
 
 /// A change that an update requests, with the labels of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Requested {
+pub(crate) struct RequestedChange {
     pub(crate) resource: &'static str,
     pub(crate) requirement: &'static str,
     pub(crate) operation: &'static str,
@@ -71,7 +71,7 @@ pub(crate) struct Requested {
 
 /// The changes of containers between the desired resources of two versions of a pod (upstream `recordContainerResizeOperations`,
 /// kubelet 1.36).
-pub(crate) fn requested(old: &PodObject, new: &PodObject) -> Vec<Requested> {
+pub(crate) fn requested(old: &PodObject, new: &PodObject) -> Vec<RequestedChange> {
     let mut all = Vec::new();
     for it in resizable(new) {
         let Some(before) = resources_of(old, &it.container.name) else { continue };
@@ -86,7 +86,7 @@ pub(crate) fn requested(old: &PodObject, new: &PodObject) -> Vec<Requested> {
                     (Some(old), Some(new)) if new < old => "decrease",
                     _ => continue,
                 };
-                all.push(Requested { resource, requirement, operation });
+                all.push(RequestedChange { resource, requirement, operation });
             }
         }
     }

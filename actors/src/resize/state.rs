@@ -15,7 +15,7 @@ use crate::time::Time;
 pub(crate) struct PodResize {
     /// The pod as its source desires it, while its desired resources are not allocated.
     pub(crate) desired: Option<Arc<PodObject>>,
-    /// Whether the desired resize is decided again when something is freed. An infeasible one is not.
+    /// Whether the node decides again on the desired resize when resources become free. An infeasible resize is not decided again.
     pub(crate) is_queued: bool,
     /// Why the desired resize is not allocated: the condition `PodResizePending`.
     pub(crate) pending: Option<PendingResize>,
@@ -70,7 +70,7 @@ pub(crate) struct Actuated {
 }
 
 impl PodResize {
-    /// Whether nothing is left to remember.
+    /// Whether all resources in use are the allocated ones.
     pub(crate) fn is_over(&self) -> bool {
         self.desired.is_none() && self.pending.is_none() && self.progress.is_none() && self.actuated.is_none()
     }
@@ -127,7 +127,8 @@ impl PodResize {
         !same(old.as_ref(), Some(&resources))
     }
 
-    /// Compares the allocated resize with the runtime, and drops it if it is complete. Returns the resize that was in progress then.
+    /// Compares the allocated resize with the runtime, and drops it if it is complete. If it is complete, returns the resize that
+    /// was in progress.
     /// `has_cgroup` is whether the pod has a cgroup.
     pub(crate) fn settle(&mut self, status: &PodRuntimeStatus, has_cgroup: bool) -> Option<ResizeProgress> {
         let Some(actuated) = &self.actuated else { return self.progress.take() };

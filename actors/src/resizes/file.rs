@@ -24,13 +24,13 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// The allocation of one pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct AllocationRecord {
     uid: String,
     /// The full name, for readers of the file.
     #[serde(default)]
     pod: String,
     pub(super) allocated: Allocation,
-    /// What the pod still uses of an earlier allocation.
+    /// The resources of an earlier allocation that the pod still uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) in_use: Option<InUse>,
 }
@@ -42,13 +42,13 @@ pub(super) struct InUse {
     pub(super) cgroup: Bounds,
 }
 
-impl Record {
+impl AllocationRecord {
     /// Parses a line of the file. A line that cannot be parsed is logged and left out.
-    pub(super) fn parse(line: &str) -> Option<(PodUid, Record)> {
-        match serde_json::from_str::<Record>(line) {
+    pub(super) fn parse(line: &str) -> Option<(PodUid, AllocationRecord)> {
+        match serde_json::from_str::<AllocationRecord>(line) {
             Ok(record) => Some((PodUid::new(&record.uid), record)),
             Err(error) => {
-                tracing::error!(%error, "cannot read an allocation: that of its pod is taken from the status of the pod");
+                tracing::error!(%error, "cannot read the allocation of a pod; the status of the pod gives the allocation");
                 None
             }
         }
@@ -142,7 +142,7 @@ impl Resizes {
             let actuated = state.pods.get(uid)?.actuated.as_ref()?;
             Some(InUse { containers: actuated.containers.clone(), cgroup: actuated.cgroup })
         };
-        let record = |pod: &Arc<PodObject>| Record {
+        let record = |pod: &Arc<PodObject>| AllocationRecord {
             uid: pod.uid().to_string(),
             pod: pod.full_name().to_string(),
             allocated: Allocation::of(pod),
@@ -150,7 +150,7 @@ impl Resizes {
         };
         let is_delivered = |uid: &PodUid| pods.iter().any(|pod| pod.uid() == uid);
         let loaded = state.loaded.iter().filter(|(uid, _)| !is_delivered(uid)).map(|(_, record)| record.clone());
-        let encode = |record: Record| match serde_json::to_string(&record) {
+        let encode = |record: AllocationRecord| match serde_json::to_string(&record) {
             Ok(text) => Some(text.into()),
             Err(error) => {
                 tracing::error!(pod = record.pod, %error, "cannot encode the allocation of a pod");

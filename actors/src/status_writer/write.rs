@@ -8,8 +8,8 @@ use crate::pod::{Phase, PodObject};
 use crate::status::{merge_for_api, normalize, same_for_node};
 use crate::time::Time;
 
-/// What the node knows of a pod whose status may have to be written.
-pub(super) struct Facts<'a> {
+/// The facts about a pod that decide on the writes of its status.
+pub(super) struct WriteFacts<'a> {
     /// The pod that the node runs.
     pub(super) pod: &'a PodObject,
     /// The newest known version of the API server's pod: the pod itself, or the mirror pod of a static pod.
@@ -22,7 +22,7 @@ pub(super) struct Facts<'a> {
     pub(super) is_held_back: bool,
 }
 
-/// What has to be written.
+/// The writes that a pod needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Writes {
     /// A strategic merge patch of the pod, if the API server does not have the status.
@@ -31,12 +31,12 @@ pub(super) struct Writes {
     pub(super) delete: bool,
 }
 
-/// Decides what has to be written.
+/// Decides on the writes that a pod needs.
 ///
 /// # Errors
 /// A status that cannot be serialized as JSON. No such status is known.
-pub(super) fn next_writes(facts: &Facts<'_>, now: Time) -> serde_json::Result<Writes> {
-    let Facts { pod, api, status, is_finished, is_held_back } = facts;
+pub(super) fn next_writes(facts: &WriteFacts<'_>, now: Time) -> serde_json::Result<Writes> {
+    let WriteFacts { pod, api, status, is_finished, is_held_back } = facts;
     let nothing = PodStatus::default();
     let api_status = api.status().unwrap_or(&nothing);
     let merged = merge_for_api(pod, api_status, PodStatus::clone(status), *is_held_back, now);
@@ -72,7 +72,7 @@ mod tests {
             let api = self.api.build();
             let status = PodStatus { phase: Some(self.phase.to_owned()), ..PodStatus::default() };
             let Case { is_finished, is_held_back, .. } = self;
-            next_writes(&Facts { pod: &api, api: &api, status: &status, is_finished, is_held_back }, NOW).unwrap()
+            next_writes(&WriteFacts { pod: &api, api: &api, status: &status, is_finished, is_held_back }, NOW).unwrap()
         }
     }
 

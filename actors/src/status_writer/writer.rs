@@ -10,7 +10,7 @@ use podwright_metrics::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::write::{Facts, Writes, next_writes};
+use super::write::{WriteFacts, Writes, next_writes};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::PodUid;
@@ -84,7 +84,7 @@ struct LastWrite {
     version: u64,
     /// The version of the pod that the server answered with.
     resource_version: Option<String>,
-    /// That pod, until its source has seen the version.
+    /// The pod of the answer, until its source has delivered that version.
     response: Option<Arc<PodObject>>,
     /// Whether the server stored some field differently than it was written. Then the same write would change nothing.
     is_incomplete: bool,
@@ -211,7 +211,7 @@ impl StatusWriter {
 
     fn next(&self, uid: &PodUid, pod: &PodObject, api: &PodObject, kept: &StatusToWrite) -> Writes {
         let is_held_back = self.engine.could_have_running_containers(uid);
-        let facts = Facts { pod, api, status: &kept.status, is_finished: kept.is_finished, is_held_back };
+        let facts = WriteFacts { pod, api, status: &kept.status, is_finished: kept.is_finished, is_held_back };
         next_writes(&facts, self.clock.now()).unwrap_or_else(|error| {
             tracing::error!(pod = %pod.full_name(), %error, "the status of the pod cannot be written as JSON");
             Writes::default()

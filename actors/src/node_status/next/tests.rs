@@ -32,8 +32,8 @@ fn pressure(type_: &str, status: &str) -> NodeCondition {
     }
 }
 
-fn healthy(now: u64) -> Observed {
-    Observed {
+fn healthy(now: u64) -> ObservedNode {
+    ObservedNode {
         health: Health { last_list: Some(at(now)), is_complete: true, ..Health::default() },
         pressures: vec![pressure("MemoryPressure", "False"), pressure("DiskPressure", "False")],
         runtime_name: "containerd".to_owned(),
@@ -43,17 +43,17 @@ fn healthy(now: u64) -> Observed {
 }
 
 /// A node as the server has it after the status was written.
-fn written(observed: &Observed, now: u64) -> Node {
+fn written(observed: &ObservedNode, now: u64) -> Node {
     let (status, _) = desired_status(&identity(), &settings(), observed, NodeStatus::default(), at(now));
     Node { status: Some(status), ..Node::default() }
 }
 
-fn next(observed: &Observed, server: &Node, reported: &Reported, now: u64) -> NextStatus {
+fn next(observed: &ObservedNode, server: &Node, reported: &LastReport, now: u64) -> NextStatus {
     next_status(&identity(), &settings(), observed, server, reported, at(now)).unwrap()
 }
 
-fn reported_at(seconds: u64) -> Reported {
-    Reported { at: Some(at(seconds)), ..Reported::default() }
+fn reported_at(seconds: u64) -> LastReport {
+    LastReport { at: Some(at(seconds)), ..LastReport::default() }
 }
 
 fn reasons(next: &NextStatus) -> Vec<&str> {
@@ -73,7 +73,7 @@ fn unchanged_status_is_written_every_five_minutes_with_heartbeats_only() {
         "{patch}"
     );
     assert_eq!(due.reported.at, Some(at(300)));
-    assert!(next(&healthy(1), &server, &Reported::default(), 1).patch.is_some(), "the first update reports");
+    assert!(next(&healthy(1), &server, &LastReport::default(), 1).patch.is_some(), "the first update reports");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn readiness_keeps_its_transition_time_until_its_status_changes() {
     let worse = next(
         &away,
         &written(
-            &Observed { health: Health { unready: Unready::default(), ..away.health.clone() }, ..away.clone() },
+            &ObservedNode { health: Health { unready: Unready::default(), ..away.health.clone() }, ..away.clone() },
             30,
         ),
         &reported_at(30),
@@ -175,7 +175,8 @@ fn addresses_are_replaced_as_a_whole() {
 
 #[test]
 fn new_node_has_events_about_pressures_and_none_about_readiness() {
-    let (status, events) = desired_status(&identity(), &settings(), &Observed::default(), NodeStatus::default(), at(0));
+    let (status, events) =
+        desired_status(&identity(), &settings(), &ObservedNode::default(), NodeStatus::default(), at(0));
     assert_eq!(events.len(), 0);
     let conditions = status.conditions.unwrap();
     assert_eq!(conditions.last().map(|it| (it.type_.as_str(), it.status.as_str())), Some(("Ready", "False")));
