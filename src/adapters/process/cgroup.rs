@@ -54,8 +54,8 @@ fn make_with_parent(path: &Path) -> io::Result<()> {
     Err(ErrorKind::NotFound.into())
 }
 
-/// Enables the controllers for a container's cgroup. The cgroup must exist, because nothing removes its parent then. Each container
-/// does this: the one that created the parent may not have come to it yet.
+/// Enables the controllers for a container's cgroup. The cgroup must exist, so that no other process removes its parent. Each container
+/// does this, because the container that created the parent may not have enabled the controllers yet.
 fn enable_controllers(path: &Path) {
     let Some(base) = path.parent() else { return };
     // Without root, the agent runs in the parent of `base`. The kernel does not enable controllers in a cgroup with processes.
@@ -77,7 +77,7 @@ fn has_word(text: &str, word: &str) -> bool {
     text.split_ascii_whitespace().any(|found| found == word)
 }
 
-/// How many times the parent is created, if others remove it at the same time.
+/// How many times the parent is created, if the ends of other containers remove it at the same time.
 const TRIES: usize = 100;
 
 fn make_dir(path: &Path) -> io::Result<()> {
@@ -93,7 +93,7 @@ fn remove_if_empty(base: &Path) {
     let _ = fs::remove_dir(base);
 }
 
-/// Where cgroup v2 is mounted.
+/// The directory where cgroup v2 is mounted.
 fn mount_point(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -266,8 +266,7 @@ fn read_again(file: &fs::File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
 }
 
-/// How long killed processes may take to end. They usually take milliseconds, unless they hang in the kernel, and then
-/// waiting does not help.
+/// How long killed processes may take to end. They usually take milliseconds. A process that hangs in the kernel may never end.
 const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 /// How often the cgroup is checked while it is not empty.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -23,7 +23,7 @@ pub(super) struct PlanContext<'a> {
     pub(super) shim: &'a [String],
     /// The parent of the containers' cgroups; `None` if containers run without cgroups.
     pub(super) cgroups: Option<&'a Path>,
-    pub(super) node: identity::Node<'a>,
+    pub(super) node: identity::NodeAccounts<'a>,
     pub(super) rights: AgentRights,
     /// The soft limit on open files that containers get; `None` keeps the agent's limit.
     pub(super) open_files: Option<u64>,
@@ -84,7 +84,7 @@ pub(super) fn plan(
     let (memory, cpu) = limits(name, fields.resources)?;
     let confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
     let pods = context.layout.pods();
-    let request = view::Request {
+    let request = view::ViewRequest {
         name,
         mounts: &config.mounts,
         read_only_root: fields.security.and_then(|it| it.read_only_root_filesystem) == Some(true),

@@ -137,7 +137,7 @@ fn read_available(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
     true
 }
 
-/// How many bytes of output are read at once: what a pipe holds. A command may write as fast as the agent reads.
+/// How many bytes of output are read at once: as many as a pipe holds. A command may write as fast as the agent reads.
 const PORTION: usize = 64 << 10;
 /// How many bytes of output are kept: the longest output that the event of a probe quotes.
 const MAX_OUTPUT: usize = 10 * 1024;

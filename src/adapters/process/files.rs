@@ -75,7 +75,7 @@ impl Layout {
 
     /// Creates the directories of all sandboxes and all containers. `root` is the root directory as it was configured. Only this
     /// process's user may write to the directories with records and to the directories of pods, and only this user and root may
-    /// replace them: the records say what is run.
+    /// replace them: the agent runs the commands that the records contain.
     pub(super) fn make(&self, root: &Path) -> Result<(), OpenError> {
         trusted_dir::check_above(root)?;
         trusted_dir::open(&self.root)?;

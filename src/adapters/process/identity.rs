@@ -7,9 +7,9 @@ use podwright_actors::ports::RuntimeError;
 use super::record::User;
 use crate::adapters::pod_group;
 
-/// What the identity of a container depends on besides its definition.
+/// The users and groups of the agent and of the node, which the identity of a container depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct NodeAccounts<'a> {
     /// The agent's effective user.
     pub(super) user: u32,
     /// The agent's effective group.
@@ -43,7 +43,7 @@ pub(super) fn resolve(
     name: &str,
     of_pod: Option<&PodSecurityContext>,
     security: Option<&SecurityContext>,
-    node: &Node<'_>,
+    node: &NodeAccounts<'_>,
 ) -> Result<Identity, RuntimeError> {
     let id = |field: &str, value: i64| checked(name, field, value);
     let requested_user = security.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
@@ -138,16 +138,16 @@ mod tests {
                           broken:x:1001\n# text\n";
     const GROUPS: &str = "root:x:0:\nusers:x:100:web\ndocker:x:999:\nbroken:x\n# text\n";
 
-    fn root() -> Node<'static> {
+    fn root() -> NodeAccounts<'static> {
         // The agent's own groups, which no container may inherit.
-        Node { user: 0, group: 0, groups: &[0, 27, 998], passwd: PASSWD, group_file: GROUPS }
+        NodeAccounts { user: 0, group: 0, groups: &[0, 27, 998], passwd: PASSWD, group_file: GROUPS }
     }
 
     fn of_pod(user: Option<i64>, group: Option<i64>) -> PodSecurityContext {
         PodSecurityContext { run_as_user: user, run_as_group: group, ..Default::default() }
     }
 
-    fn refusal(pod: &PodSecurityContext, node: &Node<'_>) -> String {
+    fn refusal(pod: &PodSecurityContext, node: &NodeAccounts<'_>) -> String {
         match resolve("main", Some(pod), None, node) {
             Err(RuntimeError::Config(text)) => text.to_string(),
             other => panic!("not refused: {other:?}"),
@@ -205,7 +205,7 @@ mod tests {
         ] {
             assert_eq!(resolve("main", Some(&pod), None, &root()).unwrap().user.groups, found);
         }
-        let agent = Node { user: 1000, group: 100, groups: &[27], passwd: "", group_file: "" };
+        let agent = NodeAccounts { user: 1000, group: 100, groups: &[27], passwd: "", group_file: "" };
         let member = PodSecurityContext { fs_group: Some(27), ..PodSecurityContext::default() };
         assert_eq!(resolve("main", Some(&member), None, &agent).unwrap().user.groups, [27]);
         let text = refusal(&groups(Some(vec![28]), None), &agent);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn only_an_agent_of_root_changes_the_user() {
-        let agent = Node { user: 1000, group: 100, groups: &[], passwd: PASSWD, group_file: GROUPS };
+        let agent = NodeAccounts { user: 1000, group: 100, groups: &[], passwd: PASSWD, group_file: GROUPS };
         let same = resolve("main", Some(&of_pod(Some(1000), None)), None, &agent).unwrap();
         assert_eq!(same.user, User { uid: 1000, gid: 100, groups: vec![] });
         assert!(refusal(&of_pod(Some(0), None), &agent).contains("run the agent as root"));

@@ -67,7 +67,7 @@ pub(super) async fn adopted(shared: &ProcessRuntimeState, uid: &PodUid) {
     }
 }
 
-/// What the files of an earlier agent describe.
+/// The sandboxes and containers that the files of an earlier agent describe.
 struct Records {
     sandboxes: Vec<SandboxRecord>,
     containers: Vec<LoadedContainer>,
@@ -115,7 +115,7 @@ fn read_containers(
         match record::read::<ContainerRecord>(&files.state()) {
             Ok(record) if dir.file_name() != Some(OsStr::new(&record.id)) => {
                 // A copy of a directory must not end the container of the original.
-                let error = io::Error::other("it is the record of another container");
+                let error = io::Error::other("the record belongs to another container");
                 damaged.push((dir, ReadError::Io { path: files.state(), error }));
             }
             Ok(record) => {
@@ -195,7 +195,7 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, in
     let mut changes = Changes::default();
     let mut logged = false;
     let shim = loop {
-        // Each wait ends at a change of the files, or at `until`. The end of a lack of resources changes no file, so that wait is short.
+        // Each wait ends at a change of the files, or at `until`. No file changes when a lack of resources ends, so the wait after such an error is short.
         let mut until = limit;
         match holder(&container.files) {
             Ok(LockHolder::None) => return start::settle(shared, container, Vec::new()).await,
@@ -284,7 +284,7 @@ enum LockHolder {
 }
 
 /// # Errors
-/// If the system has no resources to find that out.
+/// An error if the system lacks the resources to inspect the lock.
 fn holder(files: &ContainerFiles) -> io::Result<LockHolder> {
     let shim = match record::read::<ShimRecord>(&files.shim()) {
         Ok(shim) => match Shim::open(shim.pid) {

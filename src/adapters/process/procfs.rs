@@ -1,4 +1,4 @@
-//! Other processes, as `/proc` describes them.
+//! Reads the processes of the node from `/proc`, and kills processes.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -94,8 +94,8 @@ fn after_name(stat: &str) -> Option<impl Iterator<Item = &str>> {
     Some(stat[stat.rfind(')')? + 1..].split_ascii_whitespace())
 }
 
-/// Whether a thread of the process waits in the kernel and cannot be killed before that wait ends (state `D`), or has begun to end
-/// and waits for something: the first process of a PID namespace waits for all others in it.
+/// Whether a thread of the process hangs in the kernel. Such a thread waits in the kernel and cannot be killed before the wait ends
+/// (state `D`), or it has begun to end and still waits: the first process of a PID namespace waits for the end of all others in it.
 pub(super) fn hangs(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
@@ -264,8 +264,8 @@ fn is_init(pid: Pid) -> bool {
     std::fs::read(format!("/proc/{pid}/comm")).ok().as_deref() == Some(INIT_COMM)
 }
 
-/// The memory and the number of processes. The memory is that without files, which the kernel can read again. Memory that several
-/// processes share counts for each of them.
+/// The memory and the number of the processes. The memory does not include file contents, which the kernel can read again. Memory that
+/// several processes share counts for each of them.
 pub(super) fn usage_of(processes: &[Pid]) -> ContainerProcesses {
     let status = |pid: &Pid| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let memory = processes.iter().map(|pid| own_memory(&status(pid))).fold(0, u64::saturating_add);

@@ -75,7 +75,7 @@ pub struct RunRecord {
     pub confinement: Confinement,
 }
 
-/// How the processes of a container are confined.
+/// The confinement of a container's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// Whether executing a file gives no more rights.
@@ -105,7 +105,7 @@ pub enum Processes {
 pub struct View {
     /// The agent's directory with one directory per pod.
     pub pods: PathBuf,
-    /// What the container may see besides its root directory. Outer paths come first.
+    /// The files and directories that the container may see besides its root directory. Outer paths come first.
     #[serde(default)]
     pub mounts: Vec<ViewMount>,
     /// Whether everything except `mounts` is read-only.
@@ -130,7 +130,7 @@ pub struct ViewMount {
     pub sub_path: PathBuf,
     /// Whether the container may only read it.
     pub read_only: bool,
-    /// Where mounts that are created in it later appear.
+    /// Whether mounts that are created in it later appear in the container and on the node.
     #[serde(default)]
     pub propagation: Propagation,
 }
@@ -144,7 +144,7 @@ pub enum Propagation {
     None,
     /// Mounts of the node appear in the container.
     HostToContainer,
-    /// Mounts of each appear in the other.
+    /// Mounts of the node appear in the container, and mounts of the container appear on the node.
     Bidirectional,
 }
 
@@ -241,8 +241,8 @@ impl ExitRecord {
     }
 }
 
-/// Whether a record could not be read because the system had no descriptor or memory left. The record itself may be good, so
-/// nothing may be decided from such an error.
+/// Whether a record could not be read because the system had no descriptor or memory left. The record itself may be valid, so
+/// such an error must not decide about the container.
 pub(super) fn is_exhausted(error: &ReadError) -> bool {
     let ReadError::Io { error, .. } = error else { return false };
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))

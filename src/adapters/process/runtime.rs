@@ -275,7 +275,7 @@ impl ContainerRuntime for ProcessRuntime {
     }
 }
 
-/// The name of a container and what its processes use; `None` if the container was removed. Blocks.
+/// The name of a container and the usage of its processes; `None` if the container was removed. Blocks.
 fn usage_of_container(container: &Container) -> io::Result<Option<(String, ContainerProcesses)>> {
     let run: RunRecord = match record::read(&container.files.run()) {
         Ok(run) => run,

@@ -1,7 +1,7 @@
-//! Decides how a container's process is confined, and refuses what this runtime cannot do. This module does no I/O.
+//! Decides how a container's process is confined, and refuses settings that this runtime cannot apply. This module does no I/O.
 //!
-//! Every field of a security context is applied or refused. A field that was dropped in silence would give the container more
-//! than its author wrote.
+//! Every field of a security context is applied or refused. If the runtime ignored a field, the container would have
+//! more rights than its manifest permits.
 
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, SecurityContext};
 use podwright_actors::ports::RuntimeError;
@@ -24,7 +24,7 @@ pub(super) struct AgentRights {
 pub(super) struct Namespaces {
     /// Whether a container can have its own view of the file system.
     pub(super) mounts: bool,
-    /// Whether a container can have its own processes and a `/proc` that shows only them.
+    /// Whether a container can have a PID namespace of its own and a `/proc` that shows only the container's processes.
     pub(super) processes: bool,
 }
 

@@ -108,8 +108,8 @@ impl ProcessRuntimeState {
         }
     }
 
-    /// The program that runs a shim, and its first arguments. The one that a container's record names is not used: it is that of
-    /// an earlier agent.
+    /// The program that runs a shim, and its first arguments. The program in a container's record is not used, because an
+    /// earlier agent wrote it.
     pub(super) fn shim(&self) -> (String, Vec<String>) {
         let (program, args) = self.shim.split_first().expect("`ProcessRuntime::open` refuses an empty command");
         (program.clone(), args.to_vec())
@@ -236,7 +236,7 @@ impl ProcessRuntimeState {
             layout: &self.layout,
             shim: &self.shim,
             cgroups: self.cgroups.as_deref(),
-            node: identity::Node {
+            node: identity::NodeAccounts {
                 user: agent.as_raw(),
                 group: rustix::process::getegid().as_raw(),
                 groups: &groups,

@@ -122,7 +122,7 @@ fn prepare(files: &ContainerFiles) -> io::Result<(RunRecord, RecordSpace)> {
 }
 
 /// Sets the `oom_score_adj` of this process: the keeper of a container or of an exec command. The process needs little memory, and
-/// its end ends the container. Without the right to lower the value it keeps the agent's, which the agent has logged.
+/// its end ends the container. Without the right to lower the value, it keeps the value of the agent, which has logged that.
 fn protect_from_oom_killer() {
     let _ = procfs::set_oom_score_adj(SHIM_OOM_SCORE);
 }

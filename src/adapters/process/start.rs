@@ -114,7 +114,7 @@ fn launch(files: &ContainerFiles, (program, args): (String, Vec<String>)) -> io:
     }
 }
 
-/// Waits for the end of a shim and records how its container ended. `report` is what the shim reported about the start.
+/// Waits for the end of a shim and records how its container ended. `report` is the shim's report about the start.
 pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, shim: Shim, report: Vec<u8>) {
     ended(&shim).await;
     shim.reap();
@@ -177,7 +177,7 @@ async fn notified(shim: &Shim) -> io::Result<()> {
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns how a container ended, after its shim has ended. If the shim left no exit record, this kills the container's
-/// remaining processes and writes an exit record. `report` is what the shim reported about the start.
+/// remaining processes and writes an exit record. `report` is the shim's report about the start.
 ///
 /// # Errors
 /// If the system has no resources to read the records. The records are unchanged.

@@ -1,4 +1,4 @@
-//! The usage of running containers: of their cgroups, or else of their processes.
+//! Measures the usage of running containers by their cgroups, or else by their processes.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::procfs;
 use super::record::{self, Cgroup, RunRecord, ShimRecord};
 use crate::adapters::stats::{ContainerUsage, MemoryUsage};
 
-/// What a container uses; `None` if it was removed. Blocks.
+/// The usage of a container; `None` if it was removed. Blocks.
 pub(super) fn usage_of(container: &Container) -> Option<ContainerUsage> {
     let run: RunRecord = record::read(&container.files.run()).ok()?;
     let processes: Vec<Pid> = match run.cgroup.as_ref().and_then(|cgroup| cgroup.processes().ok().flatten()) {

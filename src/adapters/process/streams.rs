@@ -91,7 +91,7 @@ async fn exec(
     let (files, shim) = (container.files.clone(), shared.shim());
     let prepared = shared.blocking(move || prepare(&files, shim, &words, streams)).await;
     let failed = |error: io::Error| format!("cannot run the command: {error}");
-    let Prepared { mut command, keeper, ends } = prepared.map_err(failed)?;
+    let PreparedKeeper { mut command, keeper, ends } = prepared.map_err(failed)?;
     // Dropping the handle does not kill the keeper, which would leave the processes of the command without a parent.
     let _child = command.spawn().map_err(failed)?;
     // The command builder holds the command's ends. They must be closed, or the output would never end.
@@ -132,7 +132,7 @@ async fn outcome(mut keeper: UnixStream) -> CommandEnd {
 }
 
 /// A keeper that was not spawned yet.
-struct Prepared {
+struct PreparedKeeper {
     command: Command,
     keeper: StdUnixStream,
     ends: AgentEnds,
@@ -149,7 +149,7 @@ fn prepare(
     (program, args): (String, Vec<String>),
     words: &[String],
     streams: ExecStreams,
-) -> io::Result<Prepared> {
+) -> io::Result<PreparedKeeper> {
     // The keeper locks this file, so that the shim can wait for the keeper at the container's end.
     std::fs::write(files.exec_used(), b"")?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
@@ -187,12 +187,12 @@ fn prepare(
         .stdin(Stdio::from(OwnedFd::from(keeper_end)))
         .stdout(out)
         .stderr(err);
-    Ok(Prepared { command, keeper, ends })
+    Ok(PreparedKeeper { command, keeper, ends })
 }
 
 impl AgentEnds {
-    /// Starts the tasks that copy the streams. `finished` is cancelled when the command has ended. The output that is buffered then is
-    /// still copied, but not what a process in the background writes later.
+    /// Starts the tasks that copy the streams. `finished` is cancelled when the command has ended. The output that is buffered at that time is
+    /// still copied. Later output of a process in the background is not copied.
     fn copy(self, streams: ExecStreams, finished: &CancellationToken) -> io::Result<LocalCommand> {
         // The caller replaces the receiver.
         let (_, ended) = oneshot::channel();
@@ -240,7 +240,7 @@ async fn copy_output(pipe: Receiver, to: mpsc::Sender<Vec<u8>>, finished: Cancel
             return;
         }
     }
-    // A process in the background may write for ever, so only what is in the pipe now is copied.
+    // A process in the background may write for ever, so only the bytes that are in the pipe now are copied.
     let mut left = rustix::io::ioctl_fionread(&pipe).ok().and_then(|left| usize::try_from(left).ok()).unwrap_or(0);
     while left > 0 {
         let part = left.min(CHUNK_BYTES);

@@ -13,7 +13,7 @@ use crate::adapters::sub_path::volume;
 
 /// The settings that the view of one container depends on.
 #[derive(Clone, Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct ViewRequest<'a> {
     pub(super) name: &'a str,
     pub(super) mounts: &'a [Mount],
     /// The container's `volumeMounts`, which have the `mountPropagation`.
@@ -29,13 +29,13 @@ pub(super) struct Request<'a> {
     pub(super) termination_log: Option<PathBuf>,
 }
 
-/// Adds the container's view to its confinement. Without one, the container has the view of the agent.
+/// Adds the container's view to its confinement. A container without a view sees the file system as the agent does.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if the container has a read-only mount or a read-only root and the
 /// agent may not create mount namespaces, or if a `mountPropagation` does not exist.
 pub(super) fn confine(
-    request: Request<'_>,
+    request: ViewRequest<'_>,
     agent: AgentRights,
     confinement: Confinement,
 ) -> Result<Confinement, RuntimeError> {
@@ -69,7 +69,7 @@ pub(super) fn confine(
     Ok(Confinement { view: Some(view), processes, ..confinement })
 }
 
-fn mounts(request: &Request<'_>) -> Result<Vec<ViewMount>, RuntimeError> {
+fn mounts(request: &ViewRequest<'_>) -> Result<Vec<ViewMount>, RuntimeError> {
     let of = |mount: &Mount| {
         Ok(ViewMount {
             at: mount.host_path.clone(),
@@ -136,8 +136,8 @@ mod tests {
         }
     }
 
-    fn request(mounts: &[Mount]) -> Request<'_> {
-        Request {
+    fn request(mounts: &[Mount]) -> ViewRequest<'_> {
+        ViewRequest {
             name: "main",
             mounts,
             volume_mounts: &[],
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    fn decide(request: Request<'_>, agent: AgentRights) -> Result<Confinement, RuntimeError> {
+    fn decide(request: ViewRequest<'_>, agent: AgentRights) -> Result<Confinement, RuntimeError> {
         confine(request, agent, Confinement::default())
     }
 
@@ -157,9 +157,9 @@ mod tests {
     fn container_has_its_own_files_and_processes_where_the_node_allows_it() {
         let (ro, rw) = ([mount("/v", "", true)], [mount("/v", "", false)]);
         let (ro, rw) = (request(&ro), request(&rw));
-        let privileged = |request| Request { privileged: true, ..request };
-        let root = |request| Request { read_only_root: true, ..request };
-        let node_processes = |request| Request { node_processes: true, ..request };
+        let privileged = |request| ViewRequest { privileged: true, ..request };
+        let root = |request| ViewRequest { read_only_root: true, ..request };
+        let node_processes = |request| ViewRequest { node_processes: true, ..request };
         for (request, agent, view, own) in [
             (rw.clone(), agent(true, true), true, true),
             (rw.clone(), agent(true, false), true, false),
@@ -180,7 +180,7 @@ mod tests {
     fn path_with_a_writable_mount_is_writable_and_outer_paths_come_first() {
         let mounts =
             [mount("/v/a/b", "a/b", false), mount("/v", "", true), mount("/w", "", true), mount("/w", "", false)];
-        let found = decide(Request { read_only_root: true, ..request(&mounts) }, agent(true, true)).unwrap();
+        let found = decide(ViewRequest { read_only_root: true, ..request(&mounts) }, agent(true, true)).unwrap();
         let view = found.view.unwrap();
         let expected = [
             ("/log", "/log", "", false),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn termination_log_in_a_mount_gets_no_mount_of_its_own() {
-        let request = Request { read_only_root: true, termination_log: None, ..request(&[]) };
+        let request = ViewRequest { read_only_root: true, termination_log: None, ..request(&[]) };
         assert_eq!(decide(request, agent(true, true)).unwrap().view.unwrap().mounts, []);
     }
 
@@ -211,7 +211,7 @@ mod tests {
         let decided = |mode: Option<&str>| {
             let (mount_propagation, mount_path) = (mode.map(str::to_owned), "x".to_owned());
             let spec = VolumeMount { name: "data".into(), mount_path, mount_propagation, ..VolumeMount::default() };
-            let decided = decide(Request { volume_mounts: &[spec], ..request(&mounts) }, agent(true, true));
+            let decided = decide(ViewRequest { volume_mounts: &[spec], ..request(&mounts) }, agent(true, true));
             decided.map(|it| it.view.unwrap().mounts[0].propagation)
         };
         for (mode, expected) in [
@@ -233,7 +233,7 @@ mod tests {
         let ro = [mount("/v", "", true)];
         for (request, field) in [
             (request(&ro), "volumeMounts[data].readOnly"),
-            (Request { read_only_root: true, ..request(&[]) }, "readOnlyRootFilesystem"),
+            (ViewRequest { read_only_root: true, ..request(&[]) }, "readOnlyRootFilesystem"),
         ] {
             let without_root = decide(request.clone(), AgentRights { is_root: false, ..agent(false, false) });
             assert!(without_root.unwrap_err().to_string().contains("user namespaces"));

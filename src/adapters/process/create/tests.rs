@@ -44,7 +44,7 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
     let layout = Layout::new("/root".into());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
-    let node = identity::Node { user, group: user, groups: &[], passwd: "", group_file: "" };
+    let node = identity::NodeAccounts { user, group: user, groups: &[], passwd: "", group_file: "" };
     let rights = AgentRights {
         is_root: user == 0,
         capabilities: rustix::thread::CapabilitySet::CHOWN,

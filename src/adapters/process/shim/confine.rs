@@ -8,8 +8,8 @@ use rustix::thread::{
 
 use super::super::record::Confinement;
 
-/// Limits the capabilities that this process and its children can get. Must come before the change of user, which takes the
-/// right to do this away.
+/// Limits the capabilities that this process and its children can get. Call this before the change of user, because another
+/// user does not have the right to limit them.
 ///
 /// The capabilities of a process of root after its next `exec` are its bounding set and its inheritable set.
 pub(super) fn limit_capabilities(confinement: &Confinement) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The standard input of an exec command: nothing, a pipe from the agent, or a terminal.
 //!
-//! Sockets take the standard input of the keeper and of the stage that becomes the command. So the agent sends the pipe over its socket
-//! to the keeper, and the keeper sends it to the stage. A terminal needs neither: it is the standard output already.
+//! The standard input of the keeper, and of the stage that becomes the command, is a socket. So the agent sends the pipe over its socket
+//! to the keeper, and the keeper sends the pipe to the stage. A terminal is not sent, because it is the standard output already.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use rustix::process::ioctl_tiocsctty;
 
-/// What an exec command reads from.
+/// The standard input of an exec command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum ExecInput {
     /// `/dev/null`.

@@ -34,7 +34,7 @@ use super::super::procfs;
 use super::super::record::{self, Cgroup, RunRecord, ShimRecord, StartedRecord};
 use super::exec_input::ExecInput;
 use super::exec_reaper::{self, EXECUTED, exit_code};
-use super::joined::{self, Joined};
+use super::joined::{self, JoinedNamespaces};
 use super::{EXEC_INIT, protect_from_oom_killer, with_context};
 
 /// Runs a command in a container and reports its end to the agent. Returns when all processes of the command have ended.
@@ -94,7 +94,7 @@ fn start(files: &ContainerFiles, input: ExecInput, words: &[&str], agent: &UnixS
     let in_namespace = reaper.is_some();
     let done = Arc::new(AtomicBool::new(false));
     let (watched, socket) = (Arc::clone(&done), agent.try_clone()?);
-    // The thread below takes any message on the socket for the end of the agent, so this one must be received before.
+    // The thread below treats every message on the socket as the end of the agent, so the pipe must be received before it starts.
     let pipe = input.receive(agent).map_err(|error| with_context("cannot get the command's input", &error))?;
     // This thread must not end before its process: the command would get its parent-death signal. No thread can be created once the
     // PID namespace was joined.
@@ -168,7 +168,7 @@ impl NodeFiles {
 }
 
 /// Opens the process of the container's own command and the container's namespaces.
-fn open_container(files: &ContainerFiles, run: &RunRecord) -> io::Result<(OwnedFd, Joined)> {
+fn open_container(files: &ContainerFiles, run: &RunRecord) -> io::Result<(OwnedFd, JoinedNamespaces)> {
     let ended = |error| with_context(ENDED, &error);
     let started: StartedRecord = record::read(&files.started()).map_err(|error| ended(io::Error::other(error)))?;
     let shim: ShimRecord = record::read(&files.shim()).map_err(|error| ended(io::Error::other(error)))?;
@@ -176,7 +176,7 @@ fn open_container(files: &ContainerFiles, run: &RunRecord) -> io::Result<(OwnedF
         return Err(io::Error::other(ENDED));
     };
     let command = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| ended(error.into()))?;
-    let namespaces = Joined::of(shim, run, started.namespaces);
+    let namespaces = JoinedNamespaces::of(shim, run, started.namespaces);
     // Only the shim's child is the command. Any other process has reused the pid.
     if !joined::is_child(pid, &command, shim)? {
         return Err(io::Error::other(ENDED));
@@ -193,7 +193,7 @@ struct Reaper {
 }
 
 /// Kills all processes of the command when the container's command has ended, or when the agent closes its socket before the
-/// exec command has ended. If that cannot be watched, everything is killed too. Never returns.
+/// exec command has ended. If the keeper cannot watch these two, it kills everything at once. Never returns.
 fn kill_at_the_end(container: &OwnedFd, agent: &UnixStream, done: &AtomicBool, reaper: Option<&Reaper>) {
     let closed = || !done.load(Ordering::SeqCst);
     let mut with_agent = true;
@@ -270,7 +270,7 @@ pub(in super::super) fn wait_for_keepers(files: &ContainerFiles, limit: Duration
 
 const ENDED: &str = "the container has ended";
 const KILLED: &str = "the process that starts the command was killed";
-/// How many intervals a subreaper without children may live on: the container may have changed it.
+/// How many intervals a subreaper without children may live on before it is killed too. The container may have prevented its end.
 const REAPER_ENDS_WITHIN: u32 = 20;
 /// The longest interval between two kills of the processes that remain.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(100);

@@ -6,8 +6,8 @@
 //!
 //! A command with a terminal has no such process: it must lead its session to have the terminal, and it has no timeout.
 //!
-//! It has the user of the container and no capabilities. A container that takes it over or kills it gains nothing but processes that
-//! live until the container ends, and its own command can start such processes anyway.
+//! It has the user of the container and no capabilities. A container that controls or kills this process only gets processes
+//! that live until the container ends, and the container's own command can start such processes anyway.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -40,8 +40,8 @@ pub(super) enum StartFailure {
     Other(String),
 }
 
-/// Starts the program and reports that with [`EXECUTED`] on `keeper`. Ends this process with the exit code of the program when that has
-/// ended. Returns only with an error.
+/// Starts the program and reports that with [`EXECUTED`] on `keeper`. Ends this process with the exit code of the program when the program
+/// has ended. Returns only with an error.
 ///
 /// When the keeper closes the connection, all processes of the command are killed, and this process ends after them.
 pub(super) fn run(mut program: Command, keeper: &OwnedFd) -> Result<Infallible, StartFailure> {
@@ -96,7 +96,7 @@ fn reap(command: Pid, mut ends: &UnixStream, keeper: &OwnedFd) -> ! {
                 Err(_) => std::process::exit(code.unwrap_or(KILLED)),
             }
         }
-        // This comes after the reaping: the keeper closes the connection before it kills the command.
+        // The connection is read after the reaping, because the keeper closes the connection before it kills the command.
         closed = closed || is_closed(keeper);
         match code {
             Some(code) if !closed => std::process::exit(code),

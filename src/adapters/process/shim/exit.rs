@@ -1,7 +1,7 @@
 //! The end of a container: its exit record, and the end of the processes that its command left behind.
 //!
-//! The shim records the exit as soon as the command has ended. Whatever fails or hangs after that, such as the kill of a process
-//! or a write to the log, changes the record no more. The agent reads the record when the shim has ended.
+//! The shim records the exit as soon as the command has ended. A later failure, such as a process that
+//! cannot be killed or a write to the log that hangs, does not change the record. The agent reads the record when the shim has ended.
 
 use std::fs::File;
 use std::io::{self, Read};

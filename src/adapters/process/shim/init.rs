@@ -91,8 +91,8 @@ fn report_failure(work: impl FnOnce(&OwnedFd) -> InitResult) -> InitResult {
     result.map_err(|_| String::new())
 }
 
-/// Enters the container: its session, limit on open files, working directory and user. `join` comes before all that depends on the
-/// container's mounts or takes rights away.
+/// Enters the container: its session, limit on open files, working directory and user. `join` runs before every step that depends on
+/// the container's mounts or takes rights away.
 fn enter(run: &RunRecord, join: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     rustix::stdio::dup2_stdin(null).map_err(|error| format!("cannot replace standard input: {error}"))?;
@@ -106,7 +106,7 @@ fn enter(run: &RunRecord, join: impl FnOnce() -> Result<(), String>) -> Result<(
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // This comes before the change of user, because the new user may not have access to the agent's directories above.
+    // This step comes before the change of user, because the new user may not have access to the agent's directories above.
     std::env::set_current_dir(&run.cwd).map_err(|error| {
         let cwd = run.cwd.display();
         match error.kind() {

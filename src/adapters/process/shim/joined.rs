@@ -16,13 +16,13 @@ use super::super::record::{NamespaceId, OwnNamespaces, RunRecord};
 use super::namespaces;
 
 /// The namespaces of a running container.
-pub(super) struct Joined {
+pub(super) struct JoinedNamespaces {
     users: Option<File>,
     processes: Option<File>,
     mounts: Option<File>,
 }
 
-impl Joined {
+impl JoinedNamespaces {
     /// Opens the namespaces that the shim with the pid `shim` created.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Joined {
                 false => Err(io::Error::other(format!("{path} is not the namespace that the shim created"))),
             }
         };
-        Ok(Joined {
+        Ok(JoinedNamespaces {
             users: open("ns/user".into(), created.users)?,
             processes: open("ns/pid_for_children".into(), created.processes)?,
             mounts: open(format!("fd/{}", created.mounts_fd), created.mounts)?,
@@ -83,7 +83,7 @@ impl Joined {
     }
 }
 
-/// Whether the process `command` is still the child of `shim`. Then the pids of both were not reused.
+/// Whether the process `command` is still the child of `shim`. If it is, no other process has reused the pid of either one.
 pub(super) fn is_child(command: Pid, pidfd: &OwnedFd, shim: Pid) -> io::Result<bool> {
     let is_child = procfs::parent_of(command) == Some(shim);
     Ok(is_child && poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&Timespec::default()))? == 0)

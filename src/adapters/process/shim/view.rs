@@ -22,7 +22,7 @@ use super::namespaces::{self, unshare};
 use crate::adapters::sub_path::SubPathError;
 use crate::adapters::{mounts, sub_path};
 
-/// Enters a new mount namespace in which the container's view holds. The process must have one thread only.
+/// Enters a new mount namespace that has the container's view of the file system. The process must have one thread only.
 ///
 /// # Errors
 /// The reason. The container must not run, because it would see more than its view.
@@ -39,12 +39,12 @@ pub(super) fn unshare_mounts() -> io::Result<()> {
     leave_peers()
 }
 
-/// Lets mounts of the node that come and go later do so here too. Mounts of the container stay in its namespace.
+/// Makes later mounts and unmounts of the node apply to this namespace too. Mounts of the container stay in its namespace.
 fn leave_peers() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
 }
 
-/// A path of the container and what is mounted there.
+/// A path of the container, with a copy of the mounts for that path.
 struct Bind<'a> {
     at: &'a Path,
     propagation: Propagation,
@@ -64,7 +64,7 @@ fn set_up(view: &View, rootfs: &Path, own_processes: bool) -> io::Result<()> {
         mounts.into_iter().partition(|one| one.propagation == Propagation::Bidirectional);
     add(&mut binds, shared)?;
     leave_peers()?;
-    // What the container may see is copied before the directory that contains it is covered. A directory above the agent's root
+    // The mounts that the container may see are copied before the directory that contains them is covered. A directory above the agent's root
     // is copied with the cover.
     let (inner, outer): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|one| !root.starts_with(&one.at) || one.at == root);
@@ -123,7 +123,7 @@ fn refuse_mounts_in_shared_ones(mounts: &[&ViewMount], root: &Path) -> io::Resul
     Ok(())
 }
 
-/// Unmounts what is below the agent's root directory, so that the container finds no volumes of other pods in its list of mounts.
+/// Unmounts everything below the agent's root directory, so that the container finds no volumes of other pods in its list of mounts.
 /// A user namespace keeps the mounts that it got from the node.
 fn detach_below(root: &Path) -> io::Result<()> {
     for mounted in mounts::below(root)?.into_iter().filter(|mounted| mounted.at != root) {
@@ -144,7 +144,7 @@ fn isolate(binds: &[Bind<'_>]) -> io::Result<()> {
         let inner = binds.iter().filter(|bind| at.starts_with(bind.at)).max_by_key(|bind| bind.at.as_os_str().len());
         inner.is_some_and(|bind| bind.propagation != Propagation::None)
     };
-    // A mount may come between the list and the change of its outer mount, but not after that.
+    // A mount may appear between the list and the change of its outer mount, but not after that change.
     for _ in 0..2 {
         for mounted in mounts::below(Path::new("/"))?.iter().rev().filter(|mounted| !shared(&mounted.at)) {
             if is_mount(&mounted.at) {
@@ -264,7 +264,7 @@ fn remount_read_only(at: &Path) -> io::Result<()> {
     mount_remount(at, MountFlags::BIND | MountFlags::RDONLY | flags, c"").map_err(failed)
 }
 
-/// Where the processes are mounted.
+/// The path where the file system of processes is mounted.
 const PROC: &str = "/proc";
 
 /// The directories that stay as they are if the root is read-only: devices, processes and kernel settings have their own

@@ -23,7 +23,7 @@ use crate::adapters::streaming::{CHUNK_BYTES, CHUNKS, CommandEnd, LocalCommand};
 /// How often the log is read at its end.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a client receives.
+/// The outputs that a client receives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outputs {
     pub(super) stdout: bool,

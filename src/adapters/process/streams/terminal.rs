@@ -1,4 +1,4 @@
-//! The terminal of a command: a pseudo-terminal whose one end is the command's, and the other one the agent's.
+//! The terminal of a command: a pseudo-terminal. The command has one end, and the agent has the other end.
 
 use std::io;
 use std::os::fd::OwnedFd;
