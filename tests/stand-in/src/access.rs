@@ -1,4 +1,5 @@
-//! Who may do what: administrators everything, a node what belongs to it, and everybody else what a grant names.
+//! Authorizes requests. Administrators have every permission, a node has permissions for its own objects, and other users have the
+//! permissions that grants name.
 
 mod node;
 mod restriction;
@@ -20,7 +21,7 @@ const SECRET_FIELDS: &[&str] = &["secretName", "secretRef", "secretKeyRef", "sec
 /// Fields of a pod that name config maps.
 const CONFIG_MAP_FIELDS: &[&str] = &["configMap", "configMapRef", "configMapKeyRef"];
 
-/// Who sends a request.
+/// The user that sends a request.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct User {
@@ -30,11 +31,11 @@ pub struct User {
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// Further facts, as a review returns them.
+    /// The extra fields, as a review returns them.
     pub extra: Value,
     /// The end of the credential.
     pub expires: Option<jiff::Timestamp>,
-    /// For whom the credential is valid; empty for the API server alone.
+    /// The audiences for which the credential is valid. Empty if it is valid for the API server only.
     pub audiences: Vec<String>,
 }
 
@@ -71,7 +72,7 @@ impl User {
         Self::new(format!("system:bootstrap:{id}"), &["system:bootstrappers"])
     }
 
-    /// The node whose user this is.
+    /// The name of the node, if this is the user of a node.
     #[must_use]
     pub fn node_name(&self) -> Option<&str> {
         let name = self.name.strip_prefix("system:node:")?;
@@ -96,7 +97,7 @@ impl User {
     }
 }
 
-/// What kubeadm grants: nodes may renew their client certificates, and new nodes may request their first one.
+/// The grants of kubeadm: nodes may renew their client certificates, and new nodes may request their first one.
 pub(crate) fn default_grants() -> Vec<Grant> {
     let requests = "certificatesigningrequests";
     let mut grants: Vec<Grant> = ["create", "get", "list", "watch"]
@@ -134,13 +135,13 @@ impl Grant {
     }
 }
 
-/// Whether a user may do something with a resource, by administrator rights and grants alone.
+/// Whether administrator rights or grants permit a verb on a resource to a user.
 pub(crate) fn is_granted(store: &Store, user: &User, verb: &str, resource: &str) -> bool {
     user.is_admin() || store.grants.iter().any(|grant| grant.allows(user, verb, resource))
 }
 
-/// What the Node authorizer says about a request of a user. None if the user is no node.
-pub(crate) fn ask_node_authorizer(store: &Store, user: &User, call: &Call) -> Option<Result<(), String>> {
+/// The decision of the Node authorizer on a request of a user. `None` if the user is not a node.
+pub(crate) fn node_authorizer_decision(store: &Store, user: &User, call: &Call) -> Option<Result<(), String>> {
     Some(node::authorize(store, user.node_name()?, call))
 }
 
@@ -151,7 +152,7 @@ fn resource_path(call: &Call) -> String {
     }
 }
 
-/// Refuses what the user may not do.
+/// Refuses a request for which the user has no permission.
 ///
 /// # Errors
 ///
@@ -161,7 +162,7 @@ pub(crate) fn check(store: &Store, user: &User, call: &Call) -> Result<(), Refus
     if is_self_review || is_granted(store, user, call.verb.name(), &resource_path(call)) {
         return Ok(());
     }
-    let reason = match ask_node_authorizer(store, user, call) {
+    let reason = match node_authorizer_decision(store, user, call) {
         Some(Ok(())) => return Ok(()),
         Some(Err(reason)) => reason,
         None => String::new(),

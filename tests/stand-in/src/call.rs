@@ -6,7 +6,7 @@ use crate::protobuf;
 use crate::refusal::Refusal;
 use crate::schema::{self, RESOURCES, Resource};
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Reads one object.
@@ -15,7 +15,7 @@ pub enum Verb {
     List,
     /// Follows many objects.
     Watch,
-    /// Makes an object.
+    /// Creates an object.
     Create,
     /// Replaces an object.
     Update,
@@ -143,7 +143,7 @@ pub struct Call {
     pub name: Option<String>,
     /// The path below the object.
     pub subresource: Option<String>,
-    /// What the request does.
+    /// The action of the request.
     pub verb: Verb,
     /// The options.
     pub query: Query,
@@ -158,7 +158,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// If the path names nothing that the server has, or the body cannot be parsed.
+    /// If the server has no resource at the path, or if the body cannot be parsed.
     pub fn parse(method: &str, path: &str, query: &str, content_type: &str, body: &[u8]) -> Result<Self, Refusal> {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -19,7 +19,7 @@ fn items<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut 
     value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Drops fields that are null, fills in what the type always writes, and sets the defaults of the kind.
+/// Drops fields that are null, adds the fields that the type always writes, and sets the defaults of the kind.
 pub(crate) fn fill(resource: &Resource, object: &mut Value, now: &str) {
     drop_nulls(object);
     merge_missing(object, &resource.zero_object());

@@ -1,4 +1,4 @@
-//! What the server serves, for clients that ask: `/api`, `/apis`, `/openapi`, `/version`.
+//! Describes the groups and resources of the server to clients: `/api`, `/apis`, `/openapi`, `/version`.
 
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ fn below(resource: &Resource, subresource: &str) -> (&'static str, &'static [&'s
     }
 }
 
-/// The answer to a path of discovery, if it is one.
+/// The answer to a path of discovery. `None` for another path.
 pub(crate) fn answer(path: &str) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {

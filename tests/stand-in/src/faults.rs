@@ -1,4 +1,4 @@
-//! Faults that tests set: what happens to requests, and what watches see when.
+//! Faults that tests set: refusals, delays and dropped connections of requests, and delays of watch events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::call::Verb;
 use crate::refusal::Refusal;
 
-/// A request as a fault sees it.
+/// The attributes of a request by which a fault selects it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestInfo {
@@ -33,7 +33,7 @@ pub struct RequestInfo {
     pub content_type: String,
 }
 
-/// What happens to a request.
+/// A fault of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -74,7 +74,7 @@ impl Fault {
 
 type Hook = Box<dyn FnMut(&RequestInfo) -> Option<Fault> + Send>;
 
-/// Which requests a fault hits. Every part that is set must match.
+/// The requests that a fault hits. Every attribute that is set must match.
 #[derive(Clone, Debug, Default)]
 pub struct Rule {
     verb: Option<Verb>,
@@ -137,7 +137,7 @@ impl Rule {
         self
     }
 
-    /// Only this percentage of the matching requests, evenly: of 50, every second one.
+    /// Only this percentage of the matching requests, evenly distributed: 50 selects every second request.
     #[must_use]
     pub fn percent(mut self, percent: u8) -> Self {
         self.percent = Some(percent.min(100));
@@ -190,7 +190,7 @@ impl Faults {
         self.hooks.lock().push(Box::new(hook));
     }
 
-    /// Lets a fault hit the requests of a rule.
+    /// Applies a fault to the requests that match a rule.
     pub fn inject(&self, mut rule: Rule, fault: Fault) {
         self.on(move |request| rule.hits(request).then(|| fault.clone()));
     }

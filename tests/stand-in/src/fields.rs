@@ -1,4 +1,4 @@
-//! Sets of fields, in the form of `managedFields`: which fields an object has, and which fields a change touches.
+//! Sets of fields, in the form of `managedFields`: the fields that an object has, and the fields that a change touches.
 
 use std::collections::BTreeMap;
 
@@ -134,7 +134,7 @@ pub(crate) fn item_key(kind: ListKind, item: &Value) -> String {
     }
 }
 
-/// What differs between two states of an object of one kind.
+/// The fields that differ between two states of an object of one kind.
 pub(crate) fn difference(kind: &str, old: &Value, new: &Value) -> Difference {
     let mut found = Difference::default();
     compare(kind, "", old, new, &mut found.changed, &mut found.removed);
@@ -222,7 +222,7 @@ fn descend(
     }
 }
 
-/// A value with all that is in it, each level a member.
+/// The field of a value and all fields in the value. Each of them is a member.
 fn everything(kind: &str, path: &str, value: &Value) -> Fields {
     let mut fields = applied(kind, path, value);
     fill(&mut fields);

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::access::User;
 use crate::authority::ClientCertificate;
 
-/// How a client proves who it is.
+/// The credential with which a client authenticates.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Credential {
-    /// The client proves nothing.
+    /// No credential.
     Nothing,
     /// A bearer token.
     Token(String),
@@ -38,19 +38,19 @@ impl From<&String> for Credential {
 }
 
 /// The user entry of a kubeconfig file.
-pub(crate) enum Entry {
+pub(crate) enum UserEntry {
     Nothing,
     Token(String),
     Certificate(ClientCertificate),
 }
 
 /// The text of a kubeconfig file. JSON is YAML.
-pub(crate) fn text(server: &str, authority: &str, entry: &Entry) -> String {
+pub(crate) fn text(server: &str, authority: &str, entry: &UserEntry) -> String {
     let data = |text: &str| STANDARD.encode(text);
     let user: Value = match entry {
-        Entry::Nothing => json!({}),
-        Entry::Token(token) => json!({"token": token}),
-        Entry::Certificate(found) => json!({
+        UserEntry::Nothing => json!({}),
+        UserEntry::Token(token) => json!({"token": token}),
+        UserEntry::Certificate(found) => json!({
             "client-certificate-data": data(&found.certificate),
             "client-key-data": data(&found.key),
         }),

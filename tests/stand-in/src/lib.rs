@@ -15,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! The parts: [`Store`] is the state machine without I/O; [`Call`] is a request as the store takes it; [`StandIn`] is the
-//! server around them; [`Faults`] are what tests change.
+//! [`Store`] is the state machine without I/O. [`Call`] is a request to the store. [`StandIn`] is the server around the store.
+//! [`Faults`] are the faults that tests set.
 //!
 //! The server has no scheduler, no quotas, no custom resources, no disruption controller and no field validation beyond
 //! names and the fields that its tests name. One port serves TLS and plain HTTP.

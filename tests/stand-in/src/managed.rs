@@ -6,7 +6,7 @@ use crate::fields::{Fields, applied, difference, item_key, join};
 use crate::refusal::Refusal;
 use crate::schema::{ListKind, Resource, is_atomic_map, list_kind};
 
-/// Who writes, and when.
+/// The manager that writes, and the time of the write.
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,
     pub(crate) subresource: &'a str,
@@ -16,7 +16,7 @@ pub(crate) struct Writer<'a> {
 
 /// One entry of `managedFields`.
 #[derive(Clone, Debug)]
-struct Entry {
+struct OwnerEntry {
     manager: String,
     operation: &'static str,
     api_version: String,
@@ -25,7 +25,7 @@ struct Entry {
     fields: Fields,
 }
 
-impl Entry {
+impl OwnerEntry {
     fn read(value: &Value) -> Self {
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         Self {
@@ -70,22 +70,23 @@ impl Entry {
     }
 }
 
-fn read(object: &Value) -> Vec<Entry> {
-    object["metadata"]["managedFields"].as_array().into_iter().flatten().map(Entry::read).collect()
+fn read(object: &Value) -> Vec<OwnerEntry> {
+    object["metadata"]["managedFields"].as_array().into_iter().flatten().map(OwnerEntry::read).collect()
 }
 
-fn store(object: &mut Value, mut entries: Vec<Entry>) {
+fn store(object: &mut Value, mut entries: Vec<OwnerEntry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_by(|a, b| {
-        let key =
-            |entry: &Entry| (entry.operation, entry.time.clone(), entry.manager.clone(), entry.subresource.clone());
+        let key = |entry: &OwnerEntry| {
+            (entry.operation, entry.time.clone(), entry.manager.clone(), entry.subresource.clone())
+        };
         key(a).cmp(&key(b))
     });
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     if entries.is_empty() {
         metadata.remove("managedFields");
     } else {
-        metadata.insert("managedFields".to_owned(), entries.iter().map(Entry::write).collect());
+        metadata.insert("managedFields".to_owned(), entries.iter().map(OwnerEntry::write).collect());
     }
 }
 
@@ -136,8 +137,8 @@ pub(crate) fn record_update(resource: &Resource, live: Option<&Value>, object: &
     store(object, entries);
 }
 
-fn new_entry(resource: &Resource, writer: &Writer<'_>, operation: &'static str) -> Entry {
-    Entry {
+fn new_entry(resource: &Resource, writer: &Writer<'_>, operation: &'static str) -> OwnerEntry {
+    OwnerEntry {
         manager: writer.manager.to_owned(),
         operation,
         api_version: resource.api_version(),
@@ -203,7 +204,7 @@ pub(crate) fn apply(
     Ok(merged)
 }
 
-/// A field that encloses a field that somebody owns is not dropped.
+/// Keeps a field that encloses an owned field.
 fn keep_enclosing(dropped: &mut Fields, owned: &Fields) {
     for (key, child) in &mut dropped.children {
         if let Some(owned) = owned.children.get(key) {

@@ -11,7 +11,7 @@ pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.
 /// The second version as protobuf: the version, the title, and no paths.
 pub(crate) const V2: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.0\x42\x00";
 
-/// The answer to a path below `/openapi`, if it is one.
+/// The answer to a path below `/openapi`. `None` for another path.
 pub(crate) fn answer(path: &[&str]) -> Option<Value> {
     let info = json!({"title": "Kubernetes", "version": "v1.36.0"});
     match path {

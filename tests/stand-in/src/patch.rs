@@ -143,7 +143,7 @@ fn without_directives(fields: &Map<String, Value>) -> Value {
         .collect()
 }
 
-/// Items that the order names come in that order. An item that it does not name keeps its distance to the item before it.
+/// Sorts the items that `order` names in that order. An item that `order` does not name stays behind the item before it.
 fn sort_by_order(list: &mut [Value], order: &[Value], key: &str) {
     let id = |item: &Value| if key.is_empty() { item.clone() } else { item.get(key).cloned().unwrap_or_default() };
     let rank = |item: &Value| order.iter().position(|listed| id(listed) == id(item));

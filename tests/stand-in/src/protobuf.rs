@@ -1,4 +1,4 @@
-//! Bodies in the protobuf encoding of Kubernetes. `kubectl` sends a few small kinds in it, whatever the server prefers.
+//! Bodies in the protobuf encoding of Kubernetes. `kubectl` sends a few small kinds in this encoding, whatever encoding the server prefers.
 //! Source: `generated.proto` of the API packages.
 
 use base64::Engine;
@@ -148,8 +148,8 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
     Ok(object)
 }
 
-/// One value as it stands in a message.
-enum Wire<'a> {
+/// One encoded value of a message.
+enum EncodedValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -168,10 +168,10 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// The number and the value of the next field.
-fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
+fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u64, EncodedValue<'a>)> {
     let tag = number(bytes)?;
     let length = match tag & 7 {
-        0 => return Some((tag >> 3, Wire::Number(number(bytes)?))),
+        0 => return Some((tag >> 3, EncodedValue::Number(number(bytes)?))),
         1 => 8,
         2 => usize::try_from(number(bytes)?).ok()?,
         5 => 4,
@@ -179,7 +179,7 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
     };
     let (value, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
-    Some((tag >> 3, Wire::Bytes(value)))
+    Some((tag >> 3, EncodedValue::Bytes(value)))
 }
 
 /// The fields of a message that the table names; none if the message is broken.
@@ -195,13 +195,13 @@ fn message(mut bytes: &[u8], fields: &[Field]) -> Option<Value> {
         };
         match (kind, &wire) {
             (Texts, _) => push(value(&Text, &wire)?),
-            (Messages(fields), Wire::Bytes(bytes)) => push(message(bytes, fields)?),
-            (Kind::Map(kind), Wire::Bytes(entry)) => {
+            (Messages(fields), EncodedValue::Bytes(bytes)) => push(message(bytes, fields)?),
+            (Kind::Map(kind), EncodedValue::Bytes(entry)) => {
                 let mut entry = *entry;
                 let (mut key, mut found) = (String::new(), json!(""));
                 while !entry.is_empty() {
                     match next(&mut entry)? {
-                        (1, Wire::Bytes(text)) => key = String::from_utf8(text.to_vec()).ok()?,
+                        (1, EncodedValue::Bytes(text)) => key = String::from_utf8(text.to_vec()).ok()?,
                         (2, wire) => found = value(kind, &wire)?,
                         _ => {}
                     }
@@ -222,14 +222,14 @@ fn message(mut bytes: &[u8], fields: &[Field]) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-fn value(kind: &Kind, wire: &Wire<'_>) -> Option<Value> {
+fn value(kind: &Kind, wire: &EncodedValue<'_>) -> Option<Value> {
     Some(match (kind, wire) {
-        (Text, Wire::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
-        (Bytes, Wire::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
-        (Bool, Wire::Number(number)) => json!(*number != 0),
-        (Int, Wire::Number(number)) => json!(number.cast_signed()),
-        (Message(fields), Wire::Bytes(bytes)) => message(bytes, fields)?,
-        (Time, Wire::Bytes(bytes)) => {
+        (Text, EncodedValue::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
+        (Bytes, EncodedValue::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
+        (Bool, EncodedValue::Number(number)) => json!(*number != 0),
+        (Int, EncodedValue::Number(number)) => json!(number.cast_signed()),
+        (Message(fields), EncodedValue::Bytes(bytes)) => message(bytes, fields)?,
+        (Time, EncodedValue::Bytes(bytes)) => {
             let parts = message(bytes, &[(1, "seconds", Int)])?;
             match parts["seconds"].as_i64() {
                 Some(seconds) => json!(jiff::Timestamp::from_second(seconds).ok()?.to_string()),

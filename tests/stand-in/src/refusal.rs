@@ -14,13 +14,13 @@ pub struct Refusal {
     pub reason: &'static str,
     /// The text for people.
     pub message: String,
-    /// What the refusal is about.
+    /// The object and the fields that the refusal concerns.
     pub details: Option<Value>,
-    /// A token with which an expired list can go on.
+    /// A token with which the client can continue an expired list.
     pub continue_token: Option<String>,
 }
 
-/// One fault of a field.
+/// The fault of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldFault {
     reason: &'static str,

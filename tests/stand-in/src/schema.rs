@@ -1,4 +1,4 @@
-//! The table of resources: what the server serves, and how lists inside an object merge.
+//! The table of the resources that the server serves, and the rules by which lists inside an object merge.
 
 mod lists;
 mod resources;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::refusal::Refusal;
 use crate::schema::Resource;
 
-/// What an object must have to be in the answer.
+/// The fields and labels that an object must have to be in the answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selector {
     fields: Vec<(String, bool, String)>,

@@ -1,4 +1,4 @@
-//! The server around the store: the listener, credentials, the record of requests, and what tests call.
+//! The server around the store: the listener, credentials, the record of requests, and the methods that tests call.
 
 mod builder;
 mod credentials;
@@ -58,8 +58,8 @@ pub struct Served {
     pub code: u16,
 }
 
-/// What all connections share.
-struct Shared {
+/// The state that all connections share.
+struct ServerState {
     store: Mutex<Store>,
     tls: Tls,
     kubelets: Kubelets,
@@ -74,7 +74,7 @@ struct Shared {
     bookmark_period: Duration,
 }
 
-impl Shared {
+impl ServerState {
     /// Answers a request of a user, and wakes the watches.
     fn apply(&self, call: &Call, user: &User, agent: &str) -> Result<Answer, Refusal> {
         let env = Env { now: (self.clock)(), user: user.clone(), agent: agent.to_owned() };
@@ -96,7 +96,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(listener: TcpListener, shared: Arc<Shared>) -> Self {
+    fn start(listener: TcpListener, shared: Arc<ServerState>) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let router = Router::new().fallback(handler::handle).with_state(shared.clone());
         let (accept_stop, connections) = (stop.clone(), tasks.clone());
@@ -129,7 +129,7 @@ impl Running {
 }
 
 /// Serves one connection until the client closes it. The first byte says whether the client speaks TLS.
-async fn connection(stream: TcpStream, shared: &Shared, router: Router, cut: CancellationToken) -> io::Result<()> {
+async fn connection(stream: TcpStream, shared: &ServerState, router: Router, cut: CancellationToken) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if Tls::is_started(&stream).await? {
         let (stream, peer) = shared.tls.accept(stream).await?;
@@ -153,7 +153,7 @@ async fn serve(
 
 /// A running server. It ends when this value is dropped.
 pub struct StandIn {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     address: SocketAddr,
     running: Mutex<Option<Running>>,
 }
@@ -235,7 +235,7 @@ impl StandIn {
         self.shared.store.lock().all(plural).cloned().collect()
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub fn create_namespace(&self, name: &str) {
         let mut store = self.shared.store.lock();
         store.ensure_namespace(name, (self.shared.clock)());

@@ -1,4 +1,4 @@
-//! Certificate signing requests: what they contain, and what the signers of a cluster accept. Source: the validation of
+//! Certificate signing requests: their content, and the rules of the signers of a cluster. Source: the validation of
 //! `certificates.k8s.io/v1` and the signers of kube-controller-manager.
 
 use base64::Engine;

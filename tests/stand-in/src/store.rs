@@ -60,12 +60,12 @@ impl Default for Settings {
     }
 }
 
-/// What a request brings besides itself.
+/// The environment of a request: its time, its user and its client.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// The time of the server.
     pub now: jiff::Timestamp,
-    /// Who sends the request.
+    /// The user that sends the request.
     pub user: User,
     /// The part of `User-Agent` before the slash, which names the manager of fields.
     pub agent: String,
@@ -78,7 +78,7 @@ impl Env {
         time_text(self.now)
     }
 
-    /// A request of the server's own controllers.
+    /// The environment of a request by the server's own controllers.
     #[must_use]
     pub(crate) fn system(now: jiff::Timestamp, agent: &str) -> Self {
         Self { now, user: User::admin(), agent: agent.to_owned() }
@@ -89,7 +89,7 @@ pub(crate) fn time_text(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// What the server answers.
+/// The answer of the server.
 #[derive(Debug)]
 pub enum Answer {
     /// One body with a status code.
@@ -98,7 +98,7 @@ pub enum Answer {
     Watch(WatchStart),
 }
 
-/// Where an object is stored.
+/// The key of a stored object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) storage: &'static str,
@@ -138,7 +138,7 @@ pub struct Store {
     compacted: u64,
     objects: BTreeMap<Key, Arc<Value>>,
     log: VecDeque<Change>,
-    /// The version up to which deletions have been followed by those of dependents.
+    /// The version up to which the dependents of deleted objects were deleted too.
     collected: u64,
     random: fastrand::Rng,
     /// Objects by UID.
@@ -210,7 +210,7 @@ impl Store {
         Ok(answer)
     }
 
-    /// Refuses a write that a node may not do. `live` is the object before the write, and `object` the one after it.
+    /// Refuses a write that a node may not do. `live` is the object before the write, and `object` is the object after it.
     pub(crate) fn restrict(
         &self,
         call: &Call,

@@ -15,7 +15,7 @@ pub(crate) enum Form {
     Table(Include),
 }
 
-/// What a row of a table carries besides its cells.
+/// The content of a row of a table besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -45,7 +45,7 @@ impl Form {
         Self::Object
     }
 
-    /// Brings an answer into the form. `now` dates the ages.
+    /// Converts an answer to the form. `now` is the time from which the ages are computed.
     pub(crate) fn render(self, resource: &Resource, body: Value, now: jiff::Timestamp) -> Value {
         let is_list = body["kind"] == format!("{}List", resource.kind) && body["items"].is_array();
         if !is_list && body["kind"] != resource.kind {

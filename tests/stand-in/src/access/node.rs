@@ -1,4 +1,4 @@
-//! What the Node authorizer lets a node do. Source: `plugin/pkg/auth/authorizer/node` of Kubernetes 1.36.
+//! The permissions that the Node authorizer gives to a node. Source: `plugin/pkg/auth/authorizer/node` of Kubernetes 1.36.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use crate::schema::Resource;
 use crate::selector::Selector;
 use crate::store::Store;
 
-/// Decides about a request of a node by its path and verb, before the body counts.
+/// Decides on a request of a node by its path and verb. The body of the request is not read.
 ///
 /// # Errors
 ///
-/// The reason, possibly empty, if the node may not do this.
+/// The reason, possibly empty, if the node does not have the permission.
 pub(super) fn authorize(store: &Store, node: &str, call: &Call) -> Result<(), String> {
     use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch};
     let refuse = |why: &str| Err(why.to_owned());

@@ -1,4 +1,4 @@
-//! What the admission plugin `NodeRestriction` refuses. Source: `plugin/pkg/admission/noderestriction` of Kubernetes 1.36.
+//! The requests that the admission plugin `NodeRestriction` refuses. Source: `plugin/pkg/admission/noderestriction` of Kubernetes 1.36.
 
 use std::collections::BTreeSet;
 
@@ -27,11 +27,11 @@ const OWN_LABELS: &[&str] = &[
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// Decides about a write of a node. `live` is the object before the write, and `object` the one after it.
+/// Decides on a write of a node. `live` is the object before the write, and `object` is the object after it.
 ///
 /// # Errors
 ///
-/// The refusal, if the node may not do this.
+/// The refusal, if the node may not make this write.
 pub(crate) fn admit(
     store: &Store,
     node: &str,

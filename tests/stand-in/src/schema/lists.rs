@@ -1,4 +1,4 @@
-//! How lists merge, by kind of object and path. Sources: the list markers and the patch tags of the API types of
+//! The rules by which lists merge, by kind of object and path. Sources: the list markers and the patch tags of the API types of
 //! Kubernetes 1.36.
 
 /// How server-side apply merges a list.
@@ -19,7 +19,7 @@ struct Row {
     /// Field names joined by dots; a path through a list has no index.
     path: &'static str,
     keys: &'static [&'static str],
-    /// The key of strategic merge patches, where it has one.
+    /// The key of strategic merge patches, if the list has one.
     strategic: Option<&'static str>,
     /// Whether server-side apply replaces the list as a whole.
     atomic: bool,

@@ -1,4 +1,4 @@
-//! The table itself.
+//! The entries of the table of resources.
 
 use super::Resource;
 
@@ -19,7 +19,7 @@ const BASE: Resource = Resource {
     review: false,
 };
 
-/// What the server serves.
+/// The resources that the server serves.
 pub(crate) const RESOURCES: &[Resource] = &[
     Resource {
         group: "",

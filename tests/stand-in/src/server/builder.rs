@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::credentials::ADMIN_TOKEN;
 use super::proxy::Kubelets;
 use super::tls::Tls;
-use super::{Clock, Running, Shared, StandIn};
+use super::{Clock, Running, ServerState, StandIn};
 use crate::access::User;
 use crate::faults::Faults;
 use crate::store::{Settings, Store};
@@ -76,7 +76,7 @@ impl Builder {
         self
     }
 
-    /// The user of requests without a credential. Without one, they are answered with 401.
+    /// The user of requests without a credential. By default, the server answers such requests with 401.
     #[must_use]
     pub fn anonymous(mut self, user: User) -> Self {
         self.anonymous = Some(user);
@@ -99,7 +99,7 @@ impl Builder {
         let mut store = Store::new(self.settings, self.seed, (self.clock)());
         store.tokens.insert(ADMIN_TOKEN.to_owned(), User::admin());
         let (changes, _) = watch::channel(store.version());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             kubelets: Kubelets::new(&store.authority, (self.clock)()),
             tls: Tls::new(&store.authority, self.clock.clone()),
             store: Mutex::new(store),

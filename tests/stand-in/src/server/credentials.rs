@@ -1,4 +1,4 @@
-//! Who a client of the server may be, and the files that say so.
+//! The credentials of clients, and the kubeconfig files that contain them.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::StandIn;
 use crate::access::{Grant, User};
 use crate::authority::ClientCertificate;
-use crate::kubeconfig::{self, Credential, Entry};
+use crate::kubeconfig::{self, Credential, UserEntry};
 
 /// The token of the administrator.
 pub(super) const ADMIN_TOKEN: &str = "admin";
@@ -63,7 +63,7 @@ impl StandIn {
         self.shared.store.lock().authority.client_certificate(user, now)
     }
 
-    /// Permits something to a user or a group.
+    /// Adds a permission of a user or a group.
     pub fn grant(&self, grant: Grant) {
         self.shared.store.lock().grants.push(grant);
     }
@@ -76,9 +76,9 @@ impl StandIn {
     #[must_use]
     pub fn kubeconfig(&self, credential: impl Into<Credential>) -> String {
         let entry = match credential.into() {
-            Credential::Nothing => Entry::Nothing,
-            Credential::Token(token) => Entry::Token(token),
-            Credential::Certificate(user) => Entry::Certificate(self.client_certificate(&user)),
+            Credential::Nothing => UserEntry::Nothing,
+            Credential::Token(token) => UserEntry::Token(token),
+            Credential::Certificate(user) => UserEntry::Certificate(self.client_certificate(&user)),
         };
         kubeconfig::text(&self.url(), &self.ca_certificate(), &entry)
     }

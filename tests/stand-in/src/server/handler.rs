@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::tls::Peer;
-use super::{Served, Shared, proxy, watches};
+use super::{Served, ServerState, proxy, watches};
 use crate::access::{self, User};
 use crate::call::{Call, Verb};
 use crate::discovery;
@@ -29,7 +29,7 @@ const JSON: &str = "application/json";
 
 /// Answers a request, or drops its connection.
 pub(super) async fn handle(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     Extension(cut): Extension<CancellationToken>,
     Extension(peer): Extension<Peer>,
     mut request: Request,
@@ -105,7 +105,7 @@ enum Reply {
 }
 
 fn answer(
-    shared: &Shared,
+    shared: &ServerState,
     path: &str,
     headers: &HeaderMap,
     user: Option<User>,
@@ -146,7 +146,7 @@ fn answer(
 
 /// The user of the client certificate or of the bearer token, or the anonymous user if requests without a credential are
 /// allowed.
-fn authenticate(shared: &Shared, peer: Peer, header: &str) -> Option<User> {
+fn authenticate(shared: &ServerState, peer: Peer, header: &str) -> Option<User> {
     let token = header.strip_prefix("Bearer ");
     let token = match (peer, token) {
         (Peer::User(user), _) => return Some(user),

@@ -232,7 +232,7 @@ impl Kubelets {
         let cut = cut.clone();
         tokio::spawn(async move {
             tokio::select! {
-                // The answer reports a broken connection.
+                // If the connection breaks, the request below reports the error.
                 _ = connection.with_upgrades() => {}
                 () = cut.cancelled() => {}
             }

@@ -22,7 +22,7 @@ use super::Clock;
 use crate::access::User;
 use crate::authority::Authority;
 
-/// What the certificate of a client says about the user.
+/// The user that the certificate of a client names.
 #[derive(Clone, Debug)]
 pub(super) enum Peer {
     /// The client sent no certificate.
@@ -51,14 +51,14 @@ impl Tls {
         let mut config = ServerConfig::builder_with_provider(provider::default_provider().into())
             .with_safe_default_protocol_versions()
             .expect("ring has the cipher suites of the default versions")
-            .with_client_cert_verifier(Arc::new(Deferred(verifier.clone())))
+            .with_client_cert_verifier(Arc::new(AnyClientVerifier(verifier.clone())))
             .with_single_cert(vec![certificate], key)
             .expect("the key is that of the certificate");
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Self { acceptor: TlsAcceptor::from(Arc::new(config)), verifier, clock }
     }
 
-    /// Whether a client starts a TLS handshake, rather than to send plain HTTP.
+    /// Whether a client starts a TLS handshake. Otherwise it sends plain HTTP.
     pub(super) async fn is_started(stream: &TcpStream) -> io::Result<bool> {
         /// The first byte of a TLS record with a handshake message.
         const HANDSHAKE: u8 = 0x16;
@@ -98,15 +98,15 @@ fn user(certificate: &CertificateDer<'_>) -> Option<User> {
 
 /// Accepts any certificate in the handshake. A real server answers a request with 401 if it cannot verify the
 /// certificate of the client; it does not abort the handshake.
-struct Deferred(Arc<dyn ClientCertVerifier>);
+struct AnyClientVerifier(Arc<dyn ClientCertVerifier>);
 
-impl fmt::Debug for Deferred {
+impl fmt::Debug for AnyClientVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deferred")
+        f.write_str("AnyClientVerifier")
     }
 }
 
-impl ClientCertVerifier for Deferred {
+impl ClientCertVerifier for AnyClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::ServerState;
 use crate::store::{Line, WatchStart};
 use crate::table::Form;
 
@@ -19,7 +19,7 @@ use crate::table::Form;
 const LAG_STEP: Duration = Duration::from_millis(5);
 
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     start: WatchStart,
     form: Form,
     changes: watch::Receiver<u64>,
@@ -35,7 +35,7 @@ struct Watch {
 
 /// The lines of a watch, each chunk with all events that are due.
 pub(super) fn stream(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     start: WatchStart,
     form: Form,
     cut: CancellationToken,

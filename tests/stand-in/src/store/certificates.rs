@@ -1,4 +1,4 @@
-//! What kube-controller-manager does with certificate signing requests: it approves and signs them.
+//! Approves and signs certificate signing requests, as kube-controller-manager does.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
 use crate::signing::{self, SigningRequest};
 
-/// Which certificate signing requests the server approves itself.
+/// The certificate signing requests that the server approves itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approval {
     /// Valid requests of kubelets, both for client and for serving certificates.

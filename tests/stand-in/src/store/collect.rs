@@ -1,5 +1,4 @@
-//! What the controllers of a cluster do without a request: namespaces get their objects, and dependents go with their
-//! owners.
+//! The controllers of a cluster: they create the objects of each namespace, and delete the dependents of deleted owners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use super::{Env, Key, Store, time_text, uid_of};
 use crate::schema;
 
 impl Store {
-    /// Makes a namespace with what every namespace has, if it does not exist.
+    /// Creates a namespace with the objects that every namespace has, if it does not exist.
     pub fn ensure_namespace(&mut self, name: &str, now: jiff::Timestamp) {
         let resource = schema::stored("namespaces").expect("the table has namespaces");
         if self.object(resource, "", name).is_some() {
@@ -33,7 +32,7 @@ impl Store {
         self.fill_namespace(name, now);
     }
 
-    /// Makes the service account and the certificates that controllers put into a namespace.
+    /// Creates the service account and the certificates that controllers put into a namespace.
     pub(super) fn fill_namespace(&mut self, namespace: &str, now: jiff::Timestamp) {
         let resource = schema::stored("namespaces").expect("the table has namespaces");
         if let Some(found) = self.object(resource, "", namespace).filter(|found| found["status"]["phase"].is_null()) {
@@ -129,7 +128,7 @@ impl Store {
     }
 
     /// Whether an owner does not exist. An owner of a kind that the server does not serve counts as present: the garbage
-    /// collector of a cluster cannot ask for it.
+    /// collector of a cluster cannot read it either.
     fn is_absent(&self, owner: &Value, namespace: &str) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let Some(resource) = schema::find_kind(text("apiVersion"), text("kind")) else { return false };

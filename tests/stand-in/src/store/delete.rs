@@ -44,7 +44,7 @@ impl DeleteOptions {
     }
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 enum Deleted {
     /// The object waits for its grace period or its finalizers.
     Pending(Arc<Value>),

@@ -50,7 +50,7 @@ impl WatchStart {
         Line { event: "BOOKMARK", object }
     }
 
-    /// The event that a change is for this watch. A change may move an object into or out of the selector.
+    /// The event of a change for this watch. A change may move an object into or out of the selector.
     fn line(&self, change: &Change) -> Option<Line> {
         if change.key.storage != self.resource.storage
             || self.namespace.as_ref().is_some_and(|namespace| *namespace != change.key.namespace)

@@ -12,7 +12,7 @@ use crate::schema::{self, Resource};
 use crate::store::pods_spec;
 
 impl Store {
-    /// What the admission plugins of a server do with a new object.
+    /// Changes a new object as the admission plugins of a server do.
     pub(super) fn admit_new(&mut self, resource: &Resource, object: &mut Value, env: &Env) -> Result<(), Refusal> {
         match resource.kind {
             "Node" => {
@@ -104,7 +104,7 @@ impl Store {
         spec["volumes"].as_array_mut().expect("volumes are a list").push(volume);
     }
 
-    /// What the admission plugins and the strategies of a server do with a changed object.
+    /// Changes an updated object as the admission plugins and the strategies of a server do.
     pub(super) fn admit_change(
         &self,
         resource: &Resource,

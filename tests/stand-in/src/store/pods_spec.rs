@@ -1,4 +1,4 @@
-//! What may change in the spec of a pod, by the path of the write. Source: the strategies and the validation of pods in
+//! The changes that a write may make to the spec of a pod, by the path of the write. Source: the strategies and the validation of pods in
 //! kube-apiserver.
 
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 use crate::schema::Resource;
 use crate::selector::Selector;
 
-/// Where the next page of a list starts.
+/// The start of the next page of a list.
 struct Continue {
     /// The version of the first page; none for a list that goes on at the newest version.
     version: Option<u64>,

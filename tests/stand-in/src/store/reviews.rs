@@ -1,9 +1,9 @@
-//! Questions about users and permissions.
+//! Reviews of users and permissions.
 
 use serde_json::{Value, json};
 
 use super::{Answer, Env, Store};
-use crate::access::{User, ask_node_authorizer, is_granted};
+use crate::access::{User, is_granted, node_authorizer_decision};
 use crate::call::Call;
 use crate::refusal::Refusal;
 
@@ -71,7 +71,7 @@ impl Store {
         if is_granted(self, user, &verb, &path) {
             return json!({"allowed": true, "reason": "the stand-in grants it"});
         }
-        match Call::of_attributes(resource).and_then(|call| ask_node_authorizer(self, user, &call)) {
+        match Call::of_attributes(resource).and_then(|call| node_authorizer_decision(self, user, &call)) {
             Some(Ok(())) => json!({"allowed": true}),
             Some(Err(reason)) if !reason.is_empty() => json!({"allowed": false, "reason": reason}),
             Some(Err(_)) | None => json!({"allowed": false}),

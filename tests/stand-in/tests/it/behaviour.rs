@@ -1,4 +1,4 @@
-//! What the recording does not show: pages, watches, patches, deletion, garbage, tokens, reviews and nodes' rights.
+//! Behaviour that the recording does not contain: pages, watches, patches, deletion, garbage, tokens, reviews and nodes' rights.
 
 use podwright_stand_in::{Grant, StandIn, User};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use kube::{Api, Client, Config};
 use podwright_stand_in::{Credential, StandIn, User};
 use serde_json::json;
 
-/// The answer to the question who the client of a kubeconfig file is, or the code of the refusal.
+/// The review of the client of a kubeconfig file, or the code of the refusal.
 async fn review(kubeconfig: &str) -> Result<SelfSubjectReview, u16> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();

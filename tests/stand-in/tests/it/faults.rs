@@ -1,4 +1,4 @@
-//! Every fault does what it says.
+//! Every fault has the effect that its documentation describes.
 
 use std::time::Duration;
 

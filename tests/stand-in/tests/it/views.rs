@@ -1,4 +1,4 @@
-//! What `kubectl` sees: tables, metadata, discovery and the description of the API.
+//! The answers for `kubectl`: tables, metadata, discovery and the description of the API.
 
 use podwright_stand_in::StandIn;
 use serde_json::{Value, json};
