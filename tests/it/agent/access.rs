@@ -1,4 +1,5 @@
-//! Who may read what: the agent's own user everything, other users and other machines only what shows no pod.
+//! Access to the endpoints. The agent's own user may read everything. Other users and machines may read only the endpoints that show no
+//! pod.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,7 +14,7 @@ use rustix::thread::{set_thread_gid, set_thread_uid};
 use super::harness::{Agent, AgentHome, eventually, manifest, phase, podwright, text};
 
 const SLEEPS: &str = "exec sleep 1000";
-/// What shows specs, logs or recordings.
+/// The endpoints that show specs, logs or recordings.
 const PRIVATE: [&str; 6] =
     ["/pods", "/explain", "/explain/default/web-n1", "/logs/default/web-n1", "/recording", "/watch"];
 const PUBLIC: [&str; 4] = ["/", "/healthz", "/readyz", "/metrics"];

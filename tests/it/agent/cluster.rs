@@ -44,7 +44,7 @@ impl Cluster {
         Some(pod["status"]["phase"].as_str().unwrap_or_default().to_owned())
     }
 
-    pub(super) async fn reaches(&self, name: &str, phase: &str) {
+    pub(super) async fn wait_for_phase(&self, name: &str, phase: &str) {
         eventually(&format!("{name} is {phase}"), || async { (self.phase(name)? == phase).then_some(()) }).await;
     }
 
@@ -62,7 +62,7 @@ async fn pod_of_an_api_server_runs_and_is_deleted() {
     let cluster = Cluster::start().await;
     let _agent = cluster.agent().await;
     cluster.create("web", &json!({}), &json!({}));
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
     cluster.server.forget_requests();
     cluster.delete("web");
     cluster.is_gone("web").await;
@@ -78,7 +78,7 @@ async fn pods_start_end_and_are_deleted_while_the_watch_is_lost_repeatedly() {
         let name = format!("web-{round}");
         cluster.create(&name, &json!({}), &json!({}));
         cluster.server.drop_watches();
-        cluster.reaches(&name, "Running").await;
+        cluster.wait_for_phase(&name, "Running").await;
         cluster.server.drop_watches();
         cluster.delete(&name);
         cluster.server.drop_watches();
@@ -93,15 +93,15 @@ async fn pod_that_was_removed_during_an_outage_of_the_api_server_is_stopped() {
     let agent = cluster.agent().await;
     cluster.create("gone", &json!({}), &json!({}));
     cluster.create("stays", &json!({}), &json!({}));
-    cluster.reaches("gone", "Running").await;
-    cluster.reaches("stays", "Running").await;
+    cluster.wait_for_phase("gone", "Running").await;
+    cluster.wait_for_phase("stays", "Running").await;
     cluster.server.stop().await;
     let options = json!({"gracePeriodSeconds": 0});
     cluster.server.request("DELETE", &format!("{PODS}/gone"), "application/json", &options).unwrap();
     cluster.create("new", &json!({}), &json!({}));
     cluster.server.compact();
     cluster.server.resume().await.unwrap();
-    cluster.reaches("new", "Running").await;
+    cluster.wait_for_phase("new", "Running").await;
     let is_stopped =
         || async { agent.pods().iter().all(|pod| pod.metadata.name.as_deref() != Some("gone")).then_some(()) };
     eventually("the removed pod is stopped", is_stopped).await;
@@ -114,13 +114,13 @@ async fn status_that_a_killed_agent_did_not_write_is_written_by_the_next_one() {
     let agent = cluster.agent().await;
     let ends = json!({"simulated.podwright.dev/run-for": "300ms", "simulated.podwright.dev/exit-code": "3"});
     cluster.create("job", &ends, &json!({"restartPolicy": "Never"}));
-    cluster.reaches("job", "Running").await;
+    cluster.wait_for_phase("job", "Running").await;
     cluster.server.stop().await;
     agent.wait_for_line("cannot write the status of the pod").await;
     agent.crash().await;
     cluster.server.resume().await.unwrap();
     let _agent = cluster.agent().await;
-    cluster.reaches("job", "Failed").await;
+    cluster.wait_for_phase("job", "Failed").await;
     let pod = cluster.server.get("pods", "default", "job").unwrap();
     assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 3);
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);

@@ -60,7 +60,7 @@ async fn failed_mount_and_the_events_of_a_static_pod_are_in_the_api_server() {
 
     cluster.home.put("static.yaml", &manifest("static", "sleep 100", "terminationGracePeriodSeconds: 1"));
     let event = cluster.event("static-n1", "Started", 1).await;
-    cluster.reaches("static-n1", "Running").await;
+    cluster.wait_for_phase("static-n1", "Running").await;
     let mirror = cluster.server.get("pods", "default", "static-n1").unwrap();
     // `kubectl describe` searches the events of a mirror pod by this UID.
     assert_eq!(event["involvedObject"]["uid"], mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"]);

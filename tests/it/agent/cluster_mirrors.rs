@@ -40,7 +40,7 @@ async fn manifest_has_a_mirror_pod_in_the_api_server_until_its_file_goes() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;
     cluster.home.put("web.yaml", &web("1"));
-    cluster.reaches("web-n1", "Running").await;
+    cluster.wait_for_phase("web-n1", "Running").await;
     let mirror = cluster.mirror("web-n1").unwrap();
     let node = cluster.server.get("nodes", "", "n1").unwrap();
     let owner = &mirror["metadata"]["ownerReferences"][0];
@@ -50,7 +50,7 @@ async fn manifest_has_a_mirror_pod_in_the_api_server_until_its_file_goes() {
 
     cluster.home.put("web.yaml", &web("2"));
     cluster.mirror_has("web-n1", "2").await;
-    cluster.reaches("web-n1", "Running").await;
+    cluster.wait_for_phase("web-n1", "Running").await;
     cluster.home.remove("web.yaml");
     cluster.is_gone("web-n1").await;
 }
@@ -60,7 +60,7 @@ async fn mirror_pod_that_a_user_deletes_comes_back_and_its_containers_run_on() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;
     cluster.home.put("web.yaml", &web("1"));
-    cluster.reaches("web-n1", "Running").await;
+    cluster.wait_for_phase("web-n1", "Running").await;
     let before = agent.ready("web-n1").await.status.unwrap().container_statuses;
     let first = cluster.mirror("web-n1").unwrap()["metadata"]["uid"].clone();
     for options in [Value::Null, json!({"gracePeriodSeconds": 0})] {
@@ -68,7 +68,7 @@ async fn mirror_pod_that_a_user_deletes_comes_back_and_its_containers_run_on() {
         cluster.server.request("DELETE", &format!("{PODS}/web-n1"), "application/json", &options).unwrap();
         let is_new = || async { (cluster.mirror("web-n1")?["metadata"]["uid"] != old).then_some(()) };
         eventually("there is another mirror pod", is_new).await;
-        cluster.reaches("web-n1", "Running").await;
+        cluster.wait_for_phase("web-n1", "Running").await;
     }
     assert_ne!(cluster.mirror("web-n1").unwrap()["metadata"]["uid"], first);
     assert_eq!(agent.ready("web-n1").await.status.unwrap().container_statuses, before);
@@ -80,7 +80,7 @@ async fn containers_follow_the_manifests_while_the_api_server_is_away() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;
     cluster.home.put("web.yaml", &web("1"));
-    cluster.reaches("web-n1", "Running").await;
+    cluster.wait_for_phase("web-n1", "Running").await;
     cluster.server.stop().await;
     cluster.home.put("web.yaml", &web("2"));
     runs(&agent, "web-n1", "2").await;
@@ -98,7 +98,7 @@ async fn containers_follow_the_manifests_while_the_api_server_is_away() {
 
     cluster.server.resume().await.unwrap();
     cluster.mirror_has("web-n1", "3").await;
-    cluster.reaches("web-n1", "Running").await;
+    cluster.wait_for_phase("web-n1", "Running").await;
     assert!(cluster.mirror("new-n1").is_none());
 }
 
@@ -109,8 +109,8 @@ async fn mirror_pod_of_a_manifest_that_was_removed_while_no_agent_ran_is_deleted
     let agent = cluster.agent().await;
     cluster.home.put("web.yaml", &web("1"));
     cluster.home.put("stays.yaml", &web("1").replace("name: web", "name: stays"));
-    cluster.reaches("web-n1", "Running").await;
-    cluster.reaches("stays-n1", "Running").await;
+    cluster.wait_for_phase("web-n1", "Running").await;
+    cluster.wait_for_phase("stays-n1", "Running").await;
     let stays = cluster.mirror("stays-n1").unwrap()["metadata"]["uid"].clone();
     agent.crash().await;
     cluster.home.remove("web.yaml");

@@ -71,7 +71,7 @@ async fn pod_that_selects_a_label_of_the_api_server_runs() {
 }
 
 #[tokio::test]
-async fn agent_with_the_credentials_of_another_node_says_how_to_correct_that() {
+async fn agent_with_the_credentials_of_another_node_logs_the_remedy() {
     let server = StandIn::start().await.unwrap();
     let home = AgentHome::of_node(&server, "n2");
     let agent = start(&home, &[]).await;
@@ -82,7 +82,7 @@ async fn agent_with_the_credentials_of_another_node_says_how_to_correct_that() {
 }
 
 #[tokio::test]
-async fn second_agent_with_the_name_of_a_node_ends_and_says_why() {
+async fn second_agent_with_the_name_of_a_node_ends_and_names_the_reason() {
     let server = StandIn::start().await.unwrap();
     let (home, other) = (AgentHome::of_node(&server, "n1"), AgentHome::of_node(&server, "n1"));
     let first = start(&home, &[]).await;

@@ -1,5 +1,5 @@
-//! Commands, attached containers and forwarded ports, as clients of the node API request them. The streams are served by a plain
-//! router in the test's process, which also answers what `kubectl` reads first.
+//! Commands, attached containers and forwarded ports, as clients of the node API request them. A plain router in the
+//! test's process serves the streams, and answers the requests that `kubectl` sends before it requests a stream.
 
 pub(crate) mod clients;
 pub(crate) mod kubectl;
@@ -101,7 +101,7 @@ async fn a_command_succeeds_over_each_protocol_of_websocket() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_run_reports_why() {
+async fn a_command_that_cannot_run_reports_the_reason() {
     let container = Container::run("exec sleep 1000").await;
     let url = container.exec("stdout=true", &["no-such-program"]);
     let status = WebSocket::open(&url, "v5.channel.k8s.io").await.finish().await.status();
@@ -197,7 +197,7 @@ async fn requests_that_cannot_be_served_are_refused() {
 }
 
 #[tokio::test]
-async fn a_command_without_streams_answers_its_output() {
+async fn a_command_without_streams_answers_with_its_output() {
     let container = Container::run("exec sleep 1000").await;
     let run = async |command: &[&str]| container.server.run(&container.id, command).await;
     assert_eq!(run(&["sh", "-c", "echo out; echo err >&2"]).await, (200, "out\nerr\n".to_owned()));
@@ -208,7 +208,7 @@ async fn a_command_without_streams_answers_its_output() {
     assert_eq!((code, output.len()), (200, 1 << 20));
 }
 
-/// A server in the pod that answers with what it gets, and ends the connection after the client has.
+/// A server in the pod that sends back the bytes that it receives. It closes a connection after the client has closed it.
 async fn echo_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -49,7 +49,7 @@ impl Cluster {
         self.server.get("pods", "default", name).map(|pod| Value::clone(&pod)).unwrap_or_default()
     }
 
-    async fn reaches(&self, name: &str, phase: &str) {
+    async fn wait_for_phase(&self, name: &str, phase: &str) {
         eventually(&format!("{name} is {phase}: {}", self.pod(name)["status"]), || async {
             (self.pod(name)["status"]["phase"] == phase).then_some(())
         })
@@ -82,7 +82,7 @@ async fn process_reads_the_token_the_certificates_and_the_namespace_of_its_pod()
     let shared = cluster.home.shared().display().to_string();
     let script = format!("cp {dir}/token {dir}/ca.crt {dir}/namespace {shared}/ && exec sleep 1000");
     cluster.create("web", &script, &json!({}), &json!({}));
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
     let read = |file: &str| fs::read_to_string(cluster.home.shared().join(file)).unwrap_or_default();
     eventually("the process has read the files", || async { (!read("namespace").is_empty()).then_some(()) }).await;
     assert_eq!(read("namespace"), "default");
@@ -107,7 +107,7 @@ async fn files_of_a_config_map_change_at_once_with_the_object() {
     let spec =
         json!({"automountServiceAccountToken": false, "volumes": [{"name": "v", "configMap": {"name": "settings"}}]});
     cluster.create("web", "exec sleep 1000", &json!({}), &spec);
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
     let volume = cluster.volume("web", "configmap", "v");
     let read = |file: &str| fs::read_to_string(volume.join("..data").join(file)).unwrap_or_default();
     assert_eq!((read("a"), read("b")), ("1".to_owned(), "1".to_owned()));
@@ -162,7 +162,7 @@ async fn pod_waits_for_its_secrets_and_starts_when_they_are_created() {
     let message = eventually("the missing secret of the variable is named", || async { waiting() }).await;
     assert_eq!(message, "secret \"login\" not found");
     cluster.server.create(SECRETS, secret("login")).unwrap();
-    cluster.reaches("web", "Succeeded").await;
+    cluster.wait_for_phase("web", "Succeeded").await;
 }
 
 // A sync of the pod renews a token that is about to expire, and no other token.
@@ -177,7 +177,7 @@ async fn token_is_renewed_before_it_expires() {
         let spec = json!({"automountServiceAccountToken": false,
             "volumes": [{"name": "v", "projected": {"sources": sources}}]});
         cluster.create("web", "exec sleep 1000", &json!({}), &spec);
-        cluster.reaches("web", "Running").await;
+        cluster.wait_for_phase("web", "Running").await;
         let volume = cluster.volume("web", "projected", "v");
         let read = |file: &str| fs::read_to_string(volume.join("..data").join(file)).unwrap_or_default();
         let first = read("token");
@@ -203,7 +203,7 @@ async fn process_reads_the_trust_bundle_of_the_cluster() {
     let shared = cluster.home.shared().display().to_string();
     let script = format!("cp \"$PODWRIGHT_ROOTFS/trust/ca.pem\" {shared}/");
     cluster.create("web", &script, &json!({"volumeMounts": [{"name": "v", "mountPath": "/trust"}]}), &spec);
-    cluster.reaches("web", "Succeeded").await;
+    cluster.wait_for_phase("web", "Succeeded").await;
     assert_eq!(fs::read_to_string(cluster.home.shared().join("ca.pem")).unwrap().trim(), authority.trim());
 }
 
@@ -219,7 +219,7 @@ async fn immutable_object_is_read_once() {
     let spec = json!({"automountServiceAccountToken": false, "volumes": [
         {"name": "fixed", "configMap": {"name": "fixed"}}, {"name": "free", "secret": {"secretName": "free"}}]});
     cluster.create("web", "exec sleep 1000", &json!({}), &spec);
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
     cluster.server.forget_requests();
     cluster.server.drop_watches();
     cluster.server.request("PUT", &format!("{SECRETS}/free"), "application/json", &secret("Mg==")).unwrap();
@@ -250,5 +250,5 @@ async fn object_that_the_node_may_not_read_is_named_in_the_event_of_the_pod() {
     assert!(event.contains("volume \"keys\""), "{event}");
     assert!(event.contains("the node may not read secret \"files\""), "{event}");
     cluster.server.faults().clear();
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
 }

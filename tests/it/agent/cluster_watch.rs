@@ -24,7 +24,7 @@ async fn pods_are_listed_by_a_stream() {
     let cluster = Cluster::start().await;
     let _agent = cluster.agent().await;
     cluster.create("web", &json!({}), &json!({}));
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
     let is_list = |verb: Option<Verb>, resource: &str| verb == Some(Verb::List) && resource == "pods";
     assert!(cluster.server.requests().iter().all(|served| !is_list(served.verb, &served.resource)));
 }
@@ -37,7 +37,7 @@ async fn server_that_refuses_streaming_lists_is_listed_in_pages() {
     cluster.server.faults().on(move |request| is_streaming(request).then(|| Fault::Refuse(refusal.clone())));
     let agent = cluster.agent().await;
     cluster.create("web", &json!({}), &json!({}));
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
     agent.wait_for_line("the server refuses streaming lists, listing in pages").await;
     cluster.delete("web");
     cluster.is_gone("web").await;
@@ -58,7 +58,7 @@ async fn idle_watch_is_resumed_at_the_version_of_its_bookmark() {
     });
     let _agent = cluster.agent().await;
     cluster.create("web", &json!({}), &json!({}));
-    cluster.reaches("web", "Running").await;
+    cluster.wait_for_phase("web", "Running").await;
 
     // The version grows although no pod changes.
     let note = json!({"metadata": {"name": "note"}});
@@ -86,7 +86,7 @@ async fn pods_start_and_are_deleted_while_each_watch_expires() {
         cluster.create(&name, &json!({}), &json!({}));
         cluster.server.compact();
         cluster.server.drop_watches();
-        cluster.reaches(&name, "Running").await;
+        cluster.wait_for_phase(&name, "Running").await;
         cluster.delete(&name);
         cluster.server.compact();
         cluster.server.drop_watches();
@@ -100,14 +100,14 @@ async fn restarted_agent_lists_the_newest_pods_at_a_server_whose_cache_lags() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;
     cluster.create("gone", &json!({}), &json!({}));
-    cluster.reaches("gone", "Running").await;
+    cluster.wait_for_phase("gone", "Running").await;
     agent.crash().await;
     cluster.server.hold("pods");
     let options = json!({"gracePeriodSeconds": 0});
     cluster.server.request("DELETE", &format!("{PODS}/gone"), "application/json", &options).unwrap();
     cluster.create("new", &json!({}), &json!({}));
     let agent = cluster.agent().await;
-    cluster.reaches("new", "Running").await;
+    cluster.wait_for_phase("new", "Running").await;
     assert!(agent.named("gone").is_empty());
 }
 
@@ -116,12 +116,12 @@ async fn pods_are_listed_again_if_the_server_refuses_to_resume_the_watch() {
     let cluster = Cluster::start().await;
     let _agent = cluster.agent().await;
     cluster.create("first", &json!({}), &json!({}));
-    cluster.reaches("first", "Running").await;
+    cluster.wait_for_phase("first", "Running").await;
     let expired = Refusal::plain(410, "Expired", "too old resource version");
     cluster.server.faults().on(move |request| {
         (is_watch_of_pods(request) && !is_streaming(request)).then(|| Fault::Refuse(expired.clone()))
     });
     cluster.server.drop_watches();
     cluster.create("second", &json!({}), &json!({}));
-    cluster.reaches("second", "Running").await;
+    cluster.wait_for_phase("second", "Running").await;
 }

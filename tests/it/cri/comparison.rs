@@ -1,4 +1,4 @@
-//! Compares what the agent writes to the API server for 22 pods with what a kubelet of Kubernetes 1.36 wrote for the same pods.
+//! Compares the statuses and events that the agent writes for 22 pods with those that a kubelet of Kubernetes 1.36 wrote for the same pods.
 //!
 //! `comparison/kubelet.json` has, for each pod: its manifest, what happens to it, and the facts of a recording of the kubelet: the
 //! phases in their order, the status at the end, and every text of events, conditions and container states.
@@ -27,10 +27,10 @@ use super::image;
 use crate::agent::harness::AgentHome;
 
 const NAMESPACE: &str = "diff";
-/// How long the pods may take to do what the kubelet's pods did. The kubelet took 40 s.
+/// How long the pods may take to reach the statuses of the kubelet's pods. The kubelet took 40 s.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What happens to a pod once it runs.
+/// The action on a pod once it runs.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Action {
@@ -105,11 +105,11 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
     }
     let deadline = Instant::now() + LIMIT;
     loop {
-        // What a pod does later is not compared: a failing container gets longer and longer backoffs.
-        for (name, seen) in &mut observed {
-            seen.done = seen.done || expected[*name].missing(seen).is_empty();
+        // The later life of a pod is not compared, because a failing container gets longer and longer backoffs.
+        for (name, observed_pod) in &mut observed {
+            observed_pod.done = observed_pod.done || expected[*name].missing(observed_pod).is_empty();
         }
-        if observed.values().all(|seen| seen.done) {
+        if observed.values().all(|observed_pod| observed_pod.done) {
             break;
         }
         // Events follow the change of a status, so they are read once a second also if nothing changes.
@@ -118,17 +118,22 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
         match change {
             Ok(Some(Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)))) => {
                 let name = pod.metadata.name.clone().unwrap();
-                let Some(seen) = observed.get_mut(name.as_str()).filter(|seen| !seen.done) else { continue };
+                let Some(observed_pod) = observed.get_mut(name.as_str()).filter(|observed_pod| !observed_pod.done)
+                else {
+                    continue;
+                };
                 let value = serde_json::to_value(&pod).unwrap();
-                seen.status(&value, &expected[&name].end);
-                if let Some(action) = expected[&name].action.filter(|_| seen.runs(&value) && !seen.acted) {
-                    seen.acted = true;
+                observed_pod.status(&value, &expected[&name].end);
+                if let Some(action) =
+                    expected[&name].action.filter(|_| observed_pod.runs(&value) && !observed_pod.acted)
+                {
+                    observed_pod.acted = true;
                     act(client, &name, action).await;
                 }
             }
             Ok(Some(Ok(WatchEvent::Deleted(pod)))) => {
-                if let Some(seen) = observed.get_mut(pod.metadata.name.as_deref().unwrap()) {
-                    seen.removed = true;
+                if let Some(observed_pod) = observed.get_mut(pod.metadata.name.as_deref().unwrap()) {
+                    observed_pod.removed = true;
                 }
             }
             Ok(Some(Ok(_))) => {}
@@ -144,9 +149,9 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
     }
     observed
         .iter()
-        .flat_map(|(name, seen)| {
+        .flat_map(|(name, observed_pod)| {
             let expected = &expected[*name];
-            let all = expected.missing(seen).into_iter().chain(expected.unexpected(seen));
+            let all = expected.missing(observed_pod).into_iter().chain(expected.unexpected(observed_pod));
             all.map(move |difference| format!("{name}: {difference}"))
         })
         .collect()
@@ -164,8 +169,8 @@ async fn act(client: &Client, name: &str, action: Action) {
 async fn read_events(client: &Client, observed: &mut BTreeMap<&str, Observed>) {
     let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
     for event in events.list(&ListParams::default()).await.unwrap() {
-        if let Some(seen) = event.involved_object.name.as_deref().and_then(|name| observed.get_mut(name)) {
-            seen.event(&event);
+        if let Some(observed_pod) = event.involved_object.name.as_deref().and_then(|name| observed.get_mut(name)) {
+            observed_pod.event(&event);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::agent::cluster_streams::clients::{Spdy, WebSocket, get};
 use crate::agent::cluster_streams::kubectl;
 use crate::agent::cluster_streams::server::{EXEC, StreamServer, encode};
 
-/// Writes a line, and answers each connection to port 8080 with what it gets.
+/// Writes lines, and sends back the bytes of each connection to port 8080.
 const SCRIPT: &str = "while true; do echo tick; sleep 0.2; done & exec nc -ll -p 8080 -e cat";
 
 #[tokio::test]

@@ -83,7 +83,7 @@ struct PanickingHandler(AtomicBool);
 
 impl AdmissionHandler for PanickingHandler {
     fn admit(&self, pod: &PodObject, _: &Admitted) -> Result<(), Rejection> {
-        assert!(pod.uid().to_string() != "b" || !self.0.load(Ordering::Relaxed), "what is b?");
+        assert!(pod.uid().to_string() != "b" || !self.0.load(Ordering::Relaxed), "the handler does not know pod b");
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_runtime::{Op, Script};
 
-/// The spec of a pod with one container of this name. Scripts are by container.
+/// The spec of a pod with one container of this name. The name selects the script of the fake runtime.
 fn with_container(name: &str, grace: i64, policy: &str) -> Value {
     json!({"containers": [{"name": name, "image": "img"}], "terminationGracePeriodSeconds": grace, "restartPolicy": policy})
 }
@@ -53,7 +53,7 @@ async fn pods_start_end_and_are_deleted_while_the_api_server_is_away_for_a_minut
     this.api.check_phases();
 }
 
-/// What users do while the watch may be lost.
+/// The changes that users make while the watch may be lost.
 const USER_STEPS: [fn(&ApiNode); 6] = [
     |this| this.api.create_pod("web", &json!({})),
     |this| this.api.delete_pod("web"),
@@ -73,7 +73,7 @@ const USER_STEPS: [fn(&ApiNode); 6] = [
 ];
 
 #[actix::test]
-async fn pods_are_right_whichever_versions_of_them_the_watch_delivers() {
+async fn pods_reach_the_last_desired_state_whichever_versions_the_watch_delivers() {
     tokio::time::pause();
     for delivered in 0..1_u32 << USER_STEPS.len() {
         let this = ApiNode::again().await;
@@ -131,7 +131,7 @@ async fn agent_that_is_killed_before_any_of_its_writes_loses_no_status() {
 }
 
 #[actix::test]
-async fn agent_that_is_killed_before_it_deletes_a_pod_leaves_that_to_the_next_one() {
+async fn pod_that_a_killed_agent_did_not_delete_is_deleted_by_the_next_agent() {
     tokio::time::pause();
     for successes in 0..4 {
         let this = ApiNode::again().await;

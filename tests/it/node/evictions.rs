@@ -13,7 +13,7 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
-/// A node with a disk of 1000 MiB of which this much is left. Its pods from the API server and from files are none yet.
+/// A node with a disk of 1000 MiB, of which `available` MiB are free. Both of its sources have delivered no pods.
 async fn node(available: u64) -> (TestNode, Arc<FakeDisks>) {
     let disks = FakeDisks::new(available);
     let node = Setup { disks: Some(disks.clone()), ..Setup::new(true) }.start();

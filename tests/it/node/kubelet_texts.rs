@@ -38,7 +38,7 @@ struct LastStatus {
     fields: Vec<String>,
 }
 
-/// What one pod showed, each entry once.
+/// The texts that one pod has shown, each of them once.
 #[derive(Debug, Default, Deserialize)]
 struct Texts {
     #[serde(default)]
@@ -63,14 +63,14 @@ fn recorded(name: &str) -> Texts {
 }
 
 /// A pod that runs, and the texts that it has shown so far.
-struct Watched {
+struct WatchedPod {
     node: TestNode,
     pod: PodBuilder,
     name: String,
     shown: Texts,
 }
 
-impl Watched {
+impl WatchedPod {
     async fn start(name: &str, prepare: impl FnOnce(&Setup)) -> Self {
         let mut setup = Setup::again(true);
         setup.cpu_millis = 2000;
@@ -82,17 +82,17 @@ impl Watched {
         let node = setup.start();
         let pod = pod(name).whole_spec(recorded(name).spec);
         node.deliver(std::slice::from_ref(&pod)).await;
-        Watched { node, pod, name: name.to_owned(), shown: Texts::default() }
+        WatchedPod { node, pod, name: name.to_owned(), shown: Texts::default() }
     }
 
     /// Watches the pod for some time.
     async fn run(&mut self, seconds: f64) {
         let end = self.node.now() + seconds;
         while self.node.now() < end {
-            self.look();
+            self.record_texts();
             self.node.wait(0.02).await;
         }
-        self.look();
+        self.record_texts();
     }
 
     /// Deletes the pod. Its last status is compared after the deletion.
@@ -101,7 +101,7 @@ impl Watched {
         self.node.deliver(std::slice::from_ref(&self.pod)).await;
     }
 
-    fn look(&mut self) {
+    fn record_texts(&mut self) {
         let status = self.node.status(&self.name);
         if status.phase.is_none() {
             return;
@@ -208,7 +208,7 @@ fn exit(code: i32) -> ExecOutput {
 async fn a_container_that_ends_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
     for (name, code) in [("succeed", 0), ("fail", 3)] {
-        let mut watched = Watched::start(name, |setup| setup.runtime.script("a", Script::ends(0.5, code))).await;
+        let mut watched = WatchedPod::start(name, |setup| setup.runtime.script("a", Script::ends(0.5, code))).await;
         watched.run(5.0).await;
         watched.compare().await;
     }
@@ -217,13 +217,13 @@ async fn a_container_that_ends_has_the_texts_of_a_kubelet() {
 #[actix::test]
 async fn a_restarted_container_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
-    let mut once = Watched::start("onfailure", |setup| setup.runtime.script("a", Script::ends(0.5, 1))).await;
+    let mut once = WatchedPod::start("onfailure", |setup| setup.runtime.script("a", Script::ends(0.5, 1))).await;
     once.run(0.2).await;
     once.node.runtime.script("a", Script::ends(0.5, 0));
     once.run(10.0).await;
     once.compare().await;
     for (name, after, code, seconds) in [("crashloop", 0.5, 1, 25.0), ("always-exit0", 1.0, 0, 12.0)] {
-        let mut watched = Watched::start(name, |setup| setup.runtime.script("a", Script::ends(after, code))).await;
+        let mut watched = WatchedPod::start(name, |setup| setup.runtime.script("a", Script::ends(after, code))).await;
         watched.run(seconds).await;
         watched.compare().await;
     }
@@ -233,7 +233,7 @@ async fn a_restarted_container_has_the_texts_of_a_kubelet() {
 async fn init_containers_have_the_texts_of_a_kubelet() {
     tokio::time::pause();
     for (name, first) in [("init-ok", 0), ("init-fail-never", 2)] {
-        let mut watched = Watched::start(name, |setup| {
+        let mut watched = WatchedPod::start(name, |setup| {
             setup.runtime.script("i1", Script::ends(1.0, first));
             setup.runtime.script("i2", Script::ends(0.5, 0));
         })
@@ -241,7 +241,7 @@ async fn init_containers_have_the_texts_of_a_kubelet() {
         watched.run(8.0).await;
         watched.compare().await;
     }
-    let mut watched = Watched::start("sidecar-job", |setup| setup.runtime.script("a", Script::ends(2.0, 0))).await;
+    let mut watched = WatchedPod::start("sidecar-job", |setup| setup.runtime.script("a", Script::ends(2.0, 0))).await;
     watched.run(12.0).await;
     watched.compare().await;
 }
@@ -250,14 +250,14 @@ async fn init_containers_have_the_texts_of_a_kubelet() {
 async fn a_stopped_pod_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
     for name in ["graceful-delete", "prestop"] {
-        let mut watched = Watched::start(name, |_| {}).await;
+        let mut watched = WatchedPod::start(name, |_| {}).await;
         watched.run(6.0).await;
         watched.delete(10).await;
         watched.run(6.0).await;
         watched.compare().await;
     }
     for (name, seconds) in [("deadline", 15.0), ("pod-network", 5.0)] {
-        let mut watched = Watched::start(name, |_| {}).await;
+        let mut watched = WatchedPod::start(name, |_| {}).await;
         watched.run(seconds).await;
         watched.compare().await;
     }
@@ -266,7 +266,7 @@ async fn a_stopped_pod_has_the_texts_of_a_kubelet() {
 #[actix::test]
 async fn probed_containers_have_the_texts_of_a_kubelet() {
     tokio::time::pause();
-    let mut ready = Watched::start("readiness", |setup| setup.runtime.exec_result(Ok(exit(1)))).await;
+    let mut ready = WatchedPod::start("readiness", |setup| setup.runtime.exec_result(Ok(exit(1)))).await;
     ready.run(3.0).await;
     ready.node.runtime.exec_result(Ok(exit(0)));
     ready.run(4.0).await;
@@ -274,7 +274,7 @@ async fn probed_containers_have_the_texts_of_a_kubelet() {
     ready.run(4.0).await;
     ready.compare().await;
 
-    let mut live = Watched::start("liveness", |setup| setup.runtime.exec_result(Ok(exit(1)))).await;
+    let mut live = WatchedPod::start("liveness", |setup| setup.runtime.exec_result(Ok(exit(1)))).await;
     live.run(33.0).await;
     live.compare().await;
 }
@@ -282,7 +282,7 @@ async fn probed_containers_have_the_texts_of_a_kubelet() {
 #[actix::test]
 async fn a_container_that_cannot_start_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
-    let mut absent = Watched::start("no-image", |setup| setup.runtime.no_image("docker.io/library/absent:1")).await;
+    let mut absent = WatchedPod::start("no-image", |setup| setup.runtime.no_image("docker.io/library/absent:1")).await;
     absent.run(10.0).await;
     absent.compare().await;
 
@@ -290,12 +290,12 @@ async fn a_container_that_cannot_start_has_the_texts_of_a_kubelet() {
                       failed: unable to start container process: exec: \"/no/such\": stat /no/such: no such file or \
                       directory: unknown";
     let script = Script { start_error: Some(no_command), ..Script::default() };
-    let mut bad = Watched::start("bad-command", |setup| setup.runtime.script("a", script)).await;
+    let mut bad = WatchedPod::start("bad-command", |setup| setup.runtime.script("a", script)).await;
     bad.run(5.0).await;
     bad.compare().await;
 
     let missing = StorageError::volume("s", "secret \"absent\" not found");
-    let mut volume = Watched::start("missing-secret-volume", |setup| setup.storage.refuse(missing)).await;
+    let mut volume = WatchedPod::start("missing-secret-volume", |setup| setup.storage.refuse(missing)).await;
     volume.run(8.0).await;
     volume.compare().await;
 }
@@ -316,11 +316,11 @@ async fn directories_that_cannot_be_made_have_the_event_of_a_kubelet() {
 #[actix::test]
 async fn a_rejected_pod_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
-    let mut watched = Watched::start("out-of-cpu", |_| {}).await;
+    let mut watched = WatchedPod::start("out-of-cpu", |_| {}).await;
     watched.run(2.0).await;
     watched.compare().await;
 
-    let mut unmatched = Watched::start("node-selector-mismatch", |_| {}).await;
+    let mut unmatched = WatchedPod::start("node-selector-mismatch", |_| {}).await;
     unmatched.run(2.0).await;
     unmatched.compare().await;
 }
@@ -328,7 +328,7 @@ async fn a_rejected_pod_has_the_texts_of_a_kubelet() {
 #[actix::test]
 async fn a_pod_with_volumes_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
-    let mut volumes = Watched::start("volumes", |setup| setup.runtime.script("a", Script::ends(0.5, 0))).await;
+    let mut volumes = WatchedPod::start("volumes", |setup| setup.runtime.script("a", Script::ends(0.5, 0))).await;
     volumes.run(5.0).await;
     volumes.compare().await;
 }
@@ -337,14 +337,14 @@ async fn a_pod_with_volumes_has_the_texts_of_a_kubelet() {
 #[actix::test]
 async fn a_pod_that_the_api_server_removes_has_the_texts_of_a_kubelet() {
     tokio::time::pause();
-    let mut evicted = Watched::start("evicted", |_| {}).await;
+    let mut evicted = WatchedPod::start("evicted", |_| {}).await;
     evicted.run(6.0).await;
     evicted.pod = evicted.pod.clone().condition("DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting");
     evicted.delete(3).await;
     evicted.run(4.0).await;
     evicted.compare().await;
 
-    let mut forced = Watched::start("force-delete", |_| {}).await;
+    let mut forced = WatchedPod::start("force-delete", |_| {}).await;
     forced.run(6.0).await;
     forced.node.deliver(&[]).await;
     // The API server no longer has the pod, so the last status is not written.

@@ -28,7 +28,7 @@ impl MirrorNode {
         MirrorNode { this: ApiNode { node: setup.start(), api } }
     }
 
-    /// Both sources have delivered.
+    /// A node whose two sources have delivered.
     async fn start() -> Self {
         let setup = Setup::new(true);
         let api = Arc::new(FakePodApi::new(setup.clock));
@@ -217,7 +217,7 @@ async fn call_that_hangs_does_not_delay_the_containers_of_a_changed_manifest() {
 }
 
 #[actix::test]
-async fn mirror_pod_that_exists_before_the_source_delivers_it_is_no_fault() {
+async fn mirror_pod_that_the_source_has_not_delivered_yet_is_not_created_twice() {
     let node = MirrorNode::start().await;
     create(&node.this.api, &mirror_of("web", "1"));
     let existing = node.uid("web");

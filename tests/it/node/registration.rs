@@ -153,7 +153,7 @@ async fn changes_of_the_node_are_known_at_once_and_nothing_is_read_periodically(
 }
 
 #[actix::test]
-async fn deleted_node_is_not_created_again_and_counts_again_once_somebody_creates_it() {
+async fn deleted_node_is_not_created_by_the_agent_and_is_registered_again_if_a_user_creates_it() {
     let this = Registered::new().await;
     this.api.server.request("DELETE", "/api/v1/nodes/node1", JSON, &Value::Null).unwrap();
     this.node.wait(0.2).await;
@@ -220,7 +220,7 @@ async fn node_registers_itself_once_the_api_server_answers() {
 }
 
 #[actix::test]
-async fn existing_node_is_adopted_with_everything_that_others_wrote() {
+async fn existing_node_is_adopted_and_keeps_the_fields_of_other_writers() {
     let (setup, server) = Registered::setup();
     let foreign = json!({"metadata": {"name": "node1", "labels": {"team": "a", "kubernetes.io/os": "other"}, "annotations": {"note": "b"}},
         "spec": {"taints": [{"key": "foreign", "effect": "NoExecute"}], "podCIDR": "10.0.0.0/24"}});
@@ -247,7 +247,7 @@ async fn existing_node_is_adopted_with_everything_that_others_wrote() {
 }
 
 #[actix::test]
-async fn node_that_may_not_register_itself_says_why_and_tries_again() {
+async fn node_without_permission_to_register_reports_the_reason_and_tries_again() {
     let (setup, server) = Registered::setup();
     let api = Arc::new(FakeNodeApi { server: server.clone(), user: "node2" });
     let node = Setup { node_api: Some((api.clone(), settings("agent-1"))), ..setup }.start();
@@ -283,7 +283,7 @@ async fn second_agent_with_the_name_of_a_node_changes_nothing() {
 }
 
 #[actix::test]
-async fn restarted_agent_is_not_taken_for_another_one() {
+async fn restarted_agent_is_recognized_by_its_instance() {
     let first = Registered::new().await;
     let (server, clock) = (first.api.server.clone(), first.node.clock);
     drop(first);

@@ -61,7 +61,7 @@ impl ResizeNode {
         this
     }
 
-    /// The next agent on the same machine, after this one was killed.
+    /// Starts the next agent on the same machine, after this one was killed.
     async fn restart(self) -> Self {
         let ResizeNode { node, api, cgroups, allocations } = self;
         let (runtime, final_statuses) = (node.runtime.clone(), node.final_statuses.clone());
@@ -134,7 +134,7 @@ impl ResizeNode {
 }
 
 #[actix::test]
-async fn running_container_gets_more_and_less_without_a_restart() {
+async fn running_container_is_resized_up_and_down_without_a_restart() {
     let this = ResizeNode::start().await;
     this.run("web", &json!({"containers": [container("main", "1", "64Mi")]})).await;
     let uid = this.api.pod("web").unwrap().uid().to_string();
@@ -221,7 +221,7 @@ async fn resize_waits_for_room_and_is_allocated_when_a_pod_ends() {
     assert_eq!(accepted.iter().sum::<f64>(), 1.0);
 }
 
-// The allocated resources count, and not the desired ones. A resize that was withdrawn leaves nothing.
+// Only the allocated resources of a pod count for other pods. A resize that was withdrawn has no effect.
 #[actix::test]
 async fn deferred_resize_reserves_nothing_and_can_be_withdrawn() {
     let this = ResizeNode::start().await;
@@ -251,7 +251,7 @@ async fn waiting_resizes_are_allocated_in_their_order() {
     this.resize("low", &request("2")["containers"]).await;
     this.resize("high", &request("2")["containers"]).await;
     assert!(this.condition("low", "PodResizePending").starts_with("Deferred"));
-    // One CPU becomes free. Both resizes want it.
+    // One CPU becomes free. Both resizes need it.
     this.resize("other", &request("1")["containers"]).await;
     assert_eq!(this.condition("high", "PodResizePending"), "");
     assert!(this.condition("low", "PodResizePending").starts_with("Deferred"));
@@ -259,7 +259,7 @@ async fn waiting_resizes_are_allocated_in_their_order() {
 
 // The CPU that a container still uses counts until the runtime has taken it away.
 #[actix::test]
-async fn what_a_container_still_uses_is_not_given_to_another_pod() {
+async fn resources_that_a_container_still_uses_are_not_allocated_to_another_pod() {
     let this = ResizeNode::start().await;
     this.run("web", &request("3")).await;
     this.run("other", &request("1")).await;
@@ -280,7 +280,7 @@ async fn what_a_container_still_uses_is_not_given_to_another_pod() {
 }
 
 #[actix::test]
-async fn memory_limit_is_not_set_below_what_is_used() {
+async fn memory_limit_is_not_set_below_the_usage() {
     let this = ResizeNode::start().await;
     this.run("web", &json!({"containers": [container("main", "1", "64Mi")]})).await;
     let uid = this.api.pod("web").unwrap().uid().to_string();
@@ -347,7 +347,7 @@ async fn restarted_agent_keeps_allocations_and_admits_nothing_again() {
     assert!(this.updates("web").is_empty());
 }
 
-// A resize that arrives while no agent runs is decided, and not taken for what the pod has.
+// A resize arrives while no agent runs. The next agent decides on it, and does not treat the desired resources as allocated.
 #[actix::test]
 async fn resize_that_arrives_without_an_agent_is_decided_by_the_next_one() {
     let this = ResizeNode::start().await;
@@ -368,7 +368,7 @@ async fn resize_that_arrives_without_an_agent_is_decided_by_the_next_one() {
     assert_eq!(this.condition("web", "PodResizeInProgress"), "");
 }
 
-// The file of allocations is lost. The status of the API server has what was allocated.
+// The file of allocations is lost. The pod's status in the API server has the allocated resources.
 #[actix::test]
 async fn allocation_without_a_record_comes_from_the_status() {
     let mut this = ResizeNode::start().await;
@@ -401,7 +401,7 @@ async fn interrupted_resize_continues_after_a_restart() {
     assert_eq!(this.messages("ResizeCompleted").len(), 1);
 }
 
-// Nothing is applied that the next agent would not know of.
+// The agent applies a resize only after its allocation is on disk, where the next agent finds it.
 #[actix::test]
 async fn resize_is_not_applied_while_its_allocation_cannot_be_written() {
     let this = ResizeNode::start().await;

@@ -178,7 +178,7 @@ async fn times_of_the_last_shutdown_are_in_the_metrics_of_the_next_agent() {
     drop((node, next));
 
     // A file that cannot be used keeps no pod from stopping.
-    file.plant("what?");
+    file.plant("not a record");
     file.broken(true);
     let node = Setup { shutdown_times: file.clone(), ..Setup::again(true) }.start();
     assert_eq!(times(&node), [0.0, 0.0]);

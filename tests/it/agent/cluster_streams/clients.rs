@@ -43,7 +43,7 @@ pub(crate) struct WebSocket {
     channels: BTreeMap<u8, Vec<u8>>,
 }
 
-/// What a command wrote.
+/// The output and the status of a command.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) stdout: Vec<u8>,
@@ -229,7 +229,7 @@ impl Spdy {
         self.connection.write_all(bytes).await.unwrap();
     }
 
-    /// What a stream has received.
+    /// The text that a stream has received.
     pub(crate) fn text(&self, stream: u32) -> String {
         String::from_utf8(self.received.get(&stream).cloned().unwrap_or_default()).unwrap()
     }

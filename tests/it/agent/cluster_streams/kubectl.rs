@@ -14,10 +14,11 @@ use super::{Container, echo, echo_server};
 use crate::agent::harness::{AgentHome, eventually};
 use crate::support::processes::PATIENCE;
 
-/// The two transports of `kubectl`: what it tries first, and what clients before 1.31 use.
+/// The two transports of `kubectl`, as values of `KUBECTL_REMOTE_COMMAND_WEBSOCKETS`: WebSocket, which it tries first, and SPDY,
+/// which clients before 1.31 use.
 const TRANSPORTS: [&str; 2] = ["true", "false"];
 
-/// How `kubectl` reaches the pod `p`.
+/// The way in which `kubectl` reaches the pod `p`.
 pub(crate) struct Access {
     flags: Vec<String>,
     directory: PathBuf,

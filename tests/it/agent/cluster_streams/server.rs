@@ -1,4 +1,4 @@
-//! A plain HTTP server with the streams of one container, and with what `kubectl` reads before it requests a stream.
+//! A plain HTTP server with the streams of one container. It also answers the requests that `kubectl` sends before it requests a stream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

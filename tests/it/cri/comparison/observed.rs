@@ -1,4 +1,4 @@
-//! What a pod did, and how it differs from what the kubelet's pod did.
+//! The statuses and events of a pod, and their differences from those of the kubelet's pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Action, normalized};
 
-/// What the kubelet's pod did.
+/// The statuses and events of the kubelet's pod.
 #[derive(Deserialize)]
 pub(super) struct Expected {
     pub(super) pod: Value,
@@ -54,26 +54,26 @@ struct Rows {
 }
 
 impl Rows {
-    fn missing(&self, what: &str, seen: &BTreeSet<String>) -> Vec<String> {
-        let absent = texts(&self.required).filter(|row| !seen.contains(row));
+    fn missing(&self, what: &str, observed: &BTreeSet<String>) -> Vec<String> {
+        let absent = texts(&self.required).filter(|row| !observed.contains(row));
         absent.map(|row| format!("{what} {row} is missing")).collect()
     }
 
-    fn unexpected(&self, what: &str, seen: &BTreeSet<String>) -> Vec<String> {
+    fn unexpected(&self, what: &str, observed: &BTreeSet<String>) -> Vec<String> {
         let known: BTreeSet<String> = texts(&self.required).chain(texts(&self.allowed)).collect();
-        seen.difference(&known).map(|row| format!("{what} {row} is new")).collect()
+        observed.difference(&known).map(|row| format!("{what} {row} is new")).collect()
     }
 }
 
-/// What a pod did so far.
+/// The statuses and events of a pod so far.
 #[derive(Default)]
 pub(super) struct Observed {
     uid: String,
     phases: Vec<String>,
-    /// Why the last status is not that of the end. Empty once a status was.
+    /// The differences of the last status from the expected end. Empty once a status has equalled it.
     differs: Option<Vec<String>>,
     pub(super) acted: bool,
-    /// Whether the pod did everything that the kubelet's pod did.
+    /// Whether the pod has had all statuses and events of the kubelet's pod.
     pub(super) done: bool,
     pub(super) removed: bool,
     events: BTreeSet<String>,
@@ -185,39 +185,39 @@ impl End {
 }
 
 impl Expected {
-    /// What the kubelet's pod did and this pod did not do yet.
-    pub(super) fn missing(&self, seen: &Observed) -> Vec<String> {
+    /// The statuses and events of the kubelet's pod that this pod did not have yet.
+    pub(super) fn missing(&self, observed: &Observed) -> Vec<String> {
         let mut missing = vec![];
-        match &seen.differs {
+        match &observed.differs {
             None => missing.push("has no status".to_owned()),
             Some(differs) => missing.extend(differs.iter().cloned()),
         }
-        if self.removed && !seen.removed {
+        if self.removed && !observed.removed {
             missing.push("is not removed".to_owned());
         }
-        missing.extend(self.texts.events.missing("the event", &seen.events));
-        missing.extend(self.texts.conditions.missing("the condition", &seen.conditions));
-        missing.extend(self.texts.states.missing("the state", &seen.states));
-        missing.extend(self.texts.pod.missing("the status text", &seen.pod));
+        missing.extend(self.texts.events.missing("the event", &observed.events));
+        missing.extend(self.texts.conditions.missing("the condition", &observed.conditions));
+        missing.extend(self.texts.states.missing("the state", &observed.states));
+        missing.extend(self.texts.pod.missing("the status text", &observed.pod));
         missing
     }
 
-    /// What this pod did and the kubelet's pod did not.
-    pub(super) fn unexpected(&self, seen: &Observed) -> Vec<String> {
+    /// The statuses and events of this pod that the kubelet's pod did not have.
+    pub(super) fn unexpected(&self, observed: &Observed) -> Vec<String> {
         let mut found = vec![];
         let mut left = self.phases.iter().peekable();
-        for phase in &seen.phases {
+        for phase in &observed.phases {
             while left.next_if(|(expected, short)| expected != phase && *short).is_some() {}
             if left.next_if(|(expected, _)| expected == phase).is_none() {
-                found.push(format!("the phases are {:?}, and were {:?}", seen.phases, self.phases));
+                found.push(format!("the phases are {:?}, and were {:?}", observed.phases, self.phases));
                 break;
             }
         }
-        found.extend(self.texts.events.unexpected("the event", &seen.events));
-        found.extend(self.texts.conditions.unexpected("the condition", &seen.conditions));
-        found.extend(self.texts.states.unexpected("the state", &seen.states));
-        found.extend(self.texts.pod.unexpected("the status text", &seen.pod));
-        for (list, sets) in &seen.fields {
+        found.extend(self.texts.events.unexpected("the event", &observed.events));
+        found.extend(self.texts.conditions.unexpected("the condition", &observed.conditions));
+        found.extend(self.texts.states.unexpected("the state", &observed.states));
+        found.extend(self.texts.pod.unexpected("the status text", &observed.pod));
+        for (list, sets) in &observed.fields {
             for fields in sets {
                 let known = self.texts.fields.iter().any(|(name, expected)| {
                     name == list && expected.iter().filter(|field| *field != "lastState").eq(fields)
