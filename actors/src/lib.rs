@@ -62,6 +62,8 @@ pub use time::{Grace, Time};
 #[doc(hidden)]
 pub mod admission;
 #[doc(hidden)]
+pub mod claims;
+#[doc(hidden)]
 pub mod config;
 #[doc(hidden)]
 pub mod container_manager;

@@ -24,6 +24,7 @@ mod node_api;
 mod node_meter;
 mod pod_api;
 mod pull_secrets;
+mod resources;
 mod runtime;
 mod runtime_class;
 mod source;
@@ -46,6 +47,7 @@ pub use node_api::{Freshness, NodeApi};
 pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
 pub use pod_api::{ApiError, ApiFuture, PodApi};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
+pub use resources::{ResourceError, ResourceFuture, ResourcePhase, ResourceWait};
 pub use runtime::{
     AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ContainerUpdate, Device,
     ExecOutput, ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeCapabilities, RuntimeError,

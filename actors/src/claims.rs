@@ -1,0 +1,36 @@
+//! The ResourceClaims of the node's pods (dynamic resource allocation, DRA).
+//!
+//! ```text
+//!   hooks: prepare, release ---> ClaimManager --step--> ClaimTable --effects--> call a driver, write the file, answer the hook
+//!   drivers: answers ------------------^
+//! ```
+//!
+//! A claim has one record, which pods of this node refer to. Drivers prepare the claim for the first pod, and unprepare it after the
+//! last one. [`ClaimTable::step`] decides, without I/O; [`ClaimManager`] performs.
+//!
+//! What always holds:
+//! - A reference is in the file before a driver is called to prepare the claim. It stays there until all drivers have unprepared
+//!   the claim.
+//! - Calls for one claim never overlap. Calls for different claims and for different drivers run in parallel.
+//! - A pod that the record of a claim does not have never causes a call for that claim.
+//! - Every prepare of a claim replaces the devices of the earlier one.
+
+mod devices;
+mod fault;
+mod file;
+mod manager;
+mod record;
+mod resolve;
+mod step;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tries;
+
+pub use devices::DevicesError;
+pub use fault::{ClaimFault, DriverAnswer, check_answer};
+pub use manager::{ClaimManager, ClaimPorts, ClaimTasks, ClaimsError, OpenClaimsError};
+pub use record::{ClaimRecord, DriverRecord, NeededClaim, ReleaseDuty};
+pub use resolve::{ClaimFeatures, ClaimRefused};
+pub use step::{Effect, Event, Method};
+pub use table::{ClaimTable, OperationId};

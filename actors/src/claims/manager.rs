@@ -1,0 +1,427 @@
+//! Performs the steps: reads claims, calls drivers and writes the file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use podwright_metrics::{ClaimOperation, DraMetrics};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::devices::cdi_devices;
+use super::fault::{ClaimFault, check_answer};
+use super::file;
+use super::record::NeededClaim;
+use super::resolve::{ClaimFeatures, ClaimRefused, PodClaim, check, pod_claims};
+use super::step::{Effect, Event, Method};
+use super::table::{ClaimTable, OperationId};
+use super::tries::Tries;
+use crate::containers::definition::Definition;
+use crate::ids::{ClaimName, DriverName, PodUid};
+use crate::pod::PodObject;
+use crate::ports::{
+    ApiError, Checkpoint, CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DriverError,
+    ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
+};
+use crate::text::error_chain;
+use crate::time::Time;
+
+/// The time between two passes that release the claims of pods that have ended (upstream `defaultReconcilePeriod`, kubelet 1.36).
+const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
+/// The time between a failed write of the file and the next one, if no operation needs it earlier.
+const SAVE_RETRY: Duration = Duration::from_secs(5);
+/// After so many appended records per claim, the file is written anew.
+const APPENDS_PER_CLAIM: usize = 8;
+/// The file is not written anew before it has this many appended records.
+const MIN_APPENDS: usize = 1_000;
+
+/// What [`ClaimManager`] uses.
+#[derive(Clone)]
+pub struct ClaimPorts {
+    /// Reads claims; `None` without an API server.
+    pub api: Option<Arc<dyn ClaimApi>>,
+    /// The drivers of this node.
+    pub drivers: Arc<dyn ClaimDrivers>,
+    /// The file of claims.
+    pub checkpoint: Arc<dyn Checkpoint>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Counts operations and claims.
+    pub metrics: DraMetrics,
+}
+
+/// Prepares and releases the ResourceClaims of pods.
+///
+/// The table of claims changes only in [`ClaimTable::step`], under a lock that is never held during a call. Two tasks perform
+/// what the steps ask for: one calls the drivers, one writes the file. Both end when the node stops.
+pub struct ClaimManager {
+    table: Mutex<ClaimTable>,
+    callers: Mutex<HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>>,
+    tries: Mutex<Tries>,
+    operations: AtomicU64,
+    features: ClaimFeatures,
+    api: Option<Arc<dyn ClaimApi>>,
+    drivers: Arc<dyn ClaimDrivers>,
+    writer: Box<dyn CheckpointWriter>,
+    save: Notify,
+    work: mpsc::UnboundedSender<Work>,
+    clock: Arc<dyn Clock>,
+    metrics: DraMetrics,
+    /// When the next pass over the pods may begin; `None` while one runs.
+    next_pass: Mutex<Option<Time>>,
+}
+
+/// Work for the task that calls drivers.
+enum Work {
+    Call { operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef> },
+    Reconcile(Vec<PodUid>),
+}
+
+/// The claims of a pod are not ready, or still held.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimsError {
+    /// A claim cannot be read.
+    #[error("cannot read ResourceClaim {claim}")]
+    Read {
+        /// The claim.
+        claim: ClaimName,
+        /// Why not.
+        source: ApiError,
+    },
+    /// The pod may not use its claims.
+    #[error(transparent)]
+    Refused(#[from] ClaimRefused),
+    /// A driver of the allocation is not registered with the node.
+    #[error("ResourceClaim {claim} needs DRA driver {driver}, which is not registered on this node")]
+    NoDriver {
+        /// The claim.
+        claim: ClaimName,
+        /// The driver.
+        driver: DriverName,
+    },
+    /// Without an API server, the agent cannot read claims.
+    #[error("the pod uses ResourceClaims, and the agent has no API server to read them from")]
+    NoApi,
+    /// Drivers or the file failed.
+    #[error("{}", join(.0))]
+    Failed(Vec<ClaimFault>),
+    /// The node has stopped.
+    #[error("the node has stopped")]
+    Stopped,
+}
+
+fn join(faults: &[ClaimFault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The claims that an earlier agent recorded cannot be read. The node must not start, because it would forget devices that are
+/// prepared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenClaimsError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A record of the file is not valid.
+    #[error("the file of claims is damaged: drain the node, remove the file, and start the agent again")]
+    Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The tasks of a [`ClaimManager`]. Nothing is called or written until they [run](ClaimTasks::run).
+#[must_use]
+pub struct ClaimTasks {
+    manager: Arc<ClaimManager>,
+    work: mpsc::UnboundedReceiver<Work>,
+}
+
+impl ClaimManager {
+    /// Reads the claims that an earlier agent recorded. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenClaimsError`].
+    pub fn open(ports: ClaimPorts, features: ClaimFeatures) -> Result<(Arc<Self>, ClaimTasks), OpenClaimsError> {
+        let opened = ports.checkpoint.open()?;
+        let records = file::read(&opened.records).map_err(|error| OpenClaimsError::Damaged(error.into()))?;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let manager = Arc::new(ClaimManager {
+            table: Mutex::new(ClaimTable::restore(records)),
+            callers: Mutex::default(),
+            tries: Mutex::default(),
+            operations: AtomicU64::new(0),
+            features,
+            api: ports.api,
+            drivers: ports.drivers,
+            writer: opened.writer,
+            save: Notify::new(),
+            work: sender,
+            clock: ports.clock,
+            metrics: ports.metrics,
+            next_pass: Mutex::new(Some(Time::ZERO)),
+        });
+        manager.count();
+        Ok((manager.clone(), ClaimTasks { manager, work: receiver }))
+    }
+
+    /// The features that apply to claims.
+    pub fn features(&self) -> ClaimFeatures {
+        self.features
+    }
+
+    /// Reads the table of claims. `read` must not block.
+    pub fn read<T>(&self, read: impl FnOnce(&ClaimTable) -> T) -> T {
+        read(&self.table.lock())
+    }
+
+    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared.
+    ///
+    /// # Errors
+    /// [`ClaimsError::Failed`] if the file cannot be written.
+    pub async fn give_up(&self, claim: &ClaimName, driver: &DriverName) -> Result<(), ClaimsError> {
+        tracing::warn!(%claim, %driver, "an operator gives the driver up: the claim is released without it");
+        let (claim, driver) = (claim.clone(), driver.clone());
+        self.operate(|operation| Event::GiveUp { operation, claim, driver }).await
+    }
+
+    async fn try_prepare(&self, pod: &Arc<PodObject>) -> Result<(), ClaimsError> {
+        let claims = pod_claims(pod, self.features)?;
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let api = self.api.as_ref().ok_or(ClaimsError::NoApi)?;
+        let needed = join_all(claims.iter().map(|claim| self.needed(&**api, pod, claim))).await;
+        let needed = needed.into_iter().collect::<Result<Vec<_>, _>>()?;
+        for claim in &needed {
+            if let Some(driver) = claim.drivers.iter().find(|driver| !self.drivers.is_registered(driver)) {
+                return Err(ClaimsError::NoDriver { claim: claim.name.clone(), driver: driver.clone() });
+            }
+        }
+        let pod = pod.uid().clone();
+        self.operate(|operation| Event::Prepare { operation, pod, claims: needed }).await
+    }
+
+    async fn needed(&self, api: &dyn ClaimApi, pod: &PodObject, claim: &PodClaim) -> Result<NeededClaim, ClaimsError> {
+        let object = api.claim(&claim.name).await;
+        let object = object.map_err(|source| ClaimsError::Read { claim: claim.name.clone(), source })?;
+        Ok(check(pod, claim, &object, self.features)?)
+    }
+
+    /// Begins an operation, and waits for its end.
+    async fn operate(&self, event: impl FnOnce(OperationId) -> Event) -> Result<(), ClaimsError> {
+        let operation = self.operations.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.callers.lock().insert(operation, sender);
+        self.drive(event(operation));
+        match receiver.await {
+            Ok(faults) if faults.is_empty() => Ok(()),
+            Ok(faults) => Err(ClaimsError::Failed(faults)),
+            Err(_) => Err(ClaimsError::Stopped),
+        }
+    }
+
+    fn drive(&self, event: Event) {
+        let effects = self.table.lock().step(event);
+        let mut counts = false;
+        for effect in effects {
+            match effect {
+                Effect::Save => self.save.notify_one(),
+                // The receiver is gone only if the node has stopped.
+                Effect::Call { operation, driver, method, claims } => {
+                    counts = true;
+                    let _ = self.work.send(Work::Call { operation, driver, method, claims });
+                }
+                Effect::Done { operation, faults } => {
+                    counts = true;
+                    if let Some(caller) = self.callers.lock().remove(&operation) {
+                        let _ = caller.send(faults);
+                    }
+                }
+            }
+        }
+        if counts {
+            self.count();
+        }
+    }
+
+    /// Publishes the number of prepared claims.
+    fn count(&self) {
+        let table = self.table.lock();
+        let prepared = table.records().values().filter(|record| record.is_prepared);
+        let (mut all, mut by_driver) = (0, BTreeMap::<Arc<str>, usize>::new());
+        for record in prepared {
+            all += 1;
+            for driver in record.drivers.keys() {
+                *by_driver.entry(driver.as_str().into()).or_default() += 1;
+            }
+        }
+        self.metrics.set_claims_in_use(all, by_driver);
+    }
+
+    async fn call(&self, operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef>) {
+        let panicked = |_| Err(DriverError::failed("the client of the driver panicked"));
+        let answer = match method {
+            Method::Prepare => {
+                let call = AssertUnwindSafe(self.drivers.prepare(&driver, &claims)).catch_unwind();
+                check_answer(&driver, &claims, call.await.unwrap_or_else(panicked))
+            }
+            Method::Unprepare => {
+                let call = AssertUnwindSafe(self.drivers.unprepare(&driver, &claims)).catch_unwind();
+                let answer =
+                    call.await.unwrap_or_else(|_| Err(DriverError::failed("the client of the driver panicked")));
+                let no_devices = |result: Result<(), String>| result.map(|()| Vec::new());
+                let answer = answer.map(|claims| claims.into_iter().map(|(uid, r)| (uid, no_devices(r))).collect());
+                check_answer(&driver, &claims, answer)
+            }
+        };
+        self.drive(Event::Answered { operation, driver, claims, answer });
+    }
+
+    /// Writes what the file lacks whenever an operation needs it.
+    async fn write(&self) {
+        // Whether the file has all records of the table and nothing else is not known before the first write.
+        let mut appended = usize::MAX;
+        loop {
+            self.save.notified().await;
+            loop {
+                let (version, count, records) = {
+                    let table = self.table.lock();
+                    let (version, unsaved) = table.unsaved();
+                    if unsaved.is_empty() {
+                        break;
+                    }
+                    let count = unsaved.len();
+                    let is_long =
+                        appended.saturating_add(count) > MIN_APPENDS.max(table.records().len() * APPENDS_PER_CLAIM);
+                    let line = |(name, record): (&ClaimName, Option<_>)| Arc::from(file::write(name, record));
+                    let records: Vec<Arc<str>> = if is_long {
+                        appended = usize::MAX;
+                        table.saved_records().map(|(name, record)| line((name, Some(record)))).collect()
+                    } else {
+                        unsaved.into_iter().map(line).collect()
+                    };
+                    (version, count, records)
+                };
+                let (saved, appends) = if appended == usize::MAX {
+                    (self.writer.save(records).await, 0)
+                } else {
+                    (self.writer.append(records).await, appended + count)
+                };
+                match saved {
+                    Ok(()) => {
+                        appended = appends;
+                        self.drive(Event::Saved(version));
+                    }
+                    Err(error) => {
+                        appended = usize::MAX;
+                        let error = error_chain(&error).to_string();
+                        tracing::error!(error, "cannot write the file of claims");
+                        self.drive(Event::NotSaved { version, error });
+                        // A reference that was undone may be in the file. An operation may need the file earlier.
+                        let _ = timeout(SAVE_RETRY, self.save.notified()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records the end of an operation for [`ResourcePhase::waits`], and counts it.
+    fn ended(
+        &self,
+        uid: &PodUid,
+        operation: ClaimOperation,
+        begin: Time,
+        result: Result<(), ClaimsError>,
+    ) -> Result<(), ResourceError> {
+        let now = self.clock.now();
+        self.metrics.operated(operation, now.since(begin), result.is_ok());
+        self.tries.lock().ended(uid, operation, &result);
+        result.map_err(ResourceError::new)
+    }
+
+    async fn release_all(&self, pods: Vec<PodUid>) {
+        let release = |uid: PodUid| async move {
+            if let Err(error) = self.release(&uid).await {
+                tracing::warn!(pod.uid = %uid, error = %error_chain(&error), "cannot release the claims of a pod that has ended");
+            }
+        };
+        join_all(pods.into_iter().map(release)).await;
+        *self.next_pass.lock() = Some(self.clock.now() + RECONCILE_PERIOD);
+    }
+}
+
+impl ClaimTasks {
+    /// Calls drivers and writes the file until `stop` fires. Then the file may lack changes that no operation has reported as done.
+    pub async fn run(self, stop: CancellationToken) {
+        let ClaimTasks { manager, mut work } = self;
+        let calls = async {
+            let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    Some(()) = running.next(), if !running.is_empty() => {}
+                    next = work.recv() => match next {
+                        None => return,
+                        Some(Work::Call { operation, driver, method, claims }) => {
+                            running.push(manager.call(operation, driver, method, claims).boxed());
+                        }
+                        Some(Work::Reconcile(pods)) => running.push(manager.release_all(pods).boxed()),
+                    },
+                }
+            }
+        };
+        stop.run_until_cancelled(futures_util::future::join(calls, manager.write())).await;
+        // The callers learn that nothing happens any more.
+        manager.callers.lock().clear();
+    }
+}
+
+impl ResourcePhase for ClaimManager {
+    fn prepare<'a>(&'a self, pod: &'a Arc<PodObject>) -> ResourceFuture<'a> {
+        let begin = self.clock.now();
+        self.tries.lock().begun(pod.uid(), ClaimOperation::Prepare, begin);
+        self.try_prepare(pod).map(move |result| self.ended(pod.uid(), ClaimOperation::Prepare, begin, result)).boxed()
+    }
+
+    fn container_devices(&self, pod: &PodObject, container: &str) -> Result<Vec<String>, ResourceError> {
+        let Some(container) = Definition::find(pod, container) else { return Ok(Vec::new()) };
+        cdi_devices(&self.table.lock(), pod, &container, self.features).map_err(ResourceError::new)
+    }
+
+    fn release<'a>(&'a self, uid: &'a PodUid) -> ResourceFuture<'a> {
+        let begin = self.clock.now();
+        self.tries.lock().begun(uid, ClaimOperation::Unprepare, begin);
+        let pod = uid.clone();
+        let operation = self.operate(|operation| Event::Release { operation, pod });
+        operation.map(move |result| self.ended(uid, ClaimOperation::Unprepare, begin, result)).boxed()
+    }
+
+    fn holds(&self, uid: &PodUid) -> bool {
+        self.table.lock().holds(uid)
+    }
+
+    fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) {
+        let now = self.clock.now();
+        let mut next = self.next_pass.lock();
+        if next.is_none_or(|next| now < next) {
+            return;
+        }
+        let pods: Vec<_> = self.table.lock().pods().cloned().collect();
+        let ended: Vec<_> = pods.into_iter().filter(|uid| !is_active(uid)).collect();
+        if ended.is_empty() {
+            *next = Some(now + RECONCILE_PERIOD);
+        } else if self.work.send(Work::Reconcile(ended)).is_ok() {
+            *next = None;
+        }
+    }
+
+    fn waits(&self, uid: &PodUid) -> Vec<ResourceWait> {
+        self.tries.lock().waits(uid)
+    }
+}

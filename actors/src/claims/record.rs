@@ -1,0 +1,65 @@
+//! What the node knows of a claim.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
+use crate::ports::PreparedDevice;
+
+/// A claim that pods of this node refer to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimRecord {
+    /// The UID. A claim of the same name with another UID waits until this one is released.
+    pub uid: ClaimUid,
+    /// The pods for which the claim is prepared, or will be. The last one releases it.
+    pub pods: BTreeSet<PodUid>,
+    /// The drivers of the allocation, also those without devices.
+    pub drivers: BTreeMap<DriverName, DriverRecord>,
+    /// Whether all drivers have prepared the claim in the lifetime of this agent. After a restart, the next pod that needs the
+    /// claim calls the drivers again, because CDI files may not outlive a reboot.
+    pub is_prepared: bool,
+}
+
+/// What one driver has done for a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DriverRecord {
+    /// The devices of the last successful call.
+    pub devices: Vec<PreparedDevice>,
+    /// Whether the driver has to give devices back.
+    pub duty: ReleaseDuty,
+}
+
+/// Whether a driver has to be called before its part of a claim counts as released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReleaseDuty {
+    /// No call to prepare the claim was sent since the last release.
+    #[default]
+    None,
+    /// The driver may have prepared the claim.
+    Unprepare,
+    /// An operator gave the driver up. Its devices may still be prepared.
+    GivenUp,
+}
+
+/// A claim that a pod needs, as the API server has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NeededClaim {
+    /// The namespace and name.
+    pub name: ClaimName,
+    /// The UID.
+    pub uid: ClaimUid,
+    /// The drivers of the allocation.
+    pub drivers: BTreeSet<DriverName>,
+}
+
+impl ClaimRecord {
+    /// A claim that no pod refers to yet.
+    pub fn new(uid: ClaimUid) -> Self {
+        ClaimRecord { uid, pods: BTreeSet::new(), drivers: BTreeMap::new(), is_prepared: false }
+    }
+
+    /// The drivers that must be called before the claim is released.
+    pub fn drivers_to_unprepare(&self) -> impl Iterator<Item = &DriverName> {
+        let called = self.drivers.iter().filter(|(_, driver)| driver.duty == ReleaseDuty::Unprepare);
+        called.map(|(name, _)| name)
+    }
+}

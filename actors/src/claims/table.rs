@@ -1,0 +1,200 @@
+//! The claims of the node, and the operations on them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::fault::ClaimFault;
+use super::record::{ClaimRecord, NeededClaim};
+use crate::ids::{ClaimName, DriverName, PodUid};
+
+/// The number of an operation, unique in the lifetime of the agent.
+pub type OperationId = u64;
+
+/// The claims that pods of this node refer to, and the operations on them that have not ended.
+///
+/// Operations on one claim run one after the other, in the order of their arrival. An operation on several claims begins when it is
+/// the first in the queue of each of them, so no two operations wait for each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClaimTable {
+    pub(super) records: BTreeMap<ClaimName, ClaimRecord>,
+    /// For each pod the claims whose records have it.
+    pub(super) pods: BTreeMap<PodUid, BTreeSet<ClaimName>>,
+    pub(super) operations: BTreeMap<OperationId, Operation>,
+    /// For each claim the operations on it; the first one runs or may begin.
+    pub(super) queues: BTreeMap<ClaimName, VecDeque<OperationId>>,
+    /// Operations that may begin now, because they have arrived or have become the first in a queue.
+    pub(super) candidates: Vec<OperationId>,
+    /// The claims that the file does not have as the table has them, with the version of their last change.
+    pub(super) unsaved: BTreeMap<ClaimName, u64>,
+    /// Grows with each change that the file must have.
+    pub(super) version: u64,
+}
+
+/// An operation on the claims of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Operation {
+    pub(super) pod: PodUid,
+    pub(super) kind: OperationKind,
+    /// The claims that the operation waits for, or works on. A claim that is done leaves.
+    pub(super) claims: BTreeSet<ClaimName>,
+    pub(super) stage: Stage,
+    pub(super) faults: Vec<ClaimFault>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum OperationKind {
+    Prepare(BTreeMap<ClaimName, NeededClaim>),
+    Release,
+    GiveUp(DriverName),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    /// Waits for earlier operations on the same claims.
+    Queued,
+    /// The references are being written, before any driver is called. `added` are the claims that the pod did not refer to before.
+    Recording { version: u64, added: BTreeSet<ClaimName> },
+    /// The drivers are called, or the results are being written.
+    Working(BTreeMap<ClaimName, ClaimWork>),
+}
+
+/// The work on one claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ClaimWork {
+    /// These drivers have not answered.
+    Called { waiting: BTreeSet<DriverName>, failed: bool },
+    /// The result is being written. `removes` if the claim leaves the table then.
+    Saving { version: u64, removes: bool },
+}
+
+impl ClaimTable {
+    /// A table of the claims that an earlier agent recorded.
+    pub fn restore(records: BTreeMap<ClaimName, ClaimRecord>) -> Self {
+        let mut pods: BTreeMap<PodUid, BTreeSet<ClaimName>> = BTreeMap::new();
+        for (name, record) in &records {
+            record.pods.iter().for_each(|pod| {
+                pods.entry(pod.clone()).or_default().insert(name.clone());
+            });
+        }
+        ClaimTable { records, pods, ..ClaimTable::default() }
+    }
+
+    /// The claims.
+    pub fn records(&self) -> &BTreeMap<ClaimName, ClaimRecord> {
+        &self.records
+    }
+
+    /// A claim.
+    pub fn record(&self, name: &ClaimName) -> Option<&ClaimRecord> {
+        self.records.get(name)
+    }
+
+    /// The claims that a pod refers to.
+    pub fn claims_of<'a>(&'a self, pod: &'a PodUid) -> impl Iterator<Item = (&'a ClaimName, &'a ClaimRecord)> {
+        let names = self.pods.get(pod).into_iter().flatten();
+        names.filter_map(|name| self.records.get_key_value(name))
+    }
+
+    /// Whether a pod refers to a claim.
+    pub fn holds(&self, pod: &PodUid) -> bool {
+        self.pods.contains_key(pod)
+    }
+
+    /// The pods that refer to claims.
+    pub fn pods(&self) -> impl Iterator<Item = &PodUid> {
+        self.pods.keys()
+    }
+
+    /// The version of the table, and the claims that the file does not have like this: with their records, or `None` if the claim
+    /// leaves the file.
+    pub fn unsaved(&self) -> (u64, Vec<(&ClaimName, Option<&ClaimRecord>)>) {
+        let record = |name| self.records.get(name).filter(|_| !self.is_being_removed(name));
+        (self.version, self.unsaved.keys().map(|name| (name, record(name))).collect())
+    }
+
+    /// The records that the file has to have.
+    pub fn saved_records(&self) -> impl Iterator<Item = (&ClaimName, &ClaimRecord)> {
+        self.records.iter().filter(|(name, _)| !self.is_being_removed(name))
+    }
+
+    /// Whether drivers have released the claim, and only the file still has it.
+    fn is_being_removed(&self, name: &ClaimName) -> bool {
+        let first = self.queues.get(name).and_then(VecDeque::front);
+        let Some(Stage::Working(work)) = first.and_then(|id| self.operations.get(id)).map(|operation| &operation.stage)
+        else {
+            return false;
+        };
+        matches!(work.get(name), Some(ClaimWork::Saving { removes: true, .. }))
+    }
+
+    pub(super) fn changed(&mut self, name: &ClaimName) {
+        self.version += 1;
+        self.unsaved.insert(name.clone(), self.version);
+    }
+
+    /// Adds a reference. Returns whether it is new.
+    pub(super) fn add_pod(&mut self, name: &ClaimName, pod: &PodUid) -> bool {
+        let Some(record) = self.records.get_mut(name) else { return false };
+        self.pods.entry(pod.clone()).or_default().insert(name.clone());
+        record.pods.insert(pod.clone())
+    }
+
+    pub(super) fn remove_pod(&mut self, name: &ClaimName, pod: &PodUid) {
+        if let Some(record) = self.records.get_mut(name) {
+            record.pods.remove(pod);
+        }
+        if let Some(names) = self.pods.get_mut(pod) {
+            names.remove(name);
+            if names.is_empty() {
+                self.pods.remove(pod);
+            }
+        }
+    }
+
+    pub(super) fn remove_record(&mut self, name: &ClaimName) {
+        let pods = self.records.get(name).map(|record| record.pods.clone()).unwrap_or_default();
+        pods.iter().for_each(|pod| self.remove_pod(name, pod));
+        self.records.remove(name);
+    }
+
+    /// Adds an operation to the queues of its claims.
+    pub(super) fn enqueue(&mut self, id: OperationId, pod: PodUid, kind: OperationKind, claims: BTreeSet<ClaimName>) {
+        for name in &claims {
+            self.queues.entry(name.clone()).or_default().push_back(id);
+        }
+        let operation = Operation { pod, kind, claims, stage: Stage::Queued, faults: Vec::new() };
+        self.operations.insert(id, operation);
+        self.candidates.push(id);
+    }
+
+    /// Takes an operation out of the queue of a claim, because it is done with the claim.
+    pub(super) fn leave(&mut self, id: OperationId, name: &ClaimName) {
+        if let Some(operation) = self.operations.get_mut(&id) {
+            operation.claims.remove(name);
+        }
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        queue.retain(|waiting| *waiting != id);
+        match queue.front() {
+            Some(next) => self.candidates.push(*next),
+            None => {
+                self.queues.remove(name);
+            }
+        }
+    }
+
+    pub(super) fn leave_all(&mut self, id: OperationId) {
+        let names = self.operations.get(&id).map(|operation| operation.claims.clone()).unwrap_or_default();
+        names.iter().for_each(|name| self.leave(id, name));
+    }
+
+    /// The next operation that waits and is the first in the queues of all its claims.
+    pub(super) fn next_ready(&mut self) -> Option<OperationId> {
+        while let Some(id) = self.candidates.pop() {
+            let Some(operation) = self.operations.get(&id).filter(|o| o.stage == Stage::Queued) else { continue };
+            let is_first = |name| self.queues.get(name).and_then(VecDeque::front) == Some(&id);
+            if operation.claims.iter().all(is_first) {
+                return Some(id);
+            }
+        }
+        None
+    }
+}

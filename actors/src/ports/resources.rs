@@ -1,0 +1,91 @@
+//! The resources that a pod needs beyond CPU, memory and volumes: the devices of its claims.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::time::Time;
+
+/// The result of an operation on the resources of a pod.
+pub type ResourceFuture<'a> = BoxFuture<'a, Result<(), ResourceError>>;
+
+/// Prepares and releases the resources of pods: a phase after the volumes and before the sandbox, and one between "all containers
+/// have stopped" and the terminal status.
+pub trait ResourcePhase: Send + Sync + 'static {
+    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, also if they are ready already.
+    ///
+    /// If the future is dropped, the operation goes on.
+    ///
+    /// # Errors
+    /// [`ResourceError`] if a resource is not ready. The sync of the pod fails and is retried.
+    fn prepare<'a>(&'a self, pod: &'a Arc<PodObject>) -> ResourceFuture<'a>;
+
+    /// The names of the CDI devices of a container, each once.
+    ///
+    /// # Errors
+    /// [`ResourceError`] if the resources of the pod are not ready. The container is not started.
+    fn container_devices(&self, pod: &PodObject, container: &str) -> Result<Vec<String>, ResourceError>;
+
+    /// Gives the resources of a pod back. Called after the last container of the pod has stopped, also for a pod that has none.
+    ///
+    /// If the future is dropped, the operation goes on.
+    ///
+    /// # Errors
+    /// [`ResourceError`] if a resource is still held. The pod keeps its phase, and the call is repeated without end.
+    fn release<'a>(&'a self, uid: &'a PodUid) -> ResourceFuture<'a>;
+
+    /// Whether the pod still holds resources. Until it holds none, its status does not become terminal.
+    fn holds(&self, uid: &PodUid) -> bool;
+
+    /// Releases the resources of pods that `is_active` rejects: pods that have ended without a call of
+    /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered. Returns at once.
+    fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool);
+
+    /// What the pod waits for now.
+    fn waits(&self, uid: &PodUid) -> Vec<ResourceWait>;
+}
+
+/// Something that a pod waits for before its resources are ready or released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceWait {
+    /// Whether the pod waits for the release.
+    pub is_release: bool,
+    /// The resource, such as a ResourceClaim.
+    pub resource: String,
+    /// Who has to act, such as a DRA driver.
+    pub driver: Option<String>,
+    /// Since when.
+    pub since: Time,
+    /// How often it failed.
+    pub tries: u32,
+    /// The last error; `None` before the first try has ended.
+    pub error: Option<String>,
+}
+
+/// The resources of a pod are not ready, or still held.
+#[derive(Debug)]
+pub struct ResourceError(Box<dyn Error + Send + Sync>);
+
+impl ResourceError {
+    /// An error because of `source`.
+    pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        ResourceError(source.into())
+    }
+}
+
+impl fmt::Display for ResourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The error stands for its source.
+impl Error for ResourceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
