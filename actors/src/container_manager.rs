@@ -37,7 +37,7 @@ use crate::ids::{PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
     ApiObjects, Clock, ContainerRuntime, EventRecorder, NetworkClient, PodCgroups, PodRuntimeStatus, PodStorage,
-    SyncError, VolumeMounts,
+    ResourcePhase, SyncError, VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
@@ -73,6 +73,8 @@ pub struct ContainerPorts {
     pub clock: Arc<dyn Clock>,
     /// Resolves the command, environment and mounts of a container.
     pub resolver: ContainerResolver,
+    /// Prepares and releases the resources of pods; `None` if pods may need none.
+    pub resources: Option<Arc<dyn ResourcePhase>>,
     /// The cgroups of pods; `None` if pods have none of their own.
     pub cgroups: Option<Arc<dyn PodCgroups>>,
     /// What is allocated to pods that are being resized.

@@ -46,7 +46,7 @@ use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::{
-    ApiObjects, Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, RuntimeError, RuntimePod,
+    ApiObjects, Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, ResourcePhase, RuntimeError, RuntimePod,
 };
 use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
@@ -98,6 +98,8 @@ pub(crate) struct Housekeeping {
     pub(crate) storage: Arc<dyn PodStorage>,
     /// The API objects that pods refer to; `None` without an API server.
     pub(crate) objects: Option<Arc<dyn ApiObjects>>,
+    /// Holds the resources of pods; `None` if pods may need none.
+    pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     /// Absent if pods have no cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
@@ -201,8 +203,24 @@ impl Housekeeping {
         self.metrics.housekeeping.working_pods(&plan::working_pods(&known));
         self.metrics.housekeeping.oldest_phases(&plan::oldest_phases(&known, self.clock.now()));
         self.stop_zombies(&listed);
+        self.release_resources(&listed);
         self.sweep(listed);
         Ok(())
+    }
+
+    /// Releases the resources of pods that have ended without their worker: deleted while no agent ran, or only known to the
+    /// runtime.
+    fn release_resources(&self, listed: &[RuntimePod]) {
+        let Some(resources) = &self.resources else { return };
+        let running = listed.iter().filter(|pod| pod.is_running());
+        let running: HashSet<&PodUid, RandomState> = running.map(|pod| &pod.uid).collect();
+        let desired = self.desired.lock();
+        resources.reconcile(&|uid| {
+            let lifecycle = self.engine.lifecycle(uid);
+            let has_worker = lifecycle.is_some_and(|lifecycle| lifecycle < Lifecycle::Finished);
+            let is_desired = || desired.pods.pod(uid).is_some_and(|pod| self.active.is_active(pod, lifecycle));
+            has_worker || running.contains(uid) || is_desired()
+        });
     }
 
     /// Removes probes, statuses, final statuses, backoffs and start errors of pods that no longer need them (POD-K5, POD-K6,

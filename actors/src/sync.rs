@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   sync_pod                read -> publish status -> network -> cgroup -> volumes -> probes -> plan -> containers -> publish
-//!   sync_terminating_pod    read -> publish status -> stop probes -> stop containers -> read -> nothing runs -> publish
+//!   sync_terminating_pod    read -> publish status -> stop probes -> stop containers -> read -> nothing runs -> resources -> publish
 //!   sync_terminated_pod     read -> publish status -> volumes and cgroup -> final status on disk -> terminate status
 //! ```
 //!
 //! `status.rs` holds the steps that read the runtime and publish the status; `resources.rs` those that make and remove the
-//! cgroup, the volumes and the network.
+//! cgroup, the volumes and the network, and release the devices of claims.
 
 mod objects;
 mod resources;
@@ -27,7 +27,8 @@ use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
     ApiObjects, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
-    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
+    PodRuntimeStatus, PodStorage, PodSyncer, ResourcePhase, RunningPod, SyncError, SyncOutcome, SyncPod,
+    TerminatingPod, VolumeMounts,
 };
 use crate::probes::manager::ProbeManager;
 use crate::resizes::Resizes;
@@ -59,6 +60,8 @@ pub(crate) struct NodeSyncer {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     /// What is allocated to pods that are being resized.
     pub(crate) resizes: Arc<Resizes>,
+    /// Releases the resources of pods; `None` if pods may need none.
+    pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     /// Absent if pods have no cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(crate) events: Arc<dyn EventRecorder>,
@@ -110,6 +113,7 @@ impl PodSyncer for NodeSyncer {
 
         let runtime = self.read(cx, Some(pod)).await?;
         check_stopped(&runtime)?;
+        self.release_resources(cx, pod).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         Ok(())
     }

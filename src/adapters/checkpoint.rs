@@ -8,6 +8,9 @@
 //! use the same file. So each opening of a file has a number, and a writer writes only while its opening is the last one. A
 //! write checks the number and changes the file under the lock that an opening holds while it reads.
 
+#[cfg(feature = "dra")]
+mod claims;
+
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -21,6 +24,9 @@ use parking_lot::Mutex;
 use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 
 use super::record::{self, Durability, ReadError};
+
+#[cfg(feature = "dra")]
+pub use claims::ClaimCheckpoint;
 
 /// The beginning of the header.
 const NAME: &str = "podwright journal ";

@@ -5,6 +5,7 @@
 //! [`Connection`] replaces them.
 
 mod call;
+mod claims;
 mod client;
 mod connection;
 mod credentials;
@@ -17,6 +18,7 @@ mod pods;
 mod reviews;
 mod signing_requests;
 
+pub use claims::KubeClaimApi;
 pub use client::{ConnectError, connect};
 #[doc(hidden)]
 pub use connection::Connection;

@@ -38,6 +38,10 @@ pub enum Task {
     RemoveCgroup,
     /// Waits for the start governor.
     AwaitTurn(StartKind, Ticket),
+    /// Prepares the resources of the pod.
+    PrepareResources,
+    /// Releases the resources of the pod.
+    ReleaseResources,
     /// Creates and starts a sandbox.
     RunSandbox,
     /// Looks up or pulls an image.

@@ -3,7 +3,7 @@
 use crate::containers::env::ConfigError;
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::pod::PodObject;
-use crate::ports::{ImageError, RuntimeError, SyncError};
+use crate::ports::{ImageError, ResourceError, RuntimeError, SyncError};
 use crate::text::error_chain;
 use crate::texts::{containers, images, pods};
 use crate::time::Time;
@@ -30,6 +30,9 @@ pub enum ContainerError {
         /// The runtime's error.
         source: RuntimeError,
     },
+    /// The resources of the pod are not ready.
+    #[error("prepare dynamic resources")]
+    Resources(#[source] ResourceError),
     /// A container could not be stopped.
     #[error("{}", pods::kill_failed("KillContainer", .container.as_str(), &.source.of_runtime()))]
     StopContainer {

@@ -220,10 +220,11 @@ impl ContainerSync<'_> {
         let SyncWork { cancel, pod, .. } = *self.work;
         let ports = &self.manager.ports;
         let uid = pod.uid();
+        ports.metrics.containers.pod_started(has_user_namespace(pod));
+        self.prepare_resources().await?;
         let request =
             self.manager.start_request(self.work, StartKind::Sandbox, None).await.ok_or(SyncError::Cancelled)?;
         let doing = self.manager.activities.begin(uid, Task::RunSandbox);
-        ports.metrics.containers.pod_started(has_user_namespace(pod));
         self.result.acted = true;
         let config = SandboxConfig { pod: pod.clone(), attempt };
         let made = cancel.run_until_cancelled(ports.runtime.run_sandbox(config)).await;
@@ -259,6 +260,21 @@ impl ContainerSync<'_> {
         .await?;
         let ips = status.sandboxes.into_iter().find(|s| s.id == sandbox).map(|s| s.ips).unwrap_or_default();
         Ok(Some((sandbox, ips)))
+    }
+
+    /// Makes the resources of the pod ready (POD-W19). A cancellation ends the wait, and not the operation.
+    async fn prepare_resources(&self) -> Result<(), SyncError> {
+        let SyncWork { cancel, pod, .. } = *self.work;
+        let ports = &self.manager.ports;
+        let Some(resources) = &ports.resources else { return Ok(()) };
+        let _doing = self.manager.activities.begin(pod.uid(), Task::PrepareResources);
+        let prepared = cancel.run_until_cancelled(resources.prepare(pod)).await.ok_or(SyncError::Cancelled)?;
+        prepared.map_err(|error| {
+            ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
+            let message = texts::resources_not_prepared(&error_chain(&error).to_string());
+            self.manager.record(pod, PodEvent::warning("FailedPrepareDynamicResources", message));
+            ContainerError::Resources(error).into()
+        })
     }
 
     fn stop_context(&self, forced: Option<Duration>) -> StopContext<'_> {

@@ -49,6 +49,7 @@ impl Rig {
         let metrics = Metrics::new();
         let statuses = Arc::new(Statuses::new(Arc::new(clock), metrics.clone()));
         let ports = ContainerPorts {
+            resources: None,
             recorder: None,
             cgroups: None,
             resizes: Arc::new(Resizes::in_memory(Arc::new(clock), fakes.clone(), metrics.resize.clone())),

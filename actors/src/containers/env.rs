@@ -68,6 +68,9 @@ pub enum ConfigError {
         /// The name of the object.
         name: String,
     },
+    /// The devices of the container cannot be determined.
+    #[error("{0}")]
+    Devices(String),
     /// The source of a variable cannot be used.
     #[error("variable {variable:?}: {reason}")]
     Variable {

@@ -53,6 +53,14 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
             let detail = format!("it waits for the start governor to start {what}{}", queue.unwrap_or_default());
             Wait::new(WaitKind::Governor, WaitSubject::only(SubjectKind::Governor), detail, "starts before it end")
         }
+        Task::PrepareResources => {
+            let detail = "the devices of its ResourceClaims are being prepared";
+            Wait::new(WaitKind::Claim, WaitSubject::only(SubjectKind::Driver), detail, "all drivers have prepared them")
+        }
+        Task::ReleaseResources => {
+            let detail = "the devices of its ResourceClaims are being released";
+            Wait::new(WaitKind::Claim, WaitSubject::only(SubjectKind::Driver), detail, "all drivers have released them")
+        }
         Task::RunSandbox => {
             let detail = "the runtime makes its sandbox";
             Wait::new(WaitKind::Sandbox, WaitSubject::only(SubjectKind::Sandbox), detail, "the runtime has made it")

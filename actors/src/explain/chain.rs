@@ -9,7 +9,7 @@ use crate::final_statuses::is_final;
 use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::ports::{FailureCause, Unready};
+use crate::ports::{FailureCause, ResourceWait, Unready};
 use crate::status::reasons::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 use crate::status::short_age;
 use crate::status_writer::FailedWrite;
@@ -30,6 +30,7 @@ pub(super) struct ExplainContext<'a> {
 /// The waits of a pod: its own waits at depth 0, and below each wait the cause of that wait. Never empty.
 pub(super) fn chain(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
     let mut chain = follow(context, pod, &mut vec![pod.uid.clone()]);
+    chain.extend(pod.resources.iter().filter_map(resource));
     if let Some(failed) = &pod.failed_write {
         chain.retain(|wait| wait.what != WaitKind::Nothing);
         chain.push(status_write(failed));
@@ -74,6 +75,22 @@ fn follow(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) 
         }
     }
     chain
+}
+
+/// The cause below a failed hook: a resource that is not ready or not released, its driver, and the last error.
+fn resource(wait: &ResourceWait) -> Option<Wait> {
+    let error = wait.error.as_ref()?;
+    let goal = if wait.is_release { "released" } else { "prepared" };
+    let detail = format!("its devices are not {goal}: {error}");
+    let released_by = match (&wait.driver, wait.is_release) {
+        (Some(driver), true) => {
+            format!("DRA driver {driver} answers, or an operator gives the driver up (podwright give-up)")
+        }
+        (Some(driver), false) => format!("DRA driver {driver} prepares them"),
+        (None, _) => "the next try succeeds".to_owned(),
+    };
+    let on = WaitSubject::new(SubjectKind::Driver, wait.driver.clone().unwrap_or_default());
+    Some(Wait::new(WaitKind::Claim, on, detail, released_by).since(wait.since).tries(wait.tries).below(1))
 }
 
 /// The wait of a pod whose status cannot be written to the API server.
@@ -480,6 +497,8 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Shutdown => left("its turn in the node's shutdown".into()),
         WaitKind::Resize => "its resize".into(),
         WaitKind::Pressure(condition) => free(condition).into(),
+        WaitKind::Claim if name.is_empty() => retried("its ResourceClaims".into()),
+        WaitKind::Claim => retried(format!("DRA driver {name}")),
         WaitKind::StatusWrite => retried("the write of its status to the API server".into()),
     }
 }

@@ -18,7 +18,7 @@ use crate::health::OngoingFailure;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
-use crate::ports::{PodEvent, Unready};
+use crate::ports::{PodEvent, ResourceWait, Unready};
 use crate::shutdown::StopTurn;
 use crate::status::PodSummary;
 use crate::status_writer::FailedWrite;
@@ -57,6 +57,8 @@ pub struct PodFacts {
     pub stop: Option<StopTurn>,
     /// The failed writes of the pod's status to the API server.
     pub failed_write: Option<FailedWrite>,
+    /// The resources that are not ready, or not released.
+    pub resources: Vec<ResourceWait>,
 }
 
 /// The facts that apply to every pod of the node.
@@ -122,6 +124,7 @@ impl PodFacts {
             measured: None,
             stop: None,
             failed_write: None,
+            resources: Vec::new(),
         }
     }
 

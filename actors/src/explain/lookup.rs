@@ -17,7 +17,7 @@ use crate::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{Clock, PodStorage, SourceProblem};
+use crate::ports::{Clock, PodStorage, ResourcePhase, SourceProblem};
 use crate::shutdown::ShutdownProgress;
 use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
@@ -36,6 +36,8 @@ pub struct Explainer {
     pub(crate) evictions: Arc<EvictionState>,
     /// Absent without an API server.
     pub(crate) status_writer: Option<Arc<StatusWriter>>,
+    /// Absent if pods may need no resources.
+    pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Time,
 }
@@ -221,6 +223,7 @@ impl Inspection<'_> {
             measured: self.explainer.evictions.pod(uid),
             stop: self.explainer.shutdown.turn(uid),
             failed_write: self.explainer.status_writer.as_ref().and_then(|writer| writer.failure(uid)),
+            resources: self.explainer.resources.as_ref().map(|resources| resources.waits(uid)).unwrap_or_default(),
             ..PodFacts::named(uid.clone(), full_name)
         })
     }

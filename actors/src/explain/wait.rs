@@ -74,6 +74,8 @@ pub enum WaitKind {
     Cgroup,
     /// The start governor, which has not granted the start.
     Governor,
+    /// A resource that is not ready or not released, such as a ResourceClaim.
+    Claim,
     /// A sandbox that is being created or stopped.
     Sandbox,
     /// An image that is not present.
@@ -168,6 +170,7 @@ impl WaitKind {
             WaitKind::Pressure(Pressure::Disk) => "diskPressure",
             WaitKind::Pressure(Pressure::Pid) => "pidPressure",
             WaitKind::StatusWrite => "statusWrite",
+            WaitKind::Claim => "claim",
         }
     }
 
@@ -238,6 +241,8 @@ pub enum SubjectKind {
     Node,
     /// The API server.
     ApiServer,
+    /// A DRA driver.
+    Driver,
     /// Nothing.
     Nobody,
 }
@@ -283,7 +288,8 @@ impl Wait {
             | WaitKind::CrashBackoff
             | WaitKind::ContainerStart
             | WaitKind::Probe
-            | WaitKind::StatusWrite => true,
+            | WaitKind::StatusWrite
+            | WaitKind::Claim => true,
         }
     }
 

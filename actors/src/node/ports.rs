@@ -8,7 +8,7 @@ use crate::admission::AdmissionHandler;
 use crate::pod::PodObject;
 use crate::ports::{
     ApiObjects, Checkpoint, Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NetworkClient, NoCheckpoint,
-    NodeApi, NodeMeter, PodApi, PodCgroups, PodEvent, PodStorage, TokioClock,
+    NodeApi, NodeMeter, PodApi, PodCgroups, PodEvent, PodStorage, ResourcePhase, TokioClock,
 };
 use crate::recorder::Recorder;
 
@@ -23,6 +23,7 @@ pub struct NodePorts {
     pub(super) disks: Option<Arc<dyn DiskMeter>>,
     pub(super) meter: Option<Arc<dyn NodeMeter>>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
+    pub(super) resources: Option<Arc<dyn ResourcePhase>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
     pub(super) allocations: Arc<dyn Checkpoint>,
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
@@ -52,6 +53,7 @@ impl NodePorts {
             disks: None,
             meter: None,
             cgroups: None,
+            resources: None,
             final_statuses: Arc::new(NoCheckpoint),
             allocations: Arc::new(NoCheckpoint),
             shutdown_times: Arc::new(NoCheckpoint),
@@ -89,6 +91,13 @@ impl NodePorts {
     /// The cgroups of pods. By default pods have no cgroups of their own.
     pub fn cgroups(mut self, cgroups: Arc<dyn PodCgroups>) -> Self {
         self.cgroups = Some(cgroups);
+        self
+    }
+
+    /// The phase that prepares and releases the resources of pods, such as the devices of ResourceClaims. By default none: pods get
+    /// no such resources.
+    pub fn resources(mut self, phase: Arc<dyn ResourcePhase>) -> Self {
+        self.resources = Some(phase);
         self
     }
 

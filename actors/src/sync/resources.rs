@@ -98,6 +98,19 @@ impl NodeSyncer {
         }
     }
 
+    /// Gives the resources of a pod back, whose containers have stopped. Until this has succeeded, the pod does not become
+    /// terminal (POD-W20): the control plane would give its devices to another pod.
+    pub(super) async fn release_resources(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let Some(resources) = &self.resources else { return Ok(()) };
+        let _activity = self.containers.activities().begin(&cx.uid, Task::ReleaseResources);
+        let released = cx.cancel().run_until_cancelled(resources.release(&cx.uid)).await;
+        released.ok_or(SyncError::Cancelled)?.map_err(|error| {
+            let message = pods::resources_not_released(&error_chain(&error).to_string());
+            self.events.record(pod, PodEvent::warning("FailedUnprepareDynamicResources", message));
+            SyncError::failed(error)
+        })
+    }
+
     /// Removes the pod's volumes, and then its cgroup.
     pub(super) async fn clean_up(&self, cx: &HookContext) -> Result<(), SyncError> {
         let activity = self.containers.activities().begin(&cx.uid, Task::TakeDownVolumes);

@@ -11,6 +11,16 @@ pub fn no_sandbox(error: &str) -> String {
     format!("Failed to create pod sandbox: {error}")
 }
 
+/// The event of resources that are not ready before the sandbox (`kubelet/kuberuntime/kuberuntime_manager.go`, `SyncPod`).
+pub fn resources_not_prepared(error: &str) -> String {
+    format!("Failed to prepare dynamic resources: prepare dynamic resources: {error}")
+}
+
+/// The event of resources that cannot be given back. A kubelet has no such event.
+pub fn resources_not_released(error: &str) -> String {
+    format!("Failed to unprepare dynamic resources: {error}")
+}
+
 /// The event of a new sandbox without a status (`kuberuntime/kuberuntime_manager.go`, `SyncPod`).
 pub fn no_sandbox_status(error: &str) -> String {
     format!("Unable to get pod sandbox status: {error}")

@@ -28,6 +28,7 @@ pub(super) const ACTORS: Layers = &[
     (
         "stores and managers",
         &[
+            "claims",
             "container_manager",
             "statuses",
             "final_statuses",

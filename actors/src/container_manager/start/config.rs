@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::containers::definition::Definition;
-use crate::containers::env::{EnvFiles, EnvObjects, VolumeContents, env_files, env_objects};
+use crate::containers::env::{ConfigError, EnvFiles, EnvObjects, VolumeContents, env_files, env_objects};
 use crate::objects::ObjectRef;
 use crate::ports::{ContainerConfig, ObjectKind};
 use crate::text::error_chain;
@@ -28,6 +28,7 @@ impl ContainerManager {
         }
         let files = self.env_files(work, container).await.ok_or(StartFailure::Cancelled)?;
         let objects = self.env_objects(work, container).await?;
+        let cdi_devices = self.cdi_devices(work, container)?;
         let contents = VolumeContents { files, images, objects };
         let resolver = &self.ports.resolver;
         let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips, &contents);
@@ -45,8 +46,15 @@ impl ContainerManager {
             env: resolved.env,
             mounts: resolved.mounts,
             devices: Vec::new(),
-            cdi_devices: Vec::new(),
+            cdi_devices,
         })
+    }
+
+    /// The devices of the container's claims.
+    fn cdi_devices(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<Vec<String>, StartFailure> {
+        let Some(resources) = &self.ports.resources else { return Ok(Vec::new()) };
+        let devices = resources.container_devices(work.pod, container.name);
+        devices.map_err(|error| StartFailure::Config(ConfigError::Devices(error_chain(&error).to_string())))
     }
 
     /// Reads the files that the container's variables are taken from; `None` if the work was cancelled.
