@@ -88,6 +88,9 @@ pub mod agent;
 #[doc(hidden)]
 pub mod dra_api;
 
+#[cfg(feature = "dra-driver")]
+pub mod dra_driver;
+
 /// The crate of the engine, with the rooms that are not part of the API.
 #[doc(hidden)]
 pub use podwright_actors as actors;

@@ -7,6 +7,8 @@ mod agent;
 mod churn;
 #[cfg(all(feature = "agent", feature = "cri", feature = "process"))]
 mod cri;
+#[cfg(feature = "dra-driver")]
+mod dra;
 mod examples;
 #[cfg(all(feature = "agent", feature = "process"))]
 mod fuzz_corpora;

@@ -1,0 +1,72 @@
+//! A library for the authors of DRA drivers.
+//!
+//! A driver offers the devices of a node as ResourceSlices, and makes them ready for the containers that use them. The author writes
+//! a [`Driver`]: how devices are prepared and unprepared. The library does the rest: it serves the sockets of the node agent,
+//! registers the driver, and reads the claims. It works with a kubelet and with `podwright`.
+//!
+//! ```no_run
+//! use podwright::dra_driver::{
+//!     CallError, Claim, ClaimRef, ClaimResults, Driver, DriverBuilder, Failure, PreparedDevice,
+//! };
+//!
+//! struct Gpus;
+//!
+//! impl Driver for Gpus {
+//!     async fn prepare(&self, claims: Vec<Claim>) -> Result<ClaimResults<Vec<PreparedDevice>>, CallError> {
+//!         let prepare = |claim: &Claim| {
+//!             let devices = claim.results().map(|result| PreparedDevice {
+//!                 requests: vec![result.request.clone()],
+//!                 pool: result.pool.clone(),
+//!                 device: result.device.clone(),
+//!                 cdi_devices: vec![format!("gpu.example.com/gpu={}", result.device)],
+//!                 share_id: result.share_id.clone(),
+//!             });
+//!             Ok(devices.collect())
+//!         };
+//!         Ok(claims.iter().map(|claim| (claim.uid().clone(), prepare(claim))).collect())
+//!     }
+//!
+//!     async fn unprepare(&self, claims: Vec<ClaimRef>) -> Result<ClaimResults<()>, CallError> {
+//!         Ok(claims.into_iter().map(|claim| (claim.uid, Ok(()))).collect())
+//!     }
+//!
+//!     fn failed(&self, failure: Failure) {
+//!         eprintln!("{failure}");
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = kube::Client::try_default().await?;
+//! let driver = DriverBuilder::new("gpu.example.com", Gpus).client(client).node_name("n1").start().await?;
+//! tokio::signal::ctrl_c().await?;
+//! driver.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What always holds
+//!
+//! - The socket of the service exists before the registration socket, and longer.
+//! - An error of one claim does not fail the other claims of the same call.
+//! - The driver never gets a claim that was replaced by another one of the same name, or that is not allocated.
+//! - Clients may send any `:authority`; the kubelet sends one that HTTP/2 libraries of Rust refuse.
+
+mod authority;
+mod builder;
+mod calls;
+mod claims;
+mod driver;
+mod error;
+mod lock;
+mod routes;
+mod running;
+mod services;
+mod socket;
+
+pub use builder::DriverBuilder;
+pub use driver::{CallError, Claim, ClaimResults, DeviceHealth, Driver, Health};
+pub use error::{Failure, StartError};
+pub use running::{Registration, RunningDriver};
+
+pub use podwright_actors::ids::{ClaimName, ClaimUid};
+pub use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};

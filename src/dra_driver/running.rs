@@ -1,0 +1,129 @@
+//! A driver that serves.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::builder::{Settings, SocketSettings};
+use super::calls::Calls;
+use super::driver::Driver;
+use super::error::{Failure, StartError};
+use super::routes::Routes;
+use super::services::{HealthService, PluginService, RegistrationService};
+use super::socket::SocketServer;
+use crate::dra_api::health::dra_resource_health_server::DraResourceHealthServer;
+use crate::dra_api::registration::registration_server::RegistrationServer;
+use crate::dra_api::{self, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
+
+/// What the node last said about the registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Registration {
+    /// Nothing yet.
+    #[default]
+    Pending,
+    /// The node uses the driver.
+    Registered,
+    /// The node refuses the driver, for this reason. It tries again.
+    Refused(String),
+}
+
+/// A driver that serves the node. Dropping it ends it at once; [`stop`](RunningDriver::stop) finishes running calls before.
+pub struct RunningDriver {
+    servers: Mutex<Option<Servers>>,
+    registration: watch::Receiver<Registration>,
+    endpoint: PathBuf,
+    stop_timeout: Duration,
+}
+
+struct Servers {
+    registration: Option<SocketServer>,
+    service: Option<SocketServer>,
+    /// Ends the streams of health.
+    streams: CancellationToken,
+}
+
+/// Starts the service, then the registration, so that a node that finds the registration also finds the service.
+pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<RunningDriver, StartError> {
+    let health = driver.health();
+    let services = [
+        (settings.versions.v1, V1_SERVICE),
+        (settings.versions.v1beta1, V1BETA1_SERVICE),
+        (health.is_some(), HEALTH_SERVICE),
+    ];
+    let services: Vec<_> = services.iter().filter(|(serve, _)| *serve).map(|(_, name)| (*name).to_owned()).collect();
+    if services.is_empty() {
+        return Err(StartError::NoService);
+    }
+    let aborted = CancellationToken::new();
+    let streams = CancellationToken::new();
+    let calls = PluginService(Arc::new(Calls {
+        driver: driver.clone(),
+        name: settings.name.as_str().into(),
+        claims: settings.claims,
+        lock: settings.lock,
+        aborted: aborted.clone(),
+        last_request: AtomicU64::new(0),
+    }));
+    let mut routes = Routes::new(aborted);
+    if settings.versions.v1 {
+        routes = routes.with(dra_api::v1::dra_plugin_server::DraPluginServer::new(calls.clone()));
+    }
+    if settings.versions.v1beta1 {
+        routes = routes.with(dra_api::v1beta1::dra_plugin_server::DraPluginServer::new(calls));
+    }
+    if let Some(health) = health {
+        routes = routes.with(DraResourceHealthServer::new(HealthService { health, stop: streams.clone() }));
+    }
+    let service = settings.service.map(|socket| listen(&driver, socket, routes)).transpose()?;
+
+    let (result, registration) = watch::channel(Registration::default());
+    let info = RegistrationService::info(settings.name, settings.endpoint.display().to_string(), services);
+    let routes =
+        Routes::new(CancellationToken::new()).with(RegistrationServer::new(RegistrationService { info, result }));
+    let registrar = settings.registration.map(|socket| listen(&driver, socket, routes)).transpose()?;
+
+    Ok(RunningDriver {
+        servers: Mutex::new(Some(Servers { registration: registrar, service, streams })),
+        registration,
+        endpoint: settings.endpoint,
+        stop_timeout: settings.stop_timeout,
+    })
+}
+
+/// Starts one server, whose failure goes to the driver.
+fn listen<D: Driver>(driver: &Arc<D>, socket: SocketSettings, routes: Routes) -> Result<SocketServer, StartError> {
+    let SocketSettings { path, listen } = socket;
+    let (driver, failed_path) = (driver.clone(), path.clone());
+    let failed = move |source| driver.failed(Failure::Server { path: failed_path, source });
+    SocketServer::start(&path, listen, routes, failed).map_err(|source| StartError::Listen { path, source })
+}
+
+impl RunningDriver {
+    /// What the node said about the registration, and each change of it.
+    pub fn registration(&self) -> watch::Receiver<Registration> {
+        self.registration.clone()
+    }
+
+    /// The path of the socket on which the node calls the driver.
+    pub fn endpoint(&self) -> &std::path::Path {
+        &self.endpoint
+    }
+
+    /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. Calls that do not end
+    /// within the [time limit](super::DriverBuilder::stop_timeout) are aborted. A second stop does nothing.
+    pub async fn stop(&self) {
+        let Some(servers) = self.servers.lock().take() else { return };
+        if let Some(registration) = servers.registration {
+            registration.stop(self.stop_timeout).await;
+        }
+        servers.streams.cancel();
+        if let Some(service) = servers.service {
+            service.stop(self.stop_timeout).await;
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The Unix sockets on which the node calls the driver.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use parking_lot::Mutex;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use super::authority::AnyAuthority;
+use super::routes::Routes;
+
+/// The pause after the process or the machine has no file descriptor for a connection.
+const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
+
+/// The connections that a listener accepts. An error, or the end of the stream, ends the server and is a fatal
+/// [`Failure`](super::Failure).
+pub(super) type Connections = BoxStream<'static, io::Result<UnixStream>>;
+
+/// Makes the listener of a socket. Gets the path of the socket.
+pub(super) type Listen = Box<dyn FnOnce(&Path) -> io::Result<Connections> + Send>;
+
+/// One running server.
+pub(super) struct SocketServer {
+    stop: CancellationToken,
+    routes: Routes,
+    task: JoinHandle<()>,
+    /// The file of the socket, unless a custom listener owns it.
+    _file: Option<SocketFile>,
+}
+
+impl SocketServer {
+    /// Listens and serves. `failed` is called once if the server ends by itself.
+    pub(super) fn start(
+        path: &Path,
+        listen: Option<Listen>,
+        routes: Routes,
+        failed: impl FnOnce(io::Error) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (connections, file) = match listen {
+            Some(listen) => (listen(path)?, None),
+            None => bind(path).map(|(connections, file)| (connections, Some(file)))?,
+        };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(serve(connections, routes.clone(), stop.clone(), failed));
+        Ok(SocketServer { stop, routes, task, _file: file })
+    }
+
+    /// Removes the socket and accepts no further connection and no further call. Waits until the running calls have ended, at most
+    /// `limit`, and ends them then.
+    pub(super) async fn stop(mut self, limit: Duration) {
+        self._file = None;
+        self.stop.cancel();
+        if timeout(limit, &mut self.task).await.is_err() {
+            tracing::warn!(limit.seconds = limit.as_secs(), "calls of the node did not end in time");
+            self.routes.abort();
+            // Idle connections may not answer. They have no call.
+            let _ = timeout(NO_DESCRIPTOR, &mut self.task).await;
+        }
+    }
+}
+
+/// A server that is dropped ends at once.
+impl Drop for SocketServer {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.routes.abort();
+    }
+}
+
+async fn serve(
+    connections: Connections,
+    routes: Routes,
+    stop: CancellationToken,
+    failed: impl FnOnce(io::Error) + Send,
+) {
+    let failure = Arc::new(Mutex::new(None));
+    let accepted = connections.scan(failure.clone(), |failure, connection| {
+        let connection = connection.map_err(|error| *failure.lock() = Some(error)).ok();
+        std::future::ready(connection.map(|stream| Ok::<_, io::Error>(AnyAuthority::new(stream))))
+    });
+    let end = Server::builder().serve_with_incoming_shutdown(routes, accepted, stop.cancelled()).await;
+    if stop.is_cancelled() {
+        return;
+    }
+    let error = match (failure.lock().take(), end) {
+        (Some(error), _) => error,
+        (None, Err(error)) => io::Error::other(error),
+        (None, Ok(())) => io::Error::new(io::ErrorKind::UnexpectedEof, "the listener accepts no more connections"),
+    };
+    failed(error);
+}
+
+/// Listens on a new socket. A socket of an earlier process is replaced.
+fn bind(path: &Path) -> io::Result<(Connections, SocketFile)> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = UnixListener::bind(path)?;
+    let file = SocketFile::new(path)?;
+    let connections = stream::unfold(listener, |listener| async {
+        let connection = accept(&listener).await;
+        Some((connection, listener))
+    });
+    Ok((connections.boxed(), file))
+}
+
+/// Accepts the next connection. An error means that the listener is unusable.
+async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    loop {
+        let error = match listener.accept().await {
+            Ok((stream, _)) => return Ok(stream),
+            Err(error) => error,
+        };
+        match rustix::io::Errno::from_io_error(&error) {
+            Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM) => {
+                tracing::warn!(%error, "cannot accept a connection of the node, trying again");
+                sleep(NO_DESCRIPTOR).await;
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// The file of a socket. Dropping it removes the file, unless another process has replaced the file meanwhile.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        let found = fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn socket_of_an_earlier_process_is_replaced_and_other_files_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, regular) = (folder.path().join("dra.sock"), folder.path().join("regular"));
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let (connections, file) = bind(&path).unwrap();
+        assert!(path.exists());
+        drop((connections, file));
+        assert!(!path.exists());
+
+        fs::write(&regular, "kept").unwrap();
+        assert_eq!(bind(&regular).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+        assert!(regular.exists());
+    }
+
+    #[tokio::test]
+    async fn socket_of_a_later_process_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dra.sock");
+        let (_earlier, file) = bind(&path).unwrap();
+        let (_later, _file) = bind(&path).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+}

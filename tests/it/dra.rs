@@ -1,0 +1,4 @@
+//! Dynamic resource allocation over real sockets and the stand-in API server.
+
+mod driver;
+mod support;
