@@ -2,6 +2,10 @@
 
 #[cfg(any(feature = "agent", feature = "cri"))]
 pub mod adoption;
+/// Devices of the Container Device Interface. Not a part of the API.
+#[cfg(any(feature = "cri", feature = "process"))]
+#[doc(hidden)]
+pub mod cdi;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod changed_pods;
 #[cfg(feature = "agent")]
@@ -60,7 +64,11 @@ pub mod streaming;
 mod sub_path;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod tree;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg_attr(
+    not(any(feature = "agent", feature = "process")),
+    expect(dead_code, reason = "a container runtime keeps its own records, so only the directories above are checked")
+)]
 pub(crate) mod trusted_dir;
 
 /// The mode of a pod's directory: only the agent and its group have access (upstream `makePodDataDirs`, kubelet 1.36).

@@ -66,6 +66,7 @@ pub(super) const ACTORS: Layers = &[
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
 const HELPERS: &[&str] = &[
     "adoption",
+    "cdi",
     "changed_pods",
     "dir_watch",
     "disk_usage",
