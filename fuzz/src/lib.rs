@@ -1,6 +1,7 @@
 //! Properties that hold for any input, one `check` function for each fuzz target. The test `fuzz_corpora` runs the
 //! corpora through the same functions.
 
+pub mod cdi_spec;
 pub mod checkpoint;
 pub mod log_reading;
 pub mod log_writing;

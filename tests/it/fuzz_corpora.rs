@@ -36,6 +36,11 @@ fn runtime_record_corpus_round_trips_or_is_refused() {
 }
 
 #[test]
+fn cdi_spec_corpus_resolves_or_is_refused_with_a_short_text() {
+    run("cdi_spec", properties::cdi_spec::check);
+}
+
+#[test]
 fn checkpoint_corpus_is_loaded_or_moved_aside() {
     run("checkpoint", properties::checkpoint::check);
 }
