@@ -41,11 +41,15 @@
 //! in that directory, at the mount path without the leading slash, so that a relative path reaches the volume. The variables
 //! [`ROOTFS_ENV`], `PODWRIGHT_MOUNT_<VOLUME>` and [`TERMINATION_LOG_ENV`] hold the absolute paths. Links cannot nest.
 //!
+//! **Devices.** The runtime itself applies the specifications of CDI devices: variables, mounts, supplementary groups and device
+//! nodes. A device node is in the container's directory, as a mount is.
+//!
 //! **Network.** All pods share the node's network.
 
 mod cgroup;
 mod container;
 mod create;
+mod devices;
 mod exec;
 mod files;
 mod identity;
@@ -105,6 +109,9 @@ pub struct ProcessConfig {
     /// The soft limit on open files that containers get; `None` keeps the limit of this process. A process that raises its
     /// own limit sets its earlier limit here, because programs that use `select` fail with a limit above 1,024.
     pub open_files: Option<u64>,
+    /// The directories with the specifications of CDI devices. A device in a later directory replaces one of the same name in an
+    /// earlier directory. Only root and the user of this process may be able to change them.
+    pub cdi_directories: Vec<PathBuf>,
 }
 
 impl ProcessConfig {
@@ -116,6 +123,7 @@ impl ProcessConfig {
             cgroups: true,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             open_files: None,
+            cdi_directories: crate::adapters::cdi::default_directories(),
         }
     }
 }

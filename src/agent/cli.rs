@@ -110,6 +110,11 @@ pub(crate) struct RunArgs {
     /// The maximum number of pods that run at a time; further pods are rejected.
     #[arg(long, value_name = "N", default_value_t = 110)]
     pub(crate) max_pods: usize,
+    /// The directories with the specifications of CDI devices. A device in a later directory replaces one of the same name in an
+    /// earlier directory. Only root and the agent's user may be able to change them.
+    #[cfg(any(feature = "cri", feature = "process"))]
+    #[arg(long, value_name = "DIR,...", value_delimiter = ',', default_values = crate::adapters::cdi::DIRECTORIES)]
+    pub(crate) cdi_spec_dirs: Vec<PathBuf>,
     /// Publish an event when a pod has waited this many seconds; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,

@@ -134,7 +134,8 @@ impl RuntimePorts {
             Runtime::Process => {
                 use crate::adapters::network::Network;
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
-                let config = ProcessConfig { addresses, open_files, ..ProcessConfig::new(root) };
+                let cdi_directories = args.cdi_spec_dirs.clone();
+                let config = ProcessConfig { addresses, open_files, cdi_directories, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
                 let network = Arc::new(Network::new()?);
                 Ok(RuntimePorts {

@@ -1,6 +1,7 @@
 //! The process runtime with real processes.
 
 mod adoption;
+mod devices;
 mod evictions;
 mod exec;
 mod faults;

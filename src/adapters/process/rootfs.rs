@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use podwright_actors::ports::{Mount, RuntimeError};
 
+use crate::adapters::cdi::CdiError;
 use crate::adapters::sub_path::{self, SubPathError};
 
 use super::files::make_dir;
@@ -83,6 +84,9 @@ pub(super) enum MakeError {
         /// Why it cannot be used.
         source: SubPathError,
     },
+    /// A device node of a CDI device cannot be created.
+    #[error(transparent)]
+    Device(#[from] CdiError),
 }
 
 /// Creates the root directory with its links and an empty termination log. The mounts of the container's view get the paths to which
@@ -146,7 +150,7 @@ pub(super) fn working_dir(rootfs: &Path, requested: Option<&str>, links: &[Link]
     }
 }
 
-fn make_parent(path: &Path) -> io::Result<()> {
+pub(super) fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))
 }
 

@@ -70,8 +70,7 @@ impl ProcessRuntime {
         let meminfo = std::fs::read_to_string("/proc/meminfo").map_err(io("/proc/meminfo".into()))?;
         let memory = procfs::total_memory(&meminfo);
         warn_if_unprotected();
-        let shared =
-            ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files, memory);
+        let shared = ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config, memory);
         let runtime = ProcessRuntime { shared, _lock: lock };
         // The test starts now, because the creation of the first container waits for its result.
         let probing = Arc::clone(&runtime.shared);

@@ -23,7 +23,7 @@ use super::files::{Layout, STATE, make_dir};
 use super::record::{self, ContainerRecord, Durability, RunRecord, SandboxRecord};
 use super::security::{AgentRights, Namespaces};
 use super::table::PodTable;
-use super::{identity, load, probe, rootfs, stop};
+use super::{ProcessConfig, devices, identity, load, probe, rootfs, stop};
 use crate::adapters::log::remove_run;
 use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
@@ -40,6 +40,7 @@ pub(super) struct ProcessRuntimeState {
     cgroups: Option<PathBuf>,
     addresses: Vec<IpAddr>,
     open_files: Option<u64>,
+    cdi_directories: Vec<PathBuf>,
     /// The machine's memory in bytes.
     memory: i64,
     /// The namespaces that the agent may give to containers. Tested in the background, until a test has a result.
@@ -61,8 +62,7 @@ impl ProcessRuntimeState {
         boot_id: String,
         shim: Vec<String>,
         cgroups: Option<PathBuf>,
-        addresses: Vec<IpAddr>,
-        open_files: Option<u64>,
+        config: ProcessConfig,
         memory: i64,
     ) -> Arc<Self> {
         Arc::new(ProcessRuntimeState {
@@ -71,8 +71,9 @@ impl ProcessRuntimeState {
             table: PodTable::default(),
             shim,
             cgroups,
-            addresses,
-            open_files,
+            addresses: config.addresses,
+            open_files: config.open_files,
+            cdi_directories: config.cdi_directories,
             memory,
             namespaces: OnceCell::new(),
             handle: Handle::current(),
@@ -225,6 +226,9 @@ impl ProcessRuntimeState {
         if !self.is_ready(&config.sandbox) {
             return Err(not_ready());
         }
+        let directories = self.cdi_directories.clone();
+        let applied = self.blocking(move || devices::apply(config, &directories)).await;
+        let (config, devices) = applied.map_err(RuntimeError::config)?;
         let id = new_id().map_err(failed("cannot create an id"))?;
         let Accounts { passwd, group_file, groups } =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
@@ -247,8 +251,9 @@ impl ProcessRuntimeState {
             open_files: self.open_files,
             memory: self.memory,
         };
-        let ContainerPlan { mut record, mut run, links, in_pod_group } =
-            create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
+        let mut plan = create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
+        devices.join(&mut plan, &context.node).map_err(RuntimeError::config)?;
+        let ContainerPlan { mut record, mut run, links, in_pod_group } = plan;
         let (pods, uid) = (self.layout.pods(), record.uid.clone());
         let pod = uid.clone();
         let files = self.layout.container(&id);
@@ -267,6 +272,7 @@ impl ProcessRuntimeState {
                 trusted_dir::open(&pods.join(&uid)).map_err(io::Error::from)?;
             }
             rootfs::make(&mut run, &links)?;
+            devices.make(&run)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
             // This file is written last, because a container exists only if it has this file.
@@ -284,6 +290,7 @@ impl ProcessRuntimeState {
         let record = self.blocking(write_or_remove).await.map_err(|error| match error {
             rootfs::MakeError::Io(error) => failed("cannot create the container's files")(error),
             rootfs::MakeError::SubPath { volume, source } => source.of_container(&pod, config.name.as_str(), &volume),
+            rootfs::MakeError::Device(error) => RuntimeError::config(error),
         })?;
         let container = Container::new(record, files, RunState::Created);
         self.table.mark_changed(&container.uid);
