@@ -115,6 +115,7 @@ impl RuntimePorts {
                     runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
                     adopted: adopted.clone(),
+                    cdi_directories: args.cdi_spec_dirs.clone(),
                 })?);
                 runtime.check().await?;
                 let features = runtime.clone();

@@ -7,6 +7,7 @@ mod comparison;
 mod config;
 mod containerd;
 mod crowd;
+mod devices;
 mod garbage;
 mod image;
 mod instance;

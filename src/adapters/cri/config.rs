@@ -13,6 +13,7 @@
 //! Names, values and paths are the kubelet's (1.36), so that `crictl`, log collectors and other tools find what they expect.
 //! Each setting of the pod is either in the request, or the conversion fails with an error that names the field.
 
+mod cdi;
 mod cgroup;
 mod container;
 mod definition;
@@ -36,6 +37,7 @@ pub(super) mod fixtures;
 #[cfg(test)]
 mod tests;
 
+pub(super) use cdi::{CdiFields, CdiSupport};
 pub use cgroup::{CgroupDriver, ParseCgroupDriverError};
 pub(super) use cgroup::{CgroupVersion, Cgroups};
 pub(super) use container::container_config;

@@ -15,7 +15,8 @@ use podwright_actors::texts::pods as texts;
 
 use super::client::is_name_taken;
 use super::config::{
-    ContainerLookups, DnsWarning, NodeFacts, container_config, dns_warnings, labels, sandbox_config, target_name,
+    CdiFields, CdiSupport, ContainerLookups, DnsWarning, NodeFacts, container_config, dns_warnings, labels,
+    sandbox_config, target_name,
 };
 use super::inner::CriRuntimeInner;
 use super::inspect::PodFilter;
@@ -132,7 +133,12 @@ pub(super) async fn container(
     let config = Arc::new(config);
     let lookups = lookups(&inner, &config).await?;
     let assignments = inner.assignments(&facts, &config.pod).await?;
-    let requested = container_config(&facts, &assignments, &config, &lookups)?;
+    let mut requested = container_config(&facts, &assignments, &config, &lookups)?;
+    if facts.cdi == CdiSupport::Agent && !config.cdi_devices.is_empty() {
+        let (directories, devices) = (inner.cdi_directories.clone(), config.cdi_devices.clone());
+        let fields = blocking(move || CdiFields::resolve(&directories, &devices).map_err(RuntimeError::config)).await?;
+        fields.apply(&assignments, &mut requested);
+    }
     let sandbox_config = sandbox_config(&facts, &assignments, &config.pod, sandbox.attempt)?;
     let (facts_of_files, config_of_files, ips) = (Arc::clone(&facts), Arc::clone(&config), sandbox.ips);
     blocking(move || files::prepare(&facts_of_files, &config_of_files, &ips)).await?;

@@ -1,6 +1,7 @@
 //! The state that the parts of [`CriRuntime`](super::CriRuntime) share.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ pub(super) struct CriRuntimeInner {
     pub(super) cgroups: CgroupTrees,
     /// The pods of a kubelet that belong to this agent too.
     pub(super) adopted: Arc<AdoptedPods>,
+    /// The directories with the specifications of CDI devices.
+    pub(super) cdi_directories: Vec<PathBuf>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) stops: ContainerStops,
     /// The IDs of the containers that this agent has stopped and not yet removed.

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::config::{
-    CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver, cgroup_driver, limits::Bounds,
+    CdiSupport, CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver, cgroup_driver, limits::Bounds,
     reported_driver,
 };
 use super::endpoint::Endpoint;
@@ -153,17 +153,18 @@ async fn read_facts(
     seccomp_profiles: PathBuf,
     settings: NodeSettings,
 ) -> Result<NodeFacts, RuntimeError> {
-    let status = if_supported(client.status(v1::StatusRequest { verbose: false }).await)?.unwrap_or_default();
+    let status = if_supported(client.status(v1::StatusRequest { verbose: true }).await)?.unwrap_or_default();
+    let verbose = status.info.get("config").map(String::as_str);
     let config = if_supported(client.runtime_config(v1::RuntimeConfigRequest {}).await)?.unwrap_or_default();
     let reported = match config.linux.map(|linux| linux.cgroup_driver()) {
         Some(v1::CgroupDriver::Systemd) => Some(CgroupDriver::Systemd),
         Some(v1::CgroupDriver::Cgroupfs) => Some(CgroupDriver::Cgroupfs),
         // containerd before 2.0 does not implement the call. Its driver is in the configuration of its CRI plugin.
-        None => {
-            let answer = client.status(v1::StatusRequest { verbose: true }).await;
-            if_supported(answer)?.and_then(|answer| reported_driver(answer.info.get("config")?))
-        }
+        None => verbose.and_then(reported_driver),
     };
+    let version = if_supported(client.version(v1::VersionRequest { version: "v1".to_owned() }).await)?;
+    let version = version.unwrap_or_default();
+    let cdi = CdiSupport::of(verbose, &version.runtime_name, &version.runtime_version);
     let driver = cgroup_driver(settings.cgroup_driver, reported)?;
     let shared = driver == CgroupDriver::Systemd || shares_cgroups(client.endpoint()).await;
     let handlers = |supports: fn(v1::RuntimeHandlerFeatures) -> bool| -> BTreeSet<String> {
@@ -193,6 +194,7 @@ async fn read_facts(
             recursive_read_only,
             user_namespaces,
             groups_policy,
+            cdi,
         })
     })
     .await

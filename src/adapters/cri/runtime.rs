@@ -102,6 +102,7 @@ impl CriRuntime {
             id_ranges: IdRanges::default(),
             cgroups: CgroupTrees::default(),
             adopted: config.adopted,
+            cdi_directories: config.cdi_directories,
             events: config.events,
             stops: ContainerStops::new(client.clone(), handle.clone()),
             stopped: Mutex::default(),

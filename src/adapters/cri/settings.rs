@@ -45,6 +45,10 @@ pub struct CriConfig {
     pub events: Arc<dyn EventRecorder>,
     /// The pods of a kubelet that belong to this agent too.
     pub adopted: Arc<AdoptedPods>,
+    /// The directories with the specifications of CDI devices, for a runtime that does not apply these devices itself. A device in a
+    /// later directory replaces one of the same name in an earlier directory. Only root and the user of this process may be able to
+    /// change them.
+    pub cdi_directories: Vec<PathBuf>,
 }
 
 /// Name resolution of the pods, and the location of their cgroups.

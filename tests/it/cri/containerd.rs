@@ -75,8 +75,14 @@ impl Containerd {
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: Arc::new(Events::default()),
             adopted: Arc::new(AdoptedPods::none()),
+            cdi_directories: vec![self.cdi_directory()],
         };
         CriRuntime::open(config).unwrap()
+    }
+
+    /// The directory with the specifications of CDI devices, which containerd reads too if it can.
+    pub(super) fn cdi_directory(&self) -> PathBuf {
+        self.0.directory().join("cdi")
     }
 
     /// Runs `ctr` and returns its output.

@@ -91,6 +91,7 @@ impl Instance {
         assert!(stop.unwrap().success());
         let run = self.base.join("run");
         fs::create_dir_all(run.join("cni")).unwrap();
+        fs::create_dir_all(run.join("cdi")).unwrap();
         let plugins = PLUGINS.into_iter().find(|dir| Path::new(dir).is_dir()).unwrap();
         let (run, socket, pause) = (run.display(), self.socket(), image::PAUSE);
         let config = format!(
@@ -104,6 +105,8 @@ state = "{run}/state"
   restrict_oom_score_adj = true
   disable_tcp_service = true
   netns_mounts_under_state_dir = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{run}/cdi"]
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
   [plugins."io.containerd.grpc.v1.cri".cni]

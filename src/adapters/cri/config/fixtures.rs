@@ -48,6 +48,7 @@ pub(crate) fn facts() -> NodeFacts {
         recursive_read_only: Default::default(),
         user_namespaces: Default::default(),
         groups_policy: false,
+        cdi: Default::default(),
     }
 }
 

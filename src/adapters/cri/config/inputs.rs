@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use podwright_actors::ids::ContainerId;
 
+use super::cdi::CdiSupport;
 use super::cgroup::Cgroups;
 use super::limits::Bounds;
 use super::resolver::{ClusterDns, Resolver};
@@ -41,6 +42,8 @@ pub(crate) struct NodeFacts {
     pub(crate) user_namespaces: BTreeSet<String>,
     /// Whether the runtime supports `supplementalGroupsPolicy`.
     pub(crate) groups_policy: bool,
+    /// Who applies the edits of CDI devices.
+    pub(crate) cdi: CdiSupport,
 }
 
 /// What the node assigns to a pod before its sandbox is created.

@@ -53,6 +53,8 @@ struct FakeState {
     image_status_fails: bool,
     /// The log path and the mounts of each container, by ID.
     files: HashMap<String, (String, Vec<v1::Mount>)>,
+    /// The names of CDI devices and the variables in the last request to create a container.
+    cdi: (Vec<String>, Vec<String>),
     /// A sandbox whose status call fails, and the error.
     failing_sandbox: Option<(String, Status)>,
     /// The stopped containers with their grace periods in seconds.
@@ -144,6 +146,7 @@ impl FakeRuntime {
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: recorded_events.clone(),
             adopted: Arc::new(AdoptedPods::none()),
+            cdi_directories: vec![],
         };
         edit(&mut config);
         let runtime = CriRuntime::open(config).unwrap();
@@ -179,6 +182,11 @@ impl FakeRuntime {
     }
 
     /// The log file and the termination message file of a container.
+    /// The names of CDI devices and the variables in the last request to create a container.
+    pub(super) fn cdi_devices_and_variables(&self) -> (Vec<String>, Vec<String>) {
+        self.service.state.lock().cdi.clone()
+    }
+
     pub(super) fn log_and_message_files(&self, id: &str) -> Vec<PathBuf> {
         let (log, mounts) = self.service.state.lock().files[id].clone();
         let messages = mounts.into_iter().map(|mount| mount.host_path).filter(|path| path.ends_with(".message"));

@@ -107,6 +107,9 @@ impl RuntimeService for FakeService {
         let config = request.config.unwrap();
         let logs = request.sandbox_config.unwrap().log_directory;
         let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
+        let devices = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
+        let variables = config.envs.iter().map(|env| format!("{}={}", env.key, env.value)).collect();
+        self.change(|state| state.cdi = (devices, variables));
         if made.is_some() {
             let container = v1::Container {
                 id: id.clone(),
