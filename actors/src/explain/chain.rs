@@ -1,23 +1,27 @@
 //! Builds the chain of waits of one pod.
 
+mod node;
+mod summary;
+
 use k8s_openapi::api::core::v1::PodCondition;
 
 use crate::admission::{WaitingPod, is_lack};
 use crate::engine::PodSnapshot;
-use crate::eviction::{NodePressure, Pressure};
 use crate::final_statuses::is_final;
-use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::ports::{FailureCause, ResourceWait, Unready};
+use crate::ports::{FailureCause, ResourceWait};
 use crate::status::reasons::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
-use crate::status::short_age;
 use crate::status_writer::FailedWrite;
 use crate::time::Time;
 
+use self::node::{housekeeping, runtime};
 use super::facts::{NodeState, PodFacts};
 use super::wait::{SubjectKind, Wait, WaitKind, WaitSubject};
 use super::{activities, containers};
+
+pub(super) use self::node::node_problems;
+pub(super) use self::summary::short;
 
 /// The context in which a chain is built.
 pub(super) struct ExplainContext<'a> {
@@ -273,89 +277,6 @@ fn tried_before(snapshot: &PodSnapshot, wait: &mut Wait) {
     wait.detail.push_str(&format!("; the last try failed: {}", failure.error));
 }
 
-/// The wait for a runtime that does not answer.
-fn runtime(context: &ExplainContext<'_>) -> Wait {
-    let on = WaitSubject::only(SubjectKind::Runtime);
-    let wait = |error: &str| {
-        let detail = format!("the container runtime does not answer: {error}");
-        Wait::new(WaitKind::Runtime, on.clone(), detail, "the runtime answers again; it is called every second")
-    };
-    match &context.node.runtime {
-        Some(failing) => wait(&failing.error).since(failing.since).tries(failing.tries),
-        None => wait("it has not answered yet"),
-    }
-}
-
-/// The problems that hold up every pod: the runtime does not answer or is not ready, or a source has not sent its pods.
-pub(super) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wait> {
-    let silent = context.node.runtime.as_ref().map(|_| runtime(context));
-    let Unready { runtime, network } = &context.node.unready;
-    let lacks = |what, why: &Option<String>| {
-        Some(Wait::new(
-            what,
-            WaitSubject::only(SubjectKind::Runtime),
-            why.as_ref()?,
-            "the runtime says that it is there",
-        ))
-    };
-    let (runtime, network) = (lacks(WaitKind::Runtime, runtime), lacks(WaitKind::Network, network));
-    let pressures = context.node.pressures.iter().map(pressure);
-    [silent, runtime, network, sources(context)].into_iter().flatten().chain(pressures).collect()
-}
-
-/// Why new pods are rejected: the node lacks a resource.
-fn pressure(pressure: &NodePressure) -> Wait {
-    let NodePressure { condition, signal, threshold, available, .. } = pressure;
-    let pods = if *condition == Pressure::Memory { "new pods of class BestEffort" } else { "new pods" };
-    let detail = format!(
-        "{pods} are rejected, because the node has the condition {}: {signal} was {available}, less than {threshold}",
-        condition.as_str()
-    );
-    let on = WaitSubject::only(SubjectKind::Node);
-    Wait::new(WaitKind::Pressure(*condition), on, detail, free(*condition)).since(pressure.since)
-}
-
-/// What a pod waits for until a condition of the node ends.
-fn free(condition: Pressure) -> &'static str {
-    match condition {
-        Pressure::Memory => "free memory",
-        Pressure::Disk => "free disk space",
-        Pressure::Pid => "free process ids",
-    }
-}
-
-/// Why housekeeping passes do not run yet: a source has not sent its pods.
-fn sources(context: &ExplainContext<'_>) -> Option<Wait> {
-    let missing = &context.node.missing_sources;
-    let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
-    let reasons = missing.iter().map(|source| format!("{}{}", source.kind, source.reason())).collect::<Vec<_>>();
-    let names = (!names.is_empty()).then(|| names.join(", "))?;
-    let reasons = reasons.join(", ");
-    let detail = format!("housekeeping begins when every source has sent its pods; missing: {reasons}");
-    let on = WaitSubject::new(SubjectKind::Source, names);
-    Some(Wait::new(WaitKind::Source, on, detail, "the source sends its pods").since(context.node.started))
-}
-
-/// The wait for a housekeeping pass, and why passes do not run.
-fn housekeeping(context: &ExplainContext<'_>, detail: &str, since: Time) -> Vec<Wait> {
-    let on = WaitSubject::only(SubjectKind::Housekeeping);
-    let mut first = Wait::new(WaitKind::Housekeeping, on, detail, "the next housekeeping pass").since(since);
-    let mut below = Vec::new();
-    if let Some(source) = sources(context) {
-        below.push(source);
-    } else if let Some(failing) = &context.node.passes {
-        first.detail.push_str(&format!("; passes end early: {}", failing.error));
-        first.tries = Some(failing.tries);
-        if context.node.runtime.is_some() {
-            below.push(runtime(context));
-        }
-    }
-    if below.iter().all(|wait| wait.what != WaitKind::Source) {
-        first.next = context.node.last_pass.map(|last| (last + HOUSEKEEPING_PERIOD).max(context.now));
-    }
-    std::iter::once(first).chain(below.into_iter().map(|wait| wait.below(1))).collect()
-}
-
 /// The waits of a pod without a record in the engine: the pod was rejected, or the engine has not received it yet.
 fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
     if let Some(waiting) = &pod.admission {
@@ -446,68 +367,5 @@ fn doing(hook: Hook) -> &'static str {
         Hook::Sync => "setting it up",
         Hook::Terminating | Hook::TerminatingRuntime => "stopping its containers",
         Hook::Terminated => "cleaning up after it",
-    }
-}
-
-/// The nearest wait in a few words, for a table or a heading; empty if the pod waits for nothing.
-pub(super) fn short(chain: &[Wait], now: Time) -> String {
-    let Some(wait) = chain.first() else { return String::new() };
-    let left = |what: String| match wait.next {
-        Some(next) if next > now => format!("{what}, {} left", short_age(next.since(now))),
-        _ => what,
-    };
-    let retried = |what: String| match wait.next {
-        Some(next) if next > now => format!("{what}, next try in {}", short_age(next.since(now))),
-        _ => what,
-    };
-    let name = &wait.on.name;
-    let of = |what: &str| match &wait.container {
-        Some(container) => format!("{what} of container {container}"),
-        None => what.to_owned(),
-    };
-    match wait.what {
-        WaitKind::Nothing => String::new(),
-        WaitKind::Housekeeping => "housekeeping".into(),
-        WaitKind::Source => format!("source {name}"),
-        WaitKind::Rejected => wait.released_by.clone(),
-        WaitKind::Admission => format!("room on the node, used by {name}"),
-        WaitKind::Worker => "its worker".into(),
-        WaitKind::FullName => "its name, held by an earlier pod".into(),
-        WaitKind::Circle => "itself".into(),
-        WaitKind::HookCall(hook) => format!("its {} to end", goal(hook)),
-        WaitKind::Retry(hook) => retried(format!("its {} to succeed", goal(hook))),
-        WaitKind::Runtime => "the container runtime".into(),
-        WaitKind::Network => "the network for pods".into(),
-        WaitKind::Volume => retried(if name.is_empty() { "its volumes".into() } else { format!("volume {name}") }),
-        WaitKind::Cgroup => "its cgroup".into(),
-        WaitKind::Governor => match &wait.container {
-            Some(container) => format!("the start governor, for container {container}"),
-            None => "the start governor".into(),
-        },
-        WaitKind::Sandbox => "its sandbox".into(),
-        WaitKind::Image => retried(of(&format!("image {name}"))),
-        WaitKind::CrashBackoff => left(of("the crash backoff")),
-        WaitKind::ContainerStart => retried(of("the start")),
-        WaitKind::LifecycleHook(hook) => left(of(&format!("the {} hook", hook.as_str()))),
-        WaitKind::InitContainer => format!("the end of init container {name}"),
-        WaitKind::Probe => of("a probe"),
-        WaitKind::ReadinessGate => format!("readiness gate {name}"),
-        WaitKind::Grace => left("its containers to stop".into()),
-        WaitKind::ContainerStop | WaitKind::StopOrder => left(of("the end")),
-        WaitKind::Shutdown => left("its turn in the node's shutdown".into()),
-        WaitKind::Resize => "its resize".into(),
-        WaitKind::Pressure(condition) => free(condition).into(),
-        WaitKind::Claim if name.is_empty() => retried("its ResourceClaims".into()),
-        WaitKind::Claim => retried(format!("DRA driver {name}")),
-        WaitKind::StatusWrite => retried("the write of its status to the API server".into()),
-    }
-}
-
-/// The purpose of a hook.
-fn goal(hook: Hook) -> &'static str {
-    match hook {
-        Hook::Sync => "setup",
-        Hook::Terminating | Hook::TerminatingRuntime => "stop",
-        Hook::Terminated => "cleanup",
     }
 }

@@ -51,6 +51,8 @@ fn cores_are_pure() {
         "actors/src/explain.rs",
         "actors/src/explain/activities.rs",
         "actors/src/explain/chain.rs",
+        "actors/src/explain/chain/node.rs",
+        "actors/src/explain/chain/summary.rs",
         "actors/src/explain/containers.rs",
         "actors/src/explain/facts.rs",
         "actors/src/explain/long_wait_reports.rs",
