@@ -1,6 +1,8 @@
 //! The actix actor: applies source updates in their order while the runtime is healthy, and forwards changes of probes and
 //! of the runtime to the pods' workers.
 
+mod retries;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use podwright_metrics::{ActorMetrics, RetryTrigger};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::retries::Readmission;
 use super::Dispatcher;
 use super::admit::Admission;
 use super::messages::{PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
@@ -30,15 +33,6 @@ const MAX_ACCEPTED: usize = 2 * SOURCE_CHANNEL_DEPTH;
 /// The delay before admission is retried after an admission handler panicked. Equal to the delay after a failed hook
 /// (upstream `backOffPeriod`, kubelet 1.36).
 const ADMISSION_RETRY: Duration = Duration::from_secs(10);
-
-/// How often the pods of the queue are judged again, besides each time a pod has ended. A pod may end without a hook that says so.
-const READMISSION_PERIOD: Duration = Duration::from_secs(2);
-
-/// The shortest time between two such judgements, because many pods may end at once.
-const READMISSION_PAUSE: Duration = Duration::from_millis(100);
-
-/// How often the resizes that wait are decided again, besides each time something is freed (upstream `retryDelay`, kubelet 1.36).
-const RESIZE_PERIOD: Duration = Duration::from_secs(3 * 60);
 
 /// Receives the updates and changes that the dispatcher handles. See the module.
 pub(crate) struct DispatcherActor {
@@ -76,17 +70,6 @@ enum AdmissionRetry {
     Scheduled,
     /// The timer fired. The retry comes after the accepted updates.
     Due,
-}
-
-/// Whether the pods of the queue have to be judged again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Readmission {
-    NotNeeded,
-    /// A timer runs.
-    Scheduled,
-    Due,
-    /// The pods were judged a short time ago. A timer runs, and a pod that ends now schedules the next judgement.
-    Paused,
 }
 
 /// The next step of the dispatcher.
@@ -164,32 +147,6 @@ impl DispatcherActor {
         }
     }
 
-    /// Judges the pods of the queue again, if there are any, at once or after the pause.
-    fn readmit(&mut self, ctx: &mut Context<Self>) {
-        if !self.dispatcher.has_queue() {
-            return;
-        }
-        match self.readmission {
-            Readmission::NotNeeded | Readmission::Due => {
-                self.readmission = Readmission::Due;
-                self.apply_accepted(ctx);
-            }
-            Readmission::Paused | Readmission::Scheduled => self.readmission = Readmission::Scheduled,
-        }
-    }
-
-    /// Pauses after a judgement of the queue.
-    fn pause_readmission(&mut self, ctx: &mut Context<Self>) {
-        self.readmission = Readmission::Paused;
-        ctx.run_later(READMISSION_PAUSE, |actor, ctx| {
-            let is_scheduled = actor.readmission == Readmission::Scheduled;
-            actor.readmission = Readmission::NotNeeded;
-            if is_scheduled {
-                actor.readmit(ctx);
-            }
-        });
-    }
-
     fn next_turn(&mut self) -> Option<Turn> {
         if self.readmission == Readmission::Due {
             return Some(Turn::Readmit);
@@ -259,32 +216,6 @@ impl DispatcherActor {
         self.readmit_later(ctx);
         self.resize_later(ctx);
         self.metrics.handled(self.dispatcher.clock.now().since(start));
-    }
-
-    /// Judges the pods of the queue again after the period, as long as there are any.
-    fn readmit_later(&mut self, ctx: &mut Context<Self>) {
-        if self.readmits_later || !self.dispatcher.has_queue() {
-            return;
-        }
-        self.readmits_later = true;
-        ctx.run_later(READMISSION_PERIOD, |actor, ctx| {
-            actor.readmits_later = false;
-            actor.readmit(ctx);
-            actor.readmit_later(ctx);
-        });
-    }
-
-    /// Decides again on the resizes that wait after the period, as long as there are any.
-    fn resize_later(&mut self, ctx: &mut Context<Self>) {
-        if self.resizes_later || !self.dispatcher.has_resizes() {
-            return;
-        }
-        self.resizes_later = true;
-        ctx.run_later(RESIZE_PERIOD, |actor, ctx| {
-            actor.resizes_later = false;
-            actor.handle_now(|dispatcher| dispatcher.retry_resizes(RetryTrigger::PeriodicRetry));
-            actor.resize_later(ctx);
-        });
     }
 
     /// Counts and logs a panic in one of the embedder's ports.
