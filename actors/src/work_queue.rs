@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
 /// The queue. Every method is one step; the owner locks it.
 #[derive(Debug)]
 pub(crate) struct WorkQueue<K> {
-    keys: HashMap<K, Entry, FixedState>,
+    keys: HashMap<K, QueueEntry, FixedState>,
     ready: BTreeMap<(Urgency, u64), K>,
     delayed: BTreeMap<(Time, u64), K>,
     /// Numbers the additions, for the order.
@@ -74,7 +74,7 @@ pub(crate) struct WorkQueue<K> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct QueueEntry {
     state: State,
     failures: Failures,
 }
@@ -142,7 +142,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub(crate) fn take(&mut self, now: Time) -> Option<K> {
         while let Some(due) = self.delayed.first_entry().filter(|due| due.key().0 <= now) {
             let key = due.remove();
-            if let Some(&Entry { state: State::Delayed { urgency, .. }, failures }) = self.keys.get(&key) {
+            if let Some(&QueueEntry { state: State::Delayed { urgency, .. }, failures }) = self.keys.get(&key) {
                 self.make_ready(&key, urgency, failures);
             }
         }
@@ -154,7 +154,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 
     /// Ends the work on a key that was [taken](WorkQueue::take).
     pub(crate) fn done(&mut self, key: &K, outcome: Outcome, now: Time) {
-        let Some(&Entry { state: State::Active { again }, failures }) = self.keys.get(key) else { return };
+        let Some(&QueueEntry { state: State::Active { again }, failures }) = self.keys.get(key) else { return };
         self.active -= 1;
         match (outcome, again) {
             (Outcome::Finished, None) => {
@@ -167,7 +167,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 let number = self.number();
                 self.delayed.insert((until, number), key.clone());
                 let urgency = again.unwrap_or(Urgency::Normal);
-                self.keys.insert(key.clone(), Entry { state: State::Delayed { until, number, urgency }, failures });
+                self.keys
+                    .insert(key.clone(), QueueEntry { state: State::Delayed { until, number, urgency }, failures });
             }
         }
     }
@@ -180,7 +181,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// The failures of a key, and when the work on it is tried again. The time is `None` while the work is tried again, or when it
     /// is due. `None` for a key whose work has not failed since its last success.
     pub(crate) fn failures(&self, key: &K) -> Option<(Failures, Option<Time>)> {
-        let Entry { state, failures } = *self.keys.get(key).filter(|entry| entry.failures.count > 0)?;
+        let QueueEntry { state, failures } = *self.keys.get(key).filter(|entry| entry.failures.count > 0)?;
         let next = match state {
             State::Delayed { until, .. } => Some(until),
             State::Ready { .. } | State::Active { .. } => None,
@@ -201,7 +202,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     fn make_ready(&mut self, key: &K, urgency: Urgency, failures: Failures) {
         let number = self.number();
         self.ready.insert((urgency, number), key.clone());
-        self.keys.insert(key.clone(), Entry { state: State::Ready { urgency, number }, failures });
+        self.keys.insert(key.clone(), QueueEntry { state: State::Ready { urgency, number }, failures });
     }
 
     fn set(&mut self, key: &K, state: State) {

@@ -74,7 +74,7 @@ enum AdmissionRetry {
 
 /// The next step of the dispatcher.
 enum Turn {
-    /// Judges the pods of the queue. It comes first, so that no new pod gets what a pod of the queue waits for.
+    /// Judges the pods of the queue. This step comes first, so that no new pod gets the resources that a pod of the queue waits for.
     Readmit,
     Update(SourceUpdate),
     RetryAdmission,

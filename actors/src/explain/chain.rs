@@ -42,10 +42,10 @@ pub(super) fn chain(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
     chain
 }
 
-fn follow(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+fn follow(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodUid>) -> Vec<Wait> {
     let mut chain = match &pod.snapshot {
-        Some(snapshot) => known(context, pod, snapshot, seen),
-        None => unknown(context, pod, seen),
+        Some(snapshot) => known(context, pod, snapshot, followed),
+        None => unknown(context, pod, followed),
     };
     let is_explained_by_record = pod.desired || pod.lifecycle() >= Some(Lifecycle::Terminating);
     if let (false, Some(snapshot)) = (is_explained_by_record, &pod.snapshot) {
@@ -100,13 +100,18 @@ fn resource(wait: &ResourceWait) -> Option<Wait> {
 /// The wait of a pod whose status cannot be written to the API server.
 fn status_write(failed: &FailedWrite) -> Wait {
     let detail = format!("its status cannot be written to the API server: {}", failed.error);
-    let released_by = "the API server accepts the status; each try writes the status of its time";
+    let released_by = "the API server accepts the status; each try writes the newest status";
     let on = WaitSubject::only(SubjectKind::ApiServer);
     let wait = Wait::new(WaitKind::StatusWrite, on, detail, released_by);
     wait.since(failed.since).tries(failed.tries).next(failed.next)
 }
 
-fn known(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+fn known(
+    context: &ExplainContext<'_>,
+    pod: &PodFacts,
+    snapshot: &PodSnapshot,
+    followed: &mut Vec<PodUid>,
+) -> Vec<Wait> {
     let wait = &snapshot.wait;
     let released_by = wait.what.released_by();
     match &wait.what {
@@ -127,14 +132,14 @@ fn known(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, s
             let detail = format!("its name {} is still held by {who}", pod.full_name);
             let mut chain = vec![Wait::new(WaitKind::FullName, on.clone(), detail, released_by).since(wait.since)];
             match holder {
-                Some(uid) if seen.contains(uid) => {
+                Some(uid) if followed.contains(uid) => {
                     let detail = format!("{who} is already in this chain: the pods wait for each other");
                     chain.push(Wait::new(WaitKind::Circle, on, detail, "one of them is deleted").below(1));
                 }
                 Some(uid) => {
                     if let Some(holder) = (context.find)(uid) {
-                        seen.push(uid.clone());
-                        chain.extend(follow(context, &holder, seen).into_iter().map(|wait| wait.below(1)));
+                        followed.push(uid.clone());
+                        chain.extend(follow(context, &holder, followed).into_iter().map(|wait| wait.below(1)));
                     }
                 }
                 None => {}
@@ -202,7 +207,7 @@ fn known(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, s
     }
 }
 
-/// Why the pod does not have the resources of its spec, as its conditions say.
+/// The wait of a pod that does not have the resources of its spec, by its conditions.
 fn resize(pod: &PodFacts) -> Option<Wait> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True");
@@ -230,7 +235,7 @@ fn nothing(detail: &str, released_by: &str) -> Wait {
 fn retry(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error: &str) -> Vec<Wait> {
     let wait = &snapshot.wait;
     let retried = |w: Wait| w.since(wait.since).tries(wait.tries).next(wait.next);
-    // Whatever the error was, a runtime that does not answer may have caused it and delays the retry.
+    // A runtime that does not answer may have caused any error, and it delays the retry.
     let runtime = |depth: usize| context.node.runtime.as_ref().map(|_| runtime(context).below(depth));
     let because = |wait: Wait| std::iter::once(retried(wait)).chain(runtime(1)).collect();
     let cause = snapshot.failure.as_ref().map_or(&FailureCause::Unknown, |failure| &failure.cause);
@@ -278,9 +283,9 @@ fn tried_before(snapshot: &PodSnapshot, wait: &mut Wait) {
 }
 
 /// The waits of a pod without a record in the engine: the pod was rejected, or the engine has not received it yet.
-fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodUid>) -> Vec<Wait> {
     if let Some(waiting) = &pod.admission {
-        return admission(context, waiting, seen);
+        return admission(context, waiting, followed);
     }
     match &pod.status {
         Some(status) if pod.phase().is_terminal() => {
@@ -315,7 +320,7 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>)
 }
 
 /// The wait of a critical pod for other pods to stop, and below it how they stop.
-fn admission(context: &ExplainContext<'_>, waiting: &WaitingPod, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+fn admission(context: &ExplainContext<'_>, waiting: &WaitingPod, followed: &mut Vec<PodUid>) -> Vec<Wait> {
     let stopping: Vec<PodFacts> = waiting
         .stopping
         .iter()
@@ -333,9 +338,9 @@ fn admission(context: &ExplainContext<'_>, waiting: &WaitingPod, seen: &mut Vec<
     let first = Wait::new(WaitKind::Admission, on, detail, released_by).since(waiting.since);
     let mut chain = vec![first];
     for pod in stopping {
-        if !seen.contains(&pod.uid) {
-            seen.push(pod.uid.clone());
-            chain.extend(follow(context, &pod, seen).into_iter().map(|wait| wait.below(1)));
+        if !followed.contains(&pod.uid) {
+            followed.push(pod.uid.clone());
+            chain.extend(follow(context, &pod, followed).into_iter().map(|wait| wait.below(1)));
         }
     }
     chain

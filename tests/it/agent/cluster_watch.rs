@@ -48,11 +48,11 @@ async fn idle_watch_is_resumed_at_the_version_of_its_bookmark() {
     let cluster = Cluster::of(StandIn::builder().bookmark_period(Duration::from_millis(50)).start().await.unwrap());
     // The version at which the last watch began; 0 for a list.
     let begun = Arc::new(AtomicU64::new(0));
-    let seen = begun.clone();
+    let latest = begun.clone();
     cluster.server.faults().on(move |request| {
         if is_watch_of_pods(request) {
             let version = request.query.split('&').find_map(|option| option.strip_prefix("resourceVersion="));
-            seen.store(version.and_then(|version| version.parse().ok()).unwrap_or(0), Ordering::SeqCst);
+            latest.store(version.and_then(|version| version.parse().ok()).unwrap_or(0), Ordering::SeqCst);
         }
         None
     });

@@ -374,7 +374,7 @@ async fn explain_shows_a_status_that_cannot_be_written() {
             "test/a: Running, waits for the write of its status to the API server, next try in 1s",
             "  its status cannot be written to the API server: the API server did not perform the call: connection refused",
             "    for 4s (since 08:00:00Z), 6 tries, next in 1s (at 08:00:06Z)",
-            "    released by: the API server accepts the status; each try writes the status of its time",
+            "    released by: the API server accepts the status; each try writes the newest status",
         ],
     );
     let wait = &serde_json::to_value(explain(&this.node, "a")).unwrap()["chain"][0];

@@ -88,14 +88,14 @@ impl NodeApi for FakeNodeApi {
         let next = move |last: Option<Result<Value, ()>>| async move {
             loop {
                 sleep(Duration::from_millis(100)).await;
-                let seen = if self.server.is_watch_broken() { Err(()) } else { Ok(self.read().unwrap_or_default()) };
-                if last.as_ref() != Some(&seen) {
-                    let version = match &seen {
+                let current = if self.server.is_watch_broken() { Err(()) } else { Ok(self.read().unwrap_or_default()) };
+                if last.as_ref() != Some(&current) {
+                    let version = match &current {
                         Ok(node) if node.is_null() => Ok(None),
                         Ok(node) => Ok(Some(serde_json::from_value(node.clone()).expect("the server has a node"))),
                         Err(()) => Err(ApiError::unavailable("the watch is broken", None)),
                     };
-                    return Some((version, Some(seen)));
+                    return Some((version, Some(current)));
                 }
             }
         };

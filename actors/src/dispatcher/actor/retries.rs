@@ -7,13 +7,13 @@ use podwright_metrics::RetryTrigger;
 
 use super::DispatcherActor;
 
-/// How often the pods of the queue are judged again, besides each time a pod has ended. A pod may end without a hook that says so.
+/// How often the pods of the queue are judged again, besides each time a pod has ended. A pod may end without a hook that reports its end.
 const READMISSION_PERIOD: Duration = Duration::from_secs(2);
 
-/// The shortest time between two such judgements, because many pods may end at once.
+/// The shortest time between two judgements of the queue, because many pods may end at once.
 const READMISSION_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the resizes that wait are decided again, besides each time something is freed (upstream `retryDelay`, kubelet 1.36).
+/// How often the resizes that wait are decided again, besides each time that resources become free (upstream `retryDelay`, kubelet 1.36).
 const RESIZE_PERIOD: Duration = Duration::from_secs(3 * 60);
 
 /// Whether the pods of the queue have to be judged again.

@@ -53,8 +53,8 @@ async fn orphans_are_stopped_with_their_own_grace_and_forgotten_when_finished() 
     rig.settled().await;
     for uid in ["a", "b"] {
         assert_eq!(rig.hooks.calls(&uid.into()), [Call::create(), Call::unforced_stop(30), Call::clean_up()]);
-        let seen = rig.engine.snapshot(&uid.into()).unwrap();
-        assert_eq!((seen.lifecycle, seen.deleted), (Lifecycle::Finished, true));
+        let snapshot = rig.engine.snapshot(&uid.into()).unwrap();
+        assert_eq!((snapshot.lifecycle, snapshot.deleted), (Lifecycle::Finished, true));
     }
     assert!(rig.known(&[]).is_empty());
     assert_eq!(rig.engine.known_pods(), 0);

@@ -80,10 +80,10 @@ fn worker_inspects_every_change_or_is_queued_once_for_it() {
             })
             .collect();
         signals.word.begin_turn(true);
-        let seen = signals.inspect();
+        let changes = signals.inspect();
         wakers.into_iter().for_each(|waker| waker.join().unwrap());
         let queued = signals.queued.load(Ordering::Relaxed);
-        assert!(seen == 2 || queued == 1, "saw {seen} of 2 changes and has {queued} turns");
+        assert!(changes == 2 || queued == 1, "the turn found {changes} of 2 changes, and {queued} turns are queued");
         assert!(queued <= 1, "a burst queued {queued} turns");
     });
 }
@@ -99,9 +99,9 @@ fn worker_inspects_a_change_made_while_its_hook_call_ended() {
         // The hook call is in progress when the turn begins, and ends in it.
         signals.word.begin_turn(false);
         signals.word.begin_inspection();
-        let seen = signals.inspect();
+        let changes = signals.inspect();
         waker.join().unwrap();
-        assert!(seen == 1 || signals.queued.load(Ordering::Relaxed) == 1, "the change was lost");
+        assert!(changes == 1 || signals.queued.load(Ordering::Relaxed) == 1, "the change was lost");
     });
 }
 
@@ -169,9 +169,9 @@ fn wake_up_reaches_a_worker_that_moves_to_another_thread() {
         };
         address.store(new);
         signals.word.begin_turn(true);
-        let seen = signals.inspect();
+        let changes = signals.inspect();
         let scheduled = waker.join().unwrap();
-        assert!(seen == 1 || scheduled == Some(new), "the turn went to {scheduled:?}");
+        assert!(changes == 1 || scheduled == Some(new), "the turn went to {scheduled:?}");
         assert_eq!((new.queue(), new.index()), (1, 0));
     });
 }

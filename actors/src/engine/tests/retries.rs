@@ -42,7 +42,7 @@ async fn pod_stays_terminated_while_its_failing_cleanup_is_retried() {
 #[actix::test]
 async fn resync_and_backoff_are_spread_by_a_jitter_of_up_to_one_half() {
     let rig = rig_with(EngineConfig { resync: Duration::from_secs(20), ..EngineConfig::default() });
-    let mut seen = Vec::new();
+    let mut delays = Vec::new();
     for n in 0..40 {
         let a = pod(&format!("a{n}")).build();
         rig.hooks.fails(a.uid(), Hook::Sync, 1);
@@ -53,9 +53,9 @@ async fn resync_and_backoff_are_spread_by_a_jitter_of_up_to_one_half() {
         let gaps = rig.hooks.gaps(&format!("a{n}").as_str().into());
         assert!((10.0..=15.01).contains(&gaps[0]), "after an error: {gaps:?}");
         assert!(gaps[1..].iter().all(|gap| (20.0..=30.01).contains(gap)), "after a success: {gaps:?}");
-        seen.push(gaps[0]);
+        delays.push(gaps[0]);
     }
-    let (least, most) = seen.iter().fold((f64::MAX, 0f64), |(a, b), gap| (a.min(*gap), b.max(*gap)));
+    let (least, most) = delays.iter().fold((f64::MAX, 0f64), |(a, b), gap| (a.min(*gap), b.max(*gap)));
     assert!(least < 11.0 && most > 14.0, "spread from {least} to {most}");
 }
 

@@ -13,8 +13,8 @@ async fn deleted_pod_is_stopped_with_its_deletion_grace_and_cleaned_up() {
     rig.run(&a).await;
     rig.update(Update::changed(pod("a").deleting(15).build())).await;
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(15), Call::clean_up()]);
-    let seen = rig.engine.snapshot(a.uid()).unwrap();
-    assert_eq!((seen.lifecycle, seen.deleted, seen.evicted), (Lifecycle::Finished, true, false));
+    let snapshot = rig.engine.snapshot(a.uid()).unwrap();
+    assert_eq!((snapshot.lifecycle, snapshot.deleted, snapshot.evicted), (Lifecycle::Finished, true, false));
     assert!(rig.engine.is_pod_known_terminated(a.uid()));
 }
 
@@ -48,8 +48,8 @@ async fn pod_that_ends_by_itself_is_stopped_and_cleaned_up() {
     rig.update(Update::sync(a.clone())).await;
     let calls = rig.hooks.calls(a.uid());
     assert_eq!(calls[3..], [Call::unforced_stop(30), Call::clean_up()]);
-    let seen = rig.engine.snapshot(a.uid()).unwrap();
-    assert_eq!((seen.lifecycle, seen.deleted, seen.evicted), (Lifecycle::Finished, false, false));
+    let snapshot = rig.engine.snapshot(a.uid()).unwrap();
+    assert_eq!((snapshot.lifecycle, snapshot.deleted, snapshot.evicted), (Lifecycle::Finished, false, false));
 }
 
 // POD-W6
@@ -236,8 +236,8 @@ async fn eviction_and_deletion_are_added_to_a_stop_in_progress() {
     rig.engine.update_pod(Update::kill(a.clone()).with_options(evicting()));
     assert!(rig.engine.should_pod_content_be_removed(a.uid()));
     rig.engine.update_pod(Update::changed(pod("a").deleting(30).build()));
-    let seen = rig.engine.snapshot(a.uid()).unwrap();
-    assert!(seen.deleted && seen.evicted);
+    let snapshot = rig.engine.snapshot(a.uid()).unwrap();
+    assert!(snapshot.deleted && snapshot.evicted);
     gate.open();
 }
 

@@ -26,9 +26,9 @@ async fn hook_that_panics_is_retried_and_no_other_pod_is_affected() {
                 rig.update(Update::kill(a.clone())).await;
             }
         }
-        let seen = rig.engine.snapshot(a.uid()).unwrap();
-        assert_eq!(seen.wait.what, WaitFor::Retry { hook, error: "hook panicked: oh no".to_owned() });
-        let delay = seen.wait.next.unwrap().since(rig.clock.now()).as_secs_f64();
+        let snapshot = rig.engine.snapshot(a.uid()).unwrap();
+        assert_eq!(snapshot.wait.what, WaitFor::Retry { hook, error: "hook panicked: oh no".to_owned() });
+        let delay = snapshot.wait.next.unwrap().since(rig.clock.now()).as_secs_f64();
         assert!((9.9..=15.0).contains(&delay), "{hook:?} is retried after {delay} s");
         rig.update(Update::sync(beside.clone())).await;
         assert_eq!(rig.hooks.calls(beside.uid()), [Call::create(), Call::sync(SyncKind::Sync)]);
@@ -37,7 +37,7 @@ async fn hook_that_panics_is_retried_and_no_other_pod_is_affected() {
         pass_secs(16).await;
         let again = &rig.hooks.calls(a.uid())[before - 1..];
         assert_eq!(std::mem::discriminant(&again[0]), std::mem::discriminant(&again[1]), "{hook:?}");
-        assert!(rig.engine.snapshot(a.uid()).is_none_or(|seen| seen.failure.is_none()));
+        assert!(rig.engine.snapshot(a.uid()).is_none_or(|snapshot| snapshot.failure.is_none()));
     }
 }
 
@@ -113,12 +113,12 @@ async fn pod_that_is_always_busy_does_not_delay_other_pods() {
         hooks.next(busy.uid(), Hook::Sync, Does::Continues(Some(START)));
     }
     let before = Arc::new(AtomicUsize::new(0));
-    let (seen, made) = (before.clone(), hooks.clone());
+    let (calls, made) = (before.clone(), hooks.clone());
     hooks.next(
         other.uid(),
         Hook::Sync,
         Does::Runs(Box::new(move || {
-            seen.store(made.calls(&"busy".into()).len(), Ordering::Relaxed);
+            calls.store(made.calls(&"busy".into()).len(), Ordering::Relaxed);
             Ok(CONTINUES)
         })),
     );

@@ -30,8 +30,8 @@ async fn create_during_a_stop_only_requests_a_restart() {
     rig.engine.update_pod(Update::create(pod("a").label("v", "2").build()));
     drop(hold);
     rig.settled().await;
-    let seen = rig.engine.snapshot(first.uid()).unwrap();
-    assert_eq!((seen.lifecycle, seen.restart_requested), (Lifecycle::Finished, true));
+    let snapshot = rig.engine.snapshot(first.uid()).unwrap();
+    assert_eq!((snapshot.lifecycle, snapshot.restart_requested), (Lifecycle::Finished, true));
     let calls = [Call::version(SyncKind::Create, "1"), Call::stop(30), Call::clean_up()];
     assert_eq!(rig.hooks.calls(first.uid()), calls);
 }
@@ -60,8 +60,8 @@ async fn pod_in_a_terminal_phase_that_does_not_run_is_only_cleaned_up() {
     assert!(!rig.engine.should_pod_be_finished(a.uid()));
     rig.settled().await;
     assert_eq!(rig.hooks.calls(a.uid()), [Call::clean_up()]);
-    let seen = rig.engine.snapshot(a.uid()).unwrap();
-    assert_eq!((seen.lifecycle, seen.restart_requested), (Lifecycle::Finished, false));
+    let snapshot = rig.engine.snapshot(a.uid()).unwrap();
+    assert_eq!((snapshot.lifecycle, snapshot.restart_requested), (Lifecycle::Finished, false));
 }
 
 // POD-S8
@@ -72,9 +72,9 @@ async fn runtime_only_pod_is_stopped_and_leaves_no_record() {
     let gate = rig.hooks.waits(&uid, Hook::TerminatingRuntime);
     rig.engine.update_pod(runtime_kill("a"));
     let_workers_run().await;
-    let seen = rig.engine.snapshot(&uid).unwrap();
-    assert_eq!((seen.lifecycle, seen.grace), (Lifecycle::Terminating, Some(Grace::MIN)));
-    assert!(seen.deleted && seen.full_name == Some(FullName::new("test", "a")));
+    let snapshot = rig.engine.snapshot(&uid).unwrap();
+    assert_eq!((snapshot.lifecycle, snapshot.grace), (Lifecycle::Terminating, Some(Grace::MIN)));
+    assert!(snapshot.deleted && snapshot.full_name == Some(FullName::new("test", "a")));
     assert!(rig.engine.active_pod(&uid).is_none());
     gate.open();
     let_workers_run().await;

@@ -21,7 +21,7 @@ pub(super) fn runtime(context: &ExplainContext<'_>) -> Wait {
     }
 }
 
-/// The problems that hold up every pod: the runtime does not answer or is not ready, or a source has not sent its pods.
+/// The problems that delay every pod: the runtime does not answer or is not ready, or a source has not sent its pods.
 pub(in crate::explain) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wait> {
     let silent = context.node.runtime.as_ref().map(|_| runtime(context));
     let Unready { runtime, network } = &context.node.unready;
@@ -38,7 +38,7 @@ pub(in crate::explain) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wai
     [silent, runtime, network, sources(context)].into_iter().flatten().chain(pressures).collect()
 }
 
-/// Why new pods are rejected: the node lacks a resource.
+/// The rejection of new pods by a node that lacks a resource.
 fn pressure(pressure: &NodePressure) -> Wait {
     let NodePressure { condition, signal, threshold, available, .. } = pressure;
     let pods = if *condition == Pressure::Memory { "new pods of class BestEffort" } else { "new pods" };
@@ -50,7 +50,7 @@ fn pressure(pressure: &NodePressure) -> Wait {
     Wait::new(WaitKind::Pressure(*condition), on, detail, free(*condition)).since(pressure.since)
 }
 
-/// What a pod waits for until a condition of the node ends.
+/// The resource that a pod waits for until a condition of the node ends.
 pub(super) fn free(condition: Pressure) -> &'static str {
     match condition {
         Pressure::Memory => "free memory",
@@ -59,7 +59,7 @@ pub(super) fn free(condition: Pressure) -> &'static str {
     }
 }
 
-/// Why housekeeping passes do not run yet: a source has not sent its pods.
+/// The wait of housekeeping passes for a source that has not sent its pods.
 fn sources(context: &ExplainContext<'_>) -> Option<Wait> {
     let missing = &context.node.missing_sources;
     let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
@@ -71,7 +71,7 @@ fn sources(context: &ExplainContext<'_>) -> Option<Wait> {
     Some(Wait::new(WaitKind::Source, on, detail, "the source sends its pods").since(context.node.started))
 }
 
-/// The wait for a housekeeping pass, and why passes do not run.
+/// The wait for a housekeeping pass, and the reason if passes do not run.
 pub(super) fn housekeeping(context: &ExplainContext<'_>, detail: &str, since: Time) -> Vec<Wait> {
     let on = WaitSubject::only(SubjectKind::Housekeeping);
     let mut first = Wait::new(WaitKind::Housekeeping, on, detail, "the next housekeeping pass").since(since);

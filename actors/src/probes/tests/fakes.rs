@@ -30,7 +30,7 @@ pub(super) struct Fakes {
     /// The duration of a command.
     pub(super) exec_time: Mutex<Duration>,
     pub(super) http: Mutex<Result<(u16, String), NetworkError>>,
-    pub(super) asked: Mutex<Vec<(Time, String)>>,
+    pub(super) requests: Mutex<Vec<(Time, String)>>,
     pub(super) events: Mutex<Vec<String>>,
     pub(super) changes: Mutex<Vec<ProbeChange>>,
 }
@@ -44,7 +44,7 @@ impl Fakes {
             exec: Mutex::new(Arc::new(|_| Ok(ExecOutput::default()))),
             exec_time: Mutex::default(),
             http: Mutex::new(Ok((200, String::new()))),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             events: Mutex::default(),
             changes: Mutex::default(),
         })
@@ -68,12 +68,12 @@ impl Fakes {
     }
 
     /// The calls so far, with the seconds since the start.
-    pub(super) fn take_asked(&self) -> Vec<(u64, String)> {
-        self.asked.lock().drain(..).map(|(at, what)| (at.since(self.start).as_secs(), what)).collect()
+    pub(super) fn take_requests(&self) -> Vec<(u64, String)> {
+        self.requests.lock().drain(..).map(|(at, what)| (at.since(self.start).as_secs(), what)).collect()
     }
 
     fn note(&self, what: String) {
-        self.asked.lock().push((self.clock.now(), what));
+        self.requests.lock().push((self.clock.now(), what));
     }
 }
 

@@ -122,10 +122,10 @@ fn the_startup_probe_runs_first_and_readiness_right_after_it() {
         assert!(changes(&fakes).is_empty());
         fakes.on_exec(|_| Ok(ExecOutput::default()));
         pass(10).await;
-        let asked = fakes.take_asked();
+        let requests = fakes.take_requests();
         let expected = [(0, "up"), (3, "up"), (6, "up"), (6, "ready"), (10, "live")];
         let expected = expected.map(|(at, what)| (at, format!("exec c1 {what}")));
-        assert_eq!(asked, expected);
+        assert_eq!(requests, expected);
         assert_eq!(
             changes(&fakes),
             [
@@ -151,7 +151,7 @@ fn a_failed_liveness_probe_is_reported_once() {
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(9).await;
         assert_eq!(changes(&fakes), [("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
-        assert_eq!(fakes.take_asked().len(), 1);
+        assert_eq!(fakes.take_requests().len(), 1);
         assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe failed: no\n"]);
 
         manager.observe(&UID.into(), &running(&fakes, "c2"));
@@ -172,7 +172,7 @@ fn a_probe_that_cannot_run_is_retried_without_a_result() {
         manager.add_pod(&pod(json!({"livenessProbe": exec("live", 10)})));
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(5).await;
-        assert_eq!(fakes.take_asked().len(), 3);
+        assert_eq!(fakes.take_requests().len(), 3);
         assert!(changes(&fakes).is_empty());
         assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
         assert_eq!(
@@ -183,9 +183,9 @@ fn a_probe_that_cannot_run_is_retried_without_a_result() {
         // A runtime that panics counts as an error, and the next period is kept.
         fakes.on_exec(|_| panic!("a bug"));
         pass(10).await;
-        assert_eq!(fakes.take_asked().len(), 3);
+        assert_eq!(fakes.take_requests().len(), 3);
         pass(10).await;
-        assert_eq!(fakes.take_asked().len(), 3);
+        assert_eq!(fakes.take_requests().len(), 3);
     });
 }
 
@@ -211,11 +211,11 @@ fn network_probes_call_the_pod_and_follow_the_servers_answer() {
         let status = PodRuntimeStatus { sandboxes: vec![sandbox], ..running(&fakes, "c1") };
         manager.observe(&UID.into(), &status);
         pass(1).await;
-        let asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
-        assert_eq!(asked[0], "http 10.0.0.7:8080/up");
+        let requests: Vec<_> = fakes.take_requests().into_iter().map(|(_, what)| what).collect();
+        assert_eq!(requests[0], "http 10.0.0.7:8080/up");
         assert!(
-            asked.contains(&"tcp 10.0.0.7:1".into()) && asked.contains(&"grpc 10.0.0.7:2 shop".into()),
-            "{asked:?}"
+            requests.contains(&"tcp 10.0.0.7:1".into()) && requests.contains(&"grpc 10.0.0.7:2 shop".into()),
+            "{requests:?}"
         );
         let results = changes(&fakes);
         assert!(results.contains(&("c1".into(), ProbeKind::Startup, ProbeResult::Success)), "{results:?}");
@@ -239,7 +239,7 @@ fn an_http_probe_passes_for_200_to_399() {
             manager.add_pod(&pod(json!({"readinessProbe": {"httpGet": {"port": 80}}})));
             manager.observe(&UID.into(), &running(&fakes, "c1"));
             pass(1).await;
-            assert_eq!(fakes.take_asked(), [(0, "http 127.0.0.1:80/".to_owned())]);
+            assert_eq!(fakes.take_requests(), [(0, "http 127.0.0.1:80/".to_owned())]);
             assert_eq!(of(&manager, "c1").readiness == Some(ProbeResult::Success), ready, "{code}");
         }
     });
@@ -254,7 +254,7 @@ fn a_pod_on_the_node_network_is_probed_at_the_nodes_address() {
         manager.add_pod(&pod_of(json!({"hostNetwork": true, "containers": [container]})));
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(1).await;
-        assert_eq!(fakes.take_asked(), [(0, "http 192.0.2.1:80/".to_owned())]);
+        assert_eq!(fakes.take_requests(), [(0, "http 192.0.2.1:80/".to_owned())]);
     });
 }
 
@@ -272,7 +272,7 @@ fn a_run_that_ends_during_its_probe_is_not_ready() {
         pass(60).await;
         assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
         assert!(changes(&fakes).is_empty());
-        assert_eq!(fakes.take_asked().len(), 1);
+        assert_eq!(fakes.take_requests().len(), 1);
     });
 }
 
@@ -293,7 +293,7 @@ fn after_an_agent_restart_probes_run_within_one_period() {
         );
         assert!(manager.snapshot(&UID.into()).is_empty());
         pass(10).await;
-        let mut seconds: Vec<_> = fakes.take_asked().iter().map(|(at, _)| *at).collect();
+        let mut seconds: Vec<_> = fakes.take_requests().iter().map(|(at, _)| *at).collect();
         assert_eq!(seconds.len(), 8);
         seconds.dedup();
         assert!(seconds.len() > 2 && seconds.iter().all(|at| *at < 10), "{seconds:?}");
@@ -319,8 +319,8 @@ fn a_container_started_before_an_agent_restart_has_no_startup_probe() {
         manager.observe(&UID.into(), &old);
         assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Success));
         pass(3).await;
-        let asked = fakes.take_asked();
-        assert!(!asked.is_empty() && asked.iter().all(|(_, what)| what == "exec c1 live"), "{asked:?}");
+        let requests = fakes.take_requests();
+        assert!(!requests.is_empty() && requests.iter().all(|(_, what)| what == "exec c1 live"), "{requests:?}");
     });
 }
 
@@ -341,10 +341,10 @@ fn a_terminating_pod_keeps_its_readiness_and_sidecar_probes() {
         manager.observe(&UID.into(), &status(all.to_vec()));
         manager.stop_liveness_and_startup(&UID.into());
         pass(1).await;
-        let mut asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
-        asked.sort();
-        asked.dedup();
-        assert_eq!(asked, ["exec main ready", "exec side side-live"]);
+        let mut requests: Vec<_> = fakes.take_requests().into_iter().map(|(_, what)| what).collect();
+        requests.sort();
+        requests.dedup();
+        assert_eq!(requests, ["exec main ready", "exec side side-live"]);
         assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result is kept");
     });
 }
@@ -362,13 +362,13 @@ fn a_removed_pod_has_no_probes_and_no_results() {
             manager.add_pod(&pod);
             manager.observe(&UID.into(), &running(&fakes, "c1"));
             pass(1).await;
-            assert!(!fakes.take_asked().is_empty());
+            assert!(!fakes.take_requests().is_empty());
             manager.retain(|_| true);
             assert!(!manager.snapshot(&UID.into()).is_empty());
             forget(&manager);
             assert!(manager.snapshot(&UID.into()).is_empty());
             pass(5).await;
-            assert_eq!(fakes.take_asked(), []);
+            assert_eq!(fakes.take_requests(), []);
         }
         drop(manager);
     });
@@ -384,12 +384,12 @@ fn a_changed_probe_of_a_pod_restarts_and_the_others_continue() {
         pass(1).await;
         manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
         assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Success));
-        assert_eq!(fakes.take_asked().len(), 1);
+        assert_eq!(fakes.take_requests().len(), 1);
 
         manager.add_pod(&pod(json!({"readinessProbe": exec("other", 10)})));
         assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
         pass(1).await;
-        assert_eq!(fakes.take_asked(), [(1, "exec c1 other".to_owned())]);
+        assert_eq!(fakes.take_requests(), [(1, "exec c1 other".to_owned())]);
 
         manager.add_pod(&pod(json!({})));
         assert!(manager.snapshot(&UID.into()).is_empty());
@@ -405,6 +405,6 @@ fn dropping_the_manager_ends_its_probes() {
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         drop(manager);
         pass(5).await;
-        assert_eq!(fakes.take_asked(), []);
+        assert_eq!(fakes.take_requests(), []);
     });
 }
