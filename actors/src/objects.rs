@@ -1,5 +1,5 @@
-//! What the pods of an API server take from other API objects: which objects a pod refers to, the files that a volume gets from
-//! them, the variables of services, and when a token is renewed. Pure.
+//! The data that the pods of an API server take from other API objects: the objects that a pod refers to, the files of volumes, the
+//! variables of services, and the renewal of tokens. Pure.
 
 mod projection;
 mod references;

@@ -17,7 +17,7 @@ const DURATION: [f64; 14] =
     [10., 50., 100., 500., 1000., 2000., 5000., 10_000., 20_000., 30_000., 60_000., 120_000., 300_000., 600_000.];
 
 label_values! {
-    /// Why waiting resizes are decided again.
+    /// The reason for a new decision on the resizes that wait.
     pub enum RetryTrigger {
         /// A resize is complete.
         PodResized = "pod_resized",

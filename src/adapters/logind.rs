@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   allow_delay() -> logind may delay a shutdown for as long as pods need
-//!   shutdowns()   -> true when the machine begins to shut down, false when it does not after all
+//!   shutdowns()   -> true when the machine begins to shut down, false when the shutdown was cancelled
 //!   delay()       -> a lock: logind waits until it is released, at most for the allowed delay
 //! ```
 
@@ -139,7 +139,7 @@ impl Logind {
         Ok(DelayLock { _inhibitor: inhibitor })
     }
 
-    /// A stream of `true` each time the machine begins to shut down, and `false` each time it does not after all. Begins with
+    /// A stream of `true` each time the machine begins to shut down, and `false` each time the shutdown was cancelled. Begins with
     /// `true` if a shutdown is under way. Ends with the connection.
     ///
     /// # Errors

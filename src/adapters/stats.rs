@@ -14,7 +14,7 @@ pub trait RuntimeStats: Send + Sync + 'static {
     fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>>;
 }
 
-/// What one container uses. A value that the runtime does not report is absent.
+/// The usage of one container. A value that the runtime does not report is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerUsage {
     /// The container.
@@ -40,7 +40,7 @@ pub struct MemoryUsage {
     pub used: Option<u64>,
     /// The memory without file cache.
     pub resident: Option<u64>,
-    /// What is left of the limit.
+    /// The memory that is available below the limit.
     pub available: Option<u64>,
     /// The number of page faults since the start.
     pub faults: Option<u64>,

@@ -20,7 +20,7 @@ pub trait StreamingRuntime: Send + Sync + 'static {
     fn open(&self, stream: StreamRequest) -> BoxFuture<'_, Result<Opened, StreamError>>;
 }
 
-/// What a client requests.
+/// The stream that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamRequest {
     /// Run a command in a container.
@@ -104,7 +104,8 @@ impl StartCommand {
     }
 }
 
-/// A running command and its streams. Dropping it kills the command. Dropping that of an attached client only ends the copies.
+/// A running command and its streams. Dropping this value kills the command. For an attached client, dropping it only ends the
+/// copies.
 ///
 /// All channels are bounded, so a side that does not read slows the other side down.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::status::rejected;
 use crate::texts::pods;
 use crate::time::Time;
 
-/// What admission decided on pods.
+/// The decisions of admission on pods.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Admission {
@@ -209,8 +209,9 @@ impl Dispatcher {
         recorder.note(at, &Note::Admission { uid, pod, decision });
     }
 
-    /// Runs the admission handlers. The first rejection counts, with one exception: a critical pod may get what it lacks, so that
-    /// a lasting rejection by a later handler comes first, and then a rejection that no preemption ends.
+    /// Runs the admission handlers. The first rejection counts, except for a critical pod, which may get the resources that it lacks by
+    /// preemption. For a critical pod, a lasting rejection counts first, and then a rejection that no preemption ends, also if a later
+    /// handler gives it.
     pub(super) fn check(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
         self.gate.admit(pod, others)?;
         let mut lacks: Option<Rejection> = None;

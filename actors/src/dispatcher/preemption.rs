@@ -27,7 +27,7 @@ pub(crate) struct PreemptedPod {
 }
 
 impl Dispatcher {
-    /// Requests the end of a pod, with the grace period of its spec. `resource` is what the critical pod lacks.
+    /// Requests the end of a pod, with the grace period of its spec. `resource` is the resource that the critical pod lacks.
     pub(super) fn preempt(&self, pod: Arc<PodObject>, resource: &str) -> PreemptedPod {
         tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), resource, "stopping a pod for a critical pod");
         self.events.record(&pod, PodEvent::warning(PREEMPTING, PREEMPTED));

@@ -30,8 +30,8 @@ impl Dispatcher {
         self.decide_resizes(&mut self.desired.lock(), trigger);
     }
 
-    /// Decides on the resizes that wait. Before every source has delivered, none is decided: the pods of the others may need the
-    /// room.
+    /// Decides on the resizes that wait. No resize is decided before every source has delivered, because the
+    /// pods of the other sources may need the room.
     pub(super) fn decide_resizes(&self, desired: &mut DesiredState, trigger: RetryTrigger) {
         if !desired.is_ready() {
             return;
@@ -96,7 +96,7 @@ impl Dispatcher {
         }
     }
 
-    /// Records why a resize is not allocated, and publishes it in the status of the pod.
+    /// Records the reason why a resize is not allocated, and publishes the reason in the status of the pod.
     fn refuse_resize(
         &self,
         pod: &Arc<PodObject>,

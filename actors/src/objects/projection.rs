@@ -103,7 +103,7 @@ fn bundle_need(source: &ClusterTrustBundleProjection) -> TrustBundleNeed {
 /// The files of a volume that is made of API objects. `allocatable` gives the value of a `resourceFieldRef` to a limit that is not
 /// set. A later source replaces a file of an earlier source with the same path.
 ///
-/// An optional object that is missing has no files, and so has an optional item whose key is missing (upstream `MakePayload` of
+/// An optional object that is missing gives no files. An optional item whose key is missing gives no file (upstream `MakePayload` of
 /// `pkg/volume/configmap` and `pkg/volume/secret`, `collectData` of `pkg/volume/projected`, 1.36).
 ///
 /// # Errors
@@ -160,7 +160,7 @@ fn part(
     if let Some(source) = &source.service_account_token {
         let token = objects.tokens.get(&token_need(source)).cloned();
         let token = token.unwrap_or(Err(ObjectError::NotYet(ObjectKind::Token))).map_err(ProjectionError::Token)?;
-        // Other users do not read the token of a pod whose group can.
+        // If the pod has a group that may read the token, other users may not read it.
         let has_group = pod.spec().security_context.as_ref().is_some_and(|context| context.fs_group.is_some());
         let mode = if has_group { 0o600 } else { valid(&source.path, mode)? };
         return Ok(vec![VolumeFile { path: source.path.clone(), content: token.expose().to_vec(), mode }]);
@@ -182,7 +182,7 @@ fn part(
     ))
 }
 
-/// How the keys of an object become files.
+/// The keys of an object that become files.
 #[derive(Clone, Copy)]
 struct Items<'a> {
     /// The keys that become files. `None`: all.

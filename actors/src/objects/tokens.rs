@@ -1,4 +1,4 @@
-//! When a service account token is renewed.
+//! Decides when a service account token is renewed.
 
 use std::time::Duration;
 

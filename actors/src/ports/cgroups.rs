@@ -48,7 +48,7 @@ pub trait PodCgroups: Send + Sync + 'static {
     fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>>;
 }
 
-/// The limits to set in a pod's cgroup. What is `None` stays.
+/// The limits to set in a pod's cgroup. A limit that is `None` does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CgroupLimits {

@@ -69,7 +69,7 @@ pub trait NodeApi: Send + Sync + 'static {
     fn delete_lease(&self) -> ApiFuture<'_, ()>;
 }
 
-/// How new an object that is read has to be.
+/// The required freshness of an object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
     /// The server may answer from its cache, which costs it little.

@@ -19,17 +19,17 @@ pub trait NodeMeter: Send + Sync + 'static {
     fn pids(&self) -> io::Result<ResourceSpace>;
 }
 
-/// The size of a resource and what is left of it: bytes of memory or disk space, or a number of inodes or process ids.
+/// The size of a resource and its available amount: bytes of memory or disk space, or a number of inodes or process ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceSpace {
     /// The size.
     pub capacity: u64,
-    /// What is left.
+    /// The available amount.
     pub available: u64,
 }
 
 impl ResourceSpace {
-    /// A resource of this size, of which this much is left.
+    /// A resource of this size, with this available amount.
     pub const fn new(capacity: u64, available: u64) -> Self {
         ResourceSpace { capacity, available }
     }

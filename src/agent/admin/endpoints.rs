@@ -1,4 +1,4 @@
-//! Where the admin endpoints are served: on a Unix socket for the agent's user, and on a TCP port for everybody else.
+//! Serves the admin endpoints: on a Unix socket for the agent's user, and on a TCP port for all other clients.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ use crate::agent::http::{
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::view::NodeView;
 
-/// How long after a failure the agent tries again to listen.
+/// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
 /// The seats of each listener. Each watcher and each log reader may stay for ever, and needs a token or the socket.
 const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: page::MAX_WATCHERS + logs::MAX_READERS + 64 };
