@@ -16,7 +16,9 @@ pub mod cri;
 mod dir_watch;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod disk_usage;
-#[cfg(any(feature = "agent", feature = "cri"))]
+#[cfg(feature = "dra")]
+pub mod dra;
+#[cfg(any(feature = "agent", feature = "cri", feature = "dra"))]
 mod grpc;
 #[cfg(feature = "kube")]
 pub mod kube;

@@ -7,7 +7,7 @@ mod agent;
 mod churn;
 #[cfg(all(feature = "agent", feature = "cri", feature = "process"))]
 mod cri;
-#[cfg(feature = "dra-driver")]
+#[cfg(any(feature = "dra", feature = "dra-driver"))]
 mod dra;
 mod examples;
 #[cfg(all(feature = "agent", feature = "process"))]

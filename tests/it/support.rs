@@ -5,6 +5,8 @@ pub(crate) mod api_node;
 pub(crate) mod browser;
 pub(crate) mod fake_cgroups;
 pub(crate) mod fake_disks;
+#[cfg(feature = "dra")]
+pub(crate) mod fake_driver;
 pub(crate) mod fake_node_api;
 pub(crate) mod fake_objects;
 pub(crate) mod fake_pod_api;

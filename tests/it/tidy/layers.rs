@@ -84,8 +84,19 @@ const HELPERS: &[&str] = &[
     "tree",
     "trusted_dir",
 ];
-const ADAPTERS: &[&str] =
-    &["checkpoint", "cri", "kube", "logind", "network", "node_meter", "process", "simulated", "sources", "storage"];
+const ADAPTERS: &[&str] = &[
+    "checkpoint",
+    "cri",
+    "dra",
+    "kube",
+    "logind",
+    "network",
+    "node_meter",
+    "process",
+    "simulated",
+    "sources",
+    "storage",
+];
 
 /// The folders of `src` for the authors of DRA drivers.
 const DRIVER_LIBRARY: &[&str] = &["dra_driver"];

@@ -1,0 +1,169 @@
+//! The plugins of the node, above all the drivers of dynamic resource allocation (DRA).
+//!
+//! A driver puts a registration socket into the registry directory (`<root>/plugins_registry`). [`DraPlugins`] finds the socket, asks
+//! the driver for its name, its endpoint and its services, and connects to the endpoint. From then on, claims are prepared and
+//! unprepared through [`DraPlugins::drivers`].
+//!
+//! ```text
+//!   plugins    registration sockets -> registered plugins, by handlers of their types
+//!   registry   the handler of DRA drivers: their instances, each with one connection
+//!   client     ClaimDrivers: the calls to the instances
+//! ```
+//!
+//! Plugins of other types need a [`PluginHandler`] of the embedder.
+
+/// The answers of plugins. Not a part of the API.
+#[doc(hidden)]
+pub mod answers;
+mod client;
+mod plugins;
+mod registry;
+mod transport;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::ports::ClaimDrivers;
+use podwright_metrics::Metrics;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use self::client::DriverClient;
+use self::plugins::{Handlers, Manager};
+use self::registry::Registry;
+use crate::dra_api::PLUGIN_TYPE;
+
+pub use self::client::CallError;
+pub use self::plugins::{HandlerError, Plugin, PluginFailure, PluginHandler, PluginSocket};
+pub use self::registry::{
+    AlreadyRegistered, ApiVersion, Drivers, Instance, InstanceState, Services, UnsupportedDriver,
+};
+pub use self::transport::ConnectError;
+
+/// The time limit of a call to a driver (upstream `PluginClientTimeout`, kubelet 1.36).
+pub const CALL_LIMIT: Duration = Duration::from_secs(45);
+/// The longest text of a plugin that errors and logs contain, in bytes. The message of an event has at most 1024.
+const MAX_TEXT: usize = 1024;
+
+/// The settings of [`DraPlugins`].
+#[non_exhaustive]
+pub struct PluginsConfig {
+    /// The absolute path of the registry directory. Created if it is missing.
+    pub registry_dir: PathBuf,
+    /// The time limit of a call to a driver.
+    pub call_limit: Duration,
+    /// Handlers for plugins of other types than `DRAPlugin`, by type.
+    pub handlers: Vec<(String, Arc<dyn PluginHandler>)>,
+}
+
+impl PluginsConfig {
+    /// Settings with the default [`CALL_LIMIT`] and no further handlers.
+    pub fn new(registry_dir: impl Into<PathBuf>) -> Self {
+        PluginsConfig { registry_dir: registry_dir.into(), call_limit: CALL_LIMIT, handlers: Vec::new() }
+    }
+}
+
+impl fmt::Debug for PluginsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginsConfig").field("registry_dir", &self.registry_dir).finish_non_exhaustive()
+    }
+}
+
+/// The plugins cannot be started with these settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartPluginsError {
+    /// The registry directory is not an absolute path.
+    #[error("the registry directory {0:?} is not an absolute path")]
+    RelativeDirectory(PathBuf),
+    /// Two handlers have one type.
+    #[error("plugins of the type {0:?} have two handlers: remove one")]
+    SecondHandler(String),
+}
+
+/// Finds, registers and calls plugins until it is dropped or its token is cancelled.
+pub struct DraPlugins {
+    manager: Arc<Manager>,
+    registry: Arc<Registry>,
+    client: Arc<DriverClient>,
+    tasks: TaskTracker,
+    _stop: DropGuard,
+}
+
+impl fmt::Debug for DraPlugins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DraPlugins").field(&self.sockets()).finish()
+    }
+}
+
+impl DraPlugins {
+    /// Begins to watch the registry directory. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartPluginsError`] if the settings are not valid. A directory that cannot be created or watched is no error here: it is
+    /// tried again, and [`problem`](DraPlugins::problem) reports it meanwhile.
+    pub fn start(
+        config: PluginsConfig,
+        metrics: &Metrics,
+        stop: &CancellationToken,
+    ) -> Result<Arc<Self>, StartPluginsError> {
+        let PluginsConfig { registry_dir, call_limit, handlers } = config;
+        if !registry_dir.is_absolute() {
+            return Err(StartPluginsError::RelativeDirectory(registry_dir));
+        }
+        let (tasks, stop) = (TaskTracker::new(), stop.child_token());
+        let registry = Arc::new(Registry::new(tasks.clone(), stop.clone()));
+        let mut by_type = Handlers::from([(PLUGIN_TYPE.to_owned(), registry.clone() as Arc<dyn PluginHandler>)]);
+        for (kind, handler) in handlers {
+            if by_type.contains_key(&kind) {
+                return Err(StartPluginsError::SecondHandler(kind));
+            }
+            by_type.insert(kind, handler);
+        }
+        let client = DriverClient { registry: registry.clone(), metrics: metrics.dra.clone(), limit: call_limit };
+        let counted = (metrics.plugins.clone(), metrics.actors.clone());
+        let manager = Manager::start(registry_dir, by_type, counted, tasks.clone(), stop.clone());
+        Ok(Arc::new(DraPlugins { manager, registry, client: Arc::new(client), tasks, _stop: stop.drop_guard() }))
+    }
+
+    /// The drivers, to prepare and unprepare claims.
+    pub fn drivers(&self) -> Arc<dyn ClaimDrivers> {
+        self.client.clone()
+    }
+
+    /// The registered drivers now.
+    pub fn registered(&self) -> Drivers {
+        self.registry.drivers()
+    }
+
+    /// The registered drivers and their changes: drivers and instances that come and go, connections that begin and end. A receiver
+    /// sees the newest state, and may miss states in between.
+    pub fn subscribe(&self) -> watch::Receiver<Drivers> {
+        self.registry.subscribe()
+    }
+
+    /// The registration sockets, each with its plugin and its last failure.
+    pub fn sockets(&self) -> Vec<PluginSocket> {
+        self.manager.sockets()
+    }
+
+    /// Whether the registry directory is watched.
+    pub fn is_healthy(&self) -> bool {
+        self.problem().is_none()
+    }
+
+    /// Why the registry directory is not watched. `None` if it is.
+    pub fn problem(&self) -> Option<String> {
+        self.manager.problem()
+    }
+
+    /// Waits until all tasks have ended and all connections are closed, after the token given to [`start`](DraPlugins::start) was
+    /// cancelled. Cancel safe.
+    pub async fn stopped(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

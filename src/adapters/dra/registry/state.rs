@@ -1,0 +1,252 @@
+//! The instances of each driver. Pure.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use podwright_actors::ids::DriverName;
+
+use super::instance::Instance;
+use crate::dra_api::{HEALTH_SERVICE, NODE_RESOURCES_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
+
+/// The longest name of a driver (API `DriverNameMaxLength`, Kubernetes 1.36).
+const MAX_DRIVER_NAME: usize = 63;
+
+/// The version of the calls to a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApiVersion {
+    /// `v1.DRAPlugin`.
+    V1,
+    /// `v1beta1.DRAPlugin`, without share ids.
+    V1Beta1,
+}
+
+/// The services of a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Services {
+    /// The newest version of the calls that the driver supports.
+    pub api: ApiVersion,
+    /// Whether it announced the health of its devices (`v1alpha1.DRAResourceHealth`).
+    pub health: bool,
+    /// Whether it announced node resources (`v1alpha1.NodeResources`).
+    pub node_resources: bool,
+}
+
+impl Services {
+    /// The services in the `supported_versions` of a plugin. The order of the list does not matter.
+    ///
+    /// # Errors
+    /// [`UnsupportedDriver::Versions`] if the list has no version of the calls.
+    pub(super) fn of(versions: &[String]) -> Result<Self, UnsupportedDriver> {
+        let has = |service: &str| versions.iter().any(|version| version == service);
+        let api = match (has(V1_SERVICE), has(V1BETA1_SERVICE)) {
+            (true, _) => ApiVersion::V1,
+            (false, true) => ApiVersion::V1Beta1,
+            (false, false) => return Err(UnsupportedDriver::Versions(versions.to_owned())),
+        };
+        Ok(Services { api, health: has(HEALTH_SERVICE), node_resources: has(NODE_RESOURCES_SERVICE) })
+    }
+}
+
+/// Why a plugin is not used as a driver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnsupportedDriver {
+    /// The plugin supports no version that the node calls.
+    #[error("the plugin supports {0:?}, but the node calls one of {known:?}", known = [V1_SERVICE, V1BETA1_SERVICE])]
+    Versions(Vec<String>),
+    /// The name is not that of a driver.
+    #[error(
+        "the driver name {0:?} is not a DNS subdomain of at most {MAX_DRIVER_NAME} characters, like gpu.example.com"
+    )]
+    Name(String),
+}
+
+/// Checks the name of a driver: a DNS-1123 subdomain. Metrics, files and objects of the API contain it.
+pub(super) fn check_name(name: &str) -> Result<(), UnsupportedDriver> {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        let ends = bytes.first().into_iter().chain(bytes.last());
+        !bytes.is_empty()
+            && bytes.iter().all(|byte| is_inner(*byte) || *byte == b'-')
+            && ends.into_iter().all(|byte| is_inner(*byte))
+    };
+    if name.len() <= MAX_DRIVER_NAME && name.split('.').all(is_label) {
+        return Ok(());
+    }
+    Err(UnsupportedDriver::Name(name.to_owned()))
+}
+
+/// An instance of this driver with this endpoint is registered already.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("driver {driver} is registered already with the endpoint {endpoint}")]
+pub struct AlreadyRegistered {
+    driver: DriverName,
+    endpoint: String,
+}
+
+/// The registered drivers, a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Drivers {
+    /// The instances of each driver, in the order of their registration. No list is empty.
+    by_name: BTreeMap<DriverName, Vec<InstanceState>>,
+}
+
+/// An instance of a driver, and whether it is connected.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct InstanceState {
+    /// The instance.
+    pub instance: Arc<Instance>,
+    /// Whether a connection to it exists.
+    pub is_connected: bool,
+}
+
+impl Drivers {
+    /// The names of the registered drivers, in order.
+    pub fn names(&self) -> impl Iterator<Item = &DriverName> {
+        self.by_name.keys()
+    }
+
+    /// Whether an instance of the driver is registered. It may not be connected.
+    pub fn is_registered(&self, driver: &DriverName) -> bool {
+        self.by_name.contains_key(driver)
+    }
+
+    /// Whether an instance of the driver is connected.
+    pub fn is_usable(&self, driver: &DriverName) -> bool {
+        self.instances(driver).iter().any(|state| state.is_connected)
+    }
+
+    /// The instances of a driver, in the order of their registration.
+    pub fn instances(&self, driver: &DriverName) -> &[InstanceState] {
+        self.by_name.get(driver).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The instance that gets the calls to a driver: the newest one that is connected, or the newest one if none is. `None` if the
+    /// driver is not registered.
+    pub fn choose(&self, driver: &DriverName) -> Option<&Arc<Instance>> {
+        let instances = self.instances(driver);
+        let chosen = instances.iter().rev().find(|state| state.is_connected).or(instances.last());
+        chosen.map(|state| &state.instance)
+    }
+
+    /// Adds an instance that is not connected.
+    pub(super) fn add(&mut self, instance: Arc<Instance>) -> Result<(), AlreadyRegistered> {
+        let instances = self.by_name.get(instance.driver()).map(Vec::as_slice).unwrap_or_default();
+        if instances.iter().any(|state| state.instance.endpoint() == instance.endpoint()) {
+            let endpoint = instance.endpoint().display().to_string();
+            return Err(AlreadyRegistered { driver: instance.driver().clone(), endpoint });
+        }
+        let state = InstanceState { instance: instance.clone(), is_connected: false };
+        self.by_name.entry(instance.driver().clone()).or_default().push(state);
+        Ok(())
+    }
+
+    /// Removes an instance. `None` if there is none with this endpoint.
+    pub(super) fn remove(&mut self, driver: &DriverName, endpoint: &Path) -> Option<Arc<Instance>> {
+        let instances = self.by_name.get_mut(driver)?;
+        let index = instances.iter().position(|state| state.instance.endpoint() == endpoint)?;
+        let removed = instances.remove(index).instance;
+        if instances.is_empty() {
+            self.by_name.remove(driver);
+        }
+        Some(removed)
+    }
+
+    /// Records that an instance connected or disconnected. Returns whether that is a change.
+    pub(super) fn set_connected(&mut self, instance: &Arc<Instance>, is_connected: bool) -> bool {
+        let instances = self.by_name.get_mut(instance.driver()).into_iter().flatten();
+        let mut same = instances.filter(|state| Arc::ptr_eq(&state.instance, instance));
+        // A removed instance may still report.
+        let Some(state) = same.next() else { return false };
+        std::mem::replace(&mut state.is_connected, is_connected) != is_connected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(driver: &str, endpoint: &str) -> Arc<Instance> {
+        let services = Services { api: ApiVersion::V1, health: false, node_resources: false };
+        Arc::new(Instance::new(driver.into(), endpoint.into(), services, Default::default()))
+    }
+
+    fn texts(versions: &[&str]) -> Vec<String> {
+        versions.iter().map(|version| (*version).to_owned()).collect()
+    }
+
+    /// DRA-R10: the newest known version is used, in whatever order the plugin lists them.
+    #[test]
+    fn the_newest_known_version_is_chosen() {
+        let of = |versions: &[&str]| Services::of(&texts(versions));
+        for versions in [&["v1.DRAPlugin", "x.Unknown"][..], &["v1beta1.DRAPlugin", "v1.DRAPlugin"]] {
+            assert_eq!(of(versions).unwrap(), Services { api: ApiVersion::V1, health: false, node_resources: false });
+        }
+        assert_eq!(of(&["v1beta1.DRAPlugin"]).unwrap().api, ApiVersion::V1Beta1);
+        let all = of(&["v1alpha1.DRAResourceHealth", "v1alpha1.NodeResources", "v1.DRAPlugin"]).unwrap();
+        assert!(all.health && all.node_resources);
+        for versions in [&[][..], &["1.0.0"], &["v1alpha1.DRAResourceHealth"], &["v2.DRAPlugin"]] {
+            let error = of(versions).unwrap_err().to_string();
+            assert!(error.contains("v1.DRAPlugin") && error.contains("v1beta1.DRAPlugin"), "{error}");
+            assert!(versions.iter().all(|version| error.contains(version)), "{error}");
+        }
+    }
+
+    #[test]
+    fn driver_names_are_dns_subdomains() {
+        for name in ["gpu.example.com", "a", "0-a.b", &"x".repeat(63)] {
+            assert_eq!(check_name(name), Ok(()));
+        }
+        for name in ["", ".", "a..b", "-a", "a-", "a.-b", "Gpu.example.com", "a_b", "a/b", &"x".repeat(64)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+
+    /// DRA-C5, DRA-C7: the newest connected instance is chosen, and the newest one if none is connected.
+    #[test]
+    fn calls_go_to_the_newest_connected_instance() {
+        let gpu = DriverName::from("gpu");
+        let (first, second) = (instance("gpu", "/i1.sock"), instance("gpu", "/i2.sock"));
+        let mut drivers = Drivers::default();
+        let chosen = |drivers: &Drivers| drivers.choose(&gpu).map(|instance| instance.endpoint().to_owned());
+        let is = |path: &str| Some(path.into());
+        assert_eq!(chosen(&drivers), None);
+        drivers.add(first.clone()).unwrap();
+        assert!(drivers.is_registered(&gpu) && !drivers.is_usable(&gpu));
+        let again = drivers.add(instance("gpu", "/i1.sock")).unwrap_err().to_string();
+        assert!(again.contains("gpu") && again.contains("/i1.sock"), "{again}");
+        drivers.add(second.clone()).unwrap();
+        assert_eq!(chosen(&drivers), is("/i2.sock"));
+        assert!(drivers.set_connected(&first, true) && !drivers.set_connected(&first, true));
+        assert!(drivers.is_usable(&gpu));
+        assert_eq!(chosen(&drivers), is("/i1.sock"), "the newer one is not connected");
+        assert!(drivers.set_connected(&second, true));
+        assert_eq!(chosen(&drivers), is("/i2.sock"));
+        assert!(drivers.set_connected(&second, false));
+        assert_eq!(chosen(&drivers), is("/i1.sock"));
+        assert!(drivers.remove(&gpu, Path::new("/i1.sock")).is_some());
+        assert_eq!(chosen(&drivers), is("/i2.sock"));
+        assert!(drivers.remove(&gpu, Path::new("/i1.sock")).is_none());
+        assert!(!drivers.set_connected(&first, true), "it is removed");
+        assert!(drivers.remove(&gpu, Path::new("/i2.sock")).is_some());
+        assert!(drivers.remove(&gpu, Path::new("/i2.sock")).is_none());
+        assert!(!drivers.is_registered(&gpu) && drivers.names().next().is_none());
+    }
+
+    /// A plugin that restarts registers again under the same endpoint. The end of the old connection is not that of the new one.
+    #[test]
+    fn a_removed_instance_does_not_change_its_successor() {
+        let (old, new) = (instance("gpu", "/i.sock"), instance("gpu", "/i.sock"));
+        let mut drivers = Drivers::default();
+        drivers.add(old.clone()).unwrap();
+        drivers.remove(old.driver(), old.endpoint());
+        drivers.add(new.clone()).unwrap();
+        drivers.set_connected(&new, true);
+        assert!(!drivers.set_connected(&old, false));
+        assert!(drivers.is_usable(new.driver()));
+    }
+}
