@@ -60,6 +60,12 @@ fn recording_corpus_is_replayed_or_refused_with_a_remedy() {
     run("recording", properties::recording::check);
 }
 
+#[cfg(feature = "dra")]
+#[test]
+fn plugin_answer_corpus_becomes_bounded_texts() {
+    run("plugin_answers", properties::plugin_answers::check);
+}
+
 #[cfg(feature = "kube")]
 #[test]
 fn spdy_corpus_is_read_the_same_in_any_chunking() {
