@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -252,6 +253,74 @@ async fn container_has_the_capabilities_and_privileges_of_its_security_context()
             assert_eq!(field("NoNewPrivs"), Some(no_new_privs), "{uid}");
             assert_eq!((field("CapInh"), field("CapAmb")), (Some("0000000000000000"), Some("0000000000000000")));
         }
+    }
+}
+
+/// A directory that all users may enter, in a directory that only `owner` may enter.
+fn closed_dir(root: &Root, name: &str, owner: u32) -> PathBuf {
+    let inner = root.shared().join(name).join("inner");
+    std::fs::create_dir_all(&inner).unwrap();
+    for dir in [&inner, inner.parent().unwrap()] {
+        std::os::unix::fs::chown(dir, Some(owner), Some(owner)).unwrap();
+    }
+    std::fs::set_permissions(inner.parent().unwrap(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    inner
+}
+
+#[tokio::test]
+async fn working_directory_is_entered_with_the_rights_of_the_container() {
+    if !is_root("only root runs containers as other users") {
+        return;
+    }
+    let root = Root::new();
+    for dir in [root.path(), root.shared()] {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let runtime = root.open().await;
+    let (of_root, of_user) = (closed_dir(&root, "root", 0), closed_dir(&root, "user", 1000));
+    let none = json!({"runAsUser": 0, "capabilities": {"drop": ["ALL"]}});
+    for (uid, security, host_pid, target, enters) in [
+        ("a", json!({"runAsUser": 1000}), false, of_root.as_path(), false),
+        ("b", json!({"runAsUser": 1000}), false, of_user.as_path(), true),
+        ("c", none.clone(), false, of_user.as_path(), false),
+        ("d", none.clone(), false, of_root.as_path(), true),
+        ("e", json!({"runAsUser": 0}), false, of_user.as_path(), true),
+        // The first process of the node is in other namespaces than the container.
+        ("f", json!({"runAsUser": 1000}), true, Path::new("/proc/1/root"), false),
+        ("g", none, true, Path::new("/proc/1/root"), false),
+    ] {
+        let volume = root.path().join(format!("volume-{uid}"));
+        std::fs::create_dir(&volume).unwrap();
+        std::os::unix::fs::symlink(target, volume.join("link")).unwrap();
+        let pod = pod(uid, |spec| {
+            spec.host_pid = Some(host_pid);
+            spec.containers[0].security_context = serde_json::from_value(security).unwrap();
+            spec.containers[0].working_dir = Some("/v/link".into());
+        });
+        let mut config = script(&pod, &sandbox(&runtime, &pod).await, "exec sleep 1000");
+        config.mounts = vec![Mount {
+            volume: "v".into(),
+            host_path: volume.clone(),
+            sub_path: "".into(),
+            container_path: "/v".into(),
+            read_only: false,
+            image: None,
+        }];
+        let id = runtime.create_container(config).await.unwrap();
+        let started = runtime.start_container(&id).await;
+        if !enters {
+            assert!(
+                matches!(&started, Err(RuntimeError::Config(text)) if text.to_string().contains("may not enter it")),
+                "{uid}: {started:?}"
+            );
+            continue;
+        }
+        started.unwrap();
+        // An exec command finds what the container made of the path meanwhile.
+        std::fs::remove_file(volume.join("link")).unwrap();
+        std::os::unix::fs::symlink(closed_dir(&root, &format!("late-{uid}"), 2000), volume.join("link")).unwrap();
+        let exec = runtime.exec(&id, &["true".to_owned()], Duration::from_secs(60)).await;
+        assert_eq!(exec.is_ok(), uid == "e", "{uid}: {exec:?}");
     }
 }
 

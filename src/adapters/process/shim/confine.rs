@@ -24,6 +24,17 @@ pub(super) fn limit_capabilities(confinement: &Confinement) -> Result<(), String
     limit_bounding_set(CapabilitySet::from_bits_retain(bits)).and_then(|()| pass_on_none()).map_err(failed)
 }
 
+/// Gives up the capabilities that the container does not have. Must come after the change of user, which needs some of them.
+pub(super) fn give_up_capabilities(confinement: &Confinement) -> Result<(), String> {
+    let Some(kept) = confinement.capabilities.map(CapabilitySet::from_bits_retain) else { return Ok(()) };
+    capabilities(None)
+        .and_then(|own| {
+            let (effective, permitted) = (own.effective & kept, own.permitted & kept);
+            set_capabilities(None, CapabilitySets { effective, permitted, ..own })
+        })
+        .map_err(|error| format!("cannot give up the capabilities: {error}"))
+}
+
 /// Gives up all capabilities of this process, and all ways to get others. It keeps its user.
 pub(super) fn drop_all_rights() -> Result<(), String> {
     let none = CapabilitySet::empty();

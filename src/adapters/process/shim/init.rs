@@ -107,18 +107,36 @@ fn enter(run: &RunRecord, join: impl FnOnce() -> Result<(), String>) -> Result<(
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // This step comes before the change of user, because the new user may not have access to the agent's directories above.
-    std::env::set_current_dir(&run.cwd).map_err(|error| {
+    std::env::set_current_dir(&run.rootfs)
+        .map_err(|error| format!("the container's root {}: {error}", run.rootfs.display()))?;
+    confine::limit_capabilities(&run.confinement)?;
+    become_user(&run.user)?;
+    confine::give_up_capabilities(&run.confinement)?;
+    enter_working_dir(run)?;
+    confine::deny_new_privileges(&run.confinement)
+}
+
+/// Enters the working directory with the rights of the container. Its path may lead through links that a container put into a volume.
+/// This process must be in the container's root already.
+fn enter_working_dir(run: &RunRecord) -> Result<(), String> {
+    let path = run.cwd.strip_prefix(&run.rootfs).unwrap_or(&run.cwd);
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    std::env::set_current_dir(path).map_err(|error| {
         let cwd = run.cwd.display();
         match error.kind() {
             io::ErrorKind::NotFound => {
                 format!("working directory {cwd} does not exist: set `workingDir` to a directory of this node")
             }
+            io::ErrorKind::PermissionDenied => format!(
+                "working directory {cwd}: user {} of the container may not enter it: change its permissions, or set \
+                 `workingDir` to another directory",
+                run.user.uid
+            ),
             _ => format!("working directory {cwd}: {error}"),
         }
-    })?;
-    confine::limit_capabilities(&run.confinement)?;
-    become_user(&run.user)?;
-    confine::deny_new_privileges(&run.confinement)
+    })
 }
 
 /// Changes the groups and the user of this process. All of them are set, because the agent may be in groups that the container
