@@ -64,6 +64,7 @@ mod runtime;
 mod security;
 mod shared;
 mod shim;
+mod signals;
 mod start;
 mod stats;
 mod stop;

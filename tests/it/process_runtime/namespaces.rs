@@ -166,7 +166,7 @@ async fn command_runs_without_namespaces_for_an_agent_of_root_that_may_not_creat
 }
 
 /// A runtime whose shims are started by a shell script that does this first.
-async fn open_with_script(root: &Root, first: &str) -> ProcessRuntime {
+pub(super) async fn open_with_script(root: &Root, first: &str) -> ProcessRuntime {
     let file = root.shared().join("shim");
     let binary = env!("CARGO_BIN_EXE_podwright");
     std::fs::write(&file, format!("#!/bin/sh\n{first}\nexec {binary} \"$@\"\n")).unwrap();
