@@ -15,30 +15,55 @@ use rustix::io::Errno;
 use super::record::Cgroup;
 
 /// The parent of the containers' cgroups; `None` if the agent cannot create cgroups. It exists only while a container has a cgroup.
-pub(super) fn detect() -> Option<PathBuf> {
-    let mount = mount_point(&fs::read_to_string("/proc/self/mounts").ok()?)?;
+///
+/// # Errors
+/// The node lacks a resource now, such as memory or file descriptors. The next call may find the parent.
+pub(super) fn detect() -> io::Result<Option<PathBuf>> {
+    match find_base() {
+        Ok(found) => {
+            tracing::debug!(cgroups = ?found, "cgroups of the containers");
+            Ok(found)
+        }
+        Err(error) if is_temporary(&error) => Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "containers run without cgroups");
+            Ok(None)
+        }
+    }
+}
+
+/// Whether the node only lacks resources. The kernel reports a limit on the number of cgroups (`cgroup.max.descendants`) as `EAGAIN`,
+/// and a lack of ids for them as `ENOSPC`.
+fn is_temporary(error: &io::Error) -> bool {
+    let exhausted = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
+}
+
+fn find_base() -> io::Result<Option<PathBuf>> {
+    let Some(mount) = mount_point(&fs::read_to_string("/proc/self/mounts")?) else { return Ok(None) };
     let parent = if rustix::process::geteuid().is_root() {
         mount
     } else {
         // Without root the agent needs a delegated subtree. A subtree is delegated to the agent if it may write the
         // subtree's `cgroup.procs`.
-        let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = mount.join(own_path(&cgroups)?.strip_prefix('/')?);
-        access(own.join("cgroup.procs"), Access::WRITE_OK).ok()?;
+        let cgroups = fs::read_to_string("/proc/self/cgroup")?;
+        let Some(own) = own_path(&cgroups).and_then(|own| own.strip_prefix('/')) else { return Ok(None) };
+        let own = mount.join(own);
+        access(own.join("cgroup.procs"), Access::WRITE_OK)?;
         own
     };
     let base = parent.join("podwright");
     for _ in 0..TRIES {
-        make_dir(&base).ok()?;
+        make_dir(&base)?;
         // Linux has this file since version 5.14.
-        let can_kill = fs::exists(base.join("cgroup.kill")).ok()?;
+        let can_kill = fs::exists(base.join("cgroup.kill"))?;
         // The end of a container of an earlier agent may have removed the parent in between.
         if can_kill || base.exists() {
             remove_if_empty(&base);
-            return can_kill.then_some(base);
+            return Ok(can_kill.then_some(base));
         }
     }
-    None
+    Ok(None)
 }
 
 /// Creates a container's cgroup and its parent, which the end of another container may remove at any time.

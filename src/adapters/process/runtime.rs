@@ -25,7 +25,7 @@ use super::files::{Layout, Request, make_dir, try_lock};
 use super::record::{self, Cgroup, ReadError, RunRecord, ShimRecord};
 use super::shared::{ProcessRuntimeState, failed};
 use super::shim::SHIM_OOM_SCORE;
-use super::{CONTAINER_ENV, OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stats, stop, streams};
+use super::{CONTAINER_ENV, OpenError, ProcessConfig, create, exec, load, procfs, start, stats, stop, streams};
 use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
 use crate::adapters::stats::{ContainerUsage, RuntimeStats};
@@ -65,12 +65,10 @@ impl ProcessRuntime {
             return Err(OpenError::NoShim);
         }
         let boot_id = procfs::boot_id().map_err(io("/proc/sys/kernel/random/boot_id".into()))?;
-        let cgroups = config.cgroups.then(cgroup::detect).flatten();
-        debug!(?cgroups, "process runtime opens");
         let meminfo = std::fs::read_to_string("/proc/meminfo").map_err(io("/proc/meminfo".into()))?;
         let memory = procfs::total_memory(&meminfo);
         warn_if_unprotected();
-        let shared = ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config, memory);
+        let shared = ProcessRuntimeState::new(layout, boot_id, shim, config, memory);
         let runtime = ProcessRuntime { shared, _lock: lock };
         // The test starts now, because the creation of the first container waits for its result.
         let probing = Arc::clone(&runtime.shared);

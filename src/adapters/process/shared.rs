@@ -23,7 +23,7 @@ use super::files::{Layout, STATE, make_dir};
 use super::record::{self, ContainerRecord, Durability, RunRecord, SandboxRecord};
 use super::security::{AgentRights, Namespaces};
 use super::table::PodTable;
-use super::{ProcessConfig, devices, identity, load, probe, rootfs, stop};
+use super::{ProcessConfig, cgroup, devices, identity, load, probe, rootfs, stop};
 use crate::adapters::log::remove_run;
 use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
@@ -37,7 +37,8 @@ pub(super) struct ProcessRuntimeState {
     pub(super) boot_id: String,
     pub(super) table: PodTable,
     shim: Vec<String>,
-    cgroups: Option<PathBuf>,
+    /// The parent of the containers' cgroups; `None` if containers run without cgroups. Detected before the first container is created.
+    cgroups: OnceCell<Option<PathBuf>>,
     addresses: Vec<IpAddr>,
     open_files: Option<u64>,
     cdi_directories: Vec<PathBuf>,
@@ -61,7 +62,6 @@ impl ProcessRuntimeState {
         layout: Layout,
         boot_id: String,
         shim: Vec<String>,
-        cgroups: Option<PathBuf>,
         config: ProcessConfig,
         memory: i64,
     ) -> Arc<Self> {
@@ -70,7 +70,7 @@ impl ProcessRuntimeState {
             boot_id,
             table: PodTable::default(),
             shim,
-            cgroups,
+            cgroups: if config.cgroups { OnceCell::new() } else { OnceCell::new_with(Some(None)) },
             addresses: config.addresses,
             open_files: config.open_files,
             cdi_directories: config.cdi_directories,
@@ -125,6 +125,16 @@ impl ProcessRuntimeState {
         let test = || self.blocking(move || probe::probe_namespaces(shim));
         let found = self.namespaces.get_or_try_init(test).await;
         found.copied().map_err(failed("cannot test which namespaces the node allows"))
+    }
+
+    /// The parent of the containers' cgroups; `None` if containers run without cgroups.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Failed`] if the node lacks a resource. The next call detects the parent again: without a cgroup, a container
+    /// would run without its limits.
+    async fn cgroups(&self) -> Result<Option<&Path>, RuntimeError> {
+        let found = self.cgroups.get_or_try_init(|| self.blocking(cgroup::detect)).await;
+        found.map(Option::as_deref).map_err(failed("cannot find out whether the node allows cgroups"))
     }
 
     pub(super) async fn closed(&self) {
@@ -233,13 +243,14 @@ impl ProcessRuntimeState {
         let Accounts { passwd, group_file, groups } =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
         let namespaces = self.namespaces().await?;
+        let cgroups = self.cgroups().await?;
         let agent = rustix::process::geteuid();
         let own = rustix::thread::capabilities(None)
             .map_err(|error| failed("cannot read the agent's capabilities")(error.into()))?;
         let context = PlanContext {
             layout: &self.layout,
             shim: &self.shim,
-            cgroups: self.cgroups.as_deref(),
+            cgroups,
             node: identity::NodeAccounts {
                 user: agent.as_raw(),
                 group: rustix::process::getegid().as_raw(),
@@ -378,3 +389,30 @@ fn new_id() -> io::Result<String> {
 const SANDBOX_GRACE: Duration = Duration::from_secs(2);
 /// How many threads may block on the disk at once. More threads would only queue for the same disk.
 const BLOCKING_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use podwright_actors::text::error_chain;
+    use rustix::io::Errno;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn cgroups_are_detected_again_after_a_lack_of_descriptors() {
+        if std::env::var_os("NEXTEST").is_none() {
+            eprintln!("skipped: other tests run in this process");
+            return;
+        }
+        let shim = vec![String::new()];
+        let config = ProcessConfig::new("/root");
+        let state = ProcessRuntimeState::new(Layout::new("/root".into()), String::new(), shim, config, 0);
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        let lacking = state.cgroups().await.map(|found| found.is_some());
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let error = error_chain(&lacking.unwrap_err()).to_string();
+        assert!(error.contains(&Errno::MFILE.to_string()), "{error}");
+        assert_eq!(state.cgroups().await.unwrap(), cgroup::detect().unwrap().as_deref());
+    }
+}
