@@ -224,16 +224,20 @@ async fn page_without_pods_shows_the_manifest_paths() {
     browser.close().await;
 }
 
-/// JavaScript that replaces the agent: `feed.send` sends an event to the page, and `answer` answers what the page fetches.
+/// JavaScript that replaces the agent: `feed.send` sends an event to the page, and `answer` answers what the page fetches. On a slow
+/// machine the page may connect again, because it gets no event for some seconds. As from an agent, it gets everything then.
 const FAKE_AGENT: &str = r#"
   const encoder = new TextEncoder();
   window.fetched = [];
+  window.sent = [];
   window.fetch = async (path) => {
     window.fetched.push(path);
     if (path !== "/watch" || window.refusal) return window.refusal?.() ?? window.answer(path);
     return new Response(new ReadableStream({ start(to) {
+      const pass = ([name, what]) => to.enqueue(encoder.encode(`event: ${name}\ndata: ${JSON.stringify({ now: Date.now(), ...what })}\n\n`));
+      window.sent.forEach(pass);
       window.feed = {
-        send: (name, what) => to.enqueue(encoder.encode(`event: ${name}\ndata: ${JSON.stringify({ now: Date.now(), ...what })}\n\n`)),
+        send: (...event) => { window.sent.push(event); pass(event); },
         end: () => to.close(),
       };
     } }));

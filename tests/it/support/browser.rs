@@ -113,7 +113,8 @@ impl Browser {
     }
 
     pub(crate) async fn open(&mut self, url: &str) {
-        self.call("Page.navigate", json!({"url": url})).await;
+        let opened = self.call("Page.navigate", json!({"url": url})).await;
+        assert_eq!(opened["errorText"], Value::Null, "{url}");
     }
 
     /// The value of an expression, which may be a promise.
