@@ -5,6 +5,7 @@ mod adoption;
 mod api_faults;
 mod api_objects;
 mod cgroups;
+mod claims;
 mod crashes;
 mod evictions;
 mod explain;

@@ -4,6 +4,7 @@ pub(crate) mod api_node;
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod browser;
 pub(crate) mod fake_cgroups;
+pub(crate) mod fake_claims;
 pub(crate) mod fake_disks;
 #[cfg(feature = "dra")]
 pub(crate) mod fake_driver;

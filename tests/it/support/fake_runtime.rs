@@ -89,6 +89,8 @@ pub(crate) struct FakeRuntime {
 
 #[derive(Default)]
 struct State {
+    /// The CDI devices of the container that was created last, by pod.
+    cdi_devices: BTreeMap<PodUid, Vec<String>>,
     pods: BTreeMap<PodUid, Pod>,
     scripts: BTreeMap<String, Script>,
     failing: BTreeMap<Op, RuntimeError>,
@@ -291,6 +293,11 @@ impl FakeRuntime {
     }
 
     /// The running containers of a pod.
+    /// The CDI devices of the pod's container that was created last.
+    pub(crate) fn cdi_devices(&self, uid: &str) -> Vec<String> {
+        self.state.lock().cdi_devices.get(&uid.into()).cloned().unwrap_or_default()
+    }
+
     pub(crate) fn running(&self, uid: &str) -> Vec<String> {
         let status = self.inspect(&uid.into());
         let running = status.containers.iter().filter(|c| c.state == ContainerState::Running);

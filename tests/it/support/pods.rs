@@ -62,6 +62,11 @@ impl PodBuilder {
         self
     }
 
+    pub(crate) fn status_field(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.0["status"][field] = value.into();
+        self
+    }
+
     pub(crate) fn spec(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.0["spec"][field] = value.into();
         self

@@ -13,7 +13,8 @@ use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{
-    Checkpoint, ContainerRuntime, NetworkClient, NodeApi, SourceKind, SourceProblem, SourceSet, TokioClock,
+    Checkpoint, ContainerRuntime, NetworkClient, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet,
+    TokioClock,
 };
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
@@ -60,6 +61,8 @@ pub(crate) struct Setup {
     /// The meter of memory and process ids, if they are measured.
     pub(crate) meter: Option<Arc<FakeMeter>>,
     pub(crate) eviction: EvictionPolicy,
+    /// The phase of pods' resources, if pods may need any.
+    pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     /// The API server to which statuses are written, if there is one.
@@ -101,6 +104,7 @@ impl Setup {
             disks: None,
             meter: None,
             eviction: EvictionPolicy::default(),
+            resources: None,
             cgroups: None,
             api: None,
             objects: None,
@@ -125,6 +129,7 @@ impl Setup {
             disks,
             meter,
             eviction,
+            resources,
             cgroups,
             api,
             objects,
@@ -168,6 +173,9 @@ impl Setup {
         }
         if let Some(meter) = meter {
             ports = ports.meter(meter);
+        }
+        if let Some(resources) = resources {
+            ports = ports.resources(resources);
         }
         if let Some(cgroups) = cgroups {
             ports = ports.cgroups(cgroups);

@@ -127,6 +127,7 @@ impl ContainerRuntime for FakeRuntime {
             let uid = config.pod.uid().clone();
             self.enter(Op::Create, &uid, format!("create {}", config.name)).await?;
             let mut state = self.state.lock();
+            state.cdi_devices.insert(uid.clone(), config.cdi_devices);
             let mut status = self.made(&mut state, config.name.as_str(), config.sandbox);
             status.restart_count = config.restart_count;
             status.spec_hash = config.spec_hash;

@@ -1,0 +1,298 @@
+//! ResourceClaims as a phase of pods: prepared before the sandbox, released after the last container and before the terminal status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::claims::{ClaimManager, ClaimsError};
+use podwright_actors::ids::ClaimName;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::ResourcePhase;
+use podwright_actors::text::error_chain;
+use podwright_metrics::{Format, Metrics};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::explain::reading::waits;
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager};
+use crate::support::fake_ports::FakeFinalStatuses;
+use crate::support::fake_runtime::Script;
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::{Setup, TestNode};
+
+/// A node whose pods may have claims.
+struct ClaimNode {
+    node: TestNode,
+    drivers: Arc<FakeDrivers>,
+    claims: Arc<FakeClaims>,
+    file: Arc<FakeFinalStatuses>,
+    manager: Arc<ClaimManager>,
+    stop: CancellationToken,
+}
+
+impl ClaimNode {
+    async fn start(drivers: &[&str]) -> Self {
+        let this = ClaimNode::over(Setup::new(true), FakeDrivers::of(drivers), Arc::default(), Arc::default());
+        this.node.deliver(&[]).await;
+        this
+    }
+
+    fn over(setup: Setup, drivers: Arc<FakeDrivers>, claims: Arc<FakeClaims>, file: Arc<FakeFinalStatuses>) -> Self {
+        let (manager, stop) = claim_manager(&claims, &drivers, file.clone(), setup.clock, &Metrics::new());
+        let node = Setup { resources: Some(manager.clone()), ..setup }.start();
+        ClaimNode { node, drivers, claims, file, manager, stop }
+    }
+
+    /// Kills the agent: nothing of it runs on. The runtime keeps its containers.
+    fn kill(self) -> (Setup, Arc<FakeDrivers>, Arc<FakeClaims>, Arc<FakeFinalStatuses>) {
+        let ClaimNode { node, drivers, claims, file, manager, stop } = self;
+        let setup =
+            Setup { runtime: node.runtime.clone(), final_statuses: node.final_statuses.clone(), ..Setup::again(true) };
+        stop.cancel();
+        drop((node, manager));
+        (setup, drivers, claims, file)
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.drivers.calls()
+    }
+}
+
+/// A pod whose container uses a claim.
+fn with_claim(name: &str, claim: &str) -> PodBuilder {
+    let container = json!({"name": "main", "image": "img", "resources": {"claims": [{"name": "gpu"}]}});
+    let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
+    pod(name).spec("containers", json!([container])).spec("resourceClaims", claims)
+}
+
+/// DRA P8, G1, U3, U7: the driver is called before the sandbox, the container gets the device, and the release comes after the last
+/// container and before the terminal phase.
+#[actix::test]
+async fn pod_gets_its_devices_and_gives_them_back() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.runtime.script("main", Script::stubborn());
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    assert_eq!(this.node.phase("a"), "Running");
+    assert_eq!(this.calls(), ["gpu prepare cam"]);
+    assert_eq!(this.node.runtime.cdi_devices("a"), ["gpu/gpu=cam"]);
+    this.node.deliver(&[with_claim("a", "cam").deleting(5)]).await;
+    this.node.wait(3.0).await;
+    assert_eq!(this.calls().len(), 1, "the container still runs");
+    this.drivers.block(true);
+    this.node.wait(5.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
+    assert!(this.node.runtime.running("a").is_empty());
+    assert_eq!(this.node.phase("a"), "Running", "the phase is withheld");
+    assert_eq!(this.node.lifecycle("a"), Some(Lifecycle::Terminating));
+    this.drivers.block(false);
+    this.node.wait(2.0).await;
+    assert_eq!(this.node.phase("a"), "Failed");
+    assert!(this.drivers.prepared().is_empty() && !this.manager.holds(&"a".into()));
+}
+
+/// DRA P19 and KF44: a failed prepare makes no sandbox, has an event, and is retried by the normal backoff.
+#[actix::test]
+async fn failed_prepare_is_retried_within_seconds() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.drivers.fail("gpu", "no such device");
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    assert_eq!(this.node.phase("a"), "Pending");
+    assert!(this.node.runtime.calls_of("a").iter().all(|call| !call.contains("sandbox")));
+    let events = this.node.events.of("FailedPrepareDynamicResources");
+    assert_eq!(
+        events[0].message,
+        "Failed to prepare dynamic resources: prepare dynamic resources: DRA driver gpu: the call failed: no such device"
+    );
+    let text = waits(&this.node, "a");
+    assert!(text.contains("its devices are not prepared: DRA driver gpu: the call failed: no such device"), "{text}");
+    this.drivers.heal("gpu");
+    this.node.wait(15.0).await;
+    assert_eq!(this.node.phase("a"), "Running");
+}
+
+/// DRA U1, U4 and KF36: a driver that is away keeps the pod from its terminal phase, explain names it, and an operator can give it up.
+#[actix::test]
+async fn failed_release_withholds_the_terminal_phase() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    this.drivers.fail("gpu", "unavailable");
+    this.node.deliver(&[with_claim("a", "cam").deleting(1)]).await;
+    this.node.wait(120.0).await;
+    assert!(this.node.runtime.running("a").is_empty());
+    assert_eq!(this.node.phase("a"), "Running");
+    assert!(this.node.events.has("a", "FailedUnprepareDynamicResources"));
+    assert!(this.calls().len() > 3, "{:?}", this.calls());
+    let text = waits(&this.node, "a");
+    for part in
+        ["its devices are not released: DRA driver gpu: the call failed: unavailable", "tries", "gives the driver up"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    this.manager.give_up(&ClaimName::new("test", "cam"), &"gpu".into()).await.unwrap();
+    let calls = this.calls().len();
+    this.node.wait(60.0).await;
+    assert_eq!(this.node.phase("a"), "Succeeded");
+    assert_eq!(this.calls().len(), calls, "the driver is not called any more");
+}
+
+/// DRA U5: the claim of a pod that was deleted while no agent ran is released when its containers have stopped, and not before.
+#[actix::test]
+async fn claim_of_a_pod_deleted_while_no_agent_ran_is_released() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.runtime.script("main", Script::stubborn());
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    let (setup, drivers, claims, file) = this.kill();
+    let this = ClaimNode::over(setup, drivers, claims, file);
+    this.node.wait(90.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam"], "no source has delivered");
+    this.node.deliver(&[]).await;
+    this.node.eventually(120.0, "the orphan has stopped", || this.node.runtime.running("a").is_empty()).await;
+    assert_eq!(this.calls(), ["gpu prepare cam"], "the container ran until now");
+    this.node.eventually(62.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
+    assert!(this.file.records().is_empty(), "{:?}", this.file.records());
+}
+
+/// KF16 and KF43: an agent that restarts calls no driver for a pod that runs; a new sandbox calls it again.
+#[actix::test]
+async fn running_pod_keeps_its_devices_over_a_restart() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    let (setup, drivers, claims, file) = this.kill();
+    let this = ClaimNode::over(setup, drivers, claims, file);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(100.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam"]);
+    this.node.runtime.end_sandbox("a");
+    this.node.wait(30.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu prepare cam"]);
+    assert_eq!(this.node.phase("a"), "Running");
+}
+
+/// DRA P18: a pod that is deleted during its prepare is released after it, and makes no sandbox.
+#[actix::test]
+async fn pod_deleted_during_its_prepare_is_released() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.drivers.block(true);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(5.0).await;
+    this.node.deliver(&[with_claim("a", "cam").deleting(0)]).await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam"], "the release waits for the prepare");
+    this.drivers.block(false);
+    this.node.wait(15.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
+    assert!(this.drivers.prepared().is_empty());
+    assert!(this.node.runtime.calls_of("a").iter().all(|call| !call.contains("sandbox")));
+}
+
+/// DRA P17: pods with claims of their own prepare and release in parallel.
+#[actix::test]
+async fn thirty_pods_prepare_in_parallel() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.drivers.slow(Duration::from_secs(1));
+    let names: Vec<_> = (0..30).map(|n| format!("p{n}")).collect();
+    let pods: Vec<_> = names.iter().map(|name| with_claim(name, &format!("c-{name}"))).collect();
+    names.iter().for_each(|name| this.claims.put(&format!("c-{name}"), &["gpu"], &[name]));
+    this.node.deliver(&pods).await;
+    this.node.wait(4.0).await;
+    assert!(names.iter().all(|name| this.node.phase(name) == "Running"));
+    let deleted: Vec<_> = names.iter().map(|name| with_claim(name, &format!("c-{name}")).deleting(0)).collect();
+    this.node.deliver(&deleted).await;
+    this.node.wait(10.0).await;
+    assert!(this.drivers.prepared().is_empty());
+    assert_eq!(this.manager.read(|table| table.records().len()), 0);
+}
+
+/// DRA P1, P2, P4, P15, P16, C2: a pod that may not use its claim calls no driver, and can be released without any.
+#[actix::test]
+async fn claims_are_checked_before_any_driver_is_called() {
+    tokio::time::pause();
+    let (drivers, claims, metrics) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default(), Metrics::new());
+    let clock = Setup::again(true).clock;
+    let (manager, _stop) = claim_manager(&claims, &drivers, Arc::<FakeFinalStatuses>::default(), clock, &metrics);
+    claims.put("unregistered", &["nic"], &["a"]);
+    claims.put("foreign", &["gpu"], &["b"]);
+    claims.put_object(
+        "unallocated",
+        json!({"metadata": {"name": "unallocated", "namespace": "test", "uid": "u"}, "spec": {},
+        "status": {"reservedFor": [{"resource": "pods", "name": "a", "uid": "a"}]}}),
+    );
+    claims.put("other", &["gpu"], &["a"]);
+    let template = |status: serde_json::Value| {
+        let pod = pod("a").spec("resourceClaims", json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]));
+        pod.status_field("resourceClaimStatuses", status)
+    };
+    for (pod, error) in [
+        (with_claim("a", "missing"), "cannot read ResourceClaim test/missing: the object does not exist"),
+        (
+            with_claim("a", "unregistered"),
+            "ResourceClaim test/unregistered needs DRA driver nic, which is not registered on this node",
+        ),
+        (
+            with_claim("a", "foreign"),
+            "the pod is not allowed to use ResourceClaim test/foreign: the claim is not reserved for it",
+        ),
+        (with_claim("a", "unallocated"), "ResourceClaim test/unallocated is not allocated"),
+        (template(json!([])), "the ResourceClaim of the pod claim \"gpu\" was not created yet"),
+        (
+            template(json!([{"name": "gpu", "resourceClaimName": "other"}])),
+            "ResourceClaim test/other was not created for the pod",
+        ),
+        (
+            pod("a").spec("resourceClaims", json!([{"name": "gpu"}])),
+            "the pod claim \"gpu\" has unsupported fields: it needs resourceClaimName or resourceClaimTemplateName",
+        ),
+    ] {
+        let pod = pod.build();
+        let refused = manager.prepare(&pod).await.unwrap_err();
+        assert_eq!(error_chain(&refused).to_string(), error);
+        assert!(!manager.holds(pod.uid()));
+        manager.release(pod.uid()).await.unwrap();
+    }
+    // A template claim without a name needs nothing.
+    manager.prepare(&template(json!([{"name": "gpu"}])).build()).await.unwrap();
+    assert!(drivers.calls().is_empty());
+    let text = metrics.encode(Format::Classic);
+    let count = |labels: &str| {
+        let series = format!("dra_operations_duration_seconds_count{{{labels}}} ");
+        text.lines().find_map(|line| line.strip_prefix(series.as_str())).map(str::to_owned)
+    };
+    assert_eq!(count(r#"is_error="true",operation_name="PrepareResources""#).as_deref(), Some("7"));
+    assert_eq!(count(r#"is_error="false",operation_name="UnprepareResources""#).as_deref(), Some("7"));
+    assert_eq!(count(r#"is_error="false",operation_name="PrepareResources""#).as_deref(), Some("1"));
+}
+
+/// DRA M1: the gauge counts prepared claims, of all drivers and of each.
+#[actix::test]
+async fn gauge_counts_prepared_claims() {
+    tokio::time::pause();
+    let (drivers, claims, metrics) = (FakeDrivers::of(&["a", "b"]), Arc::<FakeClaims>::default(), Metrics::new());
+    let clock = Setup::again(true).clock;
+    let (manager, stop) = claim_manager(&claims, &drivers, Arc::<FakeFinalStatuses>::default(), clock, &metrics);
+    claims.put("one", &["a"], &["p"]);
+    claims.put("two", &["a", "b"], &["q"]);
+    let gauge = |driver: &str| {
+        let series = format!("dra_resource_claims_in_use{{driver_name=\"{driver}\"}} ");
+        let text = metrics.encode(Format::Classic);
+        text.lines().find_map(|line| line.strip_prefix(series.as_str())).map(str::to_owned)
+    };
+    assert_eq!(gauge("<any>").as_deref(), Some("0"));
+    manager.prepare(&with_claim("p", "one").build()).await.unwrap();
+    manager.prepare(&with_claim("q", "two").build()).await.unwrap();
+    assert_eq!(["<any>", "a", "b"].map(|driver| gauge(driver).unwrap()), ["2", "2", "1"]);
+    manager.release(&"q".into()).await.unwrap();
+    assert_eq!((gauge("<any>").as_deref(), gauge("a").as_deref(), gauge("b")), (Some("1"), Some("1"), None));
+    stop.cancel();
+    let stopped = manager.prepare(&with_claim("q", "two").build()).await.unwrap_err();
+    assert_eq!(error_chain(&stopped).to_string(), ClaimsError::Stopped.to_string());
+}

@@ -1,0 +1,177 @@
+//! DRA drivers and ResourceClaims in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use parking_lot::Mutex;
+use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
+use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
+use podwright_actors::ports::{
+    ApiError, ApiFuture, Checkpoint, ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice,
+    TokioClock,
+};
+use podwright_metrics::Metrics;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Drivers that a test registers, delays and makes fail. A claim of driver `d` gets the CDI device `d/gpu=CLAIM`.
+pub(crate) struct FakeDrivers {
+    state: Mutex<DriversState>,
+    /// Calls wait while this is set.
+    blocked: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct DriversState {
+    registered: BTreeSet<String>,
+    failing: BTreeMap<String, String>,
+    delay: Duration,
+    /// The calls as `DRIVER prepare CLAIM,CLAIM`, in their order.
+    calls: Vec<String>,
+    /// The prepared claims, as `DRIVER UID`.
+    prepared: BTreeSet<String>,
+}
+
+impl FakeDrivers {
+    pub(crate) fn of(names: &[&str]) -> Arc<Self> {
+        let registered = names.iter().map(|name| (*name).to_owned()).collect();
+        let state = DriversState { registered, ..DriversState::default() };
+        Arc::new(FakeDrivers { state: Mutex::new(state), blocked: watch::Sender::new(false) })
+    }
+
+    pub(crate) fn fail(&self, driver: &str, error: &str) {
+        self.state.lock().failing.insert(driver.to_owned(), error.to_owned());
+    }
+
+    pub(crate) fn heal(&self, driver: &str) {
+        self.state.lock().failing.remove(driver);
+    }
+
+    pub(crate) fn block(&self, blocked: bool) {
+        self.blocked.send_replace(blocked);
+    }
+
+    /// Makes each call take this long.
+    pub(crate) fn slow(&self, delay: Duration) {
+        self.state.lock().delay = delay;
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.state.lock().calls.clone()
+    }
+
+    pub(crate) fn prepared(&self) -> Vec<String> {
+        self.state.lock().prepared.iter().cloned().collect()
+    }
+
+    async fn call(&self, method: &str, driver: &DriverName, claims: &[ClaimRef]) -> Result<(), DriverError> {
+        let delay = {
+            let mut state = self.state.lock();
+            let names: Vec<_> = claims.iter().map(|claim| claim.name.name()).collect();
+            state.calls.push(format!("{driver} {method} {}", names.join(",")));
+            state.delay
+        };
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let _ = self.blocked.subscribe().wait_for(|blocked| !blocked).await;
+        match self.state.lock().failing.get(driver.as_str()) {
+            Some(error) => Err(DriverError::failed(error.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn entry(driver: &DriverName, claim: &ClaimRef) -> String {
+    format!("{driver} {}", claim.uid)
+}
+
+impl ClaimDrivers for FakeDrivers {
+    fn is_registered(&self, driver: &DriverName) -> bool {
+        self.state.lock().registered.contains(driver.as_str())
+    }
+
+    fn prepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, Vec<PreparedDevice>> {
+        async move {
+            self.call("prepare", driver, claims).await?;
+            let mut state = self.state.lock();
+            let mut answers: BTreeMap<ClaimUid, _> = BTreeMap::new();
+            for claim in claims {
+                state.prepared.insert(entry(driver, claim));
+                let device = PreparedDevice {
+                    pool: "pool".to_owned(),
+                    device: "g0".to_owned(),
+                    cdi_devices: vec![format!("{driver}/gpu={}", claim.name.name())],
+                    ..PreparedDevice::default()
+                };
+                answers.insert(claim.uid.clone(), Ok(vec![device]));
+            }
+            Ok(answers)
+        }
+        .boxed()
+    }
+
+    fn unprepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, ()> {
+        async move {
+            self.call("unprepare", driver, claims).await?;
+            let mut state = self.state.lock();
+            claims.iter().for_each(|claim| {
+                state.prepared.remove(&entry(driver, claim));
+            });
+            Ok(claims.iter().map(|claim| (claim.uid.clone(), Ok(()))).collect())
+        }
+        .boxed()
+    }
+}
+
+/// Claims in namespace `test`.
+#[derive(Default)]
+pub(crate) struct FakeClaims(Mutex<BTreeMap<String, Arc<ResourceClaim>>>);
+
+impl FakeClaims {
+    /// Creates a claim that is allocated to one device of each driver, and reserved for pods. Its UID is `u-NAME`.
+    pub(crate) fn put(&self, name: &str, drivers: &[&str], pods: &[&str]) {
+        let results: Vec<_> = drivers
+            .iter()
+            .map(|driver| json!({"request": "r0", "driver": driver, "pool": "pool", "device": "g0"}))
+            .collect();
+        let consumers: Vec<_> = pods.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": pod})).collect();
+        let status = json!({"allocation": {"devices": {"results": results}}, "reservedFor": consumers});
+        self.put_object(name, json!({"metadata": {"name": name, "namespace": "test", "uid": format!("u-{name}")}, "spec": {}, "status": status}));
+    }
+
+    pub(crate) fn put_object(&self, name: &str, claim: serde_json::Value) {
+        self.0.lock().insert(name.to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+    }
+}
+
+impl ClaimApi for FakeClaims {
+    fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>> {
+        async move { self.0.lock().get(name.name()).cloned().ok_or(ApiError::NotFound) }.boxed()
+    }
+}
+
+/// Opens a manager of claims, whose tasks run until the token fires.
+pub(crate) fn claim_manager(
+    api: &Arc<FakeClaims>,
+    drivers: &Arc<FakeDrivers>,
+    checkpoint: Arc<dyn Checkpoint>,
+    clock: TokioClock,
+    metrics: &Metrics,
+) -> (Arc<ClaimManager>, CancellationToken) {
+    let ports = ClaimPorts {
+        api: Some(api.clone()),
+        drivers: drivers.clone(),
+        checkpoint,
+        clock: Arc::new(clock),
+        metrics: metrics.dra.clone(),
+    };
+    let (manager, tasks) = ClaimManager::open(ports, ClaimFeatures::default()).unwrap();
+    let stop = CancellationToken::new();
+    actix::spawn(tasks.run(stop.clone()));
+    (manager, stop)
+}
