@@ -73,6 +73,8 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
         Command::Logs(args) => get::logs(&args)?,
+        #[cfg(feature = "dra")]
+        Command::GiveUp(args) => print(&get::give_up(&args)?),
         Command::Link(args) => print(&get::link(&args)?),
         Command::Replay(args) => {
             let report = replay::replay(&args)?;

@@ -1,4 +1,4 @@
-//! The admin endpoints, which are read-only.
+//! The admin endpoints, which are read-only but for the one that gives a DRA driver up.
 //!
 //! ```text
 //!  ROOT/admin.sock, mode 0600 ───────────────> every endpoint
@@ -10,6 +10,8 @@
 //! [`endpoints`] listens, [`guard`] checks each request before it is routed, and the rest answers.
 
 mod blocking;
+#[cfg(feature = "dra")]
+mod claims;
 mod endpoints;
 mod guard;
 mod logs;
@@ -26,6 +28,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+#[cfg(feature = "dra")]
+use axum::routing::post;
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
@@ -78,7 +82,10 @@ fn routes(view: NodeView, info: AgentInfo) -> Router {
     let logs = logs::LogsEndpoint::new(info.stopping.clone());
     let page = page::router(view.clone(), info);
     let recording = RecordingEndpoint::default();
-    Router::new()
+    let router = Router::new();
+    #[cfg(feature = "dra")]
+    let router = router.route("/claims/{namespace}/{name}/give-up", post(claims::give_up));
+    router
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))

@@ -66,6 +66,10 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// Print the link to the page of a running agent. The link contains the page's token.
     Link(LinkArgs),
+    /// Give up a DRA driver that does not answer: release a ResourceClaim without it, so that its pods can end. The devices of the
+    /// driver may stay prepared.
+    #[cfg(feature = "dra")]
+    GiveUp(GiveUpArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
     /// Replay a recording of the flight recorder, and print the timeline of a pod.
@@ -208,6 +212,19 @@ pub(crate) struct LogsArgs {
     /// Print the time before each line.
     #[arg(long)]
     pub(crate) timestamps: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[cfg(feature = "dra")]
+#[derive(Args, Debug)]
+pub(crate) struct GiveUpArgs {
+    /// The ResourceClaim.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) claim: FullName,
+    /// The name of the driver.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) driver: String,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
 }

@@ -22,6 +22,9 @@ use address::token_of_link;
 
 /// How long a whole answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a change may take. It waits for the calls to a driver that are under way, each of which takes up to 45 s.
+#[cfg(feature = "dra")]
+const POST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum length of a printed line in bytes.
 const MAX_LINE_BYTES: usize = 16 << 10;
 
@@ -78,7 +81,20 @@ impl Agent {
     ) -> Result<String, RequestError> {
         runtime()?.block_on(async {
             let client = self.client(|client| client.timeout(TIMEOUT))?;
-            let request = client.request(self.url(path, query)).header(ACCEPT, accept);
+            let request = client.get(self.url(path, query)).header(ACCEPT, accept);
+            self.answer(request).await?.text().await.map_err(|error| self.failed(error))
+        })
+    }
+
+    /// Posts an empty body to a path.
+    ///
+    /// # Errors
+    /// [`RequestError`] if there is no answer with a success status within 2 minutes.
+    #[cfg(feature = "dra")]
+    pub(crate) fn post(&self, path: &str, query: &[(&str, String)]) -> Result<String, RequestError> {
+        runtime()?.block_on(async {
+            let client = self.client(|client| client.timeout(POST_TIMEOUT))?;
+            let request = client.post(self.url(path, query));
             self.answer(request).await?.text().await.map_err(|error| self.failed(error))
         })
     }
@@ -96,7 +112,7 @@ impl Agent {
     ) -> Result<(), RequestError> {
         runtime()?.block_on(async {
             let client = self.client(|client| client)?;
-            let mut response = self.answer(client.request(self.url(path, query))).await?;
+            let mut response = self.answer(client.get(self.url(path, query))).await?;
             while let Some(part) = response.chunk().await.map_err(|error| self.failed(error))? {
                 if !take(&part) {
                     break;
@@ -228,8 +244,16 @@ struct Client {
 }
 
 impl Client {
-    fn request(&self, url: Url) -> RequestBuilder {
-        let request = self.client.get(url);
+    fn get(&self, url: Url) -> RequestBuilder {
+        self.with_token(self.client.get(url))
+    }
+
+    #[cfg(feature = "dra")]
+    fn post(&self, url: Url) -> RequestBuilder {
+        self.with_token(self.client.post(url))
+    }
+
+    fn with_token(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.token {
             Some(token) => request.header(AUTHORIZATION, token),
             None => request,

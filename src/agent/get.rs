@@ -44,6 +44,17 @@ pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
     Ok(render(&pods, SystemClock::new().now(), args.output == GetOutput::Wide))
 }
 
+/// The output of `give-up`.
+///
+/// # Errors
+/// [`QueryError`] if the agent does not answer, or does not hold the claim.
+#[cfg(feature = "dra")]
+pub(crate) fn give_up(args: &super::cli::GiveUpArgs) -> Result<String, QueryError> {
+    let agent = args.agent.agent()?;
+    let answer = agent.post(&format!("/claims/{}/give-up", args.claim), &[("driver", args.driver.clone())])?;
+    Ok(escape_lines(answer.trim_end()))
+}
+
 /// The output of `explain`.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! `podwright run`: builds the node from its flags and runs it until a signal arrives or until all pods have finished.
 
+#[cfg(feature = "dra")]
+mod claims;
 #[cfg(feature = "kube")]
 mod cluster;
 mod finished;
@@ -63,6 +65,9 @@ pub(crate) enum RunError {
          of that node"
     )]
     NodeTaken(String),
+    #[cfg(feature = "dra")]
+    #[error(transparent)]
+    Claims(#[from] claims::ClaimsStartError),
     #[error(transparent)]
     Node(#[from] StartNodeError),
     #[error("cannot install signal handlers")]
@@ -145,7 +150,7 @@ async fn serve(
     };
     #[cfg(not(feature = "kube"))]
     let remote = node::ClusterPorts::default();
-    let (view, adoption, handles) = node::start(&args, root, &name, &manifests, remote).await?;
+    let (view, adoption, handles) = node::start(&args, root, &name, &manifests, remote, &stop).await?;
     #[cfg(not(feature = "kube"))]
     drop(handles);
 

@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 
 use super::events::EventLog;
 
-/// Read access to the node. Its methods change nothing.
+/// Read access to the node. Its methods change nothing, but those of the claims do.
 #[derive(Clone)]
 pub struct NodeView {
     pub node: Arc<NodeHandle>,
@@ -21,6 +21,9 @@ pub struct NodeView {
     pub metrics: Metrics,
     /// Finds the log directories of containers.
     pub logs: FileStorage,
+    /// The claims of the node's pods.
+    #[cfg(feature = "dra")]
+    pub(crate) claims: Arc<crate::actors::claims::ClaimManager>,
 }
 
 impl NodeView {

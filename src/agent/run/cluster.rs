@@ -52,6 +52,8 @@ impl Cluster {
             node_api: Some(Arc::new(KubeNodeApi::new(self.client.clone(), node))),
             pull_secrets: objects.clone(),
             objects: Some(objects),
+            #[cfg(feature = "dra")]
+            claim_api: Some(Arc::new(crate::adapters::kube::KubeClaimApi::new(self.client.clone()))),
             events: Some(self.events(node)),
             port: 0,
         }

@@ -32,6 +32,7 @@ use crate::agent::root::RootDirectory;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
 use crate::agent::view::NodeView;
 use crate::metrics::Metrics;
+use tokio_util::sync::CancellationToken;
 
 /// The file below the root directory that keeps the final statuses of pods.
 const JOURNAL: &str = "journal";
@@ -51,6 +52,8 @@ pub(super) struct ClusterPorts {
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
+    #[cfg(all(feature = "dra", feature = "kube"))]
+    pub(super) claim_api: Option<Arc<dyn crate::actors::ports::ClaimApi>>,
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
     /// Starts the recorder that writes events to the API server.
     pub(super) events: Option<StartEvents>,
@@ -65,6 +68,8 @@ impl Default for ClusterPorts {
             pod_api: None,
             node_api: None,
             objects: None,
+            #[cfg(all(feature = "dra", feature = "kube"))]
+            claim_api: None,
             pull_secrets: Arc::new(NoPullSecrets),
             events: None,
             #[cfg(feature = "kube")]
@@ -91,6 +96,7 @@ pub(super) async fn start(
     name: &str,
     manifests: &ManifestSources,
     remote: ClusterPorts,
+    stop: &CancellationToken,
 ) -> Result<(NodeView, Option<Adoption>, RuntimeHandles), RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
@@ -163,6 +169,18 @@ pub(super) async fn start(
         }
         ports = ports.disks(Arc::new(storage.clone())).meter(Arc::new(LinuxNodeMeter::new()));
     }
+    #[cfg(feature = "dra")]
+    let claims = {
+        #[cfg(feature = "kube")]
+        let api = remote.claim_api;
+        #[cfg(not(feature = "kube"))]
+        let api = None;
+        let claims = super::claims::start(root.path(), api, clock.clone(), &metrics, stop)?;
+        ports = ports.resources(claims.clone());
+        claims
+    };
+    #[cfg(not(feature = "dra"))]
+    let _ = stop;
     let mut sources = manifests.kinds();
     if let Some(api) = remote.pod_api {
         ports = ports.pod_api(api);
@@ -199,7 +217,16 @@ pub(super) async fn start(
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
-    Ok((NodeView { node, events, clock, metrics, logs: storage }, adoption, handles))
+    let view = NodeView {
+        node,
+        events,
+        clock,
+        metrics,
+        logs: storage,
+        #[cfg(feature = "dra")]
+        claims,
+    };
+    Ok((view, adoption, handles))
 }
 
 /// The addresses of the flags, or those of the machine.

@@ -1,0 +1,54 @@
+//! ResourceClaims and the drivers of their devices.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
+use crate::actors::ports::{ClaimApi, Clock};
+use crate::adapters::checkpoint::ClaimCheckpoint;
+use crate::adapters::dra::{DraPlugins, PluginsConfig, StartPluginsError};
+use crate::metrics::Metrics;
+
+/// The directory below the root directory in which drivers register.
+const REGISTRY: &str = "plugins_registry";
+
+/// The claims of pods cannot be handled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimsStartError {
+    #[error("cannot open the claims that an earlier agent recorded")]
+    Open(#[from] OpenClaimsError),
+    #[error(transparent)]
+    Plugins(#[from] StartPluginsError),
+    #[error("cannot make the root directory absolute")]
+    Root(#[from] std::io::Error),
+}
+
+/// Reads the file of claims, and begins to watch for drivers. Both end when `stop` fires. Without an API server, pods with claims
+/// are refused.
+pub(super) fn start(
+    root: &Path,
+    api: Option<Arc<dyn ClaimApi>>,
+    clock: Arc<dyn Clock>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) -> Result<Arc<ClaimManager>, ClaimsStartError> {
+    let root = std::path::absolute(root)?;
+    let plugins = DraPlugins::start(PluginsConfig::new(root.join(REGISTRY)), metrics, stop)?;
+    let ports = ClaimPorts {
+        api,
+        drivers: plugins.drivers(),
+        checkpoint: Arc::new(ClaimCheckpoint::new(root)),
+        clock,
+        metrics: metrics.dra.clone(),
+    };
+    let (manager, tasks) = ClaimManager::open(ports, ClaimFeatures::default())?;
+    let stop = stop.clone();
+    actix::spawn(async move {
+        tasks.run(stop).await;
+        // The drivers stay connected until the agent ends.
+        drop(plugins);
+    });
+    Ok(manager)
+}
