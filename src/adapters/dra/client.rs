@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use podwright_actors::ids::DriverName;
 use podwright_actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice};
-use podwright_actors::text::plain;
+use podwright_actors::text::{error_chain, plain};
 use podwright_metrics::DraMetrics;
 use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
@@ -196,7 +196,7 @@ impl DriverClient {
                 CallError::DeadlineExceeded { driver: driver.clone(), limit: self.limit }
             }
             // A status with a source was created by this process: the connection failed.
-            (Code::Unknown | Code::Unavailable, Some(source)) => unavailable(driver, &source.to_string()),
+            (Code::Unknown | Code::Unavailable, Some(source)) => unavailable(driver, &error_chain(source).to_string()),
             (code, _) => CallError::Status {
                 driver: driver.clone(),
                 code: code_name(code),
