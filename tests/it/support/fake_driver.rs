@@ -268,8 +268,9 @@ impl Drop for Served {
 #[tonic::async_trait]
 impl Registration for FakeDriver {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        self.record(Call::GetInfo);
+        // Before the test learns of the call and changes the behaviour for the next one.
         let behaviour = self.0.behaviour.lock().clone();
+        self.record(Call::GetInfo);
         if behaviour.get_info_fails {
             return Err(Status::internal("not yet"));
         }
@@ -287,9 +288,10 @@ impl Registration for FakeDriver {
         status: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let RegistrationStatus { plugin_registered, error } = status.into_inner();
+        let is_refused = self.0.behaviour.lock().notify_fails;
         self.record(Call::Notified(plugin_registered, error));
         // Upstream's helper answers a negative notification with an error.
-        if !plugin_registered || self.0.behaviour.lock().notify_fails {
+        if !plugin_registered || is_refused {
             return Err(Status::internal("not accepted"));
         }
         Ok(Response::new(RegistrationStatusResponse {}))
