@@ -90,6 +90,8 @@ pub mod dra_api;
 
 #[cfg(feature = "dra-driver")]
 pub mod dra_driver;
+#[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
+pub mod slices;
 
 /// The crate of the engine, with the rooms that are not part of the API.
 #[doc(hidden)]

@@ -5,4 +5,6 @@ mod driver;
 #[cfg(feature = "dra")]
 mod plugins;
 #[cfg(feature = "dra-driver")]
+mod slices;
+#[cfg(feature = "dra-driver")]
 mod support;

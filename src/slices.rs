@@ -1,0 +1,29 @@
+//! Publishes the devices of a driver as ResourceSlices.
+//!
+//! ```text
+//!   update()  --->  desired pools  --.
+//!                                    +-->  plan (pure)  --->  update, create, delete  --->  API server
+//!   watch     --->  view  -----------'                               |
+//!                     ^                                              |
+//!                     '---------------- own writes ------------------'
+//! ```
+//!
+//! One task compares one pool after another: at once after an update, 30 s after somebody else changed a slice, and with growing
+//! delays after a failure. A pool that cannot be published stops no other pool.
+
+mod api;
+mod compare;
+mod engine;
+mod error;
+mod plan;
+mod queue;
+mod resources;
+mod slice_name;
+mod view;
+mod worker;
+
+pub use api::CallError;
+pub use compare::SuspectedFeature;
+pub use engine::{OnError, SliceEngine, SliceOptions, WriteCounts};
+pub use error::{DroppedFields, SliceError, Write, WriteError, WrongPool};
+pub use resources::{DriverResources, InvalidPool, Owner, Pool, Slice};

@@ -1,0 +1,123 @@
+//! The slices of a driver in the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::time::timeout;
+
+/// The timeout of one call. The server may still perform it later. The watch reports it then.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A call to the API server failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The server refused the call, or cannot be reached.
+    #[error("the API server did not perform the call")]
+    Failed(#[source] Box<kube::Error>),
+    /// The server did not answer in time.
+    #[error("the API server did not answer within {} s", CALL_TIMEOUT.as_secs())]
+    Timeout,
+    /// The node of the driver has no UID.
+    #[error("the node {0} has no UID")]
+    NoUid(String),
+}
+
+impl CallError {
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(self, CallError::Failed(error) if matches!(&**error, kube::Error::Api(status) if status.code == 404))
+    }
+}
+
+pub(super) type Answer<'a, T> = BoxFuture<'a, Result<T, CallError>>;
+pub(super) type Events = BoxStream<'static, watcher::Result<Event<ResourceSlice>>>;
+
+/// Reads and writes slices. Each call has a timeout of its own.
+pub(super) trait SliceApi: Send + Sync + 'static {
+    /// Follows the slices. After an error the stream goes on, with delays.
+    fn watch(&self) -> Events;
+    /// Creates a slice. Returns what the server stored, as the other writes do.
+    fn create<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice>;
+    /// Replaces a slice that has not changed.
+    fn update<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice>;
+    /// Deletes exactly this version of a slice.
+    fn delete<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ()>;
+    /// The UID of a node.
+    fn node_uid<'a>(&'a self, node: &'a str) -> Answer<'a, String>;
+}
+
+/// The API server.
+pub(super) struct KubeSlices {
+    client: Client,
+    api: Api<ResourceSlice>,
+    selector: String,
+}
+
+impl KubeSlices {
+    /// The slices of a driver for this node, or for no node.
+    pub(super) fn new(client: Client, driver: &str, node: Option<&str>) -> Arc<Self> {
+        let selector = format!("spec.driver={driver},spec.nodeName={}", node.unwrap_or_default());
+        Arc::new(KubeSlices { api: Api::all(client.clone()), client, selector })
+    }
+}
+
+impl SliceApi for KubeSlices {
+    fn watch(&self) -> Events {
+        let (api, config) = (self.api.clone(), watcher::Config::default().fields(&self.selector));
+        let start = move || watcher(api.clone(), config.clone()).boxed();
+        let events = stream::unfold((start(), start), |(mut events, start)| async {
+            let event = events.next().await?;
+            if is_expired(&event) {
+                // The watcher of kube would start at the same version for ever.
+                events = start();
+            }
+            Some((event, (events, start)))
+        });
+        events.default_backoff().boxed()
+    }
+
+    fn create<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice> {
+        Box::pin(limited(async { self.api.create(&PostParams::default(), slice).await }))
+    }
+
+    fn update<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice> {
+        let name = slice.metadata.name.as_deref().unwrap_or_default();
+        Box::pin(limited(async move { self.api.replace(name, &PostParams::default(), slice).await }))
+    }
+
+    fn delete<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ()> {
+        let metadata = &slice.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
+        let options = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+        Box::pin(limited(async move { self.api.delete(name, &options).await.map(drop) }))
+    }
+
+    fn node_uid<'a>(&'a self, node: &'a str) -> Answer<'a, String> {
+        let nodes = Api::<Node>::all(self.client.clone());
+        Box::pin(async move {
+            let found = limited(async { nodes.get(node).await }).await?;
+            found.metadata.uid.ok_or_else(|| CallError::NoUid(node.to_owned()))
+        })
+    }
+}
+
+async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(|error| CallError::Failed(Box::new(error))),
+        Err(_) => Err(CallError::Timeout),
+    }
+}
+
+/// Whether the server no longer has the version at which the watch starts.
+fn is_expired(event: &watcher::Result<Event<ResourceSlice>>) -> bool {
+    matches!(event, Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 410)
+}

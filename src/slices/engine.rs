@@ -1,0 +1,197 @@
+//! The engine: what the driver offers, and the handle of the task that publishes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::api::{KubeSlices, SliceApi};
+use super::error::{SliceError, WrongPool};
+use super::queue::Queue;
+use super::resources::{DriverResources, Owner, Pool};
+use super::worker::Worker;
+
+/// The delay between a change in the API server and the comparison with it, so that many changes are compared together.
+const CHANGE_DELAY: Duration = Duration::from_secs(30);
+/// How long an own write counts although the watch has not reported it, and when a pool with created slices is compared again.
+const OWN_WRITES: Duration = Duration::from_secs(60);
+
+/// Gets the errors of the background. It must not wait.
+pub type OnError = Arc<dyn Fn(SliceError) + Send + Sync>;
+
+/// The settings of an engine.
+#[derive(Clone)]
+#[must_use]
+pub struct SliceOptions {
+    pub(super) driver: String,
+    pub(super) owner: Option<Owner>,
+    pub(super) only: Option<String>,
+    pub(super) change_delay: Duration,
+    pub(super) own_writes: Duration,
+    pub(super) on_error: OnError,
+}
+
+impl SliceOptions {
+    /// The slices of a driver. `on_error` gets the errors of the background and must not wait.
+    pub fn new(driver: impl Into<String>, on_error: impl Fn(SliceError) + Send + Sync + 'static) -> Self {
+        SliceOptions {
+            driver: driver.into(),
+            owner: None,
+            only: None,
+            change_delay: CHANGE_DELAY,
+            own_writes: OWN_WRITES,
+            on_error: Arc::new(on_error),
+        }
+    }
+
+    /// The owner of the slices. The slices of a node are offered to that node.
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    /// Sees and writes only the slices of this pool. They are not bound to a node, even if a node owns them.
+    pub fn single_pool(mut self, pool: impl Into<String>) -> Self {
+        self.only = Some(pool.into());
+        self
+    }
+
+    /// The delay between a change of a slice by somebody else and its repair. The default is 30 s.
+    pub fn change_delay(mut self, delay: Duration) -> Self {
+        self.change_delay = delay;
+        self
+    }
+
+    /// The node in the slices.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.owner.as_ref().filter(|owner| owner.is_node() && self.only.is_none()).map(|owner| owner.name.as_str())
+    }
+}
+
+impl fmt::Debug for SliceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SliceOptions").field("driver", &self.driver).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+/// The writes that succeeded so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCounts {
+    /// Created slices.
+    pub creates: u64,
+    /// Updated slices.
+    pub updates: u64,
+    /// Deleted slices.
+    pub deletes: u64,
+}
+
+/// Keeps the slices of a driver equal to what the driver offers. Dropping the engine ends it; the slices stay.
+pub struct SliceEngine {
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// What the handle and the task share.
+pub(super) struct Shared {
+    pub(super) options: SliceOptions,
+    pub(super) desired: Mutex<BTreeMap<String, Desired>>,
+    pub(super) queue: Mutex<Queue>,
+    pub(super) queued: Notify,
+    versions: AtomicU64,
+    pub(super) creates: AtomicU64,
+    pub(super) updates: AtomicU64,
+    pub(super) deletes: AtomicU64,
+}
+
+/// A pool that the driver offers.
+#[derive(Clone)]
+pub(super) struct Desired {
+    /// Numbers the updates of the driver.
+    pub(super) version: u64,
+    pub(super) pool: Arc<Pool>,
+    /// Whether the pool cannot be published, which has been reported.
+    pub(super) is_refused: bool,
+}
+
+impl SliceEngine {
+    /// Starts to publish. Deletes nothing until the first [`update`](Self::update).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(client: Client, options: SliceOptions) -> Self {
+        let api = KubeSlices::new(client, &options.driver, options.node());
+        Self::with_api(api, options)
+    }
+
+    pub(super) fn with_api(api: Arc<dyn SliceApi>, options: SliceOptions) -> Self {
+        let shared = Arc::new(Shared {
+            options,
+            desired: Mutex::default(),
+            queue: Mutex::default(),
+            queued: Notify::new(),
+            versions: AtomicU64::new(0),
+            creates: AtomicU64::new(0),
+            updates: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
+        });
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(Worker::new(api, shared.clone()).run(stop.clone()));
+        SliceEngine { shared, stop, task }
+    }
+
+    /// Replaces what the driver offers. Never waits for the API server.
+    ///
+    /// # Errors
+    /// [`WrongPool`] if the engine is for a [single pool](SliceOptions::single_pool), and another one is offered.
+    pub fn update(&self, resources: DriverResources) -> Result<(), WrongPool> {
+        if let Some(only) = &self.shared.options.only
+            && resources.pools.keys().any(|pool| pool != only)
+        {
+            return Err(WrongPool { only: only.clone(), offered: resources.pools.into_keys().collect() });
+        }
+        let version = self.shared.versions.fetch_add(1, Ordering::Relaxed);
+        let new = resources.pools.into_iter().map(|(name, mut pool)| {
+            pool.round_taint_times();
+            (name, Desired { version, pool: Arc::new(pool), is_refused: false })
+        });
+        let now = Instant::now();
+        let mut desired = self.shared.desired.lock();
+        let old = std::mem::replace(&mut *desired, new.collect());
+        let mut queue = self.shared.queue.lock();
+        old.keys().chain(desired.keys()).for_each(|pool| queue.add(pool, now));
+        drop((desired, queue));
+        self.shared.queued.notify_one();
+        Ok(())
+    }
+
+    /// The writes so far.
+    pub fn counts(&self) -> WriteCounts {
+        WriteCounts {
+            creates: self.shared.creates.load(Ordering::Relaxed),
+            updates: self.shared.updates.load(Ordering::Relaxed),
+            deletes: self.shared.deletes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends the engine, and waits until it has ended. The slices stay. A write that runs may still be performed.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        // The task ends by itself, and does not panic.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for SliceEngine {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

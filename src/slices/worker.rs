@@ -1,0 +1,208 @@
+//! The task that publishes.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::{FutureExt, StreamExt};
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::api::{CallError, SliceApi};
+use super::compare;
+use super::engine::{Desired, Shared};
+use super::error::{DroppedFields, SliceError, Write, WriteError};
+use super::plan::{Identity, Plan, plan};
+use super::view::View;
+
+/// Compares and writes one pool after another.
+pub(super) struct Worker {
+    api: Arc<dyn SliceApi>,
+    shared: Arc<Shared>,
+    view: View,
+    /// The UID of the owner, once it is known.
+    owner_uid: Option<String>,
+}
+
+impl Worker {
+    pub(super) fn new(api: Arc<dyn SliceApi>, shared: Arc<Shared>) -> Self {
+        let options = &shared.options;
+        let owner_uid = options.owner.as_ref().and_then(|owner| owner.uid.clone());
+        let view = View::new(options.only.clone());
+        Worker { api, shared, view, owner_uid }
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut events = self.api.watch();
+        let shared = self.shared.clone();
+        loop {
+            // Before the first list, each slice would seem to be missing.
+            let due = shared.queue.lock().next_due().filter(|_| self.view.is_listed());
+            let wait = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.changed(event),
+                    Some(Err(error)) => (shared.options.on_error)(SliceError::Watch(Box::new(error))),
+                    None => return,
+                },
+                () = shared.queued.notified() => {}
+                () = wait => {
+                    let pool = shared.queue.lock().take(Instant::now());
+                    let Some(pool) = pool else { continue };
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = self.sync_and_report(&pool) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn changed(&mut self, event: kube::runtime::watcher::Event<ResourceSlice>) {
+        let pools = self.view.apply(event);
+        let due = Instant::now() + self.shared.options.change_delay;
+        let mut queue = self.shared.queue.lock();
+        pools.iter().for_each(|pool| queue.add(pool, due));
+    }
+
+    async fn sync_and_report(&mut self, pool: &str) {
+        let result = AssertUnwindSafe(self.sync(pool)).catch_unwind().await;
+        let result = result
+            .unwrap_or_else(|panic| Err(SliceError::Panicked { pool: pool.to_owned(), message: message(&*panic) }));
+        let now = Instant::now();
+        let Err(error) = result else { return self.shared.queue.lock().succeeded(pool) };
+        if error.is_recoverable() {
+            self.shared.queue.lock().retry(pool, now);
+        }
+        (self.shared.options.on_error)(error);
+    }
+
+    /// Makes the slices of a pool equal to what the driver offers.
+    async fn sync(&mut self, name: &str) -> Result<(), SliceError> {
+        let desired = self.shared.desired.lock().get(name).cloned();
+        if let Some(Desired { is_refused: true, .. }) = desired {
+            return Ok(());
+        }
+        if let Some(desired) = &desired
+            && let Err(source) = desired.pool.validate()
+        {
+            self.change_desired(name, desired, |desired| desired.is_refused = true);
+            return Err(SliceError::Invalid { pool: name.to_owned(), source });
+        }
+        let identity = self.identity().await.map_err(SliceError::Owner)?;
+        let seen = self.view.pool(name, Instant::now());
+        let plan = plan(&identity, name, desired.as_ref().map(|desired| &*desired.pool), &seen);
+        let errors = self.perform(name, desired.as_ref(), plan).await;
+        if errors.is_empty() { Ok(()) } else { Err(SliceError::Writes { pool: name.to_owned(), errors }) }
+    }
+
+    async fn identity(&mut self) -> Result<Identity, CallError> {
+        let options = &self.shared.options;
+        let owner: Option<OwnerReference> = match &options.owner {
+            None => None,
+            Some(owner) => {
+                let uid = match self.owner_uid.clone() {
+                    Some(uid) => uid,
+                    None if owner.is_node() => self.api.node_uid(&owner.name).await?,
+                    None => String::new(),
+                };
+                self.owner_uid = Some(uid.clone());
+                Some(owner.reference(&uid))
+            }
+        };
+        Ok(Identity { driver: options.driver.clone(), owner, node: options.node().map(str::to_owned) })
+    }
+
+    /// Performs each write, also after one has failed: devices that are gone must vanish although the new state is faulty.
+    async fn perform(&mut self, name: &str, desired: Option<&Desired>, plan: Plan) -> Vec<WriteError> {
+        let api = self.api.clone();
+        let mut errors = Vec::new();
+        let mut failed = |write, slice: &ResourceSlice, source| {
+            let metadata = &slice.metadata;
+            let slice = metadata.name.clone().or_else(|| metadata.generate_name.clone()).unwrap_or_default();
+            errors.push(WriteError { write, slice, source });
+        };
+        for (index, slice) in &plan.updates {
+            match api.update(slice).await {
+                Ok(stored) => {
+                    self.shared.updates.fetch_add(1, Ordering::Relaxed);
+                    self.stored(name, desired, *index, stored);
+                }
+                Err(error) => failed(Write::Update, slice, error),
+            }
+        }
+        for (index, slice) in &plan.creates {
+            match api.create(slice).await {
+                Ok(stored) => {
+                    self.shared.creates.fetch_add(1, Ordering::Relaxed);
+                    self.stored(name, desired, *index, stored);
+                    let again = Instant::now() + self.shared.options.own_writes;
+                    self.shared.queue.lock().add(name, again);
+                }
+                Err(error) => failed(Write::Create, slice, error),
+            }
+        }
+        for slice in plan.deletes {
+            match api.delete(&slice).await {
+                Ok(()) => {
+                    self.shared.deletes.fetch_add(1, Ordering::Relaxed);
+                    self.view.deleted(slice, Instant::now() + self.shared.options.own_writes);
+                }
+                Err(error) if error.is_not_found() => {
+                    self.view.deleted(slice, Instant::now() + self.shared.options.own_writes);
+                }
+                Err(error) => failed(Write::Delete, &slice, error),
+            }
+        }
+        errors
+    }
+
+    /// Remembers what the API server stored. If it dropped fields, what it stored becomes what is desired, so that it is not written
+    /// again and again.
+    fn stored(&mut self, name: &str, desired: Option<&Desired>, index: usize, stored: ResourceSlice) {
+        let actual = compare::content(&stored);
+        self.view.written(stored, Instant::now() + self.shared.options.own_writes);
+        let Some((desired, slice)) = desired.and_then(|desired| Some((desired, desired.pool.slices.get(index)?)))
+        else {
+            return;
+        };
+        let features = compare::suspected_features(slice, &actual);
+        if features.is_empty() {
+            return;
+        }
+        self.change_desired(name, desired, |desired| {
+            if let Some(slice) = Arc::make_mut(&mut desired.pool).slices.get_mut(index) {
+                slice.clone_from(&actual);
+            }
+        });
+        let dropped = DroppedFields { pool: name.to_owned(), index, desired: slice.clone(), actual, features };
+        (self.shared.options.on_error)(SliceError::DroppedFields(Box::new(dropped)));
+    }
+
+    /// Changes what is desired, unless the driver offers something else meanwhile.
+    fn change_desired(&self, name: &str, synced: &Desired, change: impl FnOnce(&mut Desired)) {
+        if let Some(desired) = self.shared.desired.lock().get_mut(name)
+            && desired.version == synced.version
+        {
+            change(desired);
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;
