@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use k8s_openapi::api::resource::v1::Device;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use podwright::dra_driver::{
-    CallError, Claim, ClaimRef, ClaimResults, ClaimUid, DeviceHealth, Driver, DriverBuilder, Failure, Health,
-    PreparedDevice,
+    CallError, Claim, ClaimRef, ClaimResults, ClaimUid, DeviceHealth, Driver, DriverBuilder, DriverResources, Failure,
+    Health, PreparedDevice,
 };
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -202,6 +203,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let running = builder.start().await?;
     println!("{} serves on {}", options.name, running.endpoint().display());
+
+    if options.kubeconfig.is_some() {
+        let devices = device_names(&options).map(|name| Device { name, ..Device::default() }).collect();
+        running.publish(DriverResources::one_slice(&options.node_name, devices))?;
+    }
 
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;

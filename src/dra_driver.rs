@@ -2,11 +2,11 @@
 //!
 //! A driver offers the devices of a node as ResourceSlices, and makes them ready for the containers that use them. The author writes
 //! a [`Driver`]: how devices are prepared and unprepared. The library does the rest: it serves the sockets of the node agent,
-//! registers the driver, and reads the claims. It works with a kubelet and with `podwright`.
+//! registers the driver, reads the claims, and publishes the devices. It works with a kubelet and with `podwright`.
 //!
 //! ```no_run
 //! use podwright::dra_driver::{
-//!     CallError, Claim, ClaimRef, ClaimResults, Driver, DriverBuilder, Failure, PreparedDevice,
+//!     CallError, Claim, ClaimRef, ClaimResults, Driver, DriverBuilder, DriverResources, Failure, PreparedDevice,
 //! };
 //!
 //! struct Gpus;
@@ -38,6 +38,8 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = kube::Client::try_default().await?;
 //! let driver = DriverBuilder::new("gpu.example.com", Gpus).client(client).node_name("n1").start().await?;
+//! let device = k8s_openapi::api::resource::v1::Device { name: "gpu-0".to_owned(), ..Default::default() };
+//! driver.publish(DriverResources::one_slice("n1", vec![device]))?;
 //! tokio::signal::ctrl_c().await?;
 //! driver.stop().await;
 //! # Ok(())
@@ -65,8 +67,9 @@ mod socket;
 
 pub use builder::DriverBuilder;
 pub use driver::{CallError, Claim, ClaimResults, DeviceHealth, Driver, Health};
-pub use error::{Failure, StartError};
+pub use error::{Failure, PublishError, StartError};
 pub use running::{Registration, RunningDriver};
 
+pub use crate::slices::{DriverResources, Pool, Slice, SliceError, WriteCounts};
 pub use podwright_actors::ids::{ClaimName, ClaimUid};
 pub use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};

@@ -33,6 +33,8 @@ pub struct DriverBuilder<D> {
     name: String,
     api: Access,
     node: Option<String>,
+    node_uid: Option<String>,
+    only: Option<String>,
     root: PathBuf,
     registrar_dir: Option<PathBuf>,
     registrar_file: Option<String>,
@@ -76,6 +78,15 @@ pub(super) struct Settings {
     /// The socket of the service, if the driver has one.
     pub(super) service: Option<SocketSettings>,
     pub(super) stop_timeout: Duration,
+    pub(super) publishing: Publishing,
+}
+
+/// What is needed to publish.
+pub(super) struct Publishing {
+    pub(super) client: Option<Client>,
+    pub(super) node: Option<String>,
+    pub(super) node_uid: Option<String>,
+    pub(super) only: Option<String>,
 }
 
 /// A socket and its custom listener.
@@ -92,6 +103,8 @@ impl<D: Driver> DriverBuilder<D> {
             name: name.into(),
             api: Access::Unset,
             node: None,
+            node_uid: None,
+            only: None,
             root: ROOT.into(),
             registrar_dir: None,
             registrar_file: None,
@@ -130,6 +143,19 @@ impl<D: Driver> DriverBuilder<D> {
     /// The name of the node. Needed to publish.
     pub fn node_name(mut self, node: impl Into<String>) -> Self {
         self.node = Some(node.into());
+        self
+    }
+
+    /// The UID of the node. It is looked up by default.
+    pub fn node_uid(mut self, uid: impl Into<String>) -> Self {
+        self.node_uid = Some(uid.into());
+        self
+    }
+
+    /// Publishes only this pool. Its slices are owned by the node, but not bound to it: the pool names the nodes with access to the
+    /// devices.
+    pub fn single_pool(mut self, pool: impl Into<String>) -> Self {
+        self.only = Some(pool.into());
         self
     }
 
@@ -252,11 +278,12 @@ impl<D: Driver> DriverBuilder<D> {
         if !is_driver_name(&name) {
             return Err(StartError::Name(name));
         }
-        let claims: Option<Arc<dyn ClaimApi>> = match self.api {
+        let (client, claims): (_, Option<Arc<dyn ClaimApi>>) = match self.api {
             Access::Unset => return Err(StartError::NoClient),
-            Access::Client(client) => Some(Arc::new(KubeClaims(client))),
-            Access::Claims(claims) => claims,
+            Access::Client(client) => (Some(client.clone()), Some(Arc::new(KubeClaims(client)))),
+            Access::Claims(claims) => (None, claims),
         };
+        let publishing = Publishing { client, node: self.node, node_uid: self.node_uid, only: self.only };
         if self.rolling_update.is_some() && self.registrar_file.is_some() {
             return Err(StartError::RegistrarFile);
         }
@@ -286,6 +313,7 @@ impl<D: Driver> DriverBuilder<D> {
             service: self.service.then(|| SocketSettings { path: endpoint.clone(), listen: self.service_listener }),
             endpoint,
             stop_timeout: self.stop_timeout,
+            publishing,
             name,
         };
         Ok((self.driver, settings))

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::slices::{SliceError, WrongPool};
+
 /// A driver cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,6 +41,24 @@ pub enum StartError {
     },
 }
 
+/// Devices cannot be published. Nothing changes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The driver has no client of the API server.
+    #[error("the driver has no client of the API server: call client()")]
+    NoClient,
+    /// The driver does not know its node.
+    #[error("the driver does not know its node: call node_name()")]
+    NoNode,
+    /// The driver has been stopped.
+    #[error("the driver has been stopped")]
+    Stopped,
+    /// The driver offers another pool than its only one.
+    #[error(transparent)]
+    WrongPool(#[from] WrongPool),
+}
+
 /// A failure in the background.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -51,6 +71,10 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// The devices that the driver offers are not published as they are. [`SliceError::is_recoverable`] says whether the library
+    /// tries again.
+    #[error("the devices of the driver are not published")]
+    Publish(#[source] SliceError),
 }
 
 impl Failure {
@@ -59,6 +83,7 @@ impl Failure {
     pub fn is_fatal(&self) -> bool {
         match self {
             Failure::Server { .. } => true,
+            Failure::Publish(_) => false,
         }
     }
 }

@@ -9,16 +9,17 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::builder::{Settings, SocketSettings};
+use super::builder::{Publishing, Settings, SocketSettings};
 use super::calls::Calls;
 use super::driver::Driver;
-use super::error::{Failure, StartError};
+use super::error::{Failure, PublishError, StartError};
 use super::routes::Routes;
 use super::services::{HealthService, PluginService, RegistrationService};
 use super::socket::SocketServer;
 use crate::dra_api::health::dra_resource_health_server::DraResourceHealthServer;
 use crate::dra_api::registration::registration_server::RegistrationServer;
 use crate::dra_api::{self, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
+use crate::slices::{DriverResources, Owner, SliceEngine, SliceOptions, WriteCounts};
 
 /// What the node last said about the registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,11 @@ pub enum Registration {
 
 /// A driver that serves the node. Dropping it ends it at once; [`stop`](RunningDriver::stop) finishes running calls before.
 pub struct RunningDriver {
+    /// `None` after the stop.
     servers: Mutex<Option<Servers>>,
+    name: String,
+    publishing: Publishing,
+    failed: Arc<dyn Fn(Failure) + Send + Sync>,
     registration: watch::Receiver<Registration>,
     endpoint: PathBuf,
     stop_timeout: Duration,
@@ -45,6 +50,8 @@ struct Servers {
     service: Option<SocketServer>,
     /// Ends the streams of health.
     streams: CancellationToken,
+    /// Publishes, from the first call on.
+    slices: Option<SliceEngine>,
 }
 
 /// Starts the service, then the registration, so that a node that finds the registration also finds the service.
@@ -82,13 +89,16 @@ pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<Run
     let service = settings.service.map(|socket| listen(&driver, socket, routes)).transpose()?;
 
     let (result, registration) = watch::channel(Registration::default());
-    let info = RegistrationService::info(settings.name, settings.endpoint.display().to_string(), services);
+    let info = RegistrationService::info(settings.name.clone(), settings.endpoint.display().to_string(), services);
     let routes =
         Routes::new(CancellationToken::new()).with(RegistrationServer::new(RegistrationService { info, result }));
     let registrar = settings.registration.map(|socket| listen(&driver, socket, routes)).transpose()?;
 
     Ok(RunningDriver {
-        servers: Mutex::new(Some(Servers { registration: registrar, service, streams })),
+        servers: Mutex::new(Some(Servers { registration: registrar, service, streams, slices: None })),
+        name: settings.name,
+        publishing: settings.publishing,
+        failed: Arc::new(move |failure| driver.failed(failure)),
         registration,
         endpoint: settings.endpoint,
         stop_timeout: settings.stop_timeout,
@@ -114,6 +124,44 @@ impl RunningDriver {
         &self.endpoint
     }
 
+    /// Replaces what the driver offers. Never waits for the API server: what fails there goes to
+    /// [`Driver::failed`](super::Driver::failed). The published slices outlive the driver, so that its next start reuses them.
+    ///
+    /// # Errors
+    /// [`PublishError`]. Nothing changes then.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn publish(&self, resources: DriverResources) -> Result<(), PublishError> {
+        let mut servers = self.servers.lock();
+        let servers = servers.as_mut().ok_or(PublishError::Stopped)?;
+        let engine = match &mut servers.slices {
+            Some(engine) => engine,
+            none => none.insert(self.start_slices()?),
+        };
+        Ok(engine.update(resources)?)
+    }
+
+    fn start_slices(&self) -> Result<SliceEngine, PublishError> {
+        let Publishing { client, node, node_uid, only } = &self.publishing;
+        let client = client.clone().ok_or(PublishError::NoClient)?;
+        let node = node.clone().ok_or(PublishError::NoNode)?;
+        let failed = self.failed.clone();
+        let options = SliceOptions::new(&self.name, move |error| failed(Failure::Publish(error)));
+        let mut options = options.owner(Owner::node(node, node_uid.clone()));
+        if let Some(only) = only {
+            options = options.single_pool(only);
+        }
+        Ok(SliceEngine::start(client, options))
+    }
+
+    /// The slices that were written so far.
+    pub fn published(&self) -> WriteCounts {
+        let servers = self.servers.lock();
+        let engine = servers.as_ref().and_then(|servers| servers.slices.as_ref());
+        engine.map(SliceEngine::counts).unwrap_or_default()
+    }
+
     /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. Calls that do not end
     /// within the [time limit](super::DriverBuilder::stop_timeout) are aborted. A second stop does nothing.
     pub async fn stop(&self) {
@@ -124,6 +172,9 @@ impl RunningDriver {
         servers.streams.cancel();
         if let Some(service) = servers.service {
             service.stop(self.stop_timeout).await;
+        }
+        if let Some(slices) = servers.slices {
+            slices.stop().await;
         }
     }
 }

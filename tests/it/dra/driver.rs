@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream;
+use k8s_openapi::api::resource::v1::Device;
 use parking_lot::Mutex;
 use podwright::dra_api::health::NodeWatchResourcesRequest;
 use podwright::dra_api::health::dra_resource_health_client::DraResourceHealthClient;
@@ -15,7 +16,7 @@ use podwright::dra_api::registration::{InfoRequest, PluginInfo, RegistrationStat
 use podwright::dra_api::v1::dra_plugin_client::DraPluginClient;
 use podwright::dra_api::v1::{NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
 use podwright::dra_api::v1beta1;
-use podwright::dra_driver::{DeviceHealth, Health, PreparedDevice, Registration, StartError};
+use podwright::dra_driver::{DeviceHealth, DriverResources, Health, PreparedDevice, Registration, StartError};
 use podwright_stand_in::StandIn;
 use serde_json::json;
 use tokio::net::UnixListener;
@@ -357,4 +358,35 @@ async fn custom_listener_serves() {
         .unwrap();
     let mut node = DraPluginClient::new(connect(driver.endpoint()).await);
     node.node_prepare_resources(NodePrepareResourcesRequest { claims: Vec::new() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn running_driver_publishes_its_devices() {
+    let server = StandIn::start().await.unwrap();
+    server.create("/api/v1/nodes", json!({"metadata": {"name": "n7"}})).unwrap();
+    let offer = |name: &str| {
+        let device = Device { name: name.to_owned(), ..Device::default() };
+        DriverResources::one_slice("n7", vec![device])
+    };
+    let folders = Folders::new();
+    let (test, _reports) = TestDriver::new();
+    let driver = folders.builder(test.clone()).client(client(&server).await).node_name("n7").start().await.unwrap();
+    driver.publish(offer("a")).unwrap();
+    while server.all("resourceslices").is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    driver.publish(offer("b")).unwrap();
+    let has_device = |slices: &[Arc<serde_json::Value>]| slices[0]["spec"]["devices"][0]["name"] == "b";
+    while !has_device(&server.all("resourceslices")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    driver.stop().await;
+    assert_eq!(server.all("resourceslices").len(), 1, "slices outlive the driver, so that an update reuses them");
+    assert!(driver.publish(DriverResources::default()).is_err());
+
+    let nameless = folders.builder(test.clone()).client(client(&server).await).start().await.unwrap();
+    assert!(nameless.publish(DriverResources::default()).is_err());
+    drop(nameless);
+    let offline = folders.builder(test).without_api().node_name("n7").start().await.unwrap();
+    assert!(offline.publish(DriverResources::default()).is_err());
 }
