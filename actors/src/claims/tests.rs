@@ -117,7 +117,7 @@ impl Node {
     }
 }
 
-/// P8, P6: one call, and none for a claim that is prepared.
+/// DRA-P8, DRA-P6: one call, and none for a claim that is prepared.
 #[test]
 fn claim_is_prepared_once() {
     let mut node = Node::default();
@@ -135,7 +135,7 @@ fn claim_is_prepared_once() {
     assert_eq!(node.writes, writes, "nothing has changed");
 }
 
-/// DRA P13 and KF39: the second pod calls only for its own claim, and the first release leaves the shared one alone.
+/// DRA-P13 and KF39: the second pod calls only for its own claim, and the first release leaves the shared one alone.
 #[test]
 fn shared_claim_is_released_by_its_last_pod() {
     let mut node = Node::default();
@@ -166,7 +166,7 @@ fn pod_without_a_reference_releases_nothing() {
     assert!(node.table.record(&claim_name("cam")).unwrap().is_prepared);
 }
 
-/// P14, and POD-W21: all drivers are called at once, and a failed one is called again together with the others.
+/// DRA-P14, and POD-W21: all drivers are called at once, and a failed one is called again together with the others.
 #[test]
 fn claim_of_two_drivers_is_prepared_when_both_succeed() {
     let mut node = Node::default();
@@ -204,7 +204,7 @@ fn dead_driver_keeps_only_its_own_claims() {
     assert!(node.succeeded(release) && node.table.records().is_empty());
 }
 
-/// P11 and U6: a claim that replaced another one of its name waits until the old one is released.
+/// DRA-P11 and DRA-U6: a claim that replaced another one of its name waits until the old one is released.
 #[test]
 fn replaced_claim_waits_for_the_release_of_the_old_one() {
     let mut node = Node::default();
@@ -224,7 +224,7 @@ fn replaced_claim_waits_for_the_release_of_the_old_one() {
     assert_eq!(node.table.record(&claim_name("cam")).unwrap().uid, ClaimUid::from("c-1"));
 }
 
-/// Rule 9.11: a second pod waits for the call of the first one, and needs none of its own.
+/// A second pod waits for the call of the first one, and needs none of its own.
 #[test]
 fn second_pod_waits_for_the_call_of_the_first() {
     let mut node = Node::default();
@@ -267,7 +267,7 @@ fn release_does_not_call_a_driver_that_was_never_called() {
     assert!(!node.table.holds(&"p-2".into()));
 }
 
-/// Rule 11.12: a release waits for the prepare of the same pod that is under way.
+/// A release waits for the prepare of the same pod that is under way.
 #[test]
 fn release_waits_for_a_prepare_under_way() {
     let mut node = Node::default();
@@ -280,7 +280,7 @@ fn release_waits_for_a_prepare_under_way() {
     assert!(node.succeeded(release) && node.table.records().is_empty());
 }
 
-/// K4, U4 and KF37: after a restart the claim is known from the file alone, and is prepared again or released.
+/// DRA-K4, DRA-U4 and KF37: after a restart the claim is known from the file alone, and is prepared again or released.
 #[test]
 fn restarted_agent_releases_what_the_file_has() {
     let mut node = Node::default();
@@ -341,7 +341,7 @@ fn claim_without_drivers_is_prepared_at_once() {
     assert!(node.succeeded(release) && node.table.records().is_empty());
 }
 
-/// P3, U1: what an answer may look like.
+/// DRA-P3, DRA-U1: what an answer may look like.
 #[test]
 fn answers_are_checked() {
     let claims = [needed("cam", "c-1", &[]), needed("mic", "c-2", &[])]
@@ -362,7 +362,7 @@ fn answers_are_checked() {
     assert_eq!(faults(foreign), ["DRA driver gpu answered for the claim UID c-3, which was not in the call"]);
 }
 
-/// K1, K2: records survive the file, also those of older and newer agents.
+/// DRA-K1, DRA-K2: records survive the file, also those of older and newer agents.
 #[test]
 fn records_survive_the_file() {
     let mut node = Node::default();

@@ -181,7 +181,7 @@ mod tests {
         opened.map_err(|error| podwright_actors::text::error_chain(&error).to_string())
     }
 
-    /// K1: without a file, an empty one is written; its checksum is that of the kubelet's.
+    /// DRA-K1: without a file, an empty one is written; its checksum is that of the kubelet's.
     #[test]
     fn missing_file_is_written() {
         let dir = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ mod tests {
         );
     }
 
-    /// K2: what was saved and appended is read again, in this order.
+    /// DRA-K2: what was saved and appended is read again, in this order.
     #[tokio::test]
     async fn saved_and_appended_records_are_read() {
         let dir = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(open(dir.path()).unwrap().records, [CLAIM]);
     }
 
-    /// K3, KF19: damage keeps the agent from starting, the error has the remedy, and the file stays.
+    /// DRA-K3, KF19: damage keeps the agent from starting, the error has the remedy, and the file stays.
     #[tokio::test]
     async fn damaged_file_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ fn with_claim(name: &str, claim: &str) -> PodBuilder {
     pod(name).spec("containers", json!([container])).spec("resourceClaims", claims)
 }
 
-/// DRA P8, G1, U3, U7: the driver is called before the sandbox, the container gets the device, and the release comes after the last
+/// DRA-P8, DRA-G1, DRA-U3, DRA-U7: the driver is called before the sandbox, the container gets the device, and the release comes after the last
 /// container and before the terminal phase.
 #[actix::test]
 async fn pod_gets_its_devices_and_gives_them_back() {
@@ -91,7 +91,7 @@ async fn pod_gets_its_devices_and_gives_them_back() {
     assert!(this.drivers.prepared().is_empty() && !this.manager.holds(&"a".into()));
 }
 
-/// DRA P19 and KF44: a failed prepare makes no sandbox, has an event, and is retried by the normal backoff.
+/// DRA-P19 and KF44: a failed prepare makes no sandbox, has an event, and is retried by the normal backoff.
 #[actix::test]
 async fn failed_prepare_is_retried_within_seconds() {
     let this = ClaimNode::start(&["gpu"]).await;
@@ -113,7 +113,7 @@ async fn failed_prepare_is_retried_within_seconds() {
     assert_eq!(this.node.phase("a"), "Running");
 }
 
-/// DRA U1, U4 and KF36: a driver that is away keeps the pod from its terminal phase, explain names it, and an operator can give it up.
+/// DRA-U1, DRA-U4 and KF36: a driver that is away keeps the pod from its terminal phase, explain names it, and an operator can give it up.
 #[actix::test]
 async fn failed_release_withholds_the_terminal_phase() {
     let this = ClaimNode::start(&["gpu"]).await;
@@ -140,7 +140,7 @@ async fn failed_release_withholds_the_terminal_phase() {
     assert_eq!(this.calls().len(), calls, "the driver is not called any more");
 }
 
-/// DRA U5: the claim of a pod that was deleted while no agent ran is released when its containers have stopped, and not before.
+/// DRA-U5: the claim of a pod that was deleted while no agent ran is released when its containers have stopped, and not before.
 #[actix::test]
 async fn claim_of_a_pod_deleted_while_no_agent_ran_is_released() {
     let this = ClaimNode::start(&["gpu"]).await;
@@ -177,7 +177,7 @@ async fn running_pod_keeps_its_devices_over_a_restart() {
     assert_eq!(this.node.phase("a"), "Running");
 }
 
-/// DRA P18: a pod that is deleted during its prepare is released after it, and makes no sandbox.
+/// DRA-P18: a pod that is deleted during its prepare is released after it, and makes no sandbox.
 #[actix::test]
 async fn pod_deleted_during_its_prepare_is_released() {
     let this = ClaimNode::start(&["gpu"]).await;
@@ -195,7 +195,7 @@ async fn pod_deleted_during_its_prepare_is_released() {
     assert!(this.node.runtime.calls_of("a").iter().all(|call| !call.contains("sandbox")));
 }
 
-/// DRA P17: pods with claims of their own prepare and release in parallel.
+/// DRA-P17: pods with claims of their own prepare and release in parallel.
 #[actix::test]
 async fn thirty_pods_prepare_in_parallel() {
     let this = ClaimNode::start(&["gpu"]).await;
@@ -213,7 +213,7 @@ async fn thirty_pods_prepare_in_parallel() {
     assert_eq!(this.manager.read(|table| table.records().len()), 0);
 }
 
-/// DRA P1, P2, P4, P15, P16, C2: a pod that may not use its claim calls no driver, and can be released without any.
+/// DRA-P1, DRA-P2, DRA-P4, DRA-P15, DRA-P16, DRA-C2: a pod that may not use its claim calls no driver, and can be released without any.
 #[actix::test]
 async fn claims_are_checked_before_any_driver_is_called() {
     tokio::time::pause();
@@ -272,7 +272,7 @@ async fn claims_are_checked_before_any_driver_is_called() {
     assert_eq!(count(r#"is_error="false",operation_name="PrepareResources""#).as_deref(), Some("1"));
 }
 
-/// DRA M1: the gauge counts prepared claims, of all drivers and of each.
+/// DRA-M1: the gauge counts prepared claims, of all drivers and of each.
 #[actix::test]
 async fn gauge_counts_prepared_claims() {
     tokio::time::pause();

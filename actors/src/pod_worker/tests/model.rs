@@ -41,7 +41,7 @@
 //! | POD-W10: volumes that cannot be unmounted | `tests/it/node/orphans.rs`, `tests/it/node/shutdown.rs` |
 //! | POD-W11: an end is observed at once and not lost | `tests/it/node/crashes.rs`, `status/tests/containers.rs` |
 //! | POD-W25, POD-W26: events, relists and slow reads | `tests/it/node/observation.rs`, `observer/pod_cache/tests.rs` |
-//! | POD-W20, POD-W21 | none, until a hook releases claims |
+//! | POD-W20, POD-W21: claims | `claims/tests.rs`, `claims/tests/model.rs`, `tests/it/node/claims.rs` |
 //! | POD-W28: a static pod that ended stays ended | `tests/it/node/static_pods.rs`, `tests/it/node/final_statuses.rs` |
 //! | POD-W28: which ends of a static pod are final | `final_statuses/tests.rs` |
 //! | POD-W28 in a mirror, POD-W29 | none, until statuses are written to an API server |
