@@ -64,7 +64,8 @@ pub struct ClaimPorts {
 /// what the steps ask for: one calls the drivers, one writes the file. Both end when the node stops.
 pub struct ClaimManager {
     table: Mutex<ClaimTable>,
-    callers: Mutex<HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>>,
+    /// Who waits for the end of each operation; `None` after the node has stopped.
+    callers: Mutex<Option<HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>>>,
     tries: Mutex<Tries>,
     operations: AtomicU64,
     features: ClaimFeatures,
@@ -154,7 +155,7 @@ impl ClaimManager {
         let (sender, receiver) = mpsc::unbounded_channel();
         let manager = Arc::new(ClaimManager {
             table: Mutex::new(ClaimTable::restore(records)),
-            callers: Mutex::default(),
+            callers: Mutex::new(Some(HashMap::default())),
             tries: Mutex::default(),
             operations: AtomicU64::new(0),
             features,
@@ -218,7 +219,10 @@ impl ClaimManager {
     async fn operate(&self, event: impl FnOnce(OperationId) -> Event) -> Result<(), ClaimsError> {
         let operation = self.operations.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        self.callers.lock().insert(operation, sender);
+        match &mut *self.callers.lock() {
+            Some(callers) => drop(callers.insert(operation, sender)),
+            None => return Err(ClaimsError::Stopped),
+        }
         self.drive(event(operation));
         match receiver.await {
             Ok(faults) if faults.is_empty() => Ok(()),
@@ -240,7 +244,8 @@ impl ClaimManager {
                 }
                 Effect::Done { operation, faults } => {
                     counts = true;
-                    if let Some(caller) = self.callers.lock().remove(&operation) {
+                    let caller = self.callers.lock().as_mut().and_then(|callers| callers.remove(&operation));
+                    if let Some(caller) = caller {
                         let _ = caller.send(faults);
                     }
                 }
@@ -377,8 +382,8 @@ impl ClaimTasks {
             }
         };
         stop.run_until_cancelled(futures_util::future::join(calls, manager.write())).await;
-        // The callers learn that nothing happens any more.
-        manager.callers.lock().clear();
+        // The callers learn that nothing happens any more, now and later.
+        *manager.callers.lock() = None;
     }
 }
 
