@@ -10,6 +10,7 @@
 //!
 //! A certificate is replaced while the agent runs. New connections use the new certificate.
 
+mod blocking;
 mod client;
 mod directory;
 mod issue;

@@ -13,9 +13,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::blocking::blocking;
 use super::directory::Directory;
 use super::issue::{IssueError, issue};
 use super::pair::validity_of;
@@ -80,8 +80,7 @@ struct Read {
 impl Read {
     async fn from(path: &Path) -> Result<Self, ConnectError> {
         let path = path.to_owned();
-        let credentials =
-            spawn_blocking(move || Credentials::read(&path)).await.expect("reading a kubeconfig does not panic")?;
+        let credentials = blocking(move || Credentials::read(&path)).await?;
         let client = credentials.client().await;
         let found = match (&client, credentials.certificate()) {
             (Err(_), _) => FoundKubeconfig::Unusable,
@@ -190,7 +189,7 @@ impl ClientCredentials {
     /// Reads the files again if they have changed. Credentials that cannot be used change nothing.
     async fn follow(&mut self) {
         if let Some(current) = self.current.clone()
-            && spawn_blocking(move || current.is_current()).await.expect("reading files does not panic")
+            && blocking(move || current.is_current()).await
         {
             return;
         }
@@ -228,7 +227,7 @@ impl ClientCredentials {
     /// Whether an earlier agent stored a certificate that the kubeconfig does not name yet.
     async fn has_stored(&self, now: Timestamp) -> bool {
         let directory = self.directory.clone();
-        let stored = spawn_blocking(move || directory.current()).await.expect("reading a file does not panic");
+        let stored = blocking(move || directory.current()).await;
         let user = Template::client(&self.settings.node).common_name;
         stored.is_some_and(|stored| {
             stored.common_name().as_ref() == Some(&user) && self.renewal.is_better(stored.validity, now)
@@ -262,14 +261,14 @@ impl ClientCredentials {
     /// Uses the stored certificate. Writes the kubeconfig unless it names the certificate already.
     async fn take(&mut self, received: Option<Timestamp>) -> Result<(), IssueError> {
         let (settings, directory) = (self.settings.clone(), self.directory.clone());
-        let written = spawn_blocking(move || {
+        let written = blocking(move || {
             let written = name_certificate(&settings, &directory.current_file());
             if written.is_ok() {
                 directory.discard_pending();
             }
             written
         });
-        written.await.expect("writing a kubeconfig does not panic")?;
+        written.await?;
         let read = Read::from(&self.settings.kubeconfig).await.map_err(IssueError::Connect)?;
         self.apply(read, received).map_err(IssueError::Connect)?;
         tracing::info!("the agent uses a new client certificate");

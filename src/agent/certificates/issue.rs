@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::blocking::blocking;
 use super::directory::Directory;
 use super::pair::{CertificatePair, PairError};
 use super::request::{Outcome, Pending, Template, is_decided, outcome};
@@ -76,15 +76,11 @@ pub(super) async fn issue(
 ) -> Result<CertificatePair, IssueError> {
     let pending = {
         let (directory, template) = (directory.clone(), template.clone());
-        let made = spawn_blocking(move || directory.pending(&template)).await;
-        made.expect("making a request does not panic").map_err(IssueError::Keep)?
+        blocking(move || directory.pending(&template)).await.map_err(IssueError::Keep)?
     };
     let issued = request(api, template, &pending, waits_for).await;
-    let done = {
-        let (directory, key) = (directory.clone(), pending.key);
-        spawn_blocking(move || finish(&directory, &key, issued)).await
-    };
-    done.expect("storing a certificate does not panic")
+    let (directory, key) = (directory.clone(), pending.key);
+    blocking(move || finish(&directory, &key, issued)).await
 }
 
 /// Creates the request unless it exists, and waits until it is decided. Returns its name and the certificate in PEM.

@@ -19,6 +19,7 @@ use rustls::sign::CertifiedKey;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::blocking::blocking;
 use super::directory::DIRECTORY;
 use super::pair::{CertificatePair, PairError};
 use super::self_signed;
@@ -174,7 +175,7 @@ async fn load(source: LocalSource) -> Result<CertificatePair, ServingError> {
         LocalSource::SelfSigned(node) => load_self_signed(&node, Timestamp::now()),
         LocalSource::Files(files) => load_files(&files),
     };
-    tokio::task::spawn_blocking(load).await.expect("reading files does not panic")
+    blocking(load).await
 }
 
 /// Reads the certificate and the key of two files. Blocking.

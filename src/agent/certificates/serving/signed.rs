@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::super::blocking::blocking;
 use super::super::directory::Directory;
 use super::super::issue::{IssueError, issue};
 use super::super::pair::CertificatePair;
@@ -51,7 +51,7 @@ impl SignedCertificate {
     /// Uses the certificate of an earlier agent, and requests one when that is due. Never returns.
     pub(super) async fn run(mut self) {
         let directory = self.directory.clone();
-        let stored = spawn_blocking(move || directory.current()).await.expect("reading a file does not panic");
+        let stored = blocking(move || directory.current()).await;
         let now = Timestamp::now();
         if let Some(stored) = stored.filter(|stored| self.fits(stored) && !stored.validity.has_ended(now)) {
             self.renewal.hold(stored.validity, None);
@@ -97,8 +97,7 @@ impl SignedCertificate {
 
     async fn take(&mut self, pair: CertificatePair, now: Timestamp) {
         let directory = self.directory.clone();
-        let discarded = spawn_blocking(move || directory.discard_pending()).await;
-        discarded.expect("removing a file does not panic");
+        blocking(move || directory.discard_pending()).await;
         let earlier = self.certificate.current.read().as_ref().map(|earlier| earlier.validity.not_before);
         if let Some(earlier) = earlier {
             self.metrics.server_rotated(Duration::try_from(now.duration_since(earlier)).unwrap_or_default());
