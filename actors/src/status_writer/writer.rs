@@ -140,8 +140,7 @@ impl StatusWriter {
             return Outcome::Finished;
         };
         match self.update(&uid, &pod, self.newest(&uid, api), &kept).await {
-            // A conflict means that the pod of this name has another UID. Its source will replace the pod.
-            Ok(()) | Err(ApiError::NotFound | ApiError::Conflict(_)) => {
+            Ok(()) => {
                 self.state.errors.lock().remove(&uid);
                 Outcome::Finished
             }
@@ -150,8 +149,15 @@ impl StatusWriter {
                     ApiError::Refused(_) => AFTER_REFUSAL,
                     error => error.retry_after(),
                 };
+                // Usually the pod is gone or was replaced, and its source will remove it, which ends the attempts. But a server also
+                // answers a conflict to one of several writes at one time, and a proxy before it may answer that nothing exists.
+                let is_usual = matches!(error, ApiError::NotFound | ApiError::Conflict(_));
                 let error = error_chain(&error).to_string();
-                tracing::warn!(pod = %pod.full_name(), error, "cannot write the status of the pod");
+                if is_usual {
+                    tracing::debug!(pod = %pod.full_name(), error, "the API server has no such pod");
+                } else {
+                    tracing::warn!(pod = %pod.full_name(), error, "cannot write the status of the pod");
+                }
                 self.state.errors.lock().insert(uid, error);
                 Outcome::Retry { at_least }
             }

@@ -35,7 +35,7 @@ async fn each_change_of_a_pod_is_one_patch_and_its_end_is_one_deletion() {
     assert!(calls.len() <= 4, "{calls:?}");
 }
 
-// POD-I6, POD-S78
+// KF27, POD-I6, POD-S78
 #[actix::test]
 async fn terminal_phase_and_deletion_wait_until_the_containers_have_stopped() {
     let this = ApiNode::start().await;
@@ -120,6 +120,43 @@ async fn writer_waits_as_long_as_the_server_requests() {
     let times: Vec<f64> = this.api.take_timed_calls().into_iter().map(|(at, _)| at).collect();
     assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 7.0), "{times:?}");
     assert!(times.len() >= 2, "{times:?}");
+}
+
+// A server answers a conflict to one of several writes at one time, and a proxy before a server may answer that nothing exists.
+#[actix::test]
+async fn status_is_written_although_the_server_first_answers_a_conflict_or_that_the_pod_does_not_exist() {
+    tokio::time::pause();
+    for wrong in [ApiError::conflict("the object has been modified"), ApiError::NotFound] {
+        let this = ApiNode::again().await;
+        this.api.fail(Some(wrong.clone()));
+        this.api.create_pod("web", &json!({}));
+        this.watch().await;
+        this.node.wait(60.0).await;
+        let tries = this.api.take_calls().len();
+        assert!((5..=15).contains(&tries), "{wrong}: {tries} tries in a minute");
+        this.api.fail(None);
+        this.node.wait(10.5).await;
+        assert_eq!(this.api.phase("web"), "Running", "{wrong}");
+        this.node.wait(60.0).await;
+        assert_eq!(this.api.take_calls(), ["PATCH web"], "{wrong}");
+    }
+}
+
+#[actix::test]
+async fn pod_that_is_gone_is_not_written_again_once_its_source_has_removed_it() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(2).await;
+    let uid = this.uid("web");
+    this.api.force_delete("web");
+    this.node.runtime.edit(&uid, "main", |run| run.restart_count += 1);
+    this.node.wait(3.0).await;
+    this.watch().await;
+    this.node.wait(15.0).await;
+    this.api.take_calls();
+    this.node.wait(60.0).await;
+    assert_eq!(this.api.take_calls(), [""; 0]);
 }
 
 // KF13, POD-U5
