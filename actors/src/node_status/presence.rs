@@ -137,12 +137,13 @@ impl NodePresence {
     async fn register(&self) -> Node {
         let mut failures = 0;
         loop {
-            match self.try_register().await {
+            let error = match self.try_register().await {
                 Ok(node) => return node,
-                Err(error) => self.report("cannot register the node", &error),
-            }
+                Err(error) => error,
+            };
+            self.report("cannot register the node", &error);
             failures += 1;
-            sleep(REGISTER_BACKOFF.after(failures)).await;
+            sleep(REGISTER_BACKOFF.after(failures).max(error.retry_after())).await;
         }
     }
 
@@ -241,23 +242,22 @@ impl NodePresence {
         }
     }
 
-    /// Writes the status if it has changed. After some failed attempts, the next period writes it.
+    /// Writes the status if it has changed. After some failed attempts, or if the server requests a longer pause, the next period
+    /// writes it.
     async fn update_status(&self, known: &mut KnownNode, reported: &mut LastReport) {
         for attempt in 1..=UPDATE_ATTEMPTS {
-            match self.try_update_status(attempt, known, reported).await {
+            let error = match self.try_update_status(attempt, known, reported).await {
                 Ok(()) => return,
-                Err(ApiError::NotFound) => {
-                    self.report_deletion(known);
-                    return;
-                }
-                Err(error) => {
-                    let error = error_chain(&error).to_string();
-                    tracing::warn!(node = self.name(), attempt, error, "cannot update the status of the node");
-                }
+                Err(ApiError::NotFound) => return self.report_deletion(known),
+                Err(error) => error,
+            };
+            let requested = error.retry_after();
+            let error = error_chain(&error).to_string();
+            tracing::warn!(node = self.name(), attempt, error, "cannot update the status of the node");
+            if attempt == UPDATE_ATTEMPTS || requested > UPDATE_RETRY {
+                return;
             }
-            if attempt < UPDATE_ATTEMPTS {
-                sleep(UPDATE_RETRY).await;
-            }
+            sleep(UPDATE_RETRY).await;
         }
     }
 
@@ -267,14 +267,15 @@ impl NodePresence {
         known: &mut KnownNode,
         reported: &mut LastReport,
     ) -> Result<(), ApiError> {
-        // The watch has delivered the node, so that only a failed attempt or a broken watch leads to a read.
-        if attempt > 1 || !known.is_watched {
+        if !known.exists {
+            // A proxy before the server may have answered for it that the node does not exist.
+            known.node = self.parts.api.node(Freshness::Newest).await?;
+            known.exists = true;
+        } else if attempt > 1 || !known.is_watched {
+            // The watch has delivered the node, so that only a failed attempt or a broken watch leads to a read.
             let freshness = if attempt == 1 { Freshness::Cached } else { Freshness::Newest };
             let server = self.parts.api.node(freshness).await?;
             self.keep_newest(known, server);
-        }
-        if !known.exists {
-            return Ok(());
         }
         let (observed, now) = (self.observe().await, self.parts.clock.now());
         let next = next_status(&self.identity, &self.parts.settings, &observed, &known.node, reported, now)

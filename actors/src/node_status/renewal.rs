@@ -66,13 +66,14 @@ impl NodePresence {
         }
     }
 
-    /// Renews the lease periodically. Returns when another agent has taken it.
+    /// Renews the lease periodically while the node exists. Returns when another agent has taken it.
     pub(super) async fn keep_lease(&self, mut lease: Option<Lease>) {
         loop {
             sleep(lease::RENEWAL_PERIOD).await;
+            // A deleted node has no UID that could own the lease, and nobody reads its lease.
             let node = match &*self.progress().borrow() {
                 Registration::Registered(node) => uid(node).to_owned(),
-                _ => String::new(),
+                Registration::Pending { .. } | Registration::Deleted(_) | Registration::Taken => continue,
             };
             match self.renew_lease(lease.take(), &node).await {
                 Ok(renewed) => lease = renewed,

@@ -1,6 +1,7 @@
 //! The Node object and the lease of a node in an API server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -161,7 +162,7 @@ async fn deleted_node_is_not_created_by_the_agent_and_is_registered_again_if_a_u
     this.api.server.take_calls();
     this.node.wait(60.0).await;
     let calls = this.api.server.take_calls();
-    assert!(calls.iter().all(|call| call.ends_with(" lease")), "{calls:?}");
+    assert!(calls.iter().all(|call| call == "GET node"), "no lease is written for a node without a UID: {calls:?}");
     assert_eq!(this.api.read(), None);
 
     this.api.server.request("POST", "/api/v1/nodes", JSON, &json!({"metadata": {"name": "node1"}})).unwrap();
@@ -217,6 +218,52 @@ async fn node_registers_itself_once_the_api_server_answers() {
     server.fail(None);
     this.node.wait(9.0).await;
     assert_eq!(this.api.ready(), READY);
+}
+
+#[actix::test]
+async fn node_that_a_proxy_says_does_not_exist_keeps_its_status_and_its_lease() {
+    let this = Registered::new().await;
+    this.api.server.fail(Some(ApiError::NotFound));
+    this.node.runtime.unreachable();
+    this.node.wait(45.0).await;
+    assert!(matches!(this.progress(), Registration::Deleted(_)), "{:?}", this.progress());
+    let before = this.renewed();
+    this.api.server.fail(None);
+    this.node.wait(21.0).await;
+    assert!(matches!(this.progress(), Registration::Registered(_)), "{:?}", this.progress());
+    assert_eq!(this.api.ready(), "False container runtime is down");
+    assert_ne!(this.renewed(), before);
+}
+
+#[actix::test]
+async fn node_waits_as_long_as_the_server_requests() {
+    let (setup, server) = Registered::setup();
+    let busy = || Some(ApiError::unavailable("too many requests", Some(Duration::from_secs(30))));
+    server.fail(busy());
+    let this = Registered::start(setup, &server, settings("agent-1")).await;
+    this.node.wait(25.0).await;
+    assert_eq!(server.take_calls(), ["GET lease"]);
+    server.fail(None);
+    server.fail_after(Some(1));
+    this.node.wait(5.0).await;
+    let calls = server.take_calls();
+    assert!(calls[..2] == ["GET lease", "POST node"], "{calls:?}");
+    server.fail_after(None);
+    server.fail(busy());
+    this.node.wait(7.0).await;
+    server.take_calls();
+    this.node.wait(22.0).await;
+    assert_eq!(server.take_calls(), [""; 0], "the registration waits");
+    server.fail(None);
+    this.node.wait(31.0).await;
+    assert_eq!(this.api.ready(), READY);
+
+    server.fail(busy());
+    this.node.runtime.unreachable();
+    server.take_calls();
+    this.node.wait(60.0).await;
+    let calls = server.take_calls().iter().filter(|call| call.ends_with(" node")).count();
+    assert!((1..=6).contains(&calls), "{calls} calls in six periods");
 }
 
 #[actix::test]
