@@ -14,13 +14,16 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Config, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// The number of objects in one page of a list (client-go's default page size, 1.36).
 const PAGE_SIZE: u32 = 500;
 /// How long the next object, or the end, of a streaming list may take. The server waits up to 3 s for its cache before it sends the
 /// first object (KEP-3157).
 const NEXT_OBJECT: Duration = Duration::from_secs(30);
+/// How long a whole streaming list may take. The changes of a busy collection arrive more often than [`NEXT_OBJECT`], so they would
+/// hide that a server ignores the option.
+const WHOLE_LIST: Duration = Duration::from_secs(120);
 
 /// Watches the objects that `fields` selects. After an error, the stream continues with the delays of a client of the API server.
 pub(super) fn watch<K>(
@@ -32,7 +35,7 @@ where
 {
     let config = Config { field_selector: fields.map(str::to_owned), ..Config::default() };
     let streaming = watcher(api.clone(), config.clone().streaming_lists()).boxed();
-    let watch = CollectionWatch { api, config, events: streaming, list: ListMode::Streaming { is_active: false } };
+    let watch = CollectionWatch { api, config, events: streaming, list: ListMode::Streaming { since: None } };
     stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) }).default_backoff()
 }
 
@@ -45,8 +48,8 @@ struct CollectionWatch<K> {
 
 /// How the objects are listed.
 enum ListMode {
-    /// As events of the watch. `is_active` says whether the list has begun and has not ended.
-    Streaming { is_active: bool },
+    /// As events of the watch. `since` is when the list began, if it has not ended.
+    Streaming { since: Option<Instant> },
     /// In pages.
     Paged,
 }
@@ -69,15 +72,17 @@ where
 
     async fn next_in_list(&mut self) -> Option<watcher::Result<Event<K>>> {
         loop {
-            let ListMode::Streaming { is_active } = &mut self.list else { return self.events.next().await };
-            let limit = if *is_active { NEXT_OBJECT } else { Duration::MAX };
+            let ListMode::Streaming { since } = &mut self.list else { return self.events.next().await };
+            let limit =
+                since.map_or(Duration::MAX, |since| NEXT_OBJECT.min(WHOLE_LIST.saturating_sub(since.elapsed())));
             let Ok(event) = timeout(limit, self.events.next()).await else {
                 self.list_in_pages("the server does not report the end of a streaming list");
                 continue;
             };
             match &event {
-                Some(Ok(Event::Init)) => *is_active = true,
-                Some(Ok(Event::InitDone)) => *is_active = false,
+                // The watcher begins again if the server ends the watch.
+                Some(Ok(Event::Init)) => *since = since.or_else(|| Some(Instant::now())),
+                Some(Ok(Event::InitDone)) => *since = None,
                 Some(Err(error)) if is_refusal(error) => {
                     self.list_in_pages("the server refuses streaming lists");
                     continue;
@@ -98,8 +103,8 @@ where
     fn start_again(&mut self) {
         let config = self.config.clone().page_size(PAGE_SIZE);
         let config = match &mut self.list {
-            ListMode::Streaming { is_active } => {
-                *is_active = false;
+            ListMode::Streaming { since } => {
+                *since = None;
                 config.streaming_lists()
             }
             ListMode::Paged => config,
@@ -116,4 +121,90 @@ fn is_refusal(error: &Error) -> bool {
         _ => return false,
     };
     matches!(code, 400 | 405 | 422)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, BodyStream, StreamBody};
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(version: usize) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []},
+            "metadata": {"name": "web", "namespace": "default", "uid": "u", "resourceVersion": version.to_string()}})
+    }
+
+    fn event(kind: &str, object: &Value) -> String {
+        format!("{}\n", json!({"type": kind, "object": object}))
+    }
+
+    /// A client of a server that ignores `sendInitialEvents`, and changes a pod after each of these pauses. Counts the lists. It needs no
+    /// connection, so that time can be paused.
+    fn old_server(pauses: &'static [u64]) -> (Client, Arc<AtomicUsize>) {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let counted = lists.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let body = if query.contains("watch=true") {
+                let first = stream::iter([event("ADDED", &pod(1))]);
+                let changes = stream::iter(pauses.iter().enumerate()).then(|(number, pause)| async move {
+                    tokio::time::sleep(Duration::from_secs(*pause)).await;
+                    event("MODIFIED", &pod(number + 2))
+                });
+                let is_list = query.contains("sendInitialEvents=true");
+                let events = if is_list { first.chain(changes).boxed() } else { stream::empty().boxed() };
+                let frames = events.flat_map(|text| BodyStream::new(Body::from(text.into_bytes())));
+                StreamBody::new(frames.chain(stream::pending())).boxed_unsync()
+            } else {
+                assert!(query.contains("limit=500"), "{query}");
+                counted.fetch_add(1, Ordering::Relaxed);
+                let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "9"},
+                    "items": [pod(9)]});
+                Body::from(list.to_string().into_bytes()).boxed_unsync()
+            };
+            async { Ok::<_, std::io::Error>(Response::new(body)) }
+        });
+        (Client::new(service, "default"), lists)
+    }
+
+    /// How long the first list takes.
+    async fn first_list(client: Client) -> Duration {
+        let started = Instant::now();
+        let mut events = std::pin::pin!(watch(Api::<Pod>::all(client), None));
+        let mut versions = Vec::new();
+        loop {
+            match events.next().await.unwrap().unwrap() {
+                Event::Init => versions.clear(),
+                Event::InitApply(pod) => versions.push(pod.metadata.resource_version.unwrap()),
+                Event::InitDone => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(versions, ["9"]);
+        started.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_that_ignores_streaming_lists_is_listed_in_pages_after_30_seconds() {
+        let (client, lists) = old_server(&[]);
+        let took = first_list(client).await;
+        assert!((30..31).contains(&took.as_secs()), "{took:?}");
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn busy_server_that_ignores_streaming_lists_is_listed_in_pages_after_two_minutes() {
+        let (client, lists) = old_server(&[2; 1000]);
+        let took = first_list(client).await;
+        assert!((119..123).contains(&took.as_secs()), "{took:?}");
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+    }
 }
