@@ -4,7 +4,7 @@
 //! that ends is started again at its last version. If the server no longer has that version, the source lists the pods again, and
 //! removes the pods from the set that the list does not contain. While the server cannot be reached, the last set stays valid.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ use super::listing;
 
 /// The largest number of changes that are sent as one set.
 const BATCH: usize = 1000;
+/// How many deleted pods are remembered.
+const DELETED: usize = 1000;
 
 /// Sends the pods of one node.
 pub struct PodSource {
@@ -90,6 +92,9 @@ struct PodSet {
     pods: BTreeMap<PodUid, Arc<PodObject>>,
     /// The pods of a list that is not complete yet.
     listing: BTreeMap<PodUid, Arc<PodObject>>,
+    /// The pods whose deletion the server reported last. A UID is never used again, so an answer with such a pod is an old one, and the
+    /// pod must not run again. A list without a pod proves less: that list may be the old one.
+    deleted: VecDeque<PodUid>,
     is_listed: bool,
 }
 
@@ -116,8 +121,13 @@ impl PodSet {
                 }
             }
             Event::Delete(pod) => {
-                let uid = pod.metadata.uid.as_deref().map(PodUid::new);
-                return uid.is_some_and(|uid| self.pods.remove(&uid).is_some());
+                let Some(uid) = pod.metadata.uid.as_deref().map(PodUid::new) else { return false };
+                let was_known = self.pods.remove(&uid).is_some();
+                if !self.deleted.contains(&uid) {
+                    self.deleted.truncate(DELETED - 1);
+                    self.deleted.push_front(uid);
+                }
+                return was_known;
             }
         }
         false
@@ -127,9 +137,15 @@ impl PodSet {
         SourceSet { source: SourceKind::Api, pods: self.pods.values().cloned().collect(), problems: Vec::new() }
     }
 
-    /// Converts a pod to the object that the engine uses. Returns the known object if the pod has not changed.
+    /// Converts a pod to the object that the engine uses. Returns the known object if the pod has not changed, and none if the pod was
+    /// deleted.
     fn convert(&self, pod: Pod, now: &str) -> Option<Arc<PodObject>> {
-        let known = pod.metadata.uid.as_deref().and_then(|uid| self.pods.get(&PodUid::new(uid)));
+        let uid = pod.metadata.uid.as_deref().map(PodUid::new);
+        if uid.as_ref().is_some_and(|uid| self.deleted.contains(uid)) {
+            tracing::warn!(pod.uid = ?uid, "the API server sent a pod again whose deletion it had reported");
+            return None;
+        }
+        let known = uid.and_then(|uid| self.pods.get(&uid));
         if let Some(known) = known
             && known.metadata().resource_version == pod.metadata.resource_version
         {
@@ -194,6 +210,30 @@ mod tests {
         }
         assert_eq!(names(&pods), ["b", "c"], "nobody reported the deletion of a");
         assert!(Arc::ptr_eq(&first[1], &pods.to_set().pods[0]));
+    }
+
+    #[test]
+    fn pod_whose_deletion_was_reported_never_comes_back() {
+        let (mut pods, seen) = (PodSet::default(), "2026-01-01T00:00:00Z");
+        assert!(pods.apply(Event::Apply(pod("a", "1")), seen));
+        assert!(pods.apply(Event::Delete(pod("a", "2")), seen));
+        assert!(!pods.apply(Event::Apply(pod("a", "1")), seen), "a watch of a server that is behind");
+        for event in [Event::Init, Event::InitApply(pod("a", "1")), Event::InitApply(pod("b", "1")), Event::InitDone] {
+            pods.apply(event, seen);
+        }
+        assert_eq!(names(&pods), ["b"], "a list of a server that is behind");
+
+        // A list without a pod may be the old one.
+        for event in [Event::Init, Event::InitDone] {
+            pods.apply(event, seen);
+        }
+        assert!(pods.apply(Event::Apply(pod("b", "1")), seen));
+        for number in 0..DELETED + 100 {
+            let name = format!("p{number}");
+            pods.apply(Event::Apply(pod(&name, "1")), seen);
+            pods.apply(Event::Delete(pod(&name, "2")), seen);
+        }
+        assert_eq!((names(&pods), pods.deleted.len()), (vec!["b".to_owned()], DELETED));
     }
 
     #[test]
