@@ -3,7 +3,7 @@
 mod exposition;
 mod machine;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::Json;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::routes::NodeApi;
 use crate::actors::ids::ContainerId;
-use crate::actors::ports::{DiskMeter, RuntimeError};
+use crate::actors::ports::{ContainerStatus, DiskMeter, RuntimeError};
 use crate::actors::text::error_chain;
 use crate::actors::time::Time;
 use crate::adapters::stats::ContainerUsage;
@@ -177,24 +177,16 @@ async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
     let mut pods = Vec::new();
     for pod in api.view.pods() {
         let Some(status) = api.view.node.observer().last(&pod.uid) else { continue };
-        let mut containers: Vec<ContainerStats> = Vec::new();
-        for run in &status.containers {
-            let Some(used) = usage.get(&run.id) else { continue };
-            let started = run.started_at.unwrap_or(run.created_at);
-            containers.push(of_container(run.name.as_str(), started, used));
-        }
-        if containers.is_empty() {
-            continue;
-        }
-        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        let containers = of_containers(&status.containers, &usage);
         let start = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.to_string());
+        let Some(first_start) = first_start(&containers) else { continue };
         pods.push(PodStats {
             pod_ref: PodReference {
                 name: pod.full_name.name().to_owned(),
                 namespace: pod.full_name.namespace().to_owned(),
                 uid: pod.uid.to_string(),
             },
-            start_time: start.unwrap_or_default(),
+            start_time: start.unwrap_or(first_start),
             used: sum_of(&containers),
             containers,
         });
@@ -213,6 +205,27 @@ async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
         });
     }
     Ok(Summary { node, pods })
+}
+
+/// The containers with a usage, by name. Of two runs of a container, the one that was created last counts: two series with the same
+/// labels would make the whole answer useless for Prometheus.
+fn of_containers(runs: &[ContainerStatus], usage: &HashMap<ContainerId, ContainerUsage>) -> Vec<ContainerStats> {
+    let mut newest = BTreeMap::new();
+    // The newest run is the first one.
+    for run in runs {
+        if let Some(used) = usage.get(&run.id) {
+            newest.entry(run.name.as_str()).or_insert((run, used));
+        }
+    }
+    let newest = newest.into_iter();
+    newest.map(|(name, (run, used))| of_container(name, run.started_at.unwrap_or(run.created_at), used)).collect()
+}
+
+/// When the first of the containers started. The pod of an agent that was restarted may have no status with a start time yet, and an
+/// empty time would make the whole answer useless for programs in Go.
+fn first_start(containers: &[ContainerStats]) -> Option<String> {
+    let first = containers.iter().min_by(|a, b| a.started.total_cmp(&b.started))?;
+    Some(first.start_time.clone())
 }
 
 fn of_container(name: &str, started: Time, used: &ContainerUsage) -> ContainerStats {
@@ -287,6 +300,7 @@ fn sum_of(containers: &[ContainerStats]) -> ResourceUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actors::ports::ContainerState;
     use crate::adapters::stats::MemoryUsage;
 
     pub(super) fn container(name: &str, cpu: u64, memory: u64) -> ContainerStats {
@@ -294,6 +308,45 @@ mod tests {
         let at = Time::from_secs(10);
         let used = ContainerUsage { id: name.into(), at, cpu: Some(cpu), nano_cores: None, memory, layer: None };
         of_container(name, Time::from_nanos(1_500_000_000), &used)
+    }
+
+    fn run(id: &str, name: &str, started: u64) -> ContainerStatus {
+        ContainerStatus {
+            id: id.into(),
+            sandbox: "s".into(),
+            name: name.into(),
+            restart_count: 0,
+            state: ContainerState::Running,
+            created_at: Time::from_secs(started - 1),
+            started_at: Some(Time::from_secs(started)),
+            finished_at: None,
+            exit_code: 0,
+            signal: None,
+            reason: String::new(),
+            message: String::new(),
+            spec_hash: 0,
+            image: String::new(),
+            image_id: String::new(),
+            applied: None,
+        }
+    }
+
+    #[test]
+    fn container_appears_once_and_a_pod_always_has_a_start_time() {
+        let used = |id: &str, cpu| {
+            let (at, memory) = (Time::from_secs(10), MemoryUsage::default());
+            (id.into(), ContainerUsage { id: id.into(), at, cpu: Some(cpu), nano_cores: None, memory, layer: None })
+        };
+        let usage = HashMap::from([used("1", 10), used("2", 20), used("3", 30)]);
+        let runs = [run("2", "main", 7), run("1", "main", 3), run("3", "first", 5), run("4", "unused", 1)];
+        let stats = of_containers(&runs, &usage);
+        let found: Vec<_> = stats
+            .iter()
+            .map(|stats| (stats.name.as_str(), stats.used.cpu.as_ref().unwrap().usage_core_nano_seconds.unwrap()))
+            .collect();
+        assert_eq!(found, [("first", 30), ("main", 20)]);
+        assert_eq!(first_start(&stats).as_deref(), Some("1970-01-01T00:00:05Z"));
+        assert_eq!(first_start(&[]), None);
     }
 
     #[test]
