@@ -29,6 +29,8 @@ use crate::agent::node_api::spdy::{Connection, Side, SpdyStream};
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The most ports of a WebSocket connection: a text message has one digit for the channel.
 const MAX_PORTS: usize = 5;
+/// The most connections that one SPDY connection forwards at a time, with those that have one of their two streams.
+pub(super) const MAX_FORWARDS: usize = 256;
 
 /// The address whose ports are forwarded.
 #[derive(Clone, Debug)]
@@ -115,6 +117,8 @@ async fn forward_pairs(mut connection: Connection, target: ForwardTarget) {
         };
         let request = request_number(&stream, kind);
         match pairs.remove(&request) {
+            // The streams of a forwarded connection may all be finished by the client, so the limit of open streams does not count it.
+            None if pairs.len() + forwards.len() >= MAX_FORWARDS => stream.writer.reset().await,
             None => {
                 pairs.insert(request, HalfPair { stream, kind, since: Instant::now() });
             }

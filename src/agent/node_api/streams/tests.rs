@@ -65,6 +65,32 @@ async fn the_first_stream_of_an_incomplete_pair_is_reset() {
     session.await.unwrap();
 }
 
+// A pod that never ends its connections must not exhaust the descriptors of the agent.
+#[tokio::test]
+async fn the_connections_that_one_client_forwards_are_limited() {
+    let pod = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = pod.local_addr().unwrap().port().to_string();
+    let (mut client, bytes) = duplex(1 << 20);
+    let target = ports::ForwardTarget { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
+    let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
+    let count = u32::try_from(ports::MAX_FORWARDS).unwrap() + 2;
+    for request in 0..count {
+        for (kind, stream) in [("error", 4 * request + 1), ("data", 4 * request + 3)] {
+            let headers = Headers::new([("streamtype", kind), ("port", &port), ("requestid", &request.to_string())]);
+            encoder.append(&Frame::SynStream { stream, headers, fin: true }, &mut bytes);
+        }
+    }
+    client.write_all(&bytes).await.unwrap();
+    let refused = frames(&mut client, |frame| matches!(frame, Frame::Reset { .. }));
+    let refused = tokio::time::timeout(Duration::from_secs(60), refused).await.unwrap();
+    let first = 4 * u32::try_from(ports::MAX_FORWARDS).unwrap() + 1;
+    let refused = refused.into_iter().find(|frame| matches!(frame, Frame::Reset { .. }));
+    assert_eq!(refused, Some(Frame::Reset { stream: first, status: spdy::CANCEL }));
+    drop(client);
+    session.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_ends_when_it_had_no_data_for_the_idle_limit() {
     let activity = Activity::new();
