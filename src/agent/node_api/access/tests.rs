@@ -112,6 +112,80 @@ async fn reviews_without_an_answer_permit_nothing_and_are_repeated() {
     assert_eq!(reviews.accesses.load(Ordering::Relaxed), 2);
 }
 
+/// Answers no token review, and counts those that run.
+#[derive(Default)]
+struct SilentReviews(AtomicUsize);
+
+impl Reviews for SilentReviews {
+    fn token<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+
+    fn access(&self, _: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn clients_with_random_tokens_cause_a_limited_number_of_reviews_at_a_time() {
+    let reviews = Arc::new(SilentReviews::default());
+    let gatekeeper = Gatekeeper::new("n1", reviews.clone(), None);
+    let tokens: Vec<String> = (0..100).map(|number| format!("Bearer token-{number}")).collect();
+    let requests = tokens.iter().map(|token| get(&gatekeeper, token, "/pods"));
+    let all = futures_util::future::join_all(requests);
+    assert!(tokio::time::timeout(Duration::from_millis(100), all).await.is_err());
+    assert_eq!(reviews.0.load(Ordering::Relaxed), MAX_REVIEWS);
+}
+
+#[tokio::test]
+async fn a_very_long_token_is_not_sent_to_the_api_server() {
+    let (reviews, gatekeeper) = gatekeeper(FakeReviews { permits: "proxy", ..FakeReviews::default() });
+    let long = format!("Bearer {}", "x".repeat(MAX_TOKEN_BYTES + 1));
+    assert_eq!(get(&gatekeeper, &long, "/pods").await, Err(Refusal::Unauthorized));
+    assert_eq!(reviews.tokens.load(Ordering::Relaxed), 0);
+    assert!(get(&gatekeeper, &long[..long.len() - 1], "/pods").await.is_err());
+    assert_eq!(reviews.tokens.load(Ordering::Relaxed), 1);
+}
+
+/// The reviews of an API server that gives each review this status.
+fn answering(status: serde_json::Value) -> KubeReviews {
+    let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
+        let kind = if request.uri().path().contains("tokenreviews") { "TokenReview" } else { "SubjectAccessReview" };
+        let group = if kind == "TokenReview" { "authentication.k8s.io/v1" } else { "authorization.k8s.io/v1" };
+        let review = serde_json::json!({"apiVersion": group, "kind": kind, "spec": {}, "status": status});
+        let body = kube::client::Body::from(review.to_string().into_bytes());
+        async { Ok::<_, std::io::Error>(axum::http::Response::new(body)) }
+    });
+    KubeReviews::new(kube::Client::new(service, "default"))
+}
+
+#[tokio::test]
+async fn only_a_review_that_says_so_authenticates_and_permits() {
+    use serde_json::json;
+    let eve = json!({"username": "eve"});
+    for (status, is_known) in [
+        (json!({"authenticated": true, "user": eve}), true),
+        (json!({"authenticated": false, "user": eve}), false),
+        (json!({"user": eve}), false),
+        (json!({"authenticated": true}), false),
+        (json!({"error": "it broke"}), false),
+    ] {
+        let user = Reviews::token(&answering(status.clone()), "t").await.unwrap();
+        assert_eq!(user.is_some(), is_known, "{status}");
+    }
+    for (status, is_allowed) in [
+        (json!({"allowed": true}), true),
+        (json!({"allowed": true, "denied": false}), true),
+        (json!({"allowed": true, "denied": true}), false),
+        (json!({"allowed": false}), false),
+        (json!({"allowed": false, "evaluationError": "it broke"}), false),
+    ] {
+        let spec = SubjectAccessReviewSpec::default();
+        assert_eq!(Reviews::access(&answering(status.clone()), spec).await.unwrap(), is_allowed, "{status}");
+    }
+}
+
 #[test]
 fn a_websocket_carries_its_token_among_its_protocols() {
     let of = |protocols: &str| token(&HeaderMap::from_iter([(SEC_WEBSOCKET_PROTOCOL, protocols.parse().unwrap())]));

@@ -181,6 +181,34 @@ async fn a_reader_that_does_not_read_stops_the_sender() {
 }
 
 #[tokio::test]
+async fn the_open_streams_of_a_connection_are_limited() {
+    let (mut peer, bytes) = duplex(1 << 20);
+    let (mut server, copied) = Connection::new(bytes, Side::Server, Activity::new());
+    let copied = tokio::spawn(copied);
+    let opened = |number: u32| Frame::SynStream { stream: 2 * number + 1, headers: Headers::default(), fin: false };
+    let streams: Vec<_> = (0..=512).map(opened).collect();
+    peer.write_all(&encode(&streams)).await.unwrap();
+    let kept = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Some(stream) = server.accepted.recv().await {
+            kept.push(stream);
+        }
+    });
+    let (mut decoder, mut buffer, mut last) = (Decoder::default(), [0; 1024], None);
+    while !matches!(last, Some(Frame::Reset { .. })) {
+        let count = peer.read(&mut buffer).await.unwrap();
+        decoder.feed(&buffer[..count]);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            last = Some(frame);
+        }
+    }
+    assert_eq!(last, Some(Frame::Reset { stream: 2 * 512 + 1, status: 3 }));
+    kept.abort();
+    drop(peer);
+    copied.await.unwrap();
+}
+
+#[tokio::test]
 async fn pings_are_answered_and_wrong_stream_numbers_are_reset() {
     let (mut peer, bytes) = duplex(1 << 16);
     let (server, copied) = Connection::new(bytes, Side::Server, Activity::new());
