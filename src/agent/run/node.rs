@@ -44,6 +44,10 @@ const ALLOCATIONS: &str = "allocations";
 #[cfg(feature = "kube")]
 const DECLARED_FEATURES: [&str; 3] =
     ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"];
+/// The feature of a node whose node API serves the WebSocket requests of clients. The API server then forwards these requests, and
+/// translates them to SPDY otherwise (KEP-4006).
+#[cfg(feature = "kube")]
+const STREAMING_FEATURE: &str = "ExtendWebSocketsToKubelet";
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
 
@@ -119,6 +123,7 @@ pub(super) async fn start(
     #[cfg(feature = "kube")]
     let registration = registration(args, root, &whole, &capacity)?
         .kubelet_port(remote.port)
+        .declared_features(declared_features(remote.port))
         .enforces_allocatable(args.runtime.limits_all_pods() && enforced.is_some());
     #[cfg(not(feature = "kube"))]
     let registration = NodeRegistration::new("");
@@ -238,6 +243,13 @@ pub(super) fn host_ips(args: &RunArgs) -> Vec<IpAddr> {
     if given.is_empty() { machine::host_ips() } else { given }
 }
 
+/// The features of a node whose node API has this port; 0 if it is not served.
+#[cfg(feature = "kube")]
+fn declared_features(port: u16) -> Vec<String> {
+    let streaming = (port != 0).then_some(STREAMING_FEATURE);
+    streaming.into_iter().chain(DECLARED_FEATURES).map(str::to_owned).collect()
+}
+
 /// The node as it is registered in an API server. Without an API server, nothing uses it.
 #[cfg(feature = "kube")]
 fn registration(
@@ -255,7 +267,6 @@ fn registration(
         .schedulable(args.registration.register_schedulable)
         .labels(args.admission.labels())
         .taints(args.admission.taints())
-        .declared_features(DECLARED_FEATURES.map(str::to_owned).into())
         .system_info(machine::system_info())
         .resources(machine::published(capacity), machine::published(allocatable)))
 }

@@ -195,6 +195,11 @@ async fn clients_need_credentials_and_a_permission() {
     let config: Value = serde_json::from_str(&admin.get("/configz").await.1).unwrap();
     assert_eq!(config["kubeletconfig"]["authentication"]["anonymous"]["enabled"], false, "{config}");
     assert_eq!(admin.send("DELETE", "/pods").await.status(), 405);
+    let answer = admin.send("GET", "/healthz").await;
+    assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+    let run = admin.client.post(format!("{}/run/default/web/main?cmd=true", admin.url));
+    let refused = run.body(vec![0; (1 << 20) + 1]).send().await.unwrap();
+    assert_eq!(refused.status(), 413);
 }
 
 #[tokio::test]
@@ -204,6 +209,7 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
     cluster.run("web", "echo err >&2; echo one; echo two; echo three; exec sleep 1000").await;
     let node = cluster.server.get("nodes", "", "n1").unwrap();
     assert_ne!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 0, "{node}");
+    assert_eq!(node["status"]["declaredFeatures"][0], "ExtendWebSocketsToKubelet", "{node}");
 
     let api = https(None);
     let log = async |query: &str| {
