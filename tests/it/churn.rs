@@ -77,6 +77,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+// KF26
 #[test]
 fn created_and_killed_pods_leave_no_memory_behind() {
     let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().expect("a number"));

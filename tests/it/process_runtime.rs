@@ -264,6 +264,7 @@ fn processes_in(dir: &std::path::Path) -> usize {
         .count()
 }
 
+// KF22
 #[tokio::test]
 async fn container_is_killed_when_its_shim_is_killed() {
     for cgroups in [true, false] {

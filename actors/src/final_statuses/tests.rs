@@ -88,6 +88,7 @@ fn failed(reason: &str) -> PodStatus {
     PodStatus { phase: Some("Failed".into()), reason, message, ..PodStatus::default() }
 }
 
+// KF19
 #[tokio::test(start_paused = true)]
 async fn the_next_agent_restores_final_statuses_until_they_are_dropped() {
     let store = Arc::new(Slow::default());
@@ -176,6 +177,7 @@ async fn lines_that_cannot_be_appended_are_saved_with_all_others() {
     assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 3), (false, 1)]);
 }
 
+// KF19
 #[tokio::test(start_paused = true)]
 async fn the_first_write_of_an_agent_saves_all_final_statuses() {
     let store = Arc::new(Slow::default());

@@ -40,6 +40,7 @@ async fn run_sandbox(fake: &FakeRuntime) -> Result<SandboxId, RuntimeError> {
     fake.runtime.run_sandbox(SandboxConfig { pod, attempt: 0 }).await
 }
 
+// KF25
 #[tokio::test]
 async fn a_sandbox_is_found_and_kept_if_the_create_answer_is_lost() {
     let fake = FakeRuntime::start(1).await;
@@ -57,6 +58,7 @@ async fn a_sandbox_that_is_not_ready_is_removed_if_the_answer_is_lost() {
     assert_eq!(fake.attempts(), [0], "the engine retries, not the adapter");
 }
 
+// KF25
 #[tokio::test]
 async fn a_taken_sandbox_name_is_replaced_for_a_limited_number_of_times() {
     let fake = FakeRuntime::start(1).await;

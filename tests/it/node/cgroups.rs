@@ -15,6 +15,7 @@ async fn start(cgroups: &Arc<FakeCgroups>) -> TestNode {
     node
 }
 
+// KF23
 #[actix::test]
 async fn pod_cgroup_exists_until_pod_cleanup() {
     let cgroups = Arc::new(FakeCgroups::default());

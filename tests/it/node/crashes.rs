@@ -43,6 +43,7 @@ async fn container_exit_right_after_its_start_is_observed_by_event() {
     ends_as_soon_as_it_starts(true).await;
 }
 
+// KF33
 #[actix::test]
 async fn container_exit_right_after_its_start_is_observed_by_relist() {
     ends_as_soon_as_it_starts(false).await;

@@ -44,6 +44,7 @@ async fn explain_shows_when_a_crash_backoff_ends() {
     );
 }
 
+// KF3
 #[actix::test]
 async fn explain_shows_what_the_holder_of_a_static_pod_name_waits_for() {
     let node = TestNode::start().await;
@@ -161,7 +162,7 @@ async fn explain_shows_containers_that_run_in_the_grace_period() {
     );
 }
 
-// Scenario POD-S38.
+// KF21. Scenario POD-S38.
 #[actix::test]
 async fn explain_shows_why_an_orphan_still_exists() {
     let node = TestNode::start().await;
@@ -283,7 +284,7 @@ async fn explain_shows_a_missing_volume() {
     );
 }
 
-// Rule POD-W10.
+// KF12. Rule POD-W10.
 #[actix::test]
 async fn explain_shows_a_volume_that_does_not_answer() {
     let node = TestNode::start().await;
@@ -303,6 +304,7 @@ async fn explain_shows_a_volume_that_does_not_answer() {
     assert!(printed.contains(&format!("volume \"/pods/a\" cannot be brought up: {message}")), "{printed}");
 }
 
+// KF35
 #[actix::test]
 async fn explain_shows_the_position_in_the_start_queue() {
     let node = TestNode::start().await;

@@ -111,7 +111,7 @@ async fn orphan_is_stopped_with_the_grace_period_of_its_spec() {
     assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
 }
 
-// Scenario POD-S48.
+// KF1. Scenario POD-S48.
 #[actix::test]
 async fn one_pass_restarts_a_finished_pod_with_the_same_uid() {
     let node = TestNode::start().await;

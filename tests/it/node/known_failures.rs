@@ -1,10 +1,11 @@
-//! Complaints of users of other agents that concern the API server. The numbers are those of the list of known failures.
+//! Complaints of users of other agents. The numbers are those of the list of known failures.
 
-use podwright_actors::ports::ApiError;
+use podwright_actors::ports::{ApiError, ContainerState};
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;
 use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::pod;
 use crate::support::test_node::Setup;
 
 // KF2
@@ -206,4 +207,99 @@ async fn call_that_hangs_for_one_pod_delays_no_start_and_no_stop() {
     this.wait(45).await;
     assert!(this.api.pod("web").is_none());
     assert_eq!(this.api.phase("new"), "Running");
+}
+
+// KF32
+#[actix::test]
+async fn three_hundred_pods_that_change_at_once_are_read_at_the_same_time() {
+    let this = ApiNode::start().await;
+    let names: Vec<String> = (0..300).map(|number| format!("web-{number}")).collect();
+    names.iter().for_each(|name| this.api.create_pod(name, &json!({"restartPolicy": "Never"})));
+    this.watch().await;
+    this.node.wait(40.0).await;
+    this.watch().await;
+    assert!(names.iter().all(|name| this.api.phase(name) == "Running"));
+    // One after the other, the reads would take more than five minutes.
+    for name in &names {
+        this.node.runtime.slow_pod(&this.uid(name), 1.0);
+    }
+    for pod in this.api.pods() {
+        this.node.runtime.edit(&pod.uid().to_string(), "main", |run| run.state = ContainerState::Exited);
+    }
+    this.node.wait(60.0).await;
+    let left = names.iter().filter(|name| this.api.phase(name) != "Succeeded").count();
+    assert_eq!(left, 0);
+    assert!(*this.node.node.healthy().borrow(), "the health of the node does not depend on the reads");
+}
+
+// KF1
+#[actix::test]
+async fn static_pod_with_a_fixed_uid_that_is_put_back_at_any_time_of_its_life_runs() {
+    tokio::time::pause();
+    for removed_after in [0.0, 0.3, 5.0] {
+        for back_after in [0.0, 0.3, 1.5, 2.5, 4.0, 60.0] {
+            let node = Setup::again(true).start();
+            let slow_stop = Script { stops: Some((std::time::Duration::from_secs(2), 0)), ..Script::default() };
+            node.runtime.script("main", slow_stop);
+            let web = pod("web").of_file().grace(10);
+            node.deliver(std::slice::from_ref(&web)).await;
+            node.wait(removed_after).await;
+            node.deliver(&[]).await;
+            node.wait(back_after).await;
+            node.deliver(&[web]).await;
+            node.wait(20.0).await;
+            assert_eq!(
+                node.runtime.running("web"),
+                ["main"],
+                "removed after {removed_after} s, back after {back_after} s"
+            );
+            assert_eq!(node.phase("web"), "Running", "removed after {removed_after} s, back after {back_after} s");
+        }
+    }
+}
+
+// KF34
+#[actix::test]
+async fn static_pod_starts_once_although_events_and_lists_of_the_runtime_disagree() {
+    tokio::time::pause();
+    for (with_events, list_age) in [(true, 0.0), (true, 5.0), (false, 5.0), (true, 30.0)] {
+        let node = Setup::again(with_events).start();
+        node.deliver(&[]).await;
+        node.runtime.old_lists(list_age);
+        node.deliver(&[pod("web").of_file()]).await;
+        node.wait(60.0).await;
+        node.runtime.unreachable();
+        node.wait(20.0).await;
+        node.runtime.heal();
+        node.wait(60.0).await;
+        let starts = node.runtime.times_of("start main").len();
+        assert_eq!(
+            (starts, node.runtime.running("web").len()),
+            (1, 1),
+            "events: {with_events}, lists of {list_age} s ago"
+        );
+    }
+}
+
+// KF35
+#[actix::test]
+async fn thirty_pods_that_start_slowly_are_not_killed_by_their_liveness_probes() {
+    let this = ApiNode::start().await;
+    let probe = json!({"exec": {"command": ["alive"]}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 1});
+    let containers = json!([{"name": "main", "image": "img", "livenessProbe": probe}]);
+    let names: Vec<String> = (0..30).map(|number| format!("web-{number}")).collect();
+    for op in [Op::RunSandbox, Op::Create, Op::Start] {
+        this.node.runtime.slow(op, 3.0);
+    }
+    names.iter().for_each(|name| this.api.create_pod(name, &json!({"containers": containers})));
+    this.watch().await;
+    this.node.wait(20.0).await;
+    assert!(names.iter().any(|name| this.starts(&this.uid(name)) == 0), "the starts wait for their turn");
+    for _ in 0..20 {
+        this.node.wait(10.0).await;
+        this.watch().await;
+    }
+    for name in &names {
+        assert_eq!((this.starts(&this.uid(name)), this.api.phase(name).as_str()), (1, "Running"), "{name}");
+    }
 }

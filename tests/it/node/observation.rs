@@ -137,7 +137,7 @@ async fn unreadable_pod_status_is_read_again_with_runtime_events() {
     an_unreadable_status(true).await;
 }
 
-// Scenarios POD-S88, POD-S89.
+// KF33. Scenarios POD-S88, POD-S89.
 #[actix::test]
 async fn unreadable_pod_status_is_read_again_without_runtime_events() {
     an_unreadable_status(false).await;
@@ -223,6 +223,7 @@ async fn hanging_runtime_is_unhealthy_and_its_events_still_count() {
     assert_eq!(node.lifecycle("late"), Some(Lifecycle::Sync));
 }
 
+// KF32
 #[actix::test]
 async fn slow_status_reads_of_one_pod_delay_no_other_pod() {
     let node = Setup::new(false).start();

@@ -88,7 +88,7 @@ async fn failing_stop_of_a_runtime_only_pod_is_retried_after_its_backoff() {
     assert_eq!((node.lifecycle("u"), node.pod_counts()), (None, vec!["orphaned_runtime_pods_total{} 1".to_owned()]));
 }
 
-// Scenario POD-S56.
+// KF21. Scenario POD-S56.
 #[actix::test]
 async fn leftovers_of_a_pod_deleted_without_an_agent_are_removed() {
     let node = with_runtime_only_pod(|setup| setup.storage.plant("u")).await;
@@ -181,7 +181,7 @@ async fn orphan_stop_continues_after_a_runtime_outage() {
     assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
 }
 
-// Rule POD-W10.
+// KF12. Rule POD-W10.
 #[actix::test]
 async fn unresponsive_pod_directory_delays_no_other_cleanup() {
     let setup = Setup::new(true);

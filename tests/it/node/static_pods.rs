@@ -36,7 +36,7 @@ async fn static_pod_waiting_for_its_full_name_makes_no_runtime_calls() {
     assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,true} 1"]);
 }
 
-// Scenario POD-S46.
+// KF1. Scenario POD-S46.
 #[actix::test]
 async fn static_pod_with_same_uid_starts_after_the_failing_stop_succeeded() {
     let node = TestNode::start().await;

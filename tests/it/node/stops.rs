@@ -162,6 +162,7 @@ async fn stop_notifier_completes_for_a_runtime_only_pod() {
     assert_eq!(node.runtime.running("u"), [""; 0]);
 }
 
+// KF24
 #[actix::test]
 async fn container_running_after_the_stop_keeps_its_pod_terminating() {
     let node = TestNode::start().await;

@@ -130,6 +130,7 @@ impl Drop for Frozen {
     }
 }
 
+// KF24
 #[tokio::test]
 async fn process_that_hangs_in_the_kernel_does_not_hide_the_exit_code() {
     for pod in [host_pod("u", |_| {}), pod("u", |_| {})] {

@@ -149,6 +149,7 @@ impl Simulation {
     }
 }
 
+// KF35
 #[test]
 fn governor_limit_follows_the_runtimes_capacity() {
     for seed in 1..=20 {

@@ -17,7 +17,7 @@ fn draining() -> Arc<PodObject> {
     pod("Always", Vec::new(), vec![with_pre_stop(named("a"), exec_hook())])
 }
 
-// POD-S69
+// KF10, POD-S69
 #[tokio::test(start_paused = true)]
 async fn the_pre_stop_hook_uses_up_the_grace_period() {
     let table = [
@@ -135,7 +135,7 @@ async fn a_shorter_grace_period_applies_to_a_running_stop() {
     assert_eq!(rig.reasons(), ["Killing"], "ports once");
 }
 
-// POD-S99
+// KF11, POD-S99
 #[tokio::test(start_paused = true)]
 async fn a_running_pre_stop_hook_continues_and_does_not_run_twice() {
     // (the duration of the hook) -> the stop after the grace period fell to 5 s at second 4

@@ -25,6 +25,7 @@ fn yes(rows: &str) -> [bool; 7] {
     out
 }
 
+// KF5
 #[actix::test]
 async fn queries_depend_only_on_the_lifecycle_state() {
     let rig = rig();
@@ -62,7 +63,7 @@ async fn queries_depend_only_on_the_lifecycle_state() {
     }
 }
 
-// POD-S32, POD-S33
+// KF5, POD-S32, POD-S33
 #[actix::test]
 async fn unknown_pods_count_as_finished_only_after_the_first_sync_known_pods() {
     let rig = rig();

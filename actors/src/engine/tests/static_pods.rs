@@ -145,6 +145,7 @@ async fn waiting_static_pod_that_is_not_desired_is_forgotten_uncalled() {
     assert!(rig.hooks.calls(&"2".into()).is_empty() && rig.waiting().is_empty());
 }
 
+// KF3
 #[actix::test]
 async fn full_name_is_free_after_every_way_a_static_pod_can_end() {
     let rig = rig();
@@ -165,6 +166,7 @@ async fn full_name_is_free_after_every_way_a_static_pod_can_end() {
     assert_eq!(rig.hooks.calls(&"5".into()), [Call::create()]);
 }
 
+// KF3, KF4
 #[actix::test]
 async fn static_pod_stopped_before_its_start_does_not_block_others() {
     let rig = rig();

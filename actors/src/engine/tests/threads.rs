@@ -27,7 +27,7 @@ fn name(n: usize) -> String {
     format!("pod {n}")
 }
 
-// Each of three threads sends the same updates, with the pods in an order of its own (POD-S11).
+// KF4. Each of three threads sends the same updates, with the pods in an order of its own (POD-S11).
 #[test]
 fn pod_killed_right_after_its_create_is_never_updated() {
     for _ in 0..20 {

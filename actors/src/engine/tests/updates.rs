@@ -19,7 +19,7 @@ async fn created_pod_is_synced_once() {
     assert!(!rig.engine.is_pod_termination_requested(a.uid()));
 }
 
-// POD-S2
+// KF1, POD-S2
 #[actix::test]
 async fn create_during_a_stop_only_requests_a_restart() {
     let rig = rig();

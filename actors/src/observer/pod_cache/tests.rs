@@ -35,6 +35,7 @@ fn exited() -> PodRuntimeStatus {
     status(&[("c", ContainerState::Exited)])
 }
 
+// KF34
 #[test]
 fn a_slow_read_does_not_overwrite_a_later_status() {
     let cache = PodCache::default();
@@ -46,6 +47,7 @@ fn a_slow_read_does_not_overwrite_a_later_status() {
     assert_eq!(*cache.last(&uid).unwrap(), exited());
 }
 
+// KF33
 #[test]
 fn the_next_read_reports_a_death_that_was_not_acknowledged() {
     let cache = PodCache::default();

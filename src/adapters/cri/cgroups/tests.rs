@@ -118,6 +118,7 @@ fn shares_of_the_default_cgroup_root_are_set_even_if_it_exists() {
     }
 }
 
+// KF23
 #[test]
 fn cgroup_removal_kills_the_processes_left_in_it() {
     // A tree of version 1 or 2 to which a process can be moved without limits.

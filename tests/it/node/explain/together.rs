@@ -24,6 +24,7 @@ async fn slow_failing_hook_publishes_one_long_wait_event() {
     assert!(events[0].message.contains("no such directory"), "{}", events[0].message);
 }
 
+// KF12, KF21
 #[actix::test]
 async fn failing_cleanup_of_an_orphan_publishes_one_long_wait_event() {
     let node = TestNode::start().await;
