@@ -2,6 +2,8 @@
 
 mod adoption;
 mod calls;
+#[cfg(all(feature = "dra", feature = "dra-driver", feature = "kube"))]
+mod claims;
 #[cfg(feature = "kube")]
 mod comparison;
 mod config;

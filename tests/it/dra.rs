@@ -1,7 +1,11 @@
 //! Dynamic resource allocation over real sockets and the stand-in API server.
 
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
+pub(crate) mod claim_cluster;
 #[cfg(feature = "dra-driver")]
 mod driver;
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
+pub(crate) mod end_to_end;
 #[cfg(feature = "dra")]
 mod plugins;
 #[cfg(feature = "dra-driver")]

@@ -1,0 +1,108 @@
+//! The driver of `examples/`, the real agent and an API server: the devices of claims reach pods and are given back.
+
+use super::claim_cluster::{ClaimCluster, DRIVER, log_of};
+use crate::agent::harness::{Agent, eventually, text};
+
+/// A pod of `cluster` sees its device until it ends, another one until it is deleted. The driver is slow, so a terminal phase that
+/// is written too early would be observed together with the CDI file.
+pub(crate) async fn pods_have_their_device_until_they_end_or_are_deleted(cluster: &ClaimCluster, agent: &Agent) {
+    let driver = cluster.driver(&["--delay", "300"]).await;
+    cluster.run("cam", &["ends"]);
+    assert_eq!(log_of(agent, "ends").await, "device n1/device-0\n");
+    cluster.wait_for_phase("ends", "Running").await;
+    let uid = cluster.pod("ends")["metadata"]["uid"].as_str().unwrap().to_owned();
+    assert_eq!(cluster.recorded(), [("cam".to_owned(), vec![uid])]);
+    assert_eq!(cluster.cdi_files().len(), 1);
+    let in_use = |count| format!("dra_resource_claims_in_use{{driver_name=\"{DRIVER}\"}} {count}\n");
+    assert!(agent.get_from_port("/metrics", "").1.contains(&in_use(1)));
+    cluster.end("ends");
+    cluster.wait_for_phase("ends", "Succeeded").await;
+    is_released(cluster);
+    assert!(!agent.get_from_port("/metrics", "").1.contains(&in_use(1)));
+
+    cluster.run("cam", &["deleted"]);
+    assert_eq!(log_of(agent, "deleted").await, "device n1/device-0\n");
+    assert_eq!(cluster.cdi_files().len(), 1);
+    cluster.delete("deleted");
+    cluster.is_gone("deleted").await;
+    is_released(cluster);
+    assert_eq!((driver.count("prepared 1 for claim"), driver.count("unprepared claim")), (2, 2));
+}
+
+/// The driver and the agent have forgotten all claims.
+fn is_released(cluster: &ClaimCluster) {
+    assert_eq!(cluster.cdi_files(), Vec::<String>::new());
+    assert_eq!(cluster.recorded(), []);
+}
+
+#[tokio::test]
+async fn process_has_the_device_of_its_claim_until_it_ends_or_is_deleted() {
+    let cluster = ClaimCluster::start().await;
+    let agent = cluster.agent().await;
+    pods_have_their_device_until_they_end_or_are_deleted(&cluster, &agent).await;
+}
+
+#[tokio::test]
+async fn claim_of_two_pods_is_released_after_the_second_one() {
+    let cluster = ClaimCluster::start().await;
+    let agent = cluster.agent().await;
+    let driver = cluster.driver(&[]).await;
+    cluster.run("cam", &["a", "b"]);
+    for pod in ["a", "b"] {
+        assert_eq!(log_of(&agent, pod).await, "device n1/device-0\n");
+    }
+    cluster.end("a");
+    cluster.wait_for_phase("a", "Succeeded").await;
+    let uid = cluster.pod("b")["metadata"]["uid"].as_str().unwrap().to_owned();
+    assert_eq!(cluster.recorded(), [("cam".to_owned(), vec![uid])]);
+    assert_eq!((cluster.cdi_files().len(), driver.count("unprepared claim")), (1, 0));
+    cluster.delete("b");
+    cluster.is_gone("b").await;
+    is_released(&cluster);
+    assert_eq!((driver.count("prepared 1 for claim"), driver.count("unprepared claim")), (1, 1));
+}
+
+#[tokio::test]
+async fn driver_that_fails_is_named_and_can_be_given_up() {
+    let cluster = ClaimCluster::start().await;
+    let agent = cluster.agent().await;
+    let driver = cluster.driver(&["--fail", "prepare"]).await;
+    cluster.run("cam", &["web"]);
+    let event = cluster.event("web", "FailedPrepareDynamicResources").await;
+    assert_eq!(event["type"], "Warning");
+    let fault = format!("DRA driver {DRIVER}: the call failed: ");
+    let names_fault = |text: &str| text.contains(&fault) && text.contains("the driver was started with --fail");
+    assert!(names_fault(event["message"].as_str().unwrap()), "{event}");
+    let explained = agent.explain("web");
+    assert!(explained.contains("its devices are not prepared: ") && names_fault(&explained), "{explained}");
+    assert_eq!(cluster.phase("web"), "Pending");
+
+    driver.stop().await;
+    let driver = cluster.driver(&["--fail", "unprepare"]).await;
+    assert_eq!(log_of(&agent, "web").await, "device n1/device-0\n");
+    cluster.wait_for_phase("web", "Running").await;
+    cluster.delete("web");
+    let event = cluster.event("web", "FailedUnprepareDynamicResources").await;
+    assert!(names_fault(event["message"].as_str().unwrap()), "{event}");
+    let explain = || async {
+        let output = agent.run_client(&["explain", "default/web"]).await;
+        Some(text(&output.stdout)).filter(|text| text.contains("its devices are not released"))
+    };
+    let explained = eventually("explain names the fault", explain).await;
+    assert!(names_fault(&explained) && explained.contains("give-up"), "{explained}");
+    assert_eq!(cluster.phase("web"), "Running");
+
+    for (args, error) in [
+        (["default/other", DRIVER], "this node does not hold ResourceClaim default/other"),
+        (["default/cam", "other"], "ResourceClaim default/cam has no driver \"other\", but simulated.example.com"),
+    ] {
+        let output = agent.run_client(&["give-up", args[0], "--driver", args[1]]).await;
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(error), "{output:?}");
+    }
+    let output = agent.run_client(&["give-up", "default/cam", "--driver", DRIVER]).await;
+    assert!(output.status.success(), "{output:?}");
+    cluster.is_gone("web").await;
+    assert_eq!(cluster.recorded(), []);
+    assert_eq!(driver.count("unprepared claim"), 0);
+}
