@@ -18,9 +18,12 @@
 mod devices;
 mod fault;
 mod file;
+mod health;
+mod health_store;
 mod manager;
 mod record;
 mod resolve;
+mod status;
 mod step;
 mod table;
 #[cfg(test)]
@@ -32,5 +35,6 @@ pub use fault::{ClaimFault, DriverAnswer, check_answer};
 pub use manager::{ClaimManager, ClaimPorts, ClaimTasks, ClaimsError, OpenClaimsError};
 pub use record::{ClaimRecord, DriverRecord, NeededClaim, ReleaseDuty};
 pub use resolve::{ClaimFeatures, ClaimRefused};
+pub use status::ContainerClaim;
 pub use step::{Effect, Event, Method};
 pub use table::{ClaimTable, OperationId};

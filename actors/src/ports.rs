@@ -37,7 +37,10 @@ pub use api_objects::{
 };
 pub use cgroups::{CgroupError, CgroupLimits, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
-pub use claims::{ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice};
+pub use claims::{
+    ClaimApi, ClaimDrivers, ClaimRef, DeviceHealth, DeviceHealthSink, DeviceReport, DriverError, DriverFuture,
+    PreparedDevice,
+};
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};

@@ -113,6 +113,10 @@ impl PodSyncer for NodeSyncer {
 
         let runtime = self.read(cx, Some(pod)).await?;
         check_stopped(&runtime)?;
+        if self.resources.as_ref().is_some_and(|resources| resources.holds(&cx.uid)) {
+            // The terminal status keeps what is known of the resources before their release.
+            self.publish(cx, pod, None, &runtime, Stage::Stopping(work)).await;
+        }
         self.release_resources(cx, pod).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         Ok(())

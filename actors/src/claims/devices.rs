@@ -70,15 +70,26 @@ pub(crate) fn claim_uses(
             uses.push(ClaimUse { claim, request: entry.request.clone() });
         }
     }
-    if let Some(claim) = extended_claim(pod, features) {
-        let requests = extended_requests(pod, container);
-        uses.extend(requests.map(|request| ClaimUse { claim: claim.clone(), request: Some(request.to_owned()) }));
-    }
+    uses.extend(extended_uses(pod, container, features).into_iter().map(|(_, used)| used));
     Ok(uses)
 }
 
-/// The requests of the pod's extended claim that stand for extended resources of the container.
-fn extended_requests<'a>(pod: &'a PodObject, container: &'a Definition<'_>) -> impl Iterator<Item = &'a str> {
+/// The uses of the pod's extended claim by a container, with the names of the extended resources that they stand for.
+pub(super) fn extended_uses<'a>(
+    pod: &'a PodObject,
+    container: &'a Definition<'_>,
+    features: ClaimFeatures,
+) -> Vec<(&'a str, ClaimUse)> {
+    let Some(claim) = extended_claim(pod, features) else { return Vec::new() };
+    let used = |request: &str| ClaimUse { claim: claim.clone(), request: Some(request.to_owned()) };
+    extended_requests(pod, container).map(|(resource, request)| (resource, used(request))).collect()
+}
+
+/// The extended resources of the container that the pod's extended claim stands for, each with the request of the claim.
+fn extended_requests<'a>(
+    pod: &'a PodObject,
+    container: &'a Definition<'_>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
     let status = pod.status().and_then(|status| status.extended_resource_claim_status.as_ref());
     let mappings = status.into_iter().flat_map(|status| &status.request_mappings);
     let requested = |resource: &str| {
@@ -92,7 +103,8 @@ fn extended_requests<'a>(pod: &'a PodObject, container: &'a Definition<'_>) -> i
         })
     };
     let of_container = mappings.filter(move |mapping| mapping.container_name == container.name);
-    of_container.filter(move |mapping| requested(&mapping.resource_name)).map(|mapping| mapping.request_name.as_str())
+    let requested = of_container.filter(move |mapping| requested(&mapping.resource_name));
+    requested.map(|mapping| (mapping.resource_name.as_str(), mapping.request_name.as_str()))
 }
 
 /// The names of the CDI devices of a container, each once, in the order of its uses.

@@ -10,17 +10,20 @@ use foldhash::fast::FixedState;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimOperation, DraMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::devices::cdi_devices;
+use super::devices::{DevicesError, cdi_devices};
 use super::fault::{ClaimFault, check_answer};
 use super::file;
+use super::health_store::HealthStore;
 use super::record::NeededClaim;
 use super::resolve::{ClaimFeatures, ClaimRefused, PodClaim, check, pod_claims};
+use super::status::{ContainerClaim, StatusSources, container_claims};
 use super::step::{Effect, Event, Method};
 use super::table::{ClaimTable, OperationId};
 use super::tries::Tries;
@@ -28,8 +31,8 @@ use crate::containers::definition::Definition;
 use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{
-    ApiError, Checkpoint, CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DriverError,
-    ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
+    ApiError, Checkpoint, CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DeviceHealthSink,
+    DeviceReport, DriverError, ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
 };
 use crate::text::error_chain;
 use crate::time::Time;
@@ -74,6 +77,7 @@ pub struct ClaimManager {
     writer: Box<dyn CheckpointWriter>,
     save: Notify,
     work: mpsc::UnboundedSender<Work>,
+    health: HealthStore,
     clock: Arc<dyn Clock>,
     metrics: DraMetrics,
     /// When the next pass over the pods may begin; `None` while one runs.
@@ -142,6 +146,7 @@ pub enum OpenClaimsError {
 pub struct ClaimTasks {
     manager: Arc<ClaimManager>,
     work: mpsc::UnboundedReceiver<Work>,
+    health_writer: Option<Box<dyn CheckpointWriter>>,
 }
 
 impl ClaimManager {
@@ -164,12 +169,13 @@ impl ClaimManager {
             writer: opened.writer,
             save: Notify::new(),
             work: sender,
+            health: HealthStore::default(),
             clock: ports.clock,
             metrics: ports.metrics,
             next_pass: Mutex::new(Some(Time::ZERO)),
         });
         manager.count();
-        Ok((manager.clone(), ClaimTasks { manager, work: receiver }))
+        Ok((manager.clone(), ClaimTasks { manager, work: receiver, health_writer: None }))
     }
 
     /// The features that apply to claims.
@@ -180,6 +186,15 @@ impl ClaimManager {
     /// Reads the table of claims. `read` must not block.
     pub fn read<T>(&self, read: impl FnOnce(&ClaimTable) -> T) -> T {
         read(&self.table.lock())
+    }
+
+    /// The claims that a container of a pod uses, with their devices.
+    ///
+    /// # Errors
+    /// [`DevicesError`] if a claim is not prepared, or cannot be determined.
+    pub fn container_claims(&self, pod: &PodObject, container: &str) -> Result<Vec<ContainerClaim>, DevicesError> {
+        let Some(container) = Definition::find(pod, container) else { return Ok(Vec::new()) };
+        container_claims(&self.table.lock(), pod, &container, self.features)
     }
 
     /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared.
@@ -363,9 +378,15 @@ impl ClaimManager {
 }
 
 impl ClaimTasks {
+    /// Keeps the health of devices in a file with one record. A file that cannot be used is logged, and then no health is known. Blocks.
+    pub fn health_file(mut self, file: &dyn Checkpoint) -> Self {
+        self.health_writer = self.manager.health.open(file);
+        self
+    }
+
     /// Calls drivers and writes the file until `stop` fires. Then the file may lack changes that no operation has reported as done.
     pub async fn run(self, stop: CancellationToken) {
-        let ClaimTasks { manager, mut work } = self;
+        let ClaimTasks { manager, mut work, health_writer } = self;
         let calls = async {
             let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
             loop {
@@ -381,7 +402,8 @@ impl ClaimTasks {
                 }
             }
         };
-        stop.run_until_cancelled(futures_util::future::join(calls, manager.write())).await;
+        let health = manager.health.run(&manager.table, &*manager.clock, health_writer);
+        stop.run_until_cancelled(futures_util::future::join3(calls, manager.write(), health)).await;
         // The callers learn that nothing happens any more, now and later.
         *manager.callers.lock() = None;
     }
@@ -428,5 +450,27 @@ impl ResourcePhase for ClaimManager {
 
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait> {
         self.tries.lock().waits(uid)
+    }
+
+    fn fill_status(&self, pod: &PodObject, previous: Option<&PodStatus>, status: &mut PodStatus) {
+        let (features, now) = (self.features, self.clock.now());
+        let table = self.table.lock();
+        self.health.read(|health| StatusSources { table: &table, health, features, now }.fill(pod, previous, status));
+    }
+
+    fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
+        self.health.changed_pods().boxed()
+    }
+}
+
+impl DeviceHealthSink for ClaimManager {
+    fn reported(&self, driver: &DriverName, devices: Vec<DeviceReport>) {
+        if self.features.health {
+            self.health.reported(&self.table, driver, devices, self.clock.now());
+        }
+    }
+
+    fn ended(&self, driver: &DriverName) {
+        self.health.ended(&self.table, driver);
     }
 }

@@ -18,11 +18,13 @@ pub struct ClaimFeatures {
     pub pod_groups: bool,
     /// Container statuses show the health of devices (upstream `ResourceHealthStatus`, on in Kubernetes 1.36).
     pub health: bool,
+    /// They also show the messages of drivers (upstream `ResourceHealthStatusMessage`, on in Kubernetes 1.36).
+    pub health_message: bool,
 }
 
 impl Default for ClaimFeatures {
     fn default() -> Self {
-        ClaimFeatures { extended_resources: true, pod_groups: false, health: true }
+        ClaimFeatures { extended_resources: true, pod_groups: false, health: true, health_message: true }
     }
 }
 

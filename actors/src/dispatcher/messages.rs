@@ -29,7 +29,7 @@ pub(crate) struct RuntimePodChanged {
     pub(crate) uid: PodUid,
 }
 
-/// Sent by the node's watch of API objects: an object that a pod refers to changed. The pod's worker syncs the pod again. No reply.
+/// Sent by the node: an object that a pod refers to changed, or the health of a device that it holds. The pod's worker syncs the pod again. No reply.
 /// Several of these messages that arrive before the worker's turn lead to one sync.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]

@@ -244,6 +244,17 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             }
         });
     }
+    if let Some(resources) = resources.clone() {
+        let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
+        let stop = stop.clone();
+        actix::spawn(async move {
+            while let Some(changed) = stop.run_until_cancelled(resources.changed()).await {
+                for uid in changed {
+                    pods.post(PodObjectsChanged { uid }).await;
+                }
+            }
+        });
+    }
     let presence = node_api.zip(registration).map(|(api, settings)| {
         let (name, host_ips, runtime_name) = identity;
         let presence = Arc::new(NodePresence::new(PresenceParts {

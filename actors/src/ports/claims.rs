@@ -85,3 +85,50 @@ impl DriverError {
         DriverError::Failed(source.into().into())
     }
 }
+
+/// Takes what drivers report on the health of their devices. Its methods return at once.
+pub trait DeviceHealthSink: Send + Sync + 'static {
+    /// A driver has sent a message. A driver sends all its devices in each message.
+    fn reported(&self, driver: &DriverName, devices: Vec<DeviceReport>);
+
+    /// No stream of the driver exists any more. The health of its devices is unknown until it reports again.
+    fn ended(&self, driver: &DriverName);
+}
+
+/// The health of a device in a message of its driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// The pool of the device.
+    pub pool: String,
+    /// The name of the device in its pool.
+    pub device: String,
+    /// The health.
+    pub health: DeviceHealth,
+    /// How long the report counts, in seconds. If it is not positive, 30 s.
+    pub timeout_seconds: i64,
+    /// The driver's text for users; may be empty.
+    pub message: String,
+}
+
+/// The health of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeviceHealth {
+    /// It operates as normal.
+    Healthy,
+    /// Its driver says that it does not.
+    Unhealthy,
+    /// Its driver does not know, or has not said it of late.
+    #[default]
+    Unknown,
+}
+
+impl DeviceHealth {
+    /// The name in the status of a pod.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DeviceHealth::Healthy => "Healthy",
+            DeviceHealth::Unhealthy => "Unhealthy",
+            DeviceHealth::Unknown => "Unknown",
+        }
+    }
+}

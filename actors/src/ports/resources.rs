@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::ids::PodUid;
 use crate::pod::PodObject;
@@ -47,6 +49,18 @@ pub trait ResourcePhase: Send + Sync + 'static {
 
     /// What the pod waits for now.
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait>;
+
+    /// Adds the health of the pod's resources to the container statuses of `status`. What is released already is taken from
+    /// `previous`, the last status of the pod.
+    fn fill_status(&self, pod: &PodObject, previous: Option<&PodStatus>, status: &mut PodStatus) {
+        let _ = (pod, previous, status);
+    }
+
+    /// Waits until the result of [`fill_status`](ResourcePhase::fill_status) changes for any pod, and returns these pods, each once.
+    /// No change is lost: changes that come meanwhile are returned by the next call. Cancel safe.
+    fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
+        std::future::pending().boxed()
+    }
 }
 
 /// Something that a pod waits for before its resources are ready or released.

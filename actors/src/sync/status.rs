@@ -127,10 +127,11 @@ impl NodeSyncer {
         stage: &Stage<'_>,
         recursive_read_only: bool,
     ) -> PodStatus {
-        compute(&StatusInput {
+        let previous = self.statuses.get(uid);
+        let mut status = compute(&StatusInput {
             pod,
             runtime,
-            previous: self.statuses.get(uid).as_deref(),
+            previous: previous.as_deref(),
             probes: &self.probes.snapshot(uid),
             start_errors: &self.containers.start_errors().of(uid),
             is_terminal: matches!(stage, Stage::Stopped),
@@ -139,6 +140,10 @@ impl NodeSyncer {
             node: &self.node,
             resize: self.resizes.get(uid).as_ref(),
             recursive_read_only,
-        })
+        });
+        if let Some(resources) = &self.resources {
+            resources.fill_status(pod, previous.as_deref().or(pod.status()), &mut status);
+        }
+        status
     }
 }

@@ -1,0 +1,170 @@
+//! The health of devices, as their drivers report it. Pure: time comes with each call.
+//!
+//! A driver sends all its devices in each message. A device that a message lacks keeps its health until its timeout has passed, and then
+//! its health is unknown. The health changes nothing but the statuses of pods.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::ids::DriverName;
+use crate::ports::{DeviceHealth, DeviceReport};
+use crate::time::Time;
+
+pub(super) use file::{read, write};
+
+/// How long a report counts if the driver does not say it (upstream `DefaultHealthTimeout`, kubelet 1.36).
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest timeout: the file has nanoseconds in 64 bits.
+const MAX_TIMEOUT: Duration = Duration::from_secs(9_000_000_000);
+/// The longest message, in bytes. A longer one is cut, and ends with [`CUT`].
+const MAX_MESSAGE: usize = 1024;
+/// The end of a message that was cut.
+const CUT: &str = "...";
+
+/// A device of a driver: its pool and its name. Several shares of a device have one health.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DeviceId {
+    pub(super) pool: String,
+    pub(super) device: String,
+}
+
+/// The last report on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeviceState {
+    pub(super) health: DeviceHealth,
+    pub(super) message: String,
+    pub(super) timeout: Duration,
+    /// When the report arrived. The driver's own time is not used, because its clock may be wrong.
+    pub(super) updated: Time,
+}
+
+/// The devices of each driver that has reported.
+pub(super) type Devices = BTreeMap<DriverName, BTreeMap<DeviceId, DeviceState>>;
+
+/// Devices of a driver whose health has changed.
+pub(super) type ChangedDevices = BTreeMap<DriverName, BTreeSet<DeviceId>>;
+
+/// The health of all devices.
+#[derive(Debug, Default)]
+pub(super) struct HealthTable {
+    devices: Devices,
+    /// Whether the file lacks a change.
+    is_unsaved: bool,
+}
+
+impl DeviceState {
+    fn of(report: DeviceReport, now: Time) -> Self {
+        let timeout = match u64::try_from(report.timeout_seconds) {
+            Ok(0) | Err(_) => DEFAULT_TIMEOUT,
+            Ok(seconds) => Duration::from_secs(seconds).min(MAX_TIMEOUT),
+        };
+        DeviceState { health: report.health, message: cut(report.message), timeout, updated: now }
+    }
+
+    fn is_same(&self, other: &DeviceState) -> bool {
+        self.health == other.health && self.message == other.message && self.timeout == other.timeout
+    }
+
+    /// Whether a status shows something of the report.
+    fn says_anything(&self) -> bool {
+        self.health != DeviceHealth::Unknown || !self.message.is_empty()
+    }
+
+    fn is_outdated(&self, now: Time) -> bool {
+        now.since(self.updated) > self.timeout
+    }
+
+    fn forget(&mut self) {
+        self.health = DeviceHealth::Unknown;
+        self.message.clear();
+    }
+}
+
+/// Cuts a message to the longest length, on a character boundary.
+fn cut(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE - CUT.len()));
+        message.push_str(CUT);
+    }
+    message
+}
+
+impl HealthTable {
+    /// A table of what an earlier agent recorded.
+    pub(super) fn restore(devices: Devices) -> Self {
+        HealthTable { devices, is_unsaved: false }
+    }
+
+    /// A driver has sent a message. Returns the devices whose health has changed.
+    pub(super) fn report(&mut self, driver: &DriverName, reports: Vec<DeviceReport>, now: Time) -> ChangedDevices {
+        let devices = self.devices.entry(driver.clone()).or_default();
+        let mut changed = BTreeSet::new();
+        for report in reports {
+            let id = DeviceId { pool: report.pool.clone(), device: report.device.clone() };
+            let state = DeviceState::of(report, now);
+            let before = devices.insert(id.clone(), state.clone());
+            if before.is_none_or(|before| !before.is_same(&state)) {
+                changed.insert(id);
+            }
+        }
+        self.is_unsaved |= !changed.is_empty();
+        let mut all = self.expire(now);
+        if !changed.is_empty() {
+            all.entry(driver.clone()).or_default().extend(changed);
+        }
+        all
+    }
+
+    /// No stream of the driver exists any more. Returns the devices whose health has changed.
+    pub(super) fn clear(&mut self, driver: &DriverName) -> ChangedDevices {
+        let Some(devices) = self.devices.remove(driver) else { return ChangedDevices::new() };
+        self.is_unsaved = true;
+        let changed: BTreeSet<_> =
+            devices.into_iter().filter(|(_, state)| state.says_anything()).map(|(id, _)| id).collect();
+        if changed.is_empty() { ChangedDevices::new() } else { ChangedDevices::from([(driver.clone(), changed)]) }
+    }
+
+    /// Makes the health of devices unknown whose timeout has passed. Returns these devices, each once.
+    pub(super) fn expire(&mut self, now: Time) -> ChangedDevices {
+        let mut all = ChangedDevices::new();
+        for (driver, devices) in &mut self.devices {
+            for (id, state) in devices {
+                if state.says_anything() && state.is_outdated(now) {
+                    state.forget();
+                    all.entry(driver.clone()).or_default().insert(id.clone());
+                }
+            }
+        }
+        self.is_unsaved |= !all.is_empty();
+        all
+    }
+
+    /// The time after which [`expire`](HealthTable::expire) has something to do.
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        let states = self.devices.values().flat_map(BTreeMap::values).filter(|state| state.says_anything());
+        states.map(|state| state.updated + state.timeout).min()
+    }
+
+    /// The health of a device now, and the driver's message.
+    pub(super) fn of(&self, driver: &DriverName, device: &DeviceId, now: Time) -> (DeviceHealth, &str) {
+        let state = self.devices.get(driver).and_then(|devices| devices.get(device));
+        match state.filter(|state| !state.is_outdated(now)) {
+            Some(state) => (state.health, &state.message),
+            None => (DeviceHealth::Unknown, ""),
+        }
+    }
+
+    /// What the file has to have, if it lacks a change. It counts as written then.
+    pub(super) fn take_unsaved(&mut self) -> Option<&Devices> {
+        std::mem::take(&mut self.is_unsaved).then_some(&self.devices)
+    }
+
+    /// The file could not be written.
+    pub(super) fn not_saved(&mut self) {
+        self.is_unsaved = true;
+    }
+}

@@ -1,0 +1,98 @@
+//! The health of devices in the statuses of pods.
+
+use std::sync::Arc;
+
+use podwright_actors::claims::ClaimManager;
+use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, ResourcePhase};
+use podwright_metrics::Metrics;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager};
+use crate::support::fake_ports::FakeFinalStatuses;
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::{Setup, TestNode};
+
+struct HealthNode {
+    node: TestNode,
+    claims: Arc<FakeClaims>,
+    manager: Arc<ClaimManager>,
+    _stop: CancellationToken,
+}
+
+impl HealthNode {
+    fn start() -> Self {
+        let (drivers, claims) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
+        let setup = Setup::new(true);
+        let file = Arc::<FakeFinalStatuses>::default();
+        let (manager, stop) = claim_manager(&claims, &drivers, file, setup.clock, &Metrics::new());
+        let node = Setup { resources: Some(manager.clone()), ..setup }.start();
+        HealthNode { node, claims, manager, _stop: stop }
+    }
+
+    fn report(&self, health: DeviceHealth, message: &str) {
+        let message = message.to_owned();
+        let report = DeviceReport { pool: "pool".into(), device: "g0".into(), health, timeout_seconds: 0, message };
+        self.manager.reported(&"gpu".into(), vec![report]);
+    }
+
+    /// The resources in the status of the pod's container.
+    fn resources(&self, name: &str) -> Value {
+        let status = self.node.status(name);
+        let status = serde_json::to_value(status).unwrap();
+        status["containerStatuses"][0]["allocatedResourcesStatus"].clone()
+    }
+}
+
+fn with_claim(name: &str, claim: &str) -> PodBuilder {
+    let container = json!({"name": "main", "image": "img", "resources": {"claims": [{"name": "dev"}]}});
+    let claims = json!([{"name": "dev", "resourceClaimName": claim}]);
+    pod(name).spec("containers", json!([container])).spec("resourceClaims", claims)
+}
+
+fn entry(health: &str, message: Option<&str>) -> Value {
+    let mut resource = json!({"resourceID": "gpu/gpu=cam", "health": health});
+    if let Some(message) = message {
+        resource["message"] = json!(message);
+    }
+    json!([{"name": "claim:dev", "resources": [resource]}])
+}
+
+/// DRA H1, H4, H9, H11: the status follows the reports, the expiry, and the end of the streams.
+#[actix::test]
+async fn status_shows_the_health_of_devices() {
+    let this = HealthNode::start();
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam"), pod("b")]).await;
+    this.node.wait(2.0).await;
+    assert_eq!(this.resources("a"), entry("Unknown", None));
+    assert_eq!(this.resources("b"), Value::Null);
+    this.report(DeviceHealth::Healthy, "fine");
+    this.node.wait(1.0).await;
+    assert_eq!(this.resources("a"), entry("Healthy", Some("fine")));
+    this.manager.ended(&"gpu".into());
+    this.node.wait(1.0).await;
+    assert_eq!(this.resources("a"), entry("Unknown", None));
+    this.report(DeviceHealth::Unhealthy, "");
+    this.node.wait(1.0).await;
+    assert_eq!(this.resources("a"), entry("Unhealthy", None));
+    this.node.wait(32.0).await;
+    assert_eq!(this.resources("a"), entry("Unknown", None));
+}
+
+/// DRA 11.11: the terminal status keeps the health from before the release.
+#[actix::test]
+async fn terminal_status_keeps_the_last_health() {
+    let this = HealthNode::start();
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    this.report(DeviceHealth::Unhealthy, "hot");
+    this.node.wait(1.0).await;
+    this.node.deliver(&[with_claim("a", "cam").deleting(1)]).await;
+    this.node.wait(1.5).await;
+    this.node.eventually(60.0, "the claim is released", || !this.manager.holds(&"a".into())).await;
+    this.node.wait(1.0).await;
+    assert!(this.node.phase("a") != "Running");
+    assert_eq!(this.resources("a"), entry("Unhealthy", Some("hot")));
+}
