@@ -10,6 +10,8 @@
 
 #[cfg(feature = "dra")]
 mod claims;
+#[cfg(feature = "dra")]
+mod health;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -27,6 +29,8 @@ use super::record::{self, Durability, ReadError};
 
 #[cfg(feature = "dra")]
 pub use claims::ClaimCheckpoint;
+#[cfg(feature = "dra")]
+pub use health::HealthCheckpoint;
 
 /// The beginning of the header.
 const NAME: &str = "podwright journal ";

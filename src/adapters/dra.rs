@@ -8,6 +8,7 @@
 //!   plugins    registration sockets -> registered plugins, by handlers of their types
 //!   registry   the handler of DRA drivers: their instances, each with one connection
 //!   client     ClaimDrivers: the calls to the instances
+//!   health     the streams of device health, one per instance
 //! ```
 //!
 //! Plugins of other types need a [`PluginHandler`] of the embedder.
@@ -16,6 +17,7 @@
 #[doc(hidden)]
 pub mod answers;
 mod client;
+mod health;
 mod plugins;
 mod registry;
 mod transport;
@@ -25,13 +27,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::ClaimDrivers;
+use podwright_actors::ports::{ClaimDrivers, DeviceHealthSink};
 use podwright_metrics::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::client::DriverClient;
+use self::health::HealthMonitor;
 use self::plugins::{Handlers, Manager};
 use self::registry::Registry;
 use crate::dra_api::PLUGIN_TYPE;
@@ -90,6 +93,7 @@ pub struct DraPlugins {
     registry: Arc<Registry>,
     client: Arc<DriverClient>,
     tasks: TaskTracker,
+    stopping: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -126,12 +130,19 @@ impl DraPlugins {
         let client = DriverClient { registry: registry.clone(), metrics: metrics.dra.clone(), limit: call_limit };
         let counted = (metrics.plugins.clone(), metrics.actors.clone());
         let manager = Manager::start(registry_dir, by_type, counted, tasks.clone(), stop.clone());
-        Ok(Arc::new(DraPlugins { manager, registry, client: Arc::new(client), tasks, _stop: stop.drop_guard() }))
+        let (client, stopping) = (Arc::new(client), stop.clone());
+        Ok(Arc::new(DraPlugins { manager, registry, client, tasks, stopping, _stop: stop.drop_guard() }))
     }
 
     /// The drivers, to prepare and unprepare claims.
     pub fn drivers(&self) -> Arc<dyn ClaimDrivers> {
         self.client.clone()
+    }
+
+    /// Reports the health of all devices to a sink from now on. Must be called in a tokio runtime.
+    pub fn watch_health(&self, sink: Arc<dyn DeviceHealthSink>) {
+        let monitor = Arc::new(HealthMonitor::new(sink));
+        self.tasks.spawn(monitor.run(self.subscribe(), self.tasks.clone(), self.stopping.clone()));
     }
 
     /// The registered drivers now.

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
 use crate::actors::ports::{ClaimApi, Clock};
-use crate::adapters::checkpoint::ClaimCheckpoint;
+use crate::adapters::checkpoint::{ClaimCheckpoint, HealthCheckpoint};
 use crate::adapters::dra::{DraPlugins, PluginsConfig, StartPluginsError};
 use crate::metrics::Metrics;
 
@@ -39,11 +39,15 @@ pub(super) fn start(
     let ports = ClaimPorts {
         api,
         drivers: plugins.drivers(),
-        checkpoint: Arc::new(ClaimCheckpoint::new(root)),
+        checkpoint: Arc::new(ClaimCheckpoint::new(root.clone())),
         clock,
         metrics: metrics.dra.clone(),
     };
     let (manager, tasks) = ClaimManager::open(ports, ClaimFeatures::default())?;
+    let tasks = tasks.health_file(&HealthCheckpoint::new(root));
+    if manager.features().health {
+        plugins.watch_health(manager.clone());
+    }
     let stop = stop.clone();
     actix::spawn(async move {
         tasks.run(stop).await;

@@ -1,0 +1,166 @@
+//! The streams of device health, one per instance of a driver.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use podwright_actors::ids::DriverName;
+use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport};
+use podwright_actors::text::error_text;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tracing::{Instrument, debug, info, info_span};
+
+use super::registry::{Drivers, Instance};
+use crate::dra_api::health::dra_resource_health_client::DraResourceHealthClient;
+use crate::dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
+
+/// The pause after a stream has ended (upstream `healthStream` in `dra_manager.go`, kubelet 1.36).
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Watches the health of the devices of all drivers.
+pub(super) struct HealthMonitor {
+    pub(super) sink: Arc<dyn DeviceHealthSink>,
+    /// The number of open streams of each driver.
+    streams: Mutex<HashMap<DriverName, usize>>,
+}
+
+/// A stream that is open. When it is dropped, the health of the driver is cleared unless the driver has another stream.
+struct OpenStream<'a> {
+    monitor: &'a HealthMonitor,
+    driver: &'a DriverName,
+}
+
+impl Drop for OpenStream<'_> {
+    fn drop(&mut self) {
+        // The lock is held, so that the next stream of the driver does not report before the end of this one.
+        let mut streams = self.monitor.streams.lock();
+        let Some(open) = streams.get_mut(self.driver) else { return };
+        *open -= 1;
+        if *open == 0 {
+            streams.remove(self.driver);
+            self.monitor.sink.ended(self.driver);
+        }
+    }
+}
+
+impl HealthMonitor {
+    pub(super) fn new(sink: Arc<dyn DeviceHealthSink>) -> Self {
+        HealthMonitor { sink, streams: Mutex::default() }
+    }
+
+    /// Watches each instance from its registration until it is removed.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        mut drivers: watch::Receiver<Drivers>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) {
+        let mut watched: Vec<Arc<Instance>> = Vec::new();
+        loop {
+            let now = drivers.borrow_and_update().clone();
+            let instances = now.names().flat_map(|name| now.instances(name)).map(|state| state.instance.clone());
+            let instances: Vec<_> = instances.collect();
+            for instance in &instances {
+                if !watched.iter().any(|known| Arc::ptr_eq(known, instance)) {
+                    let (monitor, instance) = (self.clone(), instance.clone());
+                    let endpoint = instance.endpoint().display().to_string();
+                    let span = info_span!("device_health", driver = %instance.driver(), endpoint);
+                    tasks.spawn(async move { monitor.watch(&instance).await }.instrument(span));
+                }
+            }
+            watched = instances;
+            match stop.run_until_cancelled(drivers.changed()).await {
+                Some(Ok(())) => {}
+                None | Some(Err(_)) => return,
+            }
+        }
+    }
+
+    /// Opens one stream after the other until the instance is removed, or does not have the service.
+    async fn watch(&self, instance: &Instance) {
+        while let Some(channel) = instance.connected().await {
+            let ended = tokio::select! {
+                ended = self.stream(instance.driver(), channel) => ended,
+                () = instance.removed() => return,
+            };
+            match ended {
+                Ok(()) => debug!("the driver ended the stream of device health"),
+                Err(status) if status.code() == Code::Unimplemented && !instance.services().health => {
+                    debug!("the driver does not report the health of its devices");
+                    return;
+                }
+                Err(status) => info!(error = error_text(&status), "the stream of device health failed"),
+            }
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                () = instance.removed() => return,
+            }
+        }
+    }
+
+    /// Passes the messages of one stream on until the driver ends it.
+    ///
+    /// # Errors
+    /// The status with which the stream failed, or was cancelled.
+    async fn stream(&self, driver: &DriverName, channel: Channel) -> Result<(), Status> {
+        let mut client = DraResourceHealthClient::new(channel);
+        let mut messages = client.node_watch_resources(NodeWatchResourcesRequest {}).await?.into_inner();
+        *self.streams.lock().entry(driver.clone()).or_default() += 1;
+        let _open = OpenStream { monitor: self, driver };
+        while let Some(message) = messages.message().await? {
+            let reports = message.devices.into_iter().filter_map(|device| {
+                let report = report(device);
+                if report.is_none() {
+                    info!("the driver reported the health of a device without its name");
+                }
+                report
+            });
+            self.sink.reported(driver, reports.collect());
+        }
+        Ok(())
+    }
+}
+
+/// A report on a device. `None` if it does not name the device.
+fn report(device: health::DeviceHealth) -> Option<DeviceReport> {
+    let id = device.device?;
+    let health = match HealthStatus::try_from(device.health) {
+        Ok(HealthStatus::Healthy) => DeviceHealth::Healthy,
+        Ok(HealthStatus::Unhealthy) => DeviceHealth::Unhealthy,
+        Ok(HealthStatus::Unknown) | Err(_) => DeviceHealth::Unknown,
+    };
+    Some(DeviceReport {
+        pool: id.pool_name,
+        device: id.device_name,
+        health,
+        timeout_seconds: device.health_check_timeout_seconds,
+        message: device.message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DRA H7: unknown values are no fault.
+    #[test]
+    fn statuses_are_converted() {
+        for (status, health) in [
+            (0, DeviceHealth::Unknown),
+            (1, DeviceHealth::Healthy),
+            (2, DeviceHealth::Unhealthy),
+            (99, DeviceHealth::Unknown),
+        ] {
+            let device = Some(health::DeviceIdentifier { pool_name: "n7".into(), device_name: "g0".into() });
+            let device = health::DeviceHealth { device, health: status, ..Default::default() };
+            assert_eq!(report(device).unwrap().health, health);
+        }
+        assert_eq!(report(health::DeviceHealth::default()), None);
+    }
+}
