@@ -68,7 +68,7 @@ pub struct ClaimPorts {
 pub struct ClaimManager {
     table: Mutex<ClaimTable>,
     /// Who waits for the end of each operation; `None` after the node has stopped.
-    callers: Mutex<Option<HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>>>,
+    callers: Mutex<Option<Callers>>,
     tries: Mutex<Tries>,
     operations: AtomicU64,
     features: ClaimFeatures,
@@ -83,6 +83,9 @@ pub struct ClaimManager {
     /// When the next pass over the pods may begin; `None` while one runs.
     next_pass: Mutex<Option<Time>>,
 }
+
+/// The waiting callers, by their operations.
+type Callers = HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>;
 
 /// Work for the task that calls drivers.
 enum Work {
@@ -160,7 +163,7 @@ impl ClaimManager {
         let (sender, receiver) = mpsc::unbounded_channel();
         let manager = Arc::new(ClaimManager {
             table: Mutex::new(ClaimTable::restore(records)),
-            callers: Mutex::new(Some(HashMap::default())),
+            callers: Mutex::new(Some(Callers::default())),
             tries: Mutex::default(),
             operations: AtomicU64::new(0),
             features,
