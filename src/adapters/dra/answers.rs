@@ -194,6 +194,8 @@ pub mod bytes {
 mod tests {
     use super::*;
 
+    type Edit = fn(&mut PluginInfo);
+
     fn info(edit: impl FnOnce(&mut PluginInfo)) -> PluginInfo {
         let mut info = PluginInfo {
             r#type: "DRAPlugin".to_owned(),
@@ -212,7 +214,7 @@ mod tests {
         let found = plugin(info(|_| {}), socket).unwrap();
         assert_eq!((&*found.name, &*found.endpoint), ("gpu.example.com", Path::new("/run/gpu.sock")));
         assert_eq!(plugin(info(|info| info.endpoint.clear()), socket).unwrap().endpoint, socket);
-        let bad: [(fn(&mut PluginInfo), &str); 8] = [
+        let bad: [(Edit, &str); 8] = [
             (|info| info.r#type.clear(), "type"),
             (|info| info.name = "a\n".to_owned(), "name"),
             (|info| info.name.clear(), "name"),
