@@ -14,12 +14,17 @@ HAVE_CONTAINERD = command -v containerd && command -v runc && [ -x /bin/busybox 
 HAVE_VALGRIND = command -v valgrind
 HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v mke2fs && command -v ssh-keygen
 
-.PHONY: run test test-vm browser containers lint bench instructions
+.PHONY: run demo-dra test test-vm browser containers lint bench instructions
 
 # Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
 	$(CARGO) build --release --bin podwright
 	target/release/podwright run $(RUN_ARGS)
+
+# Shows a pod with a device, without a cluster: an API server in memory, the agent and a driver with simulated devices.
+demo-dra:
+	$(CARGO) build --bin podwright --example dra_driver --example dra_demo
+	$${CARGO_TARGET_DIR:-target}/debug/examples/dra_demo
 
 test: browser containers
 ifeq ($(NEXTEST),yes)

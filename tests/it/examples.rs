@@ -28,3 +28,12 @@ fn example_node_runs_a_pod_until_it_succeeds() {
     assert!(printed.contains("default/hello: Some(Succeeded)\n"), "{printed}");
     assert!(printed.ends_with("late pods: 0\n"), "{printed}");
 }
+
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
+#[test]
+fn example_dra_demo_gives_a_pod_its_device_and_releases_it() {
+    let printed = run("dra_demo");
+    for part in ["my device: DEVICE_0=demo/device-0\n", "prepared 1 for claim default/camera\n", "unprepared claim "] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+}
