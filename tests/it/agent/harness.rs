@@ -177,6 +177,10 @@ impl Agent {
         self.admin.expect("the agent was started without admin address")
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("the agent runs")
+    }
+
     /// The number of open files and sockets of the agent.
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id().expect("the agent runs"))).unwrap().count()
