@@ -148,7 +148,7 @@ fn report(device: health::DeviceHealth) -> Option<DeviceReport> {
 mod tests {
     use super::*;
 
-    /// DRA H7: unknown values are no fault.
+    /// DRA-H7: unknown values are no fault.
     #[test]
     fn statuses_are_converted() {
         for (status, health) in [

@@ -58,7 +58,7 @@ fn entry(health: &str, message: Option<&str>) -> Value {
     json!([{"name": "claim:dev", "resources": [resource]}])
 }
 
-/// DRA H1, H4, H9, H11: the status follows the reports, the expiry, and the end of the streams.
+/// DRA-H1, DRA-H4, DRA-H9, DRA-H11: the status follows the reports, the expiry, and the end of the streams.
 #[actix::test]
 async fn status_shows_the_health_of_devices() {
     let this = HealthNode::start();

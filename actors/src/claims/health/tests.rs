@@ -20,7 +20,7 @@ fn names(changed: &ChangedDevices) -> Vec<&str> {
     changed.values().flatten().map(|id| &*id.device).collect()
 }
 
-/// DRA H1: an equal report changes nothing, and the file is not written again.
+/// DRA-H1: an equal report changes nothing, and the file is not written again.
 #[test]
 fn equal_report_changes_nothing() {
     let mut table = HealthTable::default();
@@ -41,7 +41,7 @@ fn equal_report_changes_nothing() {
     }
 }
 
-/// DRA H7: timeouts of 12, 0 and -1 seconds.
+/// DRA-H7: timeouts of 12, 0 and -1 seconds.
 #[test]
 fn timeouts_have_a_default() {
     for (given, seconds) in [(12, 12), (0, 30), (-1, 30), (i64::MAX, MAX_TIMEOUT.as_secs())] {
@@ -50,7 +50,7 @@ fn timeouts_have_a_default() {
     }
 }
 
-/// DRA H8: the longest message stays, a longer one is cut between characters.
+/// DRA-H8: the longest message stays, a longer one is cut between characters.
 #[test]
 fn long_messages_are_cut() {
     assert_eq!(cut("x".repeat(1024)), "x".repeat(1024));
@@ -61,7 +61,7 @@ fn long_messages_are_cut() {
     assert_eq!(cut("\u{20ac}".repeat(400)), "\u{20ac}".repeat(340) + "...");
 }
 
-/// DRA H9: a report is outdated when its age is greater than its timeout.
+/// DRA-H9: a report is outdated when its age is greater than its timeout.
 #[test]
 fn outdated_and_cleared_reports_are_unknown() {
     let mut table = HealthTable::default();
@@ -78,7 +78,7 @@ fn outdated_and_cleared_reports_are_unknown() {
     assert!(table.clear(&gpu()).is_empty() && table.next_expiry().is_none());
 }
 
-/// DRA H10: a device that messages lack becomes unknown after its timeout, once, and the file has the same.
+/// DRA-H10: a device that messages lack becomes unknown after its timeout, once, and the file has the same.
 #[test]
 fn missing_device_becomes_unknown_once() {
     let mut table = HealthTable::default();
