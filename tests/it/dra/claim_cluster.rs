@@ -90,6 +90,11 @@ impl ClaimCluster {
     pub(crate) fn create_pod(&self, name: &str, claim: &str) {
         let script =
             format!("echo device $DEVICE_0; until [ -e \"$PODWRIGHT_ROOTFS/shared/end-{name}\" ]; do sleep 0.1; done");
+        self.create_pod_with(name, claim, &script);
+    }
+
+    /// Creates a pod that runs a shell script. No node runs it yet.
+    pub(crate) fn create_pod_with(&self, name: &str, claim: &str, script: &str) {
         let pod = json!({"metadata": {"name": name}, "spec": {
             "automountServiceAccountToken": false, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
             "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
