@@ -207,10 +207,16 @@ async fn obsolete_slices_are_deleted_although_an_update_fails() {
 /// DRA-S11
 #[tokio::test(start_paused = true)]
 async fn invalid_pool_is_reported_once_and_stops_no_other_pool() {
-    let (api, _events) = FakeApi::new(|_| {});
+    let (api, events) = FakeApi::new(|_| {});
     let errors: Arc<Mutex<Vec<SliceError>>> = Arc::default();
     let engine = SliceEngine::with_api(api.clone(), options(&errors));
     engine.update(resources(&[("p", &["a", "a"]), ("q", &["b"])])).unwrap();
+    sleep(SOON).await;
+    // Somebody else writes a slice of the invalid pool.
+    let mut slice = api.slices.lock().values().next().unwrap().clone();
+    slice.spec.pool.name = "p".to_owned();
+    slice.metadata.name = Some("p".to_owned());
+    events.send(Event::Apply(slice)).unwrap();
     sleep(Duration::from_secs(300)).await;
     {
         let errors = errors.lock();

@@ -21,6 +21,7 @@ use podwright_stand_in::StandIn;
 use serde_json::json;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::Code;
 
 use super::support::{Act, DRIVER, Folders, TestDriver, claim, client, connect};
@@ -276,8 +277,8 @@ async fn calls_run_one_at_a_time_to_their_end() {
     // The node gives up. The driver still performs the call, and the next one waits for its end.
     first.abort();
     let quick = NodeUnprepareResourcesRequest { claims: vec![claim("quick", "c-2")] };
-    let second = tokio::spawn(async move { DraPluginClient::new(channel).node_unprepare_resources(quick).await });
-    tokio::task::yield_now().await;
+    let mut second = tokio::spawn(async move { DraPluginClient::new(channel).node_unprepare_resources(quick).await });
+    assert!(timeout(Duration::from_millis(100), &mut second).await.is_err(), "the second call overtakes the first one");
     gate.notify_one();
     second.await.unwrap().unwrap();
     assert_eq!(*calls.lock(), ["prepare slow", "prepare slow ends", "unprepare quick"]);
