@@ -215,12 +215,14 @@ impl Housekeeping {
         let running = listed.iter().filter(|pod| pod.is_running());
         let running: HashSet<&PodUid, RandomState> = running.map(|pod| &pod.uid).collect();
         let desired = self.desired.lock();
-        resources.reconcile(&|uid| {
+        let released = resources.reconcile(&|uid| {
             let lifecycle = self.engine.lifecycle(uid);
             let has_worker = lifecycle.is_some_and(|lifecycle| lifecycle < Lifecycle::Finished);
             let is_desired = || desired.pods.pod(uid).is_some_and(|pod| self.active.is_active(pod, lifecycle));
             has_worker || running.contains(uid) || is_desired()
         });
+        // The terminal phase of these pods may be written now.
+        released.iter().for_each(|uid| self.statuses.compare_with_api(uid));
     }
 
     /// Removes probes, statuses, final statuses, backoffs and start errors of pods that no longer need them (POD-K5, POD-K6,

@@ -37,7 +37,8 @@ use crate::ports::{
 use crate::text::error_chain;
 use crate::time::Time;
 
-/// The time between two passes that release the claims of pods that have ended (upstream `defaultReconcilePeriod`, kubelet 1.36).
+/// The time between two tries to release the claims of a pod that has ended without its worker (upstream `defaultReconcilePeriod`,
+/// kubelet 1.36).
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
 /// The time between a failed write of the file and the next one, if no operation needs it earlier.
 const SAVE_RETRY: Duration = Duration::from_secs(5);
@@ -80,12 +81,21 @@ pub struct ClaimManager {
     health: HealthStore,
     clock: Arc<dyn Clock>,
     metrics: DraMetrics,
-    /// When the next pass over the pods may begin; `None` while one runs.
-    next_pass: Mutex<Option<Time>>,
+    /// The pods that are released without their workers.
+    ended_pods: Mutex<EndedPods>,
 }
 
 /// The waiting callers, by their operations.
 type Callers = HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>;
+
+/// The pods that have ended without their workers.
+#[derive(Default)]
+struct EndedPods {
+    /// When the next try may begin.
+    next_tries: HashMap<PodUid, Time, FixedState>,
+    /// The pods that were released since the last pass.
+    released: Vec<PodUid>,
+}
 
 /// Work for the task that calls drivers.
 enum Work {
@@ -175,7 +185,7 @@ impl ClaimManager {
             health: HealthStore::default(),
             clock: ports.clock,
             metrics: ports.metrics,
-            next_pass: Mutex::new(Some(Time::ZERO)),
+            ended_pods: Mutex::default(),
         });
         manager.count();
         Ok((manager.clone(), ClaimTasks { manager, work: receiver, health_writer: None }))
@@ -371,12 +381,19 @@ impl ClaimManager {
 
     async fn release_all(&self, pods: Vec<PodUid>) {
         let release = |uid: PodUid| async move {
-            if let Err(error) = self.release(&uid).await {
-                tracing::warn!(pod.uid = %uid, error = %error_chain(&error), "cannot release the claims of a pod that has ended");
+            match self.release(&uid).await {
+                Ok(()) => {
+                    let mut ended = self.ended_pods.lock();
+                    ended.next_tries.remove(&uid);
+                    ended.released.push(uid);
+                }
+                Err(error) => {
+                    tracing::warn!(pod.uid = %uid, error = %error_chain(&error), "cannot release the claims of a pod that has ended");
+                    self.ended_pods.lock().next_tries.insert(uid, self.clock.now() + RECONCILE_PERIOD);
+                }
             }
         };
         join_all(pods.into_iter().map(release)).await;
-        *self.next_pass.lock() = Some(self.clock.now() + RECONCILE_PERIOD);
     }
 }
 
@@ -436,19 +453,18 @@ impl ResourcePhase for ClaimManager {
         self.table.lock().holds(uid)
     }
 
-    fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) {
+    fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) -> Vec<PodUid> {
         let now = self.clock.now();
-        let mut next = self.next_pass.lock();
-        if next.is_none_or(|next| now < next) {
-            return;
+        let held: Vec<_> = self.table.lock().pods().cloned().collect();
+        let mut ended = self.ended_pods.lock();
+        let may_try = |uid: &PodUid| ended.next_tries.get(uid).is_none_or(|next| *next <= now);
+        let pods: Vec<_> = held.into_iter().filter(|uid| !is_active(uid) && may_try(uid)).collect();
+        if !pods.is_empty() {
+            // A try in progress is not repeated for a while.
+            ended.next_tries.extend(pods.iter().map(|uid| (uid.clone(), now + RECONCILE_PERIOD)));
+            let _ = self.work.send(Work::Reconcile(pods));
         }
-        let pods: Vec<_> = self.table.lock().pods().cloned().collect();
-        let ended: Vec<_> = pods.into_iter().filter(|uid| !is_active(uid)).collect();
-        if ended.is_empty() {
-            *next = Some(now + RECONCILE_PERIOD);
-        } else if self.work.send(Work::Reconcile(ended)).is_ok() {
-            *next = None;
-        }
+        std::mem::take(&mut ended.released)
     }
 
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait> {

@@ -182,6 +182,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         };
         actix::spawn(mirror_writer.run(stop.clone()));
         let writer = Arc::new(StatusWriter {
+            resources: resources.clone(),
             engine: engine.clone(),
             desired: desired.clone(),
             unwritten: statuses.collect_unwritten(),

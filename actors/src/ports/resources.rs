@@ -44,8 +44,9 @@ pub trait ResourcePhase: Send + Sync + 'static {
     fn holds(&self, uid: &PodUid) -> bool;
 
     /// Releases the resources of pods that `is_active` rejects: pods that have ended without a call of
-    /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered. Returns at once.
-    fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool);
+    /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered. Returns at once, with the pods that
+    /// earlier calls have released since the last call.
+    fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) -> Vec<PodUid>;
 
     /// What the pod waits for now.
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait>;

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::mirrors::plan::is_mirror_of;
 use crate::pod::PodObject;
-use crate::ports::{ApiError, Clock, PodApi};
+use crate::ports::{ApiError, Clock, PodApi, ResourcePhase};
 use crate::status::StatusToWrite;
 use crate::statuses::{Statuses, Unwritten};
 use crate::text::error_chain;
@@ -32,6 +32,8 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(10);
 
 /// Writes the statuses of pods to the API server.
 pub(crate) struct StatusWriter {
+    /// Holds the resources of pods; `None` if pods may need none. A pod that holds resources is neither terminal nor deleted.
+    pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     pub(crate) engine: Engine,
     pub(crate) desired: Arc<DesiredPods>,
     pub(crate) statuses: Arc<Statuses>,
@@ -216,7 +218,8 @@ impl StatusWriter {
     }
 
     fn next(&self, uid: &PodUid, pod: &PodObject, api: &PodObject, kept: &StatusToWrite) -> Writes {
-        let is_held_back = self.engine.could_have_running_containers(uid);
+        let holds_resources = self.resources.as_ref().is_some_and(|resources| resources.holds(uid));
+        let is_held_back = self.engine.could_have_running_containers(uid) || holds_resources;
         let facts = WriteFacts { pod, api, status: &kept.status, is_finished: kept.is_finished, is_held_back };
         next_writes(&facts, self.clock.now()).unwrap_or_else(|error| {
             tracing::error!(pod = %pod.full_name(), %error, "the status of the pod cannot be written as JSON");

@@ -159,6 +159,8 @@ async fn round(at: usize, moments_are_writes: bool) -> bool {
     let agent = cluster.agent().await;
     let data = root.join("plugins").join(DRIVER);
     fs::create_dir_all(&data).unwrap();
+    // The agent may not have made its directory yet.
+    fs::create_dir_all(root.join("plugins_registry")).unwrap();
     let driver = DriverBuilder::new(DRIVER, driver).node_name("n1").client(client(&cluster.server).await);
     let driver = driver.registrar_dir(root.join("plugins_registry")).data_dir(data).start().await.unwrap();
     if moments_are_writes {
