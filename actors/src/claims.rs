@@ -16,6 +16,7 @@
 //! - Every prepare of a claim replaces the devices of the earlier one.
 
 mod devices;
+mod error;
 mod fault;
 mod file;
 mod health;
@@ -29,10 +30,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tries;
+mod writer;
 
 pub use devices::DevicesError;
+pub use error::{ClaimsError, OpenClaimsError};
 pub use fault::{ClaimFault, DriverAnswer, check_answer};
-pub use manager::{ClaimManager, ClaimPorts, ClaimTasks, ClaimsError, OpenClaimsError};
+pub use manager::{ClaimManager, ClaimPorts, ClaimTasks};
 pub use record::{ClaimRecord, DriverRecord, NeededClaim, ReleaseDuty};
 pub use resolve::{ClaimFeatures, ClaimRefused};
 pub use status::ContainerClaim;

@@ -14,15 +14,15 @@ use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimOperation, DraMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::devices::{DevicesError, cdi_devices};
+use super::error::{ClaimsError, OpenClaimsError};
 use super::fault::{ClaimFault, check_answer};
 use super::file;
 use super::health_store::HealthStore;
 use super::record::NeededClaim;
-use super::resolve::{ClaimFeatures, ClaimRefused, PodClaim, check, pod_claims};
+use super::resolve::{ClaimFeatures, PodClaim, check, pod_claims};
 use super::status::{ContainerClaim, StatusSources, container_claims};
 use super::step::{Effect, Event, Method};
 use super::table::{ClaimTable, OperationId};
@@ -31,8 +31,8 @@ use crate::containers::definition::Definition;
 use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{
-    ApiError, Checkpoint, CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DeviceHealthSink,
-    DeviceReport, DriverError, ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
+    Checkpoint, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DeviceHealthSink, DeviceReport, DriverError,
+    ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
 };
 use crate::text::error_chain;
 use crate::time::Time;
@@ -40,13 +40,6 @@ use crate::time::Time;
 /// The time between two tries to release the claims of a pod that has ended without its worker (upstream `defaultReconcilePeriod`,
 /// kubelet 1.36).
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
-/// The time between a failed write of the file and the next one, if no operation needs it earlier.
-const SAVE_RETRY: Duration = Duration::from_secs(5);
-/// After so many appended records per claim, the file is written anew.
-const APPENDS_PER_CLAIM: usize = 8;
-/// The file is not written anew before it has this many appended records.
-const MIN_APPENDS: usize = 1_000;
-
 /// What [`ClaimManager`] uses.
 #[derive(Clone)]
 pub struct ClaimPorts {
@@ -67,7 +60,7 @@ pub struct ClaimPorts {
 /// The table of claims changes only in [`ClaimTable::step`], under a lock that is never held during a call. Two tasks perform
 /// what the steps ask for: one calls the drivers, one writes the file. Both end when the node stops.
 pub struct ClaimManager {
-    table: Mutex<ClaimTable>,
+    pub(super) table: Mutex<ClaimTable>,
     /// Who waits for the end of each operation; `None` after the node has stopped.
     callers: Mutex<Option<Callers>>,
     tries: Mutex<Tries>,
@@ -75,8 +68,8 @@ pub struct ClaimManager {
     features: ClaimFeatures,
     api: Option<Arc<dyn ClaimApi>>,
     drivers: Arc<dyn ClaimDrivers>,
-    writer: Box<dyn CheckpointWriter>,
-    save: Notify,
+    pub(super) writer: Box<dyn CheckpointWriter>,
+    pub(super) save: Notify,
     work: mpsc::UnboundedSender<Work>,
     health: HealthStore,
     clock: Arc<dyn Clock>,
@@ -101,57 +94,6 @@ struct EndedPods {
 enum Work {
     Call { operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef> },
     Reconcile(Vec<PodUid>),
-}
-
-/// The claims of a pod are not ready, or still held.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClaimsError {
-    /// A claim cannot be read.
-    #[error("cannot read ResourceClaim {claim}")]
-    Read {
-        /// The claim.
-        claim: ClaimName,
-        /// Why not.
-        source: ApiError,
-    },
-    /// The pod may not use its claims.
-    #[error(transparent)]
-    Refused(#[from] ClaimRefused),
-    /// A driver of the allocation is not registered with the node.
-    #[error("ResourceClaim {claim} needs DRA driver {driver}, which is not registered on this node")]
-    NoDriver {
-        /// The claim.
-        claim: ClaimName,
-        /// The driver.
-        driver: DriverName,
-    },
-    /// Without an API server, the agent cannot read claims.
-    #[error("the pod uses ResourceClaims, and the agent has no API server to read them from")]
-    NoApi,
-    /// Drivers or the file failed.
-    #[error("{}", join(.0))]
-    Failed(Vec<ClaimFault>),
-    /// The node has stopped.
-    #[error("the node has stopped")]
-    Stopped,
-}
-
-fn join(faults: &[ClaimFault]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// The claims that an earlier agent recorded cannot be read. The node must not start, because it would forget devices that are
-/// prepared.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenClaimsError {
-    /// The file cannot be read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// A record of the file is not valid.
-    #[error("the file of claims is damaged: drain the node, remove the file, and start the agent again")]
-    Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The tasks of a [`ClaimManager`]. Nothing is called or written until they [run](ClaimTasks::run).
@@ -259,7 +201,7 @@ impl ClaimManager {
         }
     }
 
-    fn drive(&self, event: Event) {
+    pub(super) fn drive(&self, event: Event) {
         let effects = self.table.lock().step(event);
         let mut counts = false;
         for effect in effects {
@@ -315,54 +257,6 @@ impl ClaimManager {
             }
         };
         self.drive(Event::Answered { operation, driver, claims, answer });
-    }
-
-    /// Writes what the file lacks whenever an operation needs it.
-    async fn write(&self) {
-        // Whether the file has all records of the table and nothing else is not known before the first write.
-        let mut appended = usize::MAX;
-        loop {
-            self.save.notified().await;
-            loop {
-                let (version, count, records) = {
-                    let table = self.table.lock();
-                    let (version, unsaved) = table.unsaved();
-                    if unsaved.is_empty() {
-                        break;
-                    }
-                    let count = unsaved.len();
-                    let is_long =
-                        appended.saturating_add(count) > MIN_APPENDS.max(table.records().len() * APPENDS_PER_CLAIM);
-                    let line = |(name, record): (&ClaimName, Option<_>)| Arc::from(file::write(name, record));
-                    let records: Vec<Arc<str>> = if is_long {
-                        appended = usize::MAX;
-                        table.saved_records().map(|(name, record)| line((name, Some(record)))).collect()
-                    } else {
-                        unsaved.into_iter().map(line).collect()
-                    };
-                    (version, count, records)
-                };
-                let (saved, appends) = if appended == usize::MAX {
-                    (self.writer.save(records).await, 0)
-                } else {
-                    (self.writer.append(records).await, appended + count)
-                };
-                match saved {
-                    Ok(()) => {
-                        appended = appends;
-                        self.drive(Event::Saved(version));
-                    }
-                    Err(error) => {
-                        appended = usize::MAX;
-                        let error = error_chain(&error).to_string();
-                        tracing::error!(error, "cannot write the file of claims");
-                        self.drive(Event::NotSaved { version, error });
-                        // A reference that was undone may be in the file. An operation may need the file earlier.
-                        let _ = timeout(SAVE_RETRY, self.save.notified()).await;
-                    }
-                }
-            }
-        }
     }
 
     /// Records the end of an operation for [`ResourcePhase::waits`], and counts it.

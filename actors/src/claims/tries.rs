@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use podwright_metrics::ClaimOperation;
 
+use super::error::ClaimsError;
 use super::fault::ClaimFault;
-use super::manager::ClaimsError;
 use crate::ids::PodUid;
 use crate::ports::ResourceWait;
 use crate::text::error_chain;

@@ -1,0 +1,57 @@
+//! Why the claims of pods cannot be handled.
+
+use super::fault::ClaimFault;
+use super::resolve::ClaimRefused;
+use crate::ids::{ClaimName, DriverName};
+use crate::ports::{ApiError, CheckpointError};
+
+/// The claims of a pod are not ready, or still held.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimsError {
+    /// A claim cannot be read.
+    #[error("cannot read ResourceClaim {claim}")]
+    Read {
+        /// The claim.
+        claim: ClaimName,
+        /// Why not.
+        source: ApiError,
+    },
+    /// The pod may not use its claims.
+    #[error(transparent)]
+    Refused(#[from] ClaimRefused),
+    /// A driver of the allocation is not registered with the node.
+    #[error("ResourceClaim {claim} needs DRA driver {driver}, which is not registered on this node")]
+    NoDriver {
+        /// The claim.
+        claim: ClaimName,
+        /// The driver.
+        driver: DriverName,
+    },
+    /// Without an API server, the agent cannot read claims.
+    #[error("the pod uses ResourceClaims, and the agent has no API server to read them from")]
+    NoApi,
+    /// Drivers or the file failed.
+    #[error("{}", join(.0))]
+    Failed(Vec<ClaimFault>),
+    /// The node has stopped.
+    #[error("the node has stopped")]
+    Stopped,
+}
+
+fn join(faults: &[ClaimFault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The claims that an earlier agent recorded cannot be read. The node must not start, because it would forget devices that are
+/// prepared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenClaimsError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A record of the file is not valid.
+    #[error("the file of claims is damaged: drain the node, remove the file, and start the agent again")]
+    Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,69 @@
+//! Writes the file of claims.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::file;
+use super::manager::ClaimManager;
+use super::step::Event;
+use crate::ids::ClaimName;
+use crate::text::error_chain;
+
+/// The time between a failed write of the file and the next one, if no operation needs it earlier.
+const SAVE_RETRY: Duration = Duration::from_secs(5);
+/// After so many appended records per claim, the file is written anew.
+const APPENDS_PER_CLAIM: usize = 8;
+/// The file is not written anew before it has this many appended records.
+const MIN_APPENDS: usize = 1_000;
+
+impl ClaimManager {
+    /// Writes what the file lacks whenever an operation needs it.
+    pub(super) async fn write(&self) {
+        // Whether the file has all records of the table and nothing else is not known before the first write.
+        let mut appended = usize::MAX;
+        loop {
+            self.save.notified().await;
+            loop {
+                let (version, count, records) = {
+                    let table = self.table.lock();
+                    let (version, unsaved) = table.unsaved();
+                    if unsaved.is_empty() {
+                        break;
+                    }
+                    let count = unsaved.len();
+                    let is_long =
+                        appended.saturating_add(count) > MIN_APPENDS.max(table.records().len() * APPENDS_PER_CLAIM);
+                    let line = |(name, record): (&ClaimName, Option<_>)| Arc::from(file::write(name, record));
+                    let records: Vec<Arc<str>> = if is_long {
+                        appended = usize::MAX;
+                        table.saved_records().map(|(name, record)| line((name, Some(record)))).collect()
+                    } else {
+                        unsaved.into_iter().map(line).collect()
+                    };
+                    (version, count, records)
+                };
+                let (saved, appends) = if appended == usize::MAX {
+                    (self.writer.save(records).await, 0)
+                } else {
+                    (self.writer.append(records).await, appended + count)
+                };
+                match saved {
+                    Ok(()) => {
+                        appended = appends;
+                        self.drive(Event::Saved(version));
+                    }
+                    Err(error) => {
+                        appended = usize::MAX;
+                        let error = error_chain(&error).to_string();
+                        tracing::error!(error, "cannot write the file of claims");
+                        self.drive(Event::NotSaved { version, error });
+                        // A reference that was undone may be in the file. An operation may need the file earlier.
+                        let _ = timeout(SAVE_RETRY, self.save.notified()).await;
+                    }
+                }
+            }
+        }
+    }
+}
