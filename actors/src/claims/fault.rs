@@ -19,11 +19,11 @@ pub enum ClaimFault {
         old: ClaimUid,
     },
     /// A whole call failed.
-    #[error("DRA driver {driver}: {error}")]
+    #[error("{error}")]
     Call {
         /// The driver.
         driver: DriverName,
-        /// The error with its sources.
+        /// The error with its sources. Names the driver.
         error: String,
     },
     /// A driver could not prepare or unprepare one claim.
@@ -92,14 +92,11 @@ pub fn check_answer<T>(
     let failed = |fault| DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault] };
     let mut answers = match answer {
         Ok(answers) => answers,
-        Err(DriverError::NotRegistered(_)) => {
-            return failed(ClaimFault::Call {
-                driver: driver.clone(),
-                error: "the driver is not registered".to_owned(),
-            });
+        Err(DriverError::Failed(source)) => {
+            return failed(ClaimFault::Call { driver: driver.clone(), error: error_chain(&*source).to_string() });
         }
-        Err(error) => {
-            return failed(ClaimFault::Call { driver: driver.clone(), error: error_chain(&error).to_string() });
+        Err(error @ DriverError::NotRegistered(_)) => {
+            return failed(ClaimFault::Call { driver: driver.clone(), error: error.to_string() });
         }
     };
     if let Some(uid) = answers.keys().find(|uid| claims.iter().all(|claim| claim.uid != **uid)) {

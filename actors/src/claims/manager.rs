@@ -241,16 +241,15 @@ impl ClaimManager {
     }
 
     async fn call(&self, operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef>) {
-        let panicked = |_| Err(DriverError::failed("the client of the driver panicked"));
+        let panicked = || DriverError::failed(format!("the client of DRA driver {driver} panicked"));
         let answer = match method {
             Method::Prepare => {
                 let call = AssertUnwindSafe(self.drivers.prepare(&driver, &claims)).catch_unwind();
-                check_answer(&driver, &claims, call.await.unwrap_or_else(panicked))
+                check_answer(&driver, &claims, call.await.unwrap_or_else(|_| Err(panicked())))
             }
             Method::Unprepare => {
                 let call = AssertUnwindSafe(self.drivers.unprepare(&driver, &claims)).catch_unwind();
-                let answer =
-                    call.await.unwrap_or_else(|_| Err(DriverError::failed("the client of the driver panicked")));
+                let answer = call.await.unwrap_or_else(|_| Err(panicked()));
                 let no_devices = |result: Result<(), String>| result.map(|()| Vec::new());
                 let answer = answer.map(|claims| claims.into_iter().map(|(uid, r)| (uid, no_devices(r))).collect());
                 check_answer(&driver, &claims, answer)

@@ -74,7 +74,7 @@ pub enum DriverError {
     /// The driver has not registered, or has deregistered.
     #[error("DRA driver {0} is not registered")]
     NotRegistered(DriverName),
-    /// The call failed, or its time was over. The driver may have performed it.
+    /// The call failed, or its time was over. The driver may have performed it. The text of the source names the driver.
     #[error("the call failed")]
     Failed(#[source] ErrorSource),
 }

@@ -70,7 +70,7 @@ async fn driver_that_fails_is_named_and_can_be_given_up() {
     cluster.run("cam", &["web"]);
     let event = cluster.event("web", "FailedPrepareDynamicResources").await;
     assert_eq!(event["type"], "Warning");
-    let fault = format!("DRA driver {DRIVER}: the call failed: ");
+    let fault = format!("DRA driver {DRIVER} answered with ");
     let names_fault = |text: &str| text.contains(&fault) && text.contains("the driver was started with --fail");
     assert!(names_fault(event["message"].as_str().unwrap()), "{event}");
     let explained = agent.explain("web");

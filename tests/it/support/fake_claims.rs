@@ -80,7 +80,7 @@ impl FakeDrivers {
         }
         let _ = self.blocked.subscribe().wait_for(|blocked| !blocked).await;
         match self.state.lock().failing.get(driver.as_str()) {
-            Some(error) => Err(DriverError::failed(error.clone())),
+            Some(error) => Err(DriverError::failed(format!("DRA driver {driver}: {error}"))),
             None => Ok(()),
         }
     }
