@@ -1,4 +1,4 @@
-//! Dynamic resource allocation without a cluster: an API server in memory, the agent, the driver of `dra_driver.rs` and one pod with a
+//! Dynamic resource allocation without a cluster: an API server in memory, the agent, the driver of the example `dra_driver` and one pod with a
 //! claim. The pod prints the name of its device, and the claim is released when the pod ends. `make demo-dra`
 
 use std::error::Error;
