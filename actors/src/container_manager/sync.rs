@@ -220,6 +220,9 @@ impl ContainerSync<'_> {
         let SyncWork { cancel, pod, .. } = *self.work;
         let ports = &self.manager.ports;
         let uid = pod.uid();
+        if cancel.is_cancelled() {
+            return Err(SyncError::Cancelled);
+        }
         ports.metrics.containers.pod_started(has_user_namespace(pod));
         self.prepare_resources().await?;
         let request =

@@ -61,7 +61,9 @@ fn families_are_those_of_the_table_in_both_formats() {
                 // In OpenMetrics the family of a counter is named without the suffix that its samples have.
                 let without_total = ["kubelet_evictions", "kubelet_preemptions", "kubelet_pleg_discard_events"];
                 let ends = ["_count", "_renew_errors"].iter().any(|end| family.name.ends_with(end));
-                let bare = without_total.contains(&family.name.as_str()) || ends;
+                let of_endpoint = family.name.strip_prefix("kubelet_pod_resources_endpoint_");
+                let of_endpoint = of_endpoint.is_some_and(|name| name != "requests");
+                let bare = without_total.contains(&family.name.as_str()) || ends || of_endpoint;
                 let suffixed = format == Format::OpenMetrics && family.kind == "counter" && !bare;
                 let name = if suffixed { format!("{}_total", family.name) } else { family.name.clone() };
                 (name, shown(family))

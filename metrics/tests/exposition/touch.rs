@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use podwright_metrics::{
-    BySource, CgroupOperation, ContainerType, EventOutcome, EvictionSignal, Metrics, OldestPhases, OperationType,
-    ProbeType, ProbedContainer, RetryTrigger, RunningContainers, RuntimeOperation, WorkingPods,
+    BySource, CgroupOperation, ClaimOperation, ContainerType, EventOutcome, EvictionSignal, Metrics, OldestPhases,
+    OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers, RuntimeOperation,
+    WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -54,6 +55,14 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.probes.failed(&probed("web"));
     metrics.probes.failed(&probed("gone"));
     metrics.probes.ended(&probed("gone"));
+
+    metrics.dra.operated(ClaimOperation::Prepare, TOOK, true);
+    metrics.dra.called("gpu.example.com", "/v1.DRAPlugin/NodePrepareResources", "OK", TOOK);
+    metrics.dra.set_claims_in_use(1, [("gpu.example.com".into(), 1)].into());
+    metrics.plugins.set("/plugins_registry/gpu.sock", true, true);
+    for method in [PodResourcesMethod::List, PodResourcesMethod::Get, PodResourcesMethod::GetAllocatable] {
+        metrics.pod_resources.answered(method, false);
+    }
 
     metrics.events.ended(EventOutcome::Written);
 
