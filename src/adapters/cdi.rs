@@ -2,15 +2,15 @@
 //! they change in a container.
 //!
 //! A specification is a file with devices of one kind. A device has edits: environment variables, device nodes, mounts and so
-//! on. A container runtime with CDI applies them itself. [`resolve`] serves the runtimes that do not, and each of these adapters
-//! turns the [`Edits`] into its own settings. An edit that an adapter cannot apply is an error, because a container without it
+//! on. A container runtime with CDI applies them itself. `resolve` serves the runtimes that do not, and each of these adapters
+//! turns the `Edits` into its own settings. An edit that an adapter cannot apply is an error, because a container without it
 //! would run with half a device.
 //!
 //! ```text
 //!   /etc/cdi, /var/run/cdi ──directories──> Specs ──resolve(names)──> Edits ──> process, cri
 //! ```
 //!
-//! Only root or the user of the agent may be able to change the directories and the files ([`read`]). Pods name no file and no
+//! Only root or the user of the agent may be able to change the directories and the files (`read`). Pods name no file and no
 //! device: the names come from the drivers of their claims.
 //!
 //! The rules are those of the [specification](https://github.com/cncf-tags/container-device-interface), versions 0.3.0 to 1.1.0.

@@ -21,9 +21,9 @@ pub struct NodeView {
     pub metrics: Metrics,
     /// Finds the log directories of containers.
     pub logs: FileStorage,
-    /// The claims of the node's pods.
+    /// The claims of the node's pods; `None` if its pods may have none.
     #[cfg(feature = "dra")]
-    pub(crate) claims: Arc<crate::actors::claims::ClaimManager>,
+    pub claims: Option<Arc<crate::actors::claims::ClaimManager>>,
 }
 
 impl NodeView {

@@ -22,7 +22,9 @@ pub(super) async fn give_up(
     Path((namespace, name)): Path<(String, String)>,
     Query(GiveUpQuery { driver }): Query<GiveUpQuery>,
 ) -> Response {
-    let manager = &view.claims;
+    let Some(manager) = &view.claims else {
+        return (StatusCode::NOT_FOUND, "this node holds no ResourceClaims\n").into_response();
+    };
     let claim = ClaimName::new(&namespace, &name);
     let drivers = manager.read(|table| {
         let record = table.record(&claim);

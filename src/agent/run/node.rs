@@ -229,7 +229,7 @@ pub(super) async fn start(
         metrics,
         logs: storage,
         #[cfg(feature = "dra")]
-        claims,
+        claims: Some(claims),
     };
     Ok((view, adoption, handles))
 }
