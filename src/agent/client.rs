@@ -22,7 +22,7 @@ use address::token_of_link;
 
 /// How long a whole answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a change may take. It waits for the calls to a driver that are under way, each of which takes up to 45 s.
+/// The time limit of a request that changes something. Such a request waits for the current calls to a driver, which take up to 45 s.
 #[cfg(feature = "dra")]
 const POST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum length of a printed line in bytes.

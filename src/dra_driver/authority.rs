@@ -33,7 +33,7 @@ const PRIORITY_LENGTH: usize = 5;
 const LARGEST_FRAME: usize = 1 << 14;
 /// The largest block of headers. h2 refuses larger ones by default, too.
 const LARGEST_BLOCK: usize = 1 << 16;
-/// The entries of the static table (RFC 7541, appendix A), of which the first is `:authority`.
+/// The entries of the static table (RFC 7541, appendix A). The first entry is `:authority`.
 const STATIC_ENTRIES: usize = 61;
 /// A dynamic table of 4096 bytes, which is the size that h2 offers, has no more entries than this (RFC 7541, 4.1).
 const DYNAMIC_ENTRIES: usize = 4096 / 32;
@@ -44,7 +44,7 @@ const NAMES: [&[u8]; 2] = [b"\x0a:authority", b"\x88\xb8\x3b\x53\x39\xec\x32\x7d
 pub(super) struct AnyAuthority<S> {
     stream: S,
     rewriter: Rewriter,
-    /// Rewritten bytes, of which those before `taken` have been read.
+    /// The rewritten bytes. The reader has taken those before `taken`.
     rewritten: Vec<u8>,
     taken: usize,
 }

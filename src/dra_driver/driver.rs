@@ -89,8 +89,8 @@ impl Claim {
     }
 
     /// The configurations of this driver that apply to an allocated device, in the order in which they are applied: those of the
-    /// device class before those of the claim. A configuration applies if it names no request, the request of the device, or the
-    /// request of which that one is an alternative.
+    /// device class before those of the claim. A configuration applies if it names no request, the request of the device, or the base
+    /// request of the device.
     pub fn configs(&self, result: &DeviceRequestAllocationResult) -> impl Iterator<Item = &OpaqueDeviceConfiguration> {
         let configs = self.devices().and_then(|devices| devices.config.as_deref()).unwrap_or_default();
         let applies = move |requests: &[String]| {
@@ -108,7 +108,7 @@ impl Claim {
     }
 }
 
-/// The request of the claim that `request` names, or of which it is an alternative (`REQUEST/ALTERNATIVE`).
+/// The base request: the part of `request` before the slash. An alternative of a request is named `REQUEST/ALTERNATIVE`.
 pub(super) fn base(request: &str) -> &str {
     request.split('/').next().unwrap_or(request)
 }

@@ -40,6 +40,7 @@ use crate::time::Time;
 /// The time between two tries to release the claims of a pod that has ended without its worker (upstream `defaultReconcilePeriod`,
 /// kubelet 1.36).
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
+
 /// What [`ClaimManager`] uses.
 #[derive(Clone)]
 pub struct ClaimPorts {

@@ -193,7 +193,7 @@ mod tests {
         );
     }
 
-    /// DRA-K2: what was saved and appended is read again, in this order.
+    /// DRA-K2: an opening reads the saved records, and then the appended ones.
     #[tokio::test]
     async fn saved_and_appended_records_are_read() {
         let dir = tempfile::tempdir().unwrap();
