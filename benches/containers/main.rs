@@ -1,14 +1,15 @@
-//! Measures what pods cost as containers: N one-container pods on the host network, started and removed by an agent, beside the
-//! floor: the same containers started and removed by the same runtime calls without an agent.
+//! Measures what pods cost as containers: N one-container pods on the host network, started and removed by an agent, once as
+//! manifests and once as pods of an API server, beside the floor: the same containers started and removed by the same runtime
+//! calls without an agent.
 //!
 //! ```text
-//! cargo bench --bench containers                     100 pods, three runs: 7 minutes
+//! cargo bench --bench containers                     100 pods, three runs: 12 minutes
 //! cargo bench --bench containers -- --n 20 --runs 1
 //! ```
 //!
 //! Runs of the floor and of the agent take turns on one containerd with a root, state and socket of its own. Needs root,
 //! containerd, runc and a static busybox; otherwise it prints what is missing and measures nothing. Targets: the agent within
-//! 10 % of the floor, 25 MiB, 2 millicores when idle. The table goes to standard output, all values to
+//! 10 % of the floor, 2 millicores when idle, 25 MiB with manifests and 35 MiB with an API server. The table goes to standard output, all values to
 //! `target/podwright-containers-bench.json`.
 
 #![expect(clippy::disallowed_methods, reason = "the bench waits for other processes")]
@@ -19,6 +20,7 @@ mod agent;
 mod args;
 #[path = "../../tests/it/cri/calls.rs"]
 mod calls;
+mod cluster;
 #[path = "../support/figures.rs"]
 mod figures;
 mod floor;
@@ -28,6 +30,7 @@ mod image;
 #[path = "../../tests/it/cri/instance.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
 mod instance;
+mod manifests;
 mod report;
 #[path = "../../tests/it/support/required.rs"]
 mod required;
@@ -107,7 +110,8 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
         instance.start();
         wait("containerd answers", || Ok(instance.runs().then_some(())))?;
     }
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // One thread serves the API server while this one waits.
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let floor = tokio.block_on(async { Floor::new(&instance.socket()) })?;
     wait("its plugins are there", || Ok(tokio.block_on(floor.is_ready()).then_some(())))?;
     instance.import(&[image::BUSYBOX, image::PAUSE]);
@@ -120,10 +124,19 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     let mut runs = Vec::new();
     for number in 1..=count {
         eprintln!("run {number} of {count}");
-        runs.push(Run { floor: tokio.block_on(floor.run(n, in_flight))?, agent: agent::run(&instance, n, rest)? });
+        let took = tokio.block_on(floor.run(n, in_flight))?;
+        let manifests = manifests::run(&instance, n, rest)?;
         tokio.block_on(floor.empty())?;
+        let cluster = cluster::run(&tokio, &instance, n, rest)?;
+        tokio.block_on(floor.empty())?;
+        runs.push(Run { floor: took, manifests, cluster });
     }
     Ok(Some(runs))
+}
+
+/// The value at this share of the sorted values, such as 0.5 for the median.
+fn at(sorted: &[f64], share: f64) -> f64 {
+    sorted[((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len()) - 1]
 }
 
 /// Calls `poll` until it returns a value.

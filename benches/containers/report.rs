@@ -5,16 +5,17 @@ use std::fs;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Error;
-use super::agent::Figures;
+use super::cluster;
 use super::figures::{file, machine, number};
 use super::floor::Took;
+use super::{Error, manifests};
 
-/// One turn of both.
+/// One turn of each.
 #[derive(Debug, Serialize)]
 pub(crate) struct Run {
     pub(crate) floor: Took,
-    pub(crate) agent: Figures,
+    pub(crate) manifests: manifests::Figures,
+    pub(crate) cluster: cluster::Figures,
 }
 
 /// Prints the medians and writes all runs.
@@ -28,7 +29,6 @@ pub(crate) fn write(n: usize, runs: &[Run]) -> Result<(), Error> {
         values[values.len() / 2]
     };
     let floor = median(&|run| run.floor.start_s);
-    let all = median(&|run| run.agent.running_all_s);
     println!("{}\n{n} pods, medians of {} runs\n", machine(), runs.len());
     println!("{:<44} {:>9} {:>6}  target", "figure", "value", "unit");
     let line = |what: &str, value: f64, unit: &str, target: Option<f64>| {
@@ -40,13 +40,21 @@ pub(crate) fn write(n: usize, runs: &[Run]) -> Result<(), Error> {
     };
     line("floor: all started", floor, "s", None);
     line("floor: all removed", median(&|run| run.floor.remove_s), "s", None);
-    line("agent: Running, p50", median(&|run| run.agent.running_p50_s), "s", None);
-    line("agent: Running, p99", median(&|run| run.agent.running_p99_s), "s", None);
-    line("agent: Running, all", all, "s", Some(floor * 1.1));
-    line("agent: CPU until all run", median(&|run| run.agent.cpu_s), "s", None);
-    line("agent: resident memory", median(&|run| run.agent.rss_mib), "MiB", Some(25.0));
-    line("agent: at rest", median(&|run| run.agent.idle_millicores), "mCPU", Some(2.0));
-    line("agent: all gone", median(&|run| run.agent.gone_all_s), "s", None);
+    line("manifests: Running, p50", median(&|run| run.manifests.running_p50_s), "s", None);
+    line("manifests: Running, p99", median(&|run| run.manifests.running_p99_s), "s", None);
+    line("manifests: Running, all", median(&|run| run.manifests.running_all_s), "s", Some(floor * 1.1));
+    line("manifests: CPU until all run", median(&|run| run.manifests.cpu_s), "s", None);
+    line("manifests: resident memory", median(&|run| run.manifests.rss_mib), "MiB", Some(25.0));
+    line("manifests: at rest", median(&|run| run.manifests.idle_millicores), "mCPU", Some(2.0));
+    line("manifests: all gone", median(&|run| run.manifests.gone_all_s), "s", None);
+    line("API server: Ready, p50", median(&|run| run.cluster.ready_p50_s), "s", None);
+    line("API server: Ready, p99", median(&|run| run.cluster.ready_p99_s), "s", None);
+    line("API server: Ready, all", median(&|run| run.cluster.ready_all_s), "s", Some(floor * 1.1));
+    line("API server: CPU until all are ready", median(&|run| run.cluster.cpu_s), "s", None);
+    line("API server: resident memory", median(&|run| run.cluster.rss_mib), "MiB", Some(35.0));
+    line("API server: at rest", median(&|run| run.cluster.idle_millicores), "mCPU", Some(2.0));
+    line("API server: all gone", median(&|run| run.cluster.gone_all_s), "s", None);
+    line("API server: requests for each pod", median(&|run| run.cluster.requests_per_pod.values().sum()), "", None);
     let path = file("podwright-containers-bench.json");
     let values = json!({ "machine": machine(), "pods": n, "runs": runs });
     fs::write(&path, serde_json::to_string_pretty(&values)?)?;
