@@ -17,7 +17,7 @@ pub enum DevicesError {
     #[error(transparent)]
     Refused(#[from] ClaimRefused),
     /// The node has not prepared the claim.
-    #[error("ResourceClaim {0} is not prepared on this node")]
+    #[error("ResourceClaim {} is not prepared on this node", .0.name())]
     NotPrepared(ClaimName),
     /// The container names a claim that the pod does not have.
     #[error("the container uses the pod claim {0:?}, which the pod does not have")]

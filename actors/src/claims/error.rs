@@ -4,13 +4,14 @@ use super::fault::ClaimFault;
 use super::resolve::ClaimRefused;
 use crate::ids::{ClaimName, DriverName};
 use crate::ports::{ApiError, CheckpointError};
+use crate::text::error_chain;
 
 /// The claims of a pod are not ready, or still held.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimsError {
     /// A claim cannot be read.
-    #[error("cannot read ResourceClaim {claim}")]
+    #[error("cannot read ResourceClaim {}", .claim.name())]
     Read {
         /// The claim.
         claim: ClaimName,
@@ -21,7 +22,7 @@ pub enum ClaimsError {
     #[error(transparent)]
     Refused(#[from] ClaimRefused),
     /// A driver of the allocation is not registered with the node.
-    #[error("ResourceClaim {claim} needs DRA driver {driver}, which is not registered on this node")]
+    #[error("ResourceClaim {} needs DRA driver {driver}, which is not registered on this node", .claim.name())]
     NoDriver {
         /// The claim.
         claim: ClaimName,
@@ -37,6 +38,43 @@ pub enum ClaimsError {
     /// The node has stopped.
     #[error("the node has stopped")]
     Stopped,
+}
+
+impl ClaimsError {
+    /// Each claim at fault with its driver, as far as they are known, and the text.
+    pub(super) fn causes(&self) -> Vec<Cause> {
+        let alone = |claim: Option<&ClaimName>, driver: Option<&DriverName>, text: String| {
+            vec![Cause { claim: claim.cloned(), driver: driver.cloned(), text }]
+        };
+        let text = || error_chain(self).to_string();
+        match self {
+            ClaimsError::Failed(faults) => faults.iter().flat_map(of_fault).collect(),
+            ClaimsError::NoDriver { claim, driver } => alone(Some(claim), Some(driver), text()),
+            ClaimsError::Read { claim, .. } => alone(Some(claim), None, text()),
+            ClaimsError::Refused(refused) => alone(refused.claim(), None, text()),
+            ClaimsError::NoApi | ClaimsError::Stopped => alone(None, None, text()),
+        }
+    }
+}
+
+/// Why one claim is not ready or not released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub(super) claim: Option<ClaimName>,
+    pub(super) driver: Option<DriverName>,
+    pub(super) text: String,
+}
+
+fn of_fault(fault: &ClaimFault) -> Vec<Cause> {
+    let cause = |claim: Option<&ClaimName>| Cause {
+        claim: claim.cloned(),
+        driver: fault.driver().cloned(),
+        text: fault.to_string(),
+    };
+    match fault.claims() {
+        [] => vec![cause(None)],
+        claims => claims.iter().map(|claim| cause(Some(claim))).collect(),
+    }
 }
 
 fn join(faults: &[ClaimFault]) -> String {

@@ -6,12 +6,13 @@ use crate::ids::{ClaimName, ClaimUid, DriverName};
 use crate::ports::{ClaimRef, DriverError};
 use crate::text::error_chain;
 
-/// One reason why an operation on the claims of a pod failed. Names the claim or the driver, and never the pod.
+/// One reason why an operation on the claims of a pod failed. The text names the claim or the driver, and never the pod or its
+/// namespace, because the pod's events and errors have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimFault {
     /// An earlier claim of the same name has not been released.
-    #[error("ResourceClaim {claim}: the earlier claim with UID {old} is not released yet")]
+    #[error("ResourceClaim {}: the earlier claim with UID {old} is not released yet", .claim.name())]
     Replaced {
         /// The claim.
         claim: ClaimName,
@@ -23,11 +24,13 @@ pub enum ClaimFault {
     Call {
         /// The driver.
         driver: DriverName,
+        /// The claims of the call.
+        claims: Vec<ClaimName>,
         /// The error with its sources. Names the driver.
         error: String,
     },
     /// A driver could not prepare or unprepare one claim.
-    #[error("ResourceClaim {claim}, DRA driver {driver}: {error}")]
+    #[error("ResourceClaim {}, DRA driver {driver}: {error}", .claim.name())]
     Refused {
         /// The claim.
         claim: ClaimName,
@@ -37,12 +40,12 @@ pub enum ClaimFault {
         error: String,
     },
     /// A driver's answer lacks claims.
-    #[error("DRA driver {driver} skipped {skipped} of {called} claims")]
+    #[error("DRA driver {driver} skipped {} of {called} claims", .claims.len())]
     Skipped {
         /// The driver.
         driver: DriverName,
-        /// The number of claims without an answer.
-        skipped: usize,
+        /// The claims without an answer.
+        claims: Vec<ClaimName>,
         /// The number of claims in the call.
         called: usize,
     },
@@ -51,6 +54,8 @@ pub enum ClaimFault {
     Unexpected {
         /// The driver.
         driver: DriverName,
+        /// The claims of the call.
+        claims: Vec<ClaimName>,
         /// The UID in the answer.
         uid: ClaimUid,
     },
@@ -68,6 +73,17 @@ impl ClaimFault {
             | ClaimFault::Skipped { driver, .. }
             | ClaimFault::Unexpected { driver, .. } => Some(driver),
             ClaimFault::Replaced { .. } | ClaimFault::NotSaved(_) => None,
+        }
+    }
+
+    /// The claims that are not prepared or not released because of this.
+    pub fn claims(&self) -> &[ClaimName] {
+        match self {
+            ClaimFault::Replaced { claim, .. } | ClaimFault::Refused { claim, .. } => std::slice::from_ref(claim),
+            ClaimFault::Call { claims, .. }
+            | ClaimFault::Skipped { claims, .. }
+            | ClaimFault::Unexpected { claims, .. } => claims,
+            ClaimFault::NotSaved(_) => &[],
         }
     }
 }
@@ -89,21 +105,19 @@ pub fn check_answer<T>(
     claims: &[ClaimRef],
     answer: Result<BTreeMap<ClaimUid, Result<T, String>>, DriverError>,
 ) -> DriverAnswer<T> {
+    let names = || claims.iter().map(|claim| claim.name.clone()).collect();
     let failed = |fault| DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault] };
+    let call = |error| failed(ClaimFault::Call { driver: driver.clone(), claims: names(), error });
     let mut answers = match answer {
         Ok(answers) => answers,
-        Err(DriverError::Failed(source)) => {
-            return failed(ClaimFault::Call { driver: driver.clone(), error: error_chain(&*source).to_string() });
-        }
-        Err(error @ DriverError::NotRegistered(_)) => {
-            return failed(ClaimFault::Call { driver: driver.clone(), error: error.to_string() });
-        }
+        Err(DriverError::Failed(source)) => return call(error_chain(&*source).to_string()),
+        Err(error @ DriverError::NotRegistered(_)) => return call(error.to_string()),
     };
     if let Some(uid) = answers.keys().find(|uid| claims.iter().all(|claim| claim.uid != **uid)) {
-        return failed(ClaimFault::Unexpected { driver: driver.clone(), uid: uid.clone() });
+        return failed(ClaimFault::Unexpected { driver: driver.clone(), claims: names(), uid: uid.clone() });
     }
     let mut checked = DriverAnswer { succeeded: BTreeMap::new(), faults: Vec::new() };
-    let mut skipped = 0;
+    let mut skipped = Vec::new();
     for claim in claims {
         match answers.remove(&claim.uid) {
             Some(Ok(answer)) => {
@@ -113,11 +127,11 @@ pub fn check_answer<T>(
                 let (claim, driver) = (claim.name.clone(), driver.clone());
                 checked.faults.push(ClaimFault::Refused { claim, driver, error });
             }
-            None => skipped += 1,
+            None => skipped.push(claim.name.clone()),
         }
     }
-    if skipped > 0 {
-        checked.faults.push(ClaimFault::Skipped { driver: driver.clone(), skipped, called: claims.len() });
+    if !skipped.is_empty() {
+        checked.faults.push(ClaimFault::Skipped { driver: driver.clone(), claims: skipped, called: claims.len() });
     }
     checked
 }

@@ -362,7 +362,8 @@ impl ResourcePhase for ClaimManager {
     }
 
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait> {
-        self.tries.lock().waits(uid)
+        let running = self.table.lock().running(uid);
+        self.tries.lock().waits(uid, &running)
     }
 
     fn fill_status(&self, pod: &PodObject, previous: Option<&PodStatus>, status: &mut PodStatus) {

@@ -36,7 +36,7 @@ pub(crate) struct PodClaim {
     pub(crate) is_generated: bool,
 }
 
-/// The claims of a pod cannot be used by it. Names the claim, and never the pod.
+/// The claims of a pod cannot be used by it. The text names the claim, and never the pod or its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimRefused {
@@ -47,14 +47,26 @@ pub enum ClaimRefused {
     #[error("the pod claim {0:?} has unsupported fields: it needs resourceClaimName or resourceClaimTemplateName")]
     Unsupported(String),
     /// A claim of the name exists, and belongs to another owner.
-    #[error("ResourceClaim {0} was not created for the pod")]
+    #[error("ResourceClaim {} was not created for the pod", .0.name())]
     NotOwned(ClaimName),
     /// The claim is not reserved for the pod.
-    #[error("the pod is not allowed to use ResourceClaim {0}: the claim is not reserved for it")]
+    #[error("the pod is not allowed to use ResourceClaim {}: the claim is not reserved for it", .0.name())]
     NotReserved(ClaimName),
     /// No devices are allocated to the claim.
-    #[error("ResourceClaim {0} is not allocated")]
+    #[error("ResourceClaim {} is not allocated", .0.name())]
     NotAllocated(ClaimName),
+}
+
+impl ClaimRefused {
+    /// The claim, if it is known.
+    pub(super) fn claim(&self) -> Option<&ClaimName> {
+        match self {
+            ClaimRefused::NotOwned(claim) | ClaimRefused::NotReserved(claim) | ClaimRefused::NotAllocated(claim) => {
+                Some(claim)
+            }
+            ClaimRefused::NotCreated(_) | ClaimRefused::Unsupported(_) => None,
+        }
+    }
 }
 
 /// The claim that an entry of the pod names (upstream `resourceclaim.Name`, Kubernetes 1.36). `None` if the entry needs none.

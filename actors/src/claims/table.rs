@@ -126,6 +126,26 @@ impl ClaimTable {
         matches!(work.get(name), Some(ClaimWork::Saving { removes: true, .. }))
     }
 
+    /// The claims that operations of a pod wait for, each with the drivers that have not answered, or without a driver if an earlier
+    /// operation on the claim runs.
+    pub(super) fn running(&self, pod: &PodUid) -> Vec<(ClaimName, Option<DriverName>)> {
+        let mut running = Vec::new();
+        for operation in self.operations.values().filter(|operation| operation.pod == *pod) {
+            match &operation.stage {
+                Stage::Queued => running.extend(operation.claims.iter().map(|name| (name.clone(), None))),
+                Stage::Recording { .. } => {}
+                Stage::Working(works) => running.extend(works.iter().flat_map(|(name, work)| {
+                    let waiting = match work {
+                        ClaimWork::Called { waiting, .. } => waiting.iter().cloned().collect(),
+                        ClaimWork::Saving { .. } => Vec::new(),
+                    };
+                    waiting.into_iter().map(|driver| (name.clone(), Some(driver)))
+                })),
+            }
+        }
+        running
+    }
+
     pub(super) fn changed(&mut self, name: &ClaimName) {
         self.version += 1;
         self.unsaved.insert(name.clone(), self.version);

@@ -212,7 +212,7 @@ fn replaced_claim_waits_for_the_release_of_the_old_one() {
     node.answer("gpu", Ok("g0"));
     let new = [needed("cam", "c-1", &["gpu"])];
     let refused = node.prepare("p-2", &new);
-    assert_eq!(node.fault(refused), "ResourceClaim shop/cam: the earlier claim with UID c-0 is not released yet");
+    assert_eq!(node.fault(refused), "ResourceClaim cam: the earlier claim with UID c-0 is not released yet");
     assert!(node.calls.is_empty() && !node.table.holds(&"p-2".into()));
     node.release("p-1");
     let waiting = node.prepare("p-2", &new);
@@ -356,7 +356,7 @@ fn answers_are_checked() {
     assert_eq!(skipped.succeeded.keys().map(ClaimName::name).collect::<Vec<_>>(), ["cam"]);
     assert_eq!(faults(skipped), ["DRA driver gpu skipped 1 of 2 claims"]);
     let refused = check(&[("c-1", Ok(())), ("c-2", Err("no such device"))]);
-    assert_eq!(faults(refused), ["ResourceClaim shop/mic, DRA driver gpu: no such device"]);
+    assert_eq!(faults(refused), ["ResourceClaim mic, DRA driver gpu: no such device"]);
     let foreign = check(&[("c-1", Ok(())), ("c-2", Ok(())), ("c-3", Ok(()))]);
     assert!(foreign.succeeded.is_empty());
     assert_eq!(faults(foreign), ["DRA driver gpu answered for the claim UID c-3, which was not in the call"]);

@@ -55,11 +55,11 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
         }
         Task::PrepareResources => {
             let detail = "the devices of its ResourceClaims are being prepared";
-            Wait::new(WaitKind::Claim, WaitSubject::only(SubjectKind::Driver), detail, "all drivers have prepared them")
+            Wait::new(WaitKind::Claim, WaitSubject::only(SubjectKind::Claim), detail, "all drivers have prepared them")
         }
         Task::ReleaseResources => {
             let detail = "the devices of its ResourceClaims are being released";
-            Wait::new(WaitKind::Claim, WaitSubject::only(SubjectKind::Driver), detail, "all drivers have released them")
+            Wait::new(WaitKind::Claim, WaitSubject::only(SubjectKind::Claim), detail, "all drivers have released them")
         }
         Task::RunSandbox => {
             let detail = "the runtime makes its sandbox";

@@ -83,18 +83,36 @@ fn follow(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodUi
 
 /// The cause below a failed hook: a resource that is not ready or not released, its driver, and the last error.
 fn resource(wait: &ResourceWait) -> Option<Wait> {
-    let error = wait.error.as_ref()?;
     let goal = if wait.is_release { "released" } else { "prepared" };
-    let detail = format!("its devices are not {goal}: {error}");
+    let devices = match wait.resource.as_str() {
+        "" => format!("its devices are not {goal}"),
+        claim => format!("ResourceClaim {claim} is not {goal}"),
+    };
+    let cause = match (&wait.error, &wait.driver) {
+        (Some(error), _) => error.clone(),
+        (None, Some(driver)) => format!("DRA driver {driver} has not answered"),
+        (None, None) if wait.resource.is_empty() => return None,
+        (None, None) => "an operation of another pod on the claim comes first".to_owned(),
+    };
     let released_by = match (&wait.driver, wait.is_release) {
         (Some(driver), true) => {
-            format!("DRA driver {driver} answers, or an operator gives the driver up (podwright give-up)")
+            let command = match wait.resource.as_str() {
+                "" => "podwright give-up".to_owned(),
+                claim => format!("podwright give-up {claim} --driver {driver}"),
+            };
+            format!("DRA driver {driver} answers, or an operator gives the driver up ({command})")
         }
         (Some(driver), false) => format!("DRA driver {driver} prepares them"),
+        (None, _) if wait.error.is_none() => "that operation ends".to_owned(),
         (None, _) => "the next try succeeds".to_owned(),
     };
-    let on = WaitSubject::new(SubjectKind::Driver, wait.driver.clone().unwrap_or_default());
-    Some(Wait::new(WaitKind::Claim, on, detail, released_by).since(wait.since).tries(wait.tries).below(1))
+    let on = match &wait.driver {
+        Some(driver) => WaitSubject::new(SubjectKind::Driver, driver),
+        None => WaitSubject::new(SubjectKind::Claim, &wait.resource),
+    };
+    let wait =
+        Wait::new(WaitKind::Claim, on, format!("{devices}: {cause}"), released_by).since(wait.since).tries(wait.tries);
+    Some(wait.below(1))
 }
 
 /// The wait of a pod whose status cannot be written to the API server.

@@ -243,6 +243,8 @@ pub enum SubjectKind {
     ApiServer,
     /// A DRA driver.
     Driver,
+    /// A ResourceClaim, by namespace and name; all of the pod's without a name.
+    Claim,
     /// Nothing.
     Nobody,
 }

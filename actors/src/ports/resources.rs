@@ -69,9 +69,9 @@ pub trait ResourcePhase: Send + Sync + 'static {
 pub struct ResourceWait {
     /// Whether the pod waits for the release.
     pub is_release: bool,
-    /// The resource, such as a ResourceClaim.
+    /// The resource, such as a ResourceClaim by namespace and name; empty if it is not known.
     pub resource: String,
-    /// Who has to act, such as a DRA driver.
+    /// Who has to act, such as a DRA driver. `None` if nobody in particular, or if another pod comes first.
     pub driver: Option<String>,
     /// Since when.
     pub since: Time,

@@ -148,7 +148,15 @@ impl ClaimCluster {
 
     /// The event of a pod with this reason.
     pub(crate) async fn event(&self, pod: &str, reason: &str) -> Arc<Value> {
-        let is_it = |event: &&Arc<Value>| event["involvedObject"]["name"] == pod && event["reason"] == reason;
+        self.event_with(pod, reason, "").await
+    }
+
+    /// Waits for an event whose message contains a text.
+    pub(crate) async fn event_with(&self, pod: &str, reason: &str, text: &str) -> Arc<Value> {
+        let is_it = |event: &&Arc<Value>| {
+            let message = event["message"].as_str().unwrap_or_default();
+            event["involvedObject"]["name"] == pod && event["reason"] == reason && message.contains(text)
+        };
         let find = || async { self.server.all("events").iter().find(is_it).cloned() };
         eventually(&format!("{pod} has the event {reason}"), find).await
     }

@@ -107,7 +107,7 @@ async fn failed_prepare_is_retried_within_seconds() {
         "Failed to prepare dynamic resources: prepare dynamic resources: DRA driver gpu: no such device"
     );
     let text = waits(&this.node, "a");
-    assert!(text.contains("its devices are not prepared: DRA driver gpu: no such device"), "{text}");
+    assert!(text.contains("ResourceClaim test/cam is not prepared: DRA driver gpu: no such device"), "{text}");
     this.drivers.heal("gpu");
     this.node.wait(15.0).await;
     assert_eq!(this.node.phase("a"), "Running");
@@ -128,7 +128,11 @@ async fn failed_release_withholds_the_terminal_phase() {
     assert!(this.node.events.has("a", "FailedUnprepareDynamicResources"));
     assert!(this.calls().len() > 3, "{:?}", this.calls());
     let text = waits(&this.node, "a");
-    for part in ["its devices are not released: DRA driver gpu: unavailable", "tries", "gives the driver up"] {
+    for part in [
+        "ResourceClaim test/cam is not released: DRA driver gpu: unavailable",
+        "tries",
+        "podwright give-up test/cam --driver gpu",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     this.manager.give_up(&ClaimName::new("test", "cam"), &"gpu".into()).await.unwrap();
@@ -136,6 +140,31 @@ async fn failed_release_withholds_the_terminal_phase() {
     this.node.wait(60.0).await;
     assert_eq!(this.node.phase("a"), "Succeeded");
     assert_eq!(this.calls().len(), calls, "the driver is not called any more");
+}
+
+/// KF36: also the first call to a driver that hangs has its claim, its driver and its time in the explanation, and so has a pod that
+/// waits for the call of another pod, or for a driver that has not registered.
+#[actix::test]
+async fn explanation_names_the_claim_and_driver_of_a_running_call() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a", "b"]);
+    this.claims.put("net", &["nic"], &["c"]);
+    this.drivers.block(true);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(1.0).await;
+    this.node.deliver(&[with_claim("a", "cam"), with_claim("b", "cam"), with_claim("c", "net")]).await;
+    this.node.wait(5.0).await;
+    for (pod, part) in [
+        ("a", "ResourceClaim test/cam is not prepared: DRA driver gpu has not answered"),
+        ("b", "ResourceClaim test/cam is not prepared: an operation of another pod on the claim comes first"),
+        (
+            "c",
+            "ResourceClaim test/net is not prepared: ResourceClaim net needs DRA driver nic, which is not registered",
+        ),
+    ] {
+        let text = waits(&this.node, pod);
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 /// DRA-U5: the claim of a pod that was deleted while no agent ran is released when its containers have stopped, and not before.
@@ -231,20 +260,20 @@ async fn claims_are_checked_before_any_driver_is_called() {
         pod.status_field("resourceClaimStatuses", status)
     };
     for (pod, error) in [
-        (with_claim("a", "missing"), "cannot read ResourceClaim test/missing: the object does not exist"),
+        (with_claim("a", "missing"), "cannot read ResourceClaim missing: the object does not exist"),
         (
             with_claim("a", "unregistered"),
-            "ResourceClaim test/unregistered needs DRA driver nic, which is not registered on this node",
+            "ResourceClaim unregistered needs DRA driver nic, which is not registered on this node",
         ),
         (
             with_claim("a", "foreign"),
-            "the pod is not allowed to use ResourceClaim test/foreign: the claim is not reserved for it",
+            "the pod is not allowed to use ResourceClaim foreign: the claim is not reserved for it",
         ),
-        (with_claim("a", "unallocated"), "ResourceClaim test/unallocated is not allocated"),
+        (with_claim("a", "unallocated"), "ResourceClaim unallocated is not allocated"),
         (template(json!([])), "the ResourceClaim of the pod claim \"gpu\" was not created yet"),
         (
             template(json!([{"name": "gpu", "resourceClaimName": "other"}])),
-            "ResourceClaim test/other was not created for the pod",
+            "ResourceClaim other was not created for the pod",
         ),
         (
             pod("a").spec("resourceClaims", json!([{"name": "gpu"}])),

@@ -264,7 +264,11 @@ impl Model for World {
                     DriverAnswer { succeeded: call.claims.iter().map(of).collect(), faults: Vec::new() }
                 } else {
                     state.faults -= 1;
-                    let fault = ClaimFault::Call { driver: call.driver.clone(), error: "unavailable".to_owned() };
+                    let fault = ClaimFault::Call {
+                        driver: call.driver.clone(),
+                        claims: Vec::new(),
+                        error: "unavailable".to_owned(),
+                    };
                     DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault] }
                 };
                 let Call { operation, driver, claims, .. } = call;

@@ -1,6 +1,6 @@
 //! Summarizes the nearest wait of a pod in a few words.
 
-use crate::explain::wait::{Wait, WaitKind};
+use crate::explain::wait::{SubjectKind, Wait, WaitKind};
 use crate::pod_worker::Hook;
 use crate::status::short_age;
 use crate::time::Time;
@@ -56,6 +56,7 @@ pub(in crate::explain) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Resize => "its resize".into(),
         WaitKind::Pressure(condition) => free(condition).into(),
         WaitKind::Claim if name.is_empty() => retried("its ResourceClaims".into()),
+        WaitKind::Claim if wait.on.kind == SubjectKind::Claim => retried(format!("ResourceClaim {name}")),
         WaitKind::Claim => retried(format!("DRA driver {name}")),
         WaitKind::StatusWrite => retried("the write of its status to the API server".into()),
     }
