@@ -5,9 +5,9 @@
 //!  Prepare --> Queued -+--> Recording --saved--> Called --answers--> Saving --saved--> Done
 //!                               +--not saved--> undone, Done with a fault
 //!
-//!  Release --> Queued --> other pods remain: Saving ---------------------------------> Done
-//!                     +-> last pod: Called --all succeeded--> Saving, then removed --> Done
-//!                                     +--one failed--> the claim stays, Done with a fault
+//!  Release, each claim: Queued --> other pods remain: Saving -----------------------------> Done
+//!                              +-> last pod: Called --all succeeded--> Saving, then removed --> Done
+//!                                              +--one failed--> the claim stays, Done with a fault
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +118,7 @@ impl ClaimTable {
                 // A prepare of the pod that has begun has recorded its references.
                 let names = self.claims_of(&pod).map(|(name, _)| name.clone()).collect();
                 self.enqueue(operation, pod, OperationKind::Release, names);
+                self.end_if_done(operation, &mut effects);
             }
             Event::GiveUp { operation, claim, driver } => {
                 let pod = PodUid::new("");
@@ -230,14 +231,15 @@ impl ClaimTable {
                 work.insert(claim.name.clone(), called);
             }
         }
-        self.work(id, work, calls, Method::Prepare, effects);
+        self.work(id, needed.keys().cloned().collect(), work, calls, Method::Prepare, effects);
     }
 
+    /// Releases the claims in whose queues the release is the first now.
     fn begin_release(&mut self, id: OperationId, pod: &PodUid, effects: &mut Vec<Effect>) {
-        let names = self.operations.get(&id).map(|operation| operation.claims.clone()).unwrap_or_default();
+        let names: BTreeSet<_> = self.ready_claims(id).cloned().collect();
         let mut work = BTreeMap::new();
         let mut calls = Calls::new();
-        for name in names {
+        for name in names.iter().cloned() {
             let Some(record) = self.records.get_mut(&name).filter(|record| record.pods.contains(pod)) else { continue };
             if record.pods.len() > 1 {
                 self.remove_pod(&name, pod);
@@ -257,37 +259,46 @@ impl ClaimTable {
             }
             work.insert(name, ClaimWork::Called { waiting, failed: false });
         }
-        self.work(id, work, calls, Method::Unprepare, effects);
+        self.work(id, names, work, calls, Method::Unprepare, effects);
     }
 
     fn give_up(&mut self, id: OperationId, driver: &DriverName, effects: &mut Vec<Effect>) {
         let names = self.operations.get(&id).map(|operation| operation.claims.clone()).unwrap_or_default();
         let mut work = BTreeMap::new();
-        for name in names {
+        for name in names.iter().cloned() {
             let record = self.records.get_mut(&name).and_then(|record| record.drivers.get_mut(driver));
             let Some(record) = record.filter(|record| record.duty == ReleaseDuty::Unprepare) else { continue };
             record.duty = ReleaseDuty::GivenUp;
             self.changed(&name);
             work.insert(name, ClaimWork::Saving { version: self.version, removes: false });
         }
-        self.work(id, work, Calls::new(), Method::Unprepare, effects);
+        self.work(id, names, work, Calls::new(), Method::Unprepare, effects);
     }
 
-    /// Sets the work of an operation that has begun. Claims without work leave the operation.
+    /// Sets the work of an operation that has begun with these claims. Those without work leave the operation.
     fn work(
         &mut self,
         id: OperationId,
+        begun: BTreeSet<ClaimName>,
         work: BTreeMap<ClaimName, ClaimWork>,
         calls: Calls,
         method: Method,
         effects: &mut Vec<Effect>,
     ) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
-        let idle: Vec<_> = operation.claims.iter().filter(|name| !work.contains_key(*name)).cloned().collect();
+        let idle: Vec<_> = begun.into_iter().filter(|name| !work.contains_key(name)).collect();
         if work.values().any(|work| matches!(work, ClaimWork::Saving { .. })) {
             effects.push(Effect::Save);
         }
-        operation.stage = Stage::Working(work);
+        match &mut operation.stage {
+            Stage::Working(works) => {
+                works.extend(work);
+                idle.iter().for_each(|name| {
+                    works.remove(name);
+                });
+            }
+            stage @ (Stage::Queued | Stage::Recording { .. }) => *stage = Stage::Working(work),
+        }
         for (driver, claims) in calls {
             effects.push(Effect::Call { operation: id, driver, method, claims });
         }

@@ -11,8 +11,10 @@ pub type OperationId = u64;
 
 /// The claims that pods of this node refer to, and the operations on them that have not ended.
 ///
-/// Operations on one claim run one after the other, in the order of their arrival. An operation on several claims begins when it is
-/// the first in the queue of each of them, so no two operations wait for each other.
+/// Operations on one claim run one after the other, in the order of their arrival. A prepare of several claims begins when it is
+/// the first in the queue of each of them. A release begins for each claim alone, and it overtakes prepares that may wait for another
+/// claim: so a driver that does not answer for one claim delays no release of another. A release waits only for operations that have
+/// begun and for earlier releases, and prepares keep their order, so no two operations wait for each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimTable {
     pub(super) records: BTreeMap<ClaimName, ClaimRecord>,
@@ -53,13 +55,15 @@ pub(super) enum Stage {
     Queued,
     /// The references are being written, before any driver is called. `added` are the claims that the pod did not refer to before.
     Recording { version: u64, added: BTreeSet<ClaimName> },
-    /// The drivers are called, or the results are being written.
+    /// The drivers are called, or the results are being written. A release is here from its arrival.
     Working(BTreeMap<ClaimName, ClaimWork>),
 }
 
 /// The work on one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ClaimWork {
+    /// A release waits for the operations on this claim that come first.
+    Queued,
     /// These drivers have not answered.
     Called { waiting: BTreeSet<DriverName>, failed: bool },
     /// The result is being written. `removes` if the claim leaves the table then.
@@ -136,10 +140,11 @@ impl ClaimTable {
                 Stage::Recording { .. } => {}
                 Stage::Working(works) => running.extend(works.iter().flat_map(|(name, work)| {
                     let waiting = match work {
-                        ClaimWork::Called { waiting, .. } => waiting.iter().cloned().collect(),
+                        ClaimWork::Called { waiting, .. } => waiting.iter().cloned().map(Some).collect(),
+                        ClaimWork::Queued => vec![None],
                         ClaimWork::Saving { .. } => Vec::new(),
                     };
-                    waiting.into_iter().map(|driver| (name.clone(), Some(driver)))
+                    waiting.into_iter().map(|driver| (name.clone(), driver))
                 })),
             }
         }
@@ -178,11 +183,23 @@ impl ClaimTable {
 
     /// Adds an operation to the queues of its claims.
     pub(super) fn enqueue(&mut self, id: OperationId, pod: PodUid, kind: OperationKind, claims: BTreeSet<ClaimName>) {
+        let is_prepare = matches!(kind, OperationKind::Prepare(_));
         for name in &claims {
-            self.queues.entry(name.clone()).or_default().push_back(id);
+            let queue = self.queues.entry(name.clone()).or_default();
+            let may_wait_for_another_claim = |id: &OperationId| {
+                let operation = self.operations.get(id).filter(|operation| operation.stage == Stage::Queued);
+                operation.is_some_and(|operation| operation.claims.len() > 1)
+            };
+            let overtaken = if is_prepare { None } else { queue.iter().position(may_wait_for_another_claim) };
+            queue.insert(overtaken.unwrap_or(queue.len()), id);
         }
-        let operation = Operation { pod, kind, claims, stage: Stage::Queued, faults: Vec::new() };
-        self.operations.insert(id, operation);
+        let stage = match kind {
+            OperationKind::Release => {
+                Stage::Working(claims.iter().map(|name| (name.clone(), ClaimWork::Queued)).collect())
+            }
+            OperationKind::Prepare(_) | OperationKind::GiveUp(_) => Stage::Queued,
+        };
+        self.operations.insert(id, Operation { pod, kind, claims, stage, faults: Vec::new() });
         self.candidates.push(id);
     }
 
@@ -206,15 +223,34 @@ impl ClaimTable {
         names.iter().for_each(|name| self.leave(id, name));
     }
 
-    /// The next operation that waits and is the first in the queues of all its claims.
+    /// The next operation that may begin: a release with a claim in whose queue it is the first, or another operation that waits and
+    /// is the first in the queues of all its claims.
     pub(super) fn next_ready(&mut self) -> Option<OperationId> {
         while let Some(id) = self.candidates.pop() {
-            let Some(operation) = self.operations.get(&id).filter(|o| o.stage == Stage::Queued) else { continue };
-            let is_first = |name| self.queues.get(name).and_then(VecDeque::front) == Some(&id);
-            if operation.claims.iter().all(is_first) {
+            let Some(operation) = self.operations.get(&id) else { continue };
+            let is_ready = match &operation.stage {
+                Stage::Queued => operation.claims.iter().all(|name| self.is_first(id, name)),
+                Stage::Recording { .. } => false,
+                Stage::Working(_) => self.ready_claims(id).next().is_some(),
+            };
+            if is_ready {
                 return Some(id);
             }
         }
         None
+    }
+
+    /// The claims that a release has not begun, and in whose queues it is the first.
+    pub(super) fn ready_claims(&self, id: OperationId) -> impl Iterator<Item = &ClaimName> {
+        let works = match self.operations.get(&id).map(|operation| &operation.stage) {
+            Some(Stage::Working(works)) => Some(works),
+            Some(Stage::Queued | Stage::Recording { .. }) | None => None,
+        };
+        let queued = works.into_iter().flatten().filter(|(_, work)| **work == ClaimWork::Queued);
+        queued.map(|(name, _)| name).filter(move |name| self.is_first(id, name))
+    }
+
+    fn is_first(&self, id: OperationId, name: &ClaimName) -> bool {
+        self.queues.get(name).and_then(VecDeque::front) == Some(&id)
     }
 }

@@ -341,6 +341,48 @@ fn claim_without_drivers_is_prepared_at_once() {
     assert!(node.succeeded(release) && node.table.records().is_empty());
 }
 
+/// POD-W21: a claim with a call that does not return delays neither the release of another claim nor those who wait for it.
+#[test]
+fn busy_claim_delays_the_release_of_no_other_claim() {
+    let mut node = Node::default();
+    let (cam, mic) = (needed("cam", "c-1", &["gpu"]), needed("mic", "c-2", &["nic"]));
+    node.prepare("p-1", &[cam.clone(), mic.clone()]);
+    node.answer("gpu", Ok("g0"));
+    node.answer("nic", Ok("n0"));
+    // After a restart, the next pod of a claim calls its drivers again.
+    node.restart();
+    let second = node.prepare("p-2", std::slice::from_ref(&cam));
+    let release = node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Unprepare mic"]);
+    let third = node.prepare("p-3", &[mic]);
+    node.answer("nic", Ok("n0"));
+    assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Prepare mic"]);
+    node.answer("nic", Ok("n0"));
+    assert!(node.succeeded(third) && !node.done.contains_key(&release));
+    node.answer("gpu", Ok("g0"));
+    assert!(node.succeeded(second) && node.succeeded(release) && !node.table.holds(&"p-1".into()));
+    assert_eq!(node.table.records().len(), 2, "the other pods have the claims");
+}
+
+/// A prepare that waits for a busy claim does not delay the release of its other claims.
+#[test]
+fn release_overtakes_a_prepare_that_has_not_begun() {
+    let mut node = Node::default();
+    let (cam, mic) = (needed("cam", "c-1", &["gpu"]), needed("mic", "c-2", &["nic"]));
+    node.prepare("p-1", std::slice::from_ref(&mic));
+    node.answer("nic", Ok("n0"));
+    node.prepare("p-2", std::slice::from_ref(&cam));
+    let both = node.prepare("p-3", &[cam, mic]);
+    let release = node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Unprepare mic"]);
+    node.answer("nic", Ok("n0"));
+    assert!(node.succeeded(release));
+    node.answer("gpu", Ok("g0"));
+    assert_eq!(node.waiting(), ["nic Prepare mic"], "the claim was released, and is prepared again");
+    node.answer("nic", Ok("n0"));
+    assert!(node.succeeded(both));
+}
+
 /// DRA-P3, DRA-U1: what an answer may look like.
 #[test]
 fn answers_are_checked() {
