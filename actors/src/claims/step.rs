@@ -406,9 +406,14 @@ impl ClaimTable {
                     }
                     let done: Vec<_> = done.into_iter().map(|name| (works.remove(&name), name)).collect();
                     operation.faults.extend(fault.filter(|fault| !operation.faults.contains(fault)).cloned());
+                    let released = (operation.kind == OperationKind::Release).then(|| operation.pod.clone());
                     for (work, name) in done {
-                        if fault.is_none() && matches!(work, Some(ClaimWork::Saving { removes: true, .. })) {
-                            self.remove_record(&name);
+                        let removes = matches!(work, Some(ClaimWork::Saving { removes: true, .. }));
+                        match (fault, &released) {
+                            (None, _) if removes => self.remove_record(&name),
+                            // The pod holds the claim until the file has it no more.
+                            (Some(_), Some(pod)) if !removes && self.add_pod(&name, pod) => self.changed(&name),
+                            (None | Some(_), _) => {}
                         }
                         self.leave(id, &name);
                     }

@@ -383,6 +383,26 @@ fn release_overtakes_a_prepare_that_has_not_begun() {
     assert!(node.succeeded(both));
 }
 
+/// A reference that the file still has is removed from it by the next release.
+#[test]
+fn unwritten_removal_of_a_reference_is_written_by_the_next_release() {
+    let mut node = Node::default();
+    let cam = [needed("cam", "c-1", &["gpu"])];
+    node.prepare("p-1", &cam);
+    node.answer("gpu", Ok("g0"));
+    node.prepare("p-2", &cam);
+    node.file_is_full = true;
+    let refused = node.release("p-1");
+    assert!(node.fault(refused).contains("no space left") && node.table.holds(&"p-1".into()));
+    let again = node.release("p-1");
+    assert!(node.fault(again).contains("no space left"));
+    node.file_is_full = false;
+    let writes = node.writes;
+    let release = node.release("p-1");
+    assert!(node.succeeded(release) && node.writes == writes + 1 && !node.table.holds(&"p-1".into()));
+    assert!(node.table.holds(&"p-2".into()) && node.calls.is_empty());
+}
+
 /// DRA-P3, DRA-U1: what an answer may look like.
 #[test]
 fn answers_are_checked() {
