@@ -95,6 +95,8 @@ pub struct DriverAnswer<T> {
     pub succeeded: BTreeMap<ClaimName, T>,
     /// Why the others failed.
     pub faults: Vec<ClaimFault>,
+    /// Whether nothing was sent to the driver. It has not changed its claims then.
+    pub is_unsent: bool,
 }
 
 /// Checks what a driver answered to a call for `claims`.
@@ -106,17 +108,22 @@ pub fn check_answer<T>(
     answer: Result<BTreeMap<ClaimUid, Result<T, String>>, DriverError>,
 ) -> DriverAnswer<T> {
     let names = || claims.iter().map(|claim| claim.name.clone()).collect();
-    let failed = |fault| DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault] };
+    let failed = |fault| DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault], is_unsent: false };
     let call = |error| failed(ClaimFault::Call { driver: driver.clone(), claims: names(), error });
     let mut answers = match answer {
         Ok(answers) => answers,
         Err(DriverError::Failed(source)) => return call(error_chain(&*source).to_string()),
-        Err(error @ DriverError::NotRegistered(_)) => return call(error.to_string()),
+        Err(DriverError::Unreachable(source)) => {
+            return DriverAnswer { is_unsent: true, ..call(error_chain(&*source).to_string()) };
+        }
+        Err(error @ DriverError::NotRegistered(_)) => {
+            return DriverAnswer { is_unsent: true, ..call(error.to_string()) };
+        }
     };
     if let Some(uid) = answers.keys().find(|uid| claims.iter().all(|claim| claim.uid != **uid)) {
         return failed(ClaimFault::Unexpected { driver: driver.clone(), claims: names(), uid: uid.clone() });
     }
-    let mut checked = DriverAnswer { succeeded: BTreeMap::new(), faults: Vec::new() };
+    let mut checked = DriverAnswer { succeeded: BTreeMap::new(), faults: Vec::new(), is_unsent: false };
     let mut skipped = Vec::new();
     for claim in claims {
         match answers.remove(&claim.uid) {

@@ -176,8 +176,32 @@ impl ClaimManager {
                 return Err(ClaimsError::NoDriver { claim: claim.name.clone(), driver: driver.clone() });
             }
         }
+        self.reach(&needed).await?;
         let pod = pod.uid().clone();
         self.operate(|operation| Event::Prepare { operation, pod, claims: needed }).await
+    }
+
+    /// Checks that the drivers of claims that are not prepared can be called, before the pod refers to the claims.
+    async fn reach(&self, needed: &[NeededClaim]) -> Result<(), ClaimsError> {
+        let mut calls: BTreeMap<&DriverName, Vec<ClaimRef>> = BTreeMap::new();
+        {
+            let table = self.table.lock();
+            let is_prepared = |claim: &NeededClaim| {
+                table.record(&claim.name).is_some_and(|record| record.is_prepared && record.uid == claim.uid)
+            };
+            for claim in needed.iter().filter(|claim| !is_prepared(claim)) {
+                for driver in &claim.drivers {
+                    let claim = ClaimRef { name: claim.name.clone(), uid: claim.uid.clone() };
+                    calls.entry(driver).or_default().push(claim);
+                }
+            }
+        }
+        let reach = |(driver, claims): (_, Vec<ClaimRef>)| async move {
+            let Err(error) = self.drivers.reach(driver).await else { return Vec::new() };
+            check_answer::<()>(driver, &claims, Err(error)).faults
+        };
+        let faults = join_all(calls.into_iter().map(reach)).await.concat();
+        if faults.is_empty() { Ok(()) } else { Err(ClaimsError::Failed(faults)) }
     }
 
     async fn needed(&self, api: &dyn ClaimApi, pod: &PodObject, claim: &PodClaim) -> Result<NeededClaim, ClaimsError> {

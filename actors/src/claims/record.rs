@@ -31,12 +31,13 @@ pub struct DriverRecord {
 /// Whether a driver has to be called before its part of a claim counts as released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReleaseDuty {
-    /// No call to prepare the claim was sent since the last release.
+    /// No call to prepare the claim was sent since the last release. The file does not tell this from
+    /// [`Unprepare`](ReleaseDuty::Unprepare): a call may follow the write at once, so a restarted agent owes the release.
     #[default]
     None,
     /// The driver may have prepared the claim.
     Unprepare,
-    /// An operator gave the driver up. Its devices may still be prepared.
+    /// An operator gave the driver up. Its devices may still be prepared. Lasts until the driver prepares the claim again.
     GivenUp,
 }
 

@@ -221,7 +221,6 @@ impl ClaimTable {
         for claim in needed.values() {
             let Some(record) = self.records.get_mut(&claim.name).filter(|record| !record.is_prepared) else { continue };
             for driver in &claim.drivers {
-                record.drivers.entry(driver.clone()).or_default().duty = ReleaseDuty::Unprepare;
                 add_call(&mut calls, driver, &claim.name, record);
             }
             if claim.drivers.is_empty() {
@@ -330,12 +329,21 @@ impl ClaimTable {
                 all_answered.push((claim.name.clone(), *failed));
             }
             let record = self.records.get_mut(&claim.name).and_then(|record| record.drivers.get_mut(driver));
-            if let (true, Some(devices), Some(record)) = (is_prepare, devices, record)
-                && record.devices != devices
-            {
-                record.devices = devices;
-                self.version += 1;
-                self.unsaved.insert(claim.name.clone(), self.version);
+            if let (true, Some(record)) = (is_prepare, record) {
+                let was_given_up = record.duty == ReleaseDuty::GivenUp;
+                match devices {
+                    Some(devices) => {
+                        record.duty = ReleaseDuty::Unprepare;
+                        if was_given_up || record.devices != devices {
+                            record.devices = devices;
+                            self.version += 1;
+                            self.unsaved.insert(claim.name.clone(), self.version);
+                        }
+                    }
+                    // What an operator gave up stays given up until the driver prepares the claim.
+                    None if was_given_up || answer.is_unsent => {}
+                    None => record.duty = ReleaseDuty::Unprepare,
+                }
             }
         }
         for (name, failed) in all_answered {

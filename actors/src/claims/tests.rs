@@ -91,11 +91,15 @@ impl Node {
 
     /// Answers the oldest call of a driver, with a device of this name, or with an error.
     fn answer(&mut self, name: &str, answer: Result<&str, &str>) {
+        self.answer_with(name, answer.map_err(|error| DriverError::failed(error.to_owned())));
+    }
+
+    fn answer_with(&mut self, name: &str, answer: Result<&str, DriverError>) {
         let at = self.calls.iter().position(|(_, driver, ..)| driver.as_str() == name).expect("the driver was called");
         let (operation, driver, _, claims) = self.calls.remove(at);
         let answer = match answer {
             Ok(name) => Ok(claims.iter().map(|claim| (claim.uid.clone(), Ok(vec![device(name)]))).collect()),
-            Err(error) => Err(DriverError::failed(error.to_owned())),
+            Err(error) => Err(error),
         };
         let answer = check_answer(&driver, &claims, answer);
         self.drive(Event::Answered { operation, driver, claims, answer });
@@ -267,6 +271,30 @@ fn release_does_not_call_a_driver_that_was_never_called() {
     assert!(!node.table.holds(&"p-2".into()));
 }
 
+/// KF38: a call that was not sent is not owed a release, and a failed one is.
+#[test]
+fn call_that_was_not_sent_owes_no_release() {
+    let mut node = Node::default();
+    let cam = [needed("cam", "c-1", &["gpu", "nic"])];
+    node.prepare("p-1", &cam);
+    let unsent = [DriverError::NotRegistered(driver("gpu")), DriverError::unreachable("connection refused".to_owned())];
+    for (name, error) in ["gpu", "nic"].into_iter().zip(unsent.clone()) {
+        node.answer_with(name, Err(error));
+    }
+    let release = node.release("p-1");
+    assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
+    // What an earlier call may have prepared stays owed.
+    node.prepare("p-1", &cam);
+    node.answer("gpu", Err("deadline exceeded"));
+    node.answer_with("nic", Err(unsent[1].clone()));
+    node.prepare("p-1", &cam);
+    for (name, error) in ["gpu", "nic"].into_iter().zip(unsent) {
+        node.answer_with(name, Err(error));
+    }
+    node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
+}
+
 /// A release waits for the prepare of the same pod that is under way.
 #[test]
 fn release_waits_for_a_prepare_under_way() {
@@ -401,6 +429,29 @@ fn unwritten_removal_of_a_reference_is_written_by_the_next_release() {
     let release = node.release("p-1");
     assert!(node.succeeded(release) && node.writes == writes + 1 && !node.table.holds(&"p-1".into()));
     assert!(node.table.holds(&"p-2".into()) && node.calls.is_empty());
+}
+
+/// A driver that was given up is not owed anything by a prepare that fails; one that succeeds makes it owed again.
+#[test]
+fn give_up_lasts_over_failed_prepares() {
+    let mut node = Node::default();
+    let cam = [needed("cam", "c-1", &["gpu"])];
+    node.prepare("p-1", &cam);
+    node.answer("gpu", Err("broken"));
+    node.drive(Event::GiveUp { operation: 100, claim: claim_name("cam"), driver: driver("gpu") });
+    node.prepare("p-1", &cam);
+    node.answer("gpu", Err("broken"));
+    let release = node.release("p-1");
+    assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
+    node.prepare("p-2", &cam);
+    node.answer("gpu", Ok("g0"));
+    node.drive(Event::GiveUp { operation: 101, claim: claim_name("cam"), driver: driver("gpu") });
+    node.restart();
+    node.prepare("p-2", &cam);
+    node.answer("gpu", Ok("g0"));
+    node.restart();
+    node.release("p-2");
+    assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
 /// DRA-P3, DRA-U1: what an answer may look like.

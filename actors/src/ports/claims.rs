@@ -21,6 +21,13 @@ pub trait ClaimDrivers: Send + Sync + 'static {
     /// Whether the driver has registered. A driver that has registered may be unreachable.
     fn is_registered(&self, driver: &DriverName) -> bool;
 
+    /// Whether a call could be sent now: connects if no connection exists. Called before a pod refers to a claim, so that a pod whose
+    /// driver is away can be deleted without the driver.
+    ///
+    /// # Errors
+    /// [`DriverError::NotRegistered`] and [`DriverError::Unreachable`].
+    fn reach<'a>(&'a self, driver: &'a DriverName) -> BoxFuture<'a, Result<(), DriverError>>;
+
     /// Makes the devices of claims ready (`NodePrepareResources`). A driver prepares a claim again if it is called again.
     ///
     /// # Errors
@@ -74,12 +81,20 @@ pub enum DriverError {
     /// The driver has not registered, or has deregistered.
     #[error("DRA driver {0} is not registered")]
     NotRegistered(DriverName),
+    /// The driver cannot be reached, and nothing was sent to it. The text of the source names the driver.
+    #[error("the driver cannot be reached")]
+    Unreachable(#[source] ErrorSource),
     /// The call failed, or its time was over. The driver may have performed it. The text of the source names the driver.
     #[error("the call failed")]
     Failed(#[source] ErrorSource),
 }
 
 impl DriverError {
+    /// A driver that cannot be reached because of `source`.
+    pub fn unreachable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        DriverError::Unreachable(source.into().into())
+    }
+
     /// A failed call because of `source`.
     pub fn failed(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         DriverError::Failed(source.into().into())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use podwright_actors::ids::DriverName;
 use podwright_actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice};
 use podwright_actors::text::{error_chain, plain};
@@ -35,12 +36,20 @@ pub enum CallError {
     /// A claim names no driver.
     #[error("the name of the DRA driver is empty")]
     NoName,
-    /// No instance of the driver can be reached.
+    /// No instance of the driver can be reached. Nothing was sent. The source of [`DriverError::Unreachable`].
+    #[error("DRA driver {driver} cannot be reached: {why}")]
+    Unreachable {
+        /// The driver.
+        driver: DriverName,
+        /// Why the last attempt to connect failed.
+        why: String,
+    },
+    /// The connection ended during the call. The driver may have performed it.
     #[error("DRA driver {driver} cannot be reached: {why}")]
     Unavailable {
         /// The driver.
         driver: DriverName,
-        /// Why the last attempt to connect failed, or how the connection ended.
+        /// How the connection ended.
         why: String,
     },
     /// The driver did not answer in time. It may still perform the call.
@@ -68,7 +77,7 @@ impl CallError {
     pub fn code(&self) -> &'static str {
         match self {
             CallError::NoName => code_name(Code::InvalidArgument),
-            CallError::Unavailable { .. } => code_name(Code::Unavailable),
+            CallError::Unreachable { .. } | CallError::Unavailable { .. } => code_name(Code::Unavailable),
             CallError::DeadlineExceeded { .. } => code_name(Code::DeadlineExceeded),
             CallError::Status { code, .. } => code,
         }
@@ -87,6 +96,21 @@ pub(super) struct DriverClient {
 impl ClaimDrivers for DriverClient {
     fn is_registered(&self, driver: &DriverName) -> bool {
         self.registry.choose(driver).is_some()
+    }
+
+    fn reach<'a>(&'a self, driver: &'a DriverName) -> BoxFuture<'a, Result<(), DriverError>> {
+        async move {
+            let instance = self.instance(driver)?;
+            match timeout(self.limit, instance.current()).await {
+                Ok(CurrentChannel::Connected(_)) => Ok(()),
+                Ok(CurrentChannel::Unreachable(why)) => Err(DriverError::unreachable(unreachable(driver, &why))),
+                Err(_) => Err(DriverError::unreachable(unreachable(
+                    driver,
+                    &format!("it did not accept a connection within {:?}", self.limit),
+                ))),
+            }
+        }
+        .boxed()
     }
 
     fn prepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, Vec<PreparedDevice>> {
@@ -170,7 +194,7 @@ impl DriverClient {
         let call = async {
             let channel = match instance.current().await {
                 CurrentChannel::Connected(channel) => channel,
-                CurrentChannel::Unreachable(why) => return Err(unavailable(driver, &why)),
+                CurrentChannel::Unreachable(why) => return Err(unreachable(driver, &why)),
             };
             let mut request = Request::new(message);
             // The driver learns how long the agent waits.
@@ -184,7 +208,10 @@ impl DriverClient {
         let answer = timeout(self.limit, call).await.unwrap_or_else(|_| Err(deadline()));
         let code = answer.as_ref().map_or_else(CallError::code, |_| code_name(Code::Ok));
         self.metrics.called(driver.as_str(), method, code, start.elapsed());
-        answer.map(Response::into_inner).map_err(DriverError::failed)
+        answer.map(Response::into_inner).map_err(|error| match error {
+            CallError::Unreachable { .. } => DriverError::unreachable(error),
+            _ => DriverError::failed(error),
+        })
     }
 
     /// The error of a call that began at `start` and ended with `status`.
@@ -204,6 +231,10 @@ impl DriverClient {
             },
         }
     }
+}
+
+fn unreachable(driver: &DriverName, why: &str) -> CallError {
+    CallError::Unreachable { driver: driver.clone(), why: plain(why, MAX_TEXT).into_owned() }
 }
 
 fn unavailable(driver: &DriverName, why: &str) -> CallError {

@@ -167,6 +167,39 @@ async fn explanation_names_the_claim_and_driver_of_a_running_call() {
     }
 }
 
+/// KF38: a pod whose driver never got a call is deleted without the driver, also after a restart of the agent.
+#[actix::test]
+async fn pod_of_an_unreachable_driver_is_deleted_without_it() {
+    let this = ClaimNode::start(&["gpu", "nic"]).await;
+    this.claims.put("cam", &["gpu", "nic"], &["a"]);
+    this.drivers.set_reachable("nic", false);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(30.0).await;
+    assert_eq!(this.node.phase("a"), "Pending");
+    let text = waits(&this.node, "a");
+    assert!(text.contains("ResourceClaim test/cam is not prepared: DRA driver nic cannot be reached"), "{text}");
+    assert!(this.calls().is_empty() && this.file.records().is_empty(), "{:?}", this.calls());
+    let (setup, drivers, claims, file) = this.kill();
+    let this = ClaimNode::over(setup, drivers, claims, file);
+    this.node.deliver(&[with_claim("a", "cam").deleting(0)]).await;
+    let is_over = || this.node.lifecycle("a").is_none_or(|state| state == Lifecycle::Finished);
+    this.node.eventually(30.0, "the pod has finished", is_over).await;
+    assert!(this.calls().is_empty() && !this.manager.holds(&"a".into()));
+}
+
+/// A claim that is prepared needs no connection to its driver for another pod.
+#[actix::test]
+async fn prepared_claim_needs_no_reachable_driver() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a", "b"]);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    this.drivers.set_reachable("gpu", false);
+    this.node.deliver(&[with_claim("a", "cam"), with_claim("b", "cam")]).await;
+    this.node.wait(2.0).await;
+    assert_eq!((this.node.phase("b").as_str(), this.calls().len()), ("Running", 1));
+}
+
 /// DRA-U5: the claim of a pod that was deleted while no agent ran is released when its containers have stopped, and not before.
 #[actix::test]
 async fn claim_of_a_pod_deleted_while_no_agent_ran_is_released() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
@@ -28,6 +29,8 @@ pub(crate) struct FakeDrivers {
 #[derive(Default)]
 struct DriversState {
     registered: BTreeSet<String>,
+    /// The drivers that accept no connection.
+    unreachable: BTreeSet<String>,
     failing: BTreeMap<String, String>,
     delay: Duration,
     /// The calls as `DRIVER prepare CLAIM,CLAIM`, in their order.
@@ -49,6 +52,16 @@ impl FakeDrivers {
 
     pub(crate) fn heal(&self, driver: &str) {
         self.state.lock().failing.remove(driver);
+    }
+
+    /// Makes a driver accept no connection, or accept them again.
+    pub(crate) fn set_reachable(&self, driver: &str, is_reachable: bool) {
+        let mut state = self.state.lock();
+        if is_reachable {
+            state.unreachable.remove(driver)
+        } else {
+            state.unreachable.insert(driver.to_owned())
+        };
     }
 
     pub(crate) fn block(&self, blocked: bool) {
@@ -93,6 +106,13 @@ fn entry(driver: &DriverName, claim: &ClaimRef) -> String {
 impl ClaimDrivers for FakeDrivers {
     fn is_registered(&self, driver: &DriverName) -> bool {
         self.state.lock().registered.contains(driver.as_str())
+    }
+
+    fn reach<'a>(&'a self, driver: &'a DriverName) -> BoxFuture<'a, Result<(), DriverError>> {
+        let is_reachable = !self.state.lock().unreachable.contains(driver.as_str());
+        let error = format!("DRA driver {driver} cannot be reached");
+        let result = if is_reachable { Ok(()) } else { Err(DriverError::unreachable(error)) };
+        std::future::ready(result).boxed()
     }
 
     fn prepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, Vec<PreparedDevice>> {

@@ -82,6 +82,7 @@ enum Action {
     Saved,
     NotSaved { is_written: bool },
     Answer { call: usize, succeeds: bool, is_done: bool },
+    Unsent { call: usize },
     Crash { is_written: bool, is_done: bool },
 }
 
@@ -204,6 +205,7 @@ impl Model for World {
             actions.push(Action::Answer { call, succeeds: true, is_done: true });
             if may_fail {
                 actions.extend([true, false].map(|is_done| Action::Answer { call, succeeds: false, is_done }));
+                actions.push(Action::Unsent { call });
             }
         }
         if state.crashes > 0 {
@@ -253,7 +255,12 @@ impl Model for World {
                 // The write is repeated.
                 state.save_requested |= !state.table.unsaved.is_empty();
             }
-            Action::Answer { call, succeeds, is_done } => {
+            Action::Answer { .. } | Action::Unsent { .. } => {
+                let (call, succeeds, is_done, is_unsent) = match action {
+                    Action::Answer { call, succeeds, is_done } => (call, succeeds, is_done, false),
+                    Action::Unsent { call } => (call, false, false, true),
+                    _ => return None,
+                };
                 let call = state.calls.remove(call);
                 if is_done {
                     state.apply(&call);
@@ -261,7 +268,11 @@ impl Model for World {
                 let answer = if succeeds {
                     let device = PreparedDevice { device: "g0".to_owned(), ..PreparedDevice::default() };
                     let of = |claim: &ClaimRef| (claim.name.clone(), vec![device.clone()]);
-                    DriverAnswer { succeeded: call.claims.iter().map(of).collect(), faults: Vec::new() }
+                    DriverAnswer {
+                        succeeded: call.claims.iter().map(of).collect(),
+                        faults: Vec::new(),
+                        is_unsent: false,
+                    }
                 } else {
                     state.faults -= 1;
                     let fault = ClaimFault::Call {
@@ -269,7 +280,8 @@ impl Model for World {
                         claims: Vec::new(),
                         error: "unavailable".to_owned(),
                     };
-                    DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault] }
+                    // A call that was not sent is not done; others that are not done may have been sent.
+                    DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault], is_unsent }
                 };
                 let Call { operation, driver, claims, .. } = call;
                 state.perform(Event::Answered { operation, driver, claims, answer }, self.mutation);
