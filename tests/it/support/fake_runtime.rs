@@ -106,6 +106,8 @@ struct State {
     slow_reads: BTreeMap<PodUid, Duration>,
     /// The memory of each pod's container, in mebibytes.
     memory: BTreeMap<PodUid, u64>,
+    /// The pods whose processes cannot be measured.
+    unmeasured: BTreeMap<PodUid, RuntimeError>,
     /// How old a list is when it arrives.
     list_age: Duration,
     calls: Vec<Call>,
@@ -148,6 +150,11 @@ impl FakeRuntime {
     /// Sets the memory of a pod's container in mebibytes.
     pub(crate) fn uses_memory(&self, pod: &str, mebibytes: u64) {
         self.state.lock().memory.insert(pod.into(), mebibytes);
+    }
+
+    /// Makes each measurement of a pod's processes fail until [`heal`](Self::heal).
+    pub(crate) fn fail_usage(&self, pod: &str, error: RuntimeError) {
+        self.state.lock().unmeasured.insert(pod.into(), error);
     }
 
     pub(crate) fn new(clock: TokioClock, with_events: bool) -> Self {
@@ -205,6 +212,7 @@ impl FakeRuntime {
         state.failing.clear();
         state.panicking.clear();
         state.slow.clear();
+        state.unmeasured.clear();
     }
 
     /// Makes a call take this long before it has an effect.
@@ -292,12 +300,12 @@ impl FakeRuntime {
         state.calls.iter().filter(|call| call.what.starts_with(what)).map(|call| call.at).collect()
     }
 
-    /// The running containers of a pod.
     /// The CDI devices of the pod's container that was created last.
     pub(crate) fn cdi_devices(&self, uid: &str) -> Vec<String> {
         self.state.lock().cdi_devices.get(&uid.into()).cloned().unwrap_or_default()
     }
 
+    /// The running containers of a pod.
     pub(crate) fn running(&self, uid: &str) -> Vec<String> {
         let status = self.inspect(&uid.into());
         let running = status.containers.iter().filter(|c| c.state == ContainerState::Running);

@@ -230,8 +230,10 @@ impl ContainerRuntime for FakeRuntime {
 
     fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
         let used = |memory: &u64| ContainerProcesses { memory: memory << 20, processes: 1 };
-        let usage = self.state.lock().memory.get(uid).map(|memory| ("main".to_owned(), used(memory)));
-        async move { Ok(usage.into_iter().collect()) }.boxed()
+        let state = self.state.lock();
+        let usage = state.memory.get(uid).map(|memory| ("main".to_owned(), used(memory))).into_iter().collect();
+        let result = state.unmeasured.get(uid).cloned().map_or(Ok(usage), Err);
+        async { result }.boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {
