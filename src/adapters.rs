@@ -46,6 +46,8 @@ pub mod process;
 pub mod record;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod regular;
+#[cfg(any(feature = "agent", feature = "process"))]
+pub(crate) mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "agent")]

@@ -44,6 +44,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use cli::Command;
+use signal_hook::consts::SIGCHLD;
+
+use crate::adapters::signals;
 
 pub use admin::router;
 pub use events::EventLog;
@@ -56,6 +59,9 @@ pub use view::NodeView;
 pub fn main() -> ExitCode {
     // The program that started the agent may have left files open. Neither shims nor containers may inherit them.
     close_fds::set_fds_cloexec(3, &[]);
+    // It may also block the stop signals, or ignore the ends of children, whose exit codes would then be lost.
+    signals::unblock_all();
+    signals::reset_ignored(|signal| signal == SIGCHLD);
     let cli = cli::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match command(cli.command) {
         Ok(code) => code,

@@ -64,7 +64,6 @@ mod runtime;
 mod security;
 mod shared;
 mod shim;
-mod signals;
 mod start;
 mod stats;
 mod stop;

@@ -5,6 +5,7 @@ mod devices;
 mod evictions;
 mod exec;
 mod faults;
+mod inherited;
 mod isolation;
 mod namespaces;
 mod settings;

@@ -44,7 +44,8 @@ pub struct ProcessRuntime {
 impl ProcessRuntime {
     /// Opens the runtime on a directory. It adopts the containers that an earlier agent left running there and records the
     /// exits of the containers that ended without an agent. Must be called on a tokio runtime with I/O and time. All tasks
-    /// of the process runtime run on that tokio runtime.
+    /// of the process runtime run on that tokio runtime. The process must not ignore SIGCHLD, because the runtime waits for the ends of
+    /// its children.
     ///
     /// # Errors
     /// [`OpenError`] if the directory cannot be used, or if another user could replace its content. A damaged record is not an

@@ -32,7 +32,7 @@ use super::files::ContainerFiles;
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, StartedRecord};
 use super::reserved::ReservedSpace;
-use super::signals;
+use crate::adapters::signals;
 pub(super) use exec_input::{ExecInput, send_input};
 pub(super) use exec_keeper::wait_for_keepers;
 pub(super) use exit::EXECS_END_WITHIN;
@@ -45,7 +45,8 @@ pub(super) use probe::{EXHAUSTED, MOUNTS, PROCESSES, has_line};
 pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // An agent may have been started with other open files, which no container may read.
     close_fds::set_fds_cloexec(3, &[]);
-    signals::reset_ignored();
+    signals::unblock_all();
+    signals::reset_ignored(|_| true);
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
         Some([RUN, dir]) => run(&ContainerFiles::new(dir.into())).map_err(|error| error.to_string()),

@@ -105,22 +105,21 @@ impl AgentHome {
 
     /// Starts an agent that inherits this file as descriptor 9, and waits until its admin endpoints answer.
     pub(crate) async fn start_with_open_file(&self, file: &Path) -> Agent {
-        let command = self.command(&[]);
-        let mut inherits = Command::new("/bin/sh");
-        inherits.args(["-c", &format!("exec 9<{} && exec \"$0\" \"$@\"", file.display())]);
-        inherits.arg(command.as_std().get_program()).args(command.as_std().get_args());
-        inherits.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
-        Self::until_it_answers(self.spawn(inherits)).await
+        self.start_below(&format!("exec 9<{} && exec \"$0\" \"$@\"", file.display())).await
     }
 
     /// Starts an agent with this soft limit on open files and waits until its admin endpoints answer.
     pub(crate) async fn start_with_open_files(&self, limit: u32) -> Agent {
+        self.start_below(&format!("ulimit -Sn {limit} && exec \"$0\" \"$@\"")).await
+    }
+
+    /// Starts an agent by a shell script, whose arguments are the command line of the agent, and waits until its admin endpoints answer.
+    pub(crate) async fn start_below(&self, script: &str) -> Agent {
         let command = self.command(&[]);
-        let mut limited = Command::new("/bin/sh");
-        limited.args(["-c", &format!("ulimit -Sn {limit} && exec \"$0\" \"$@\"")]);
-        limited.arg(command.as_std().get_program()).args(command.as_std().get_args());
-        limited.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
-        Self::until_it_answers(self.spawn(limited)).await
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", script]).arg(command.as_std().get_program()).args(command.as_std().get_args());
+        shell.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
+        Self::until_it_answers(self.spawn(shell)).await
     }
 
     async fn until_it_answers(mut agent: Agent) -> Agent {

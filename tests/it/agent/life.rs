@@ -199,6 +199,17 @@ async fn a_signal_without_terminal_leaves_pods_running_for_the_next_agent() {
     assert_eq!(home.processes(), Vec::<String>::new(), "a signal ends a job and its pods");
 }
 
+// A supervisor may start the agent with such signals.
+#[tokio::test]
+async fn agent_that_inherits_ignored_and_blocked_signals_runs_pods_and_stops() {
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let mut agent = home.start_below("exec env --ignore-signal=CHLD --block-signal \"$0\" \"$@\"").await;
+    agent.ready("web-n1").await;
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0), "{}", agent.logged());
+}
+
 #[tokio::test]
 async fn readyz_names_the_missing_source_and_healthz_stays_ok() {
     let home = AgentHome::new();

@@ -12,10 +12,8 @@ use podwright::adapters::storage::FileStorage;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::namespaces::open_with_script;
 use crate::support::processes::{Root, ended, host_pod, parent, pod, run, sandbox, script, status};
 
 #[tokio::test]
@@ -324,29 +322,6 @@ async fn working_directory_is_entered_with_the_rights_of_the_container() {
         let exec = runtime.exec(&id, &["true".to_owned()], Duration::from_secs(60)).await;
         assert_eq!(exec.is_ok(), uid == "e", "{uid}: {exec:?}");
     }
-}
-
-// A shell starts a program in the background of a script with such signals.
-#[tokio::test]
-async fn containers_of_an_agent_that_ignores_signals_do_not_ignore_them() {
-    let root = Root::new();
-    let runtime = open_with_script(&root, "trap '' HUP INT QUIT").await;
-    let pod = pod("u", |spec| {
-        let stop_signal = Some("SIGINT".into());
-        spec.containers[0].lifecycle = Some(Lifecycle { stop_signal, ..Lifecycle::default() });
-    });
-    let id = run(&runtime, &pod, "exec sleep 1000").await;
-    let command = ["sh", "-c", "cat /proc/self/status"].map(str::to_owned);
-    let exec = runtime.exec(&id, &command, Duration::from_secs(60)).await.unwrap();
-    for status in [std::fs::read(format!("/proc/{}/status", main_pid(&root, &id))).unwrap(), exec.output] {
-        let status = String::from_utf8(status).unwrap();
-        let mask = u64::from_str_radix(process_field(&status, "SigIgn").unwrap(), 16).unwrap();
-        let numbers = [Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);
-        assert_eq!(numbers.map(|number| (mask >> (number - 1)) & 1), [0; 3], "{mask:x}");
-    }
-    runtime.stop_container(&id, Duration::from_secs(60)).await.unwrap();
-    let exit = ended(&runtime, &pod).await;
-    assert_eq!((exit.exit_code, exit.signal), (130, Some(2)), "{}", exit.message);
 }
 
 #[tokio::test]

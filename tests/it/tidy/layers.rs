@@ -77,6 +77,7 @@ const HELPERS: &[&str] = &[
     "pod_group",
     "regular",
     "record",
+    "signals",
     "stats",
     "step_error",
     "streaming",
