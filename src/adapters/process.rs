@@ -63,6 +63,7 @@ mod rootfs;
 mod runtime;
 mod security;
 mod shared;
+#[cfg_attr(not(test), deny(clippy::print_stderr, reason = "a failed write would end the shim"))]
 mod shim;
 mod start;
 mod stats;

@@ -69,7 +69,7 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            note(&error);
             ExitCode::FAILURE
         }
     }
@@ -98,7 +98,7 @@ fn run(files: &ContainerFiles) -> io::Result<()> {
     match start(files, &run, space.started) {
         Ok(command) => {
             if let Err(error) = report_start() {
-                eprintln!("cannot report the start: {error}");
+                note(&format!("cannot report the start: {error}"));
             }
             exit::record_exit(files, &run, command, space.exit)
         }
@@ -235,6 +235,12 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
         return Err(error);
     }
     Ok(RunningCommand { pid, alive: alive.into(), target, namespaces, pump })
+}
+
+/// Writes a line to standard error: the shim's log, or what the caller of this process reads. The disk may be full, and `eprintln` would
+/// end the thread then.
+fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Closes the pipe on which the agent waits for the start of the command. Later output goes to the shim's log.

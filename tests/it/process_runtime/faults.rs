@@ -100,6 +100,43 @@ async fn exit_code_survives_a_full_disk() {
     assert!(removed);
 }
 
+// The shim cannot write to its own log either.
+#[tokio::test]
+async fn container_that_writes_to_its_log_on_a_full_disk_runs_and_stops() {
+    let root = Root::new();
+    let Some(disk) = SmallDisk::new(root.path()) else { return };
+    let runtime = root.open().await;
+    // More output than the pipe to the shim holds.
+    let text = "until [ -e go ]; do sleep 0.1; done; head -c 200000 /dev/zero; exit 7";
+    let [writes, stops] = ["writes", "stops"].map(|uid| pod(uid, |_| {}));
+    run(&runtime, &writes, text).await;
+    let stopped = run(&runtime, &stops, "trap 'exit 9' TERM; touch on; while :; do echo x; sleep 0.01; done").await;
+    let in_root = |pod: &str, file: &str| {
+        let dir = fs::read_dir(root.path().join(format!("pods/{pod}/containers/main"))).unwrap().next().unwrap();
+        dir.unwrap().path().join(file)
+    };
+    while !in_root("stops", "on").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    File::create(in_root("writes", "go.new")).unwrap();
+    let fill = disk.fill();
+    fs::rename(in_root("writes", "go.new"), in_root("writes", "go")).unwrap();
+    assert_eq!(ended(&runtime, &writes).await.exit_code, 7);
+    let log = root.path().join("pods/stops/logs/main/0.log");
+    let lines = || fs::read_to_string(&log).unwrap().lines().filter(|line| line.ends_with(" stdout F x")).count();
+    let before = lines();
+    fs::remove_file(fill).unwrap();
+    // A record of which only a part was written is not continued by the next one.
+    while lines() < before + 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let text = fs::read_to_string(&log).unwrap();
+    let stamps = |line: &str| line.matches("Z stdout").count();
+    assert!(text.lines().all(|line| stamps(line) <= 1), "{text}");
+    runtime.stop_container(&stopped, PATIENCE).await.unwrap();
+    assert_eq!(ended(&runtime, &stops).await.exit_code, 9);
+}
+
 /// A freezer cgroup of version 1. Its processes are in state `D` and cannot be killed until it is dropped.
 struct Frozen(PathBuf);
 

@@ -19,7 +19,7 @@ use super::super::files::{ContainerFiles, Layout};
 use super::super::procfs;
 use super::super::record::{self, Cgroup, Durability, ExitRecord, RunRecord};
 use super::super::reserved::ReservedSpace;
-use super::{RunningCommand, exec_keeper};
+use super::{RunningCommand, exec_keeper, note};
 use crate::adapters::log::end_of_log;
 use crate::adapters::regular;
 
@@ -63,7 +63,7 @@ pub(super) fn record_exit(
     }
     drop(command.alive);
     if let Err(RecvTimeoutError::Timeout) = command.pump.recv_timeout(HANGS_AFTER) {
-        eprintln!("the container's log is incomplete: a write to it hangs");
+        note("the container's log is incomplete: a write to it hangs");
     }
     remove_cgroup(run);
     // The log is complete now.
@@ -147,7 +147,7 @@ pub(super) fn remove_cgroup(run: &RunRecord) {
 /// Writes an error to the shim's log.
 pub(super) fn log_failure<T, E: std::fmt::Display>(what: &str, result: &Result<T, E>) {
     if let Err(error) = result {
-        eprintln!("{what}: {error}");
+        note(&format!("{what}: {error}"));
     }
 }
 

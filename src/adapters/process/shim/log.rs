@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::super::files::Layout;
+use super::note;
 use crate::adapters::log::MAX_PIECE;
 pub use crate::adapters::log::{Record, tail, tail_window};
 
@@ -15,6 +16,8 @@ pub struct Log {
     file: File,
     /// Whether the last write failed.
     failing: bool,
+    /// Whether the last write ended within a record.
+    torn: bool,
 }
 
 impl Log {
@@ -24,7 +27,7 @@ impl Log {
         // The mode that the kubelet's log files have: log collectors that run as another user read the files through their
         // group.
         let file = dir.open()?.append(&name, 0o640)?;
-        Ok(Log { path: path.to_owned(), file, failing: false })
+        Ok(Log { path: path.to_owned(), file, failing: false, torn: false })
     }
 
     /// Opens the log's path again, after the old file was moved away.
@@ -34,16 +37,31 @@ impl Log {
     }
 
     /// Writes whole records. If the write fails, for example because the disk is full, the output is lost: waiting would
-    /// block the container, whose pipe would fill up.
+    /// block the container, whose pipe would fill up. The next write does not continue a record of which only a part was written.
     pub fn write(&mut self, records: &[u8]) {
-        let result = self.file.write_all(records);
+        let result = if self.torn { self.append(b"\n") } else { Ok(()) }.and_then(|()| self.append(records));
         match &result {
             Err(error) if !self.failing => {
-                eprintln!("cannot write to the log, output is lost: {}: {error}", self.path.display())
+                note(&format!("cannot write to the log, output is lost: {}: {error}", self.path.display()));
             }
             _ => {}
         }
         self.failing = result.is_err();
+    }
+
+    fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.file.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    self.torn = bytes[written - 1] != b'\n';
+                    bytes = &bytes[written..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::super::files::Request;
 use super::super::record::{self, Cgroup};
 use super::log::{Lines, Log};
+use super::note;
 
 /// The files and the target of the thread.
 pub(super) struct Pump {
@@ -52,7 +53,7 @@ impl Pump {
         let (running, ended) = std::sync::mpsc::channel();
         let body = move || {
             if let Err(error) = self.run() {
-                eprintln!("cannot copy the container's output any more: {error}");
+                note(&format!("cannot copy the container's output any more: {error}"));
             }
             drop(running);
         };
@@ -124,7 +125,7 @@ impl Pump {
                 }
                 Some(Request::Reopen) => {
                     if let Err(error) = self.log.reopen() {
-                        eprintln!("cannot reopen the log: {error}");
+                        note(&format!("cannot reopen the log: {error}"));
                     }
                 }
                 None => {}
