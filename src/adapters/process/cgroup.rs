@@ -95,6 +95,10 @@ fn enable_controllers(path: &Path) {
     }
 }
 
+/// The smallest quota of CPU time in microseconds that the kernel accepts.
+const SMALLEST_QUOTA: u64 = 1000;
+/// A quota of CPU time in microseconds that no machine uses up. The kernel refuses one of 2^44.
+const LARGEST_QUOTA: u64 = 1 << 43;
 /// The controllers of the limits.
 const CONTROLLERS: [&str; 2] = ["memory", "cpu"];
 
@@ -154,8 +158,9 @@ impl Cgroup {
             self.set("memory.oom.group", "1")?;
         }
         if let Some(thousandths) = self.cpu {
-            // Microseconds per period of 100 ms. The kernel accepts no less than 1 ms.
-            self.set("cpu.max", &format!("{} 100000", (thousandths * 100).max(1000)))?;
+            // Microseconds per period of 100 ms.
+            let quota = thousandths.saturating_mul(100).clamp(SMALLEST_QUOTA, LARGEST_QUOTA);
+            self.set("cpu.max", &format!("{quota} 100000"))?;
         }
         Ok(())
     }
@@ -368,6 +373,18 @@ mod tests {
         }
         cgroup.make().unwrap();
         assert_eq!(fs::read_to_string(cgroup.path.join("memory.max")).unwrap(), "1048576");
+    }
+
+    #[test]
+    fn cpu_limit_is_a_quota_that_the_kernel_accepts() {
+        let (_dir, cgroup) = plain_cgroup(None);
+        fs::create_dir_all(&cgroup.path).unwrap();
+        let file = cgroup.path.join("cpu.max");
+        fs::write(&file, "").unwrap();
+        for (thousandths, expected) in [(1, 1000), (10, 1000), (1500, 150_000), (u64::MAX / 2, 1_u64 << 43)] {
+            Cgroup { cpu: Some(thousandths), ..cgroup.clone() }.limit().unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), format!("{expected} 100000"), "{thousandths}");
+        }
     }
 
     // Requires the right to create cgroups of version 2.

@@ -81,7 +81,10 @@ pub(super) fn plan(
             ))
         })?,
     };
-    let (memory, cpu) = limits(name, fields.resources)?;
+    let own = limits(name, fields.resources)?;
+    // If a container has no limit of its own, the limit of the whole pod applies (KEP-2837).
+    let whole = limits(name, pod.spec().resources.as_ref())?;
+    let (memory, cpu) = (own.0.or(whole.0), own.1.or(whole.1));
     let confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
     let pods = context.layout.pods();
     let request = view::ViewRequest {
@@ -236,7 +239,7 @@ pub(super) fn rootfs_and_log(layout: &Layout, record: &ContainerRecord) -> (Path
     (rootfs, layout.log(&record.uid, &record.container, record.restart_count))
 }
 
-/// The limits of a container: memory in bytes, and CPU in thousandths of a CPU.
+/// The limits of a container: memory in bytes, and CPU in thousandths of a CPU. A limit of 0 is none, as for a kubelet.
 pub(super) fn limits(
     name: &str,
     resources: Option<&ResourceRequirements>,
@@ -253,7 +256,8 @@ pub(super) fn limits(
         amount.transpose()
     };
     let memory = limit("memory")?.map(|bytes| bytes.units().unsigned_abs());
-    Ok((memory, limit("cpu")?.map(|cores| cores.millis().unsigned_abs())))
+    let cpu = limit("cpu")?.map(|cores| cores.millis().unsigned_abs());
+    Ok((memory.filter(|bytes| *bytes > 0), cpu.filter(|thousandths| *thousandths > 0)))
 }
 
 #[cfg(test)]

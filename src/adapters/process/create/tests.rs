@@ -147,6 +147,8 @@ fn resource_limits_become_bytes_and_millicores() {
         ("2G", "0.25", Some(2_000_000_000), Some(250)),
         // A 64-bit float cannot represent this number.
         ("9007199254740993", "1e1", Some(9_007_199_254_740_993), Some(10_000)),
+        // None, as for a kubelet.
+        ("0", "0", None, None),
     ] {
         let limits = [("memory".to_owned(), quantity(memory)), ("cpu".to_owned(), quantity(cpu))].into();
         let plan = planned_as(
@@ -159,4 +161,18 @@ fn resource_limits_become_bytes_and_millicores() {
         let cgroup = plan.unwrap().run.cgroup.unwrap();
         assert_eq!((cgroup.memory, cgroup.cpu), (bytes, thousandths), "{memory} {cpu}");
     }
+}
+
+#[test]
+fn container_without_a_limit_of_its_own_has_the_limit_of_the_pod() {
+    let limits = |amounts: [(&str, &str); 2]| {
+        let limits = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.into())));
+        Some(ResourceRequirements { limits: Some(limits.into()), ..ResourceRequirements::default() })
+    };
+    let config = config(|spec, _| {
+        spec.resources = limits([("memory", "1Gi"), ("cpu", "2")]);
+        spec.containers[0].resources = limits([("memory", "64Mi"), ("cpu", "0")]);
+    });
+    let cgroup = planned_as(0, &config).unwrap().run.cgroup.unwrap();
+    assert_eq!((cgroup.memory, cgroup.cpu), (Some(64 << 20), Some(2000)));
 }
