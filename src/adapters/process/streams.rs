@@ -10,12 +10,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -92,7 +93,7 @@ async fn exec(
     let prepared = shared.blocking(move || prepare(&files, shim, &words, streams)).await;
     let failed = |error: io::Error| format!("cannot run the command: {error}");
     let PreparedKeeper { mut command, keeper, ends } = prepared.map_err(failed)?;
-    // Dropping the handle does not kill the keeper, which would leave the processes of the command without a parent.
+    // Dropping the handle does not kill the keeper, which would leave the processes of the command without a parent. Tokio reaps it.
     let _child = command.spawn().map_err(failed)?;
     // The command builder holds the command's ends. They must be closed, or the output would never end.
     drop(command);

@@ -101,6 +101,25 @@ async fn a_command_succeeds_over_each_protocol_of_websocket() {
 }
 
 #[tokio::test]
+async fn the_process_that_keeps_a_command_is_reaped() {
+    let container = Container::run("exec sleep 1000").await;
+    let url = container.exec("stdout=true", &["echo", "hi"]);
+    for _ in 0..2 {
+        assert_eq!(WebSocket::open(&url, "v5.channel.k8s.io").await.finish().await.status(), success());
+    }
+    let is_zombie = |stat: &str| {
+        let (name, fields) = stat.rsplit_once(") ").unwrap();
+        name.ends_with("(podwright-exec") && fields.starts_with(&format!("Z {} ", std::process::id()))
+    };
+    eventually("no keeper is left", || async {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut stats = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+        (!stats.any(|stat| is_zombie(&stat))).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_command_that_cannot_run_reports_the_reason() {
     let container = Container::run("exec sleep 1000").await;
     let url = container.exec("stdout=true", &["no-such-program"]);
