@@ -12,11 +12,18 @@ use podwright_actors::text::plain;
 
 pub use tree::Position;
 
+use serde_saphyr::budget::BudgetBreach;
 use tree::{Value, YamlNode};
 
 /// The size limit of a manifest in bytes (upstream `maxConfigLength`, kubelet 1.36).
 pub const MAX_BYTES: usize = 10 << 20;
 
+/// How many levels of objects and lists a manifest may have.
+const MAX_DEPTH: usize = 32;
+/// How many YAML documents a manifest may have.
+const MAX_DOCUMENTS: usize = 1024;
+/// How many values the aliases of a manifest may repeat.
+const MAX_ALIASED: usize = 10_000;
 /// How many faults of one text are reported.
 const MAX_FAULTS: usize = 100;
 /// The size limit of a fault's message in bytes. Messages quote values and keys, which may have any length.
@@ -90,7 +97,8 @@ pub fn read(bytes: &[u8]) -> Manifest {
 pub fn read_with(bytes: &[u8], unknown_fields: UnknownFields) -> Manifest {
     let mut reader = ManifestBuilder { unknown_fields, ..ManifestBuilder::default() };
     if bytes.len() > MAX_BYTES {
-        reader.refuse(None, format!("has {} bytes: split it into manifests of at most 10 MiB", bytes.len()));
+        // The caller may have read only the first bytes of a longer manifest.
+        reader.refuse(None, "has more than 10 MiB: split it into smaller manifests".into());
         return reader.finish();
     }
     let text = match std::str::from_utf8(bytes) {
@@ -122,16 +130,32 @@ fn options() -> serde_saphyr::Options {
             strict_booleans: true,
             with_snippet: false,
     // Parsing is recursive. A list of pods needs half of this depth, and a thread's stack suffices for twice this depth.
-            budget: serde_saphyr::budget! { max_depth: 32 },
+            budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_documents: MAX_DOCUMENTS },
             // Limits the work that nested aliases can cause.
-            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_ALIASED },
         }
 }
 
 /// The parser's message without the position. [`Fault`] prints the position itself.
 fn brief(error: &serde_saphyr::Error) -> String {
-    if let serde_saphyr::Error::DuplicateMappingKey { key, .. } = error {
-        return format!("field {:?} is set twice: keep one", key.as_deref().unwrap_or_default());
+    use serde_saphyr::Error;
+    match error {
+        // The parser names an error in the value of an alias.
+        Error::AliasError { error, .. } => return brief(error),
+        Error::DuplicateMappingKey { key, .. } => {
+            return format!("field {:?} is set twice: keep one", key.as_deref().unwrap_or_default());
+        }
+        Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            return format!("has more than {MAX_DOCUMENTS} documents: split it into smaller manifests");
+        }
+        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => {
+            return format!("has more than {MAX_DEPTH} levels of objects and lists: no pod has so many, correct it");
+        }
+        Error::Budget { .. } => return "has too many values: split it into smaller manifests".into(),
+        Error::AliasReplayLimitExceeded { .. } | Error::AliasExpansionLimitExceeded { .. } => {
+            return format!("its aliases repeat more than {MAX_ALIASED} values: write fewer aliases (`*name`)");
+        }
+        _ => {}
     }
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

@@ -162,7 +162,22 @@ fn manifest_fault_names_position_pod_field_and_remedy() {
     }
     let fault = read(b"kind: Pod\nm\xc3\xa4\xff").faults[0].to_string();
     assert_eq!(fault, "line 2, column 3: not valid UTF-8: save it in that encoding");
-    assert!(read(&vec![b' '; MAX_BYTES + 1]).faults[0].message.contains("10 MiB"));
+}
+
+#[test]
+fn manifest_that_is_too_large_is_refused_with_its_limit() {
+    let lists = "[".repeat(33) + &"]".repeat(33);
+    let aliases = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]", "x, ".repeat(99), "*a, ".repeat(60), "*b, ".repeat(60));
+    for (text, fault) in [
+        (" ".repeat(MAX_BYTES + 1), "has more than 10 MiB: split it into smaller manifests"),
+        ("--- {}\n".repeat(1025), "has more than 1024 documents: split it into smaller manifests"),
+        (format!("a: {lists}"), "has more than 32 levels of objects and lists: no pod has so many, correct it"),
+        (aliases, "its aliases repeat more than 10000 values: write fewer aliases (`*name`)"),
+        (format!("[{}]", "1, ".repeat(300_000)), "has too many values: split it into smaller manifests"),
+    ] {
+        let messages: Vec<String> = read(text.as_bytes()).faults.into_iter().map(|fault| fault.message).collect();
+        assert_eq!(messages, [fault], "{}", &text[..20]);
+    }
 }
 
 #[test]
