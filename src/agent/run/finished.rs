@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::actors::text::error_chain;
 use crate::agent::until::{PodsOutcome, outcome};
 use crate::agent::view::NodeView;
 
@@ -12,9 +13,10 @@ const INSPECT_DELAY: Duration = Duration::from_millis(20);
 /// take about a tenth of one CPU.
 const INSPECT_DELAY_PER_POD: Duration = Duration::from_micros(20);
 
-/// Resolves once every source has delivered and every pod has finished.
+/// Resolves once every source has delivered and every pod has finished, also the pods that an earlier agent left running.
 pub(super) async fn finished(view: &NodeView) -> PodsOutcome {
     let mut changes = view.node.statuses().subscribe();
+    let mut has_listed = false;
     loop {
         let inspected = view.clone();
         // The inspection runs on a blocking thread, because it visits every pod and this thread also starts pods.
@@ -25,7 +27,16 @@ pub(super) async fn finished(view: &NodeView) -> PodsOutcome {
             (outcome(delivered, &pods, &inspected.problems()), pods.len())
         });
         let pods = match inspection.await {
-            Ok((Some(outcome), _)) => return outcome,
+            Ok((Some(outcome), _)) if has_listed => return outcome,
+            Ok((Some(outcome), _)) => {
+                // A pod of an earlier agent that no source desires has no record before the runtime's pods were listed.
+                if let Err(error) = view.node.run_housekeeping().await {
+                    tracing::warn!(error = %error_chain(&error), "the pods that an earlier agent left running are unknown");
+                    return outcome;
+                }
+                has_listed = true;
+                continue;
+            }
             Ok((None, pods)) => pods,
             Err(_) => 0,
         };

@@ -1,5 +1,7 @@
 //! `--until-finished` and its exit codes.
 
+use rustix::process::Signal;
+
 use super::harness::{AgentHome, manifest, text};
 
 const NEVER: &str = "restartPolicy: Never";
@@ -54,6 +56,21 @@ async fn until_finished_runs_pods_in_turn_if_the_node_has_no_room_for_all() {
     let output = home.run(&["--until-finished", "--max-pods", "1"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("all pods have finished succeeded=3 failed=0"), "{}", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn until_finished_stops_the_pods_that_an_earlier_agent_left_running() {
+    let home = AgentHome::new();
+    home.put("left.yaml", &manifest("left", "exec sleep 1000", ""));
+    let mut first = home.start(&[]).await;
+    first.ready("left-n1").await;
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended().await, Some(0), "{}", first.logged());
+    assert!(!home.processes().is_empty());
+    home.remove("left.yaml");
+    let output = home.run(&["--until-finished"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert_eq!(home.processes(), Vec::<String>::new());
 }
 
 #[tokio::test]
