@@ -14,11 +14,12 @@ use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimOperation, DraMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::devices::{DevicesError, cdi_devices};
 use super::error::{ClaimsError, OpenClaimsError};
-use super::fault::{ClaimFault, check_answer};
+use super::fault::{ClaimFault, DriverAnswer, check_answer};
 use super::file;
 use super::health_store::HealthStore;
 use super::record::NeededClaim;
@@ -32,7 +33,7 @@ use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{
     Checkpoint, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DeviceHealthSink, DeviceReport, DriverError,
-    ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
+    PreparedDevice, ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
 };
 use crate::text::error_chain;
 use crate::time::Time;
@@ -40,6 +41,9 @@ use crate::time::Time;
 /// The time between two tries to release the claims of a pod that has ended without its worker (upstream `defaultReconcilePeriod`,
 /// kubelet 1.36).
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
+
+/// The time until a task that panicked starts again.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// What [`ClaimManager`] uses.
 #[derive(Clone)]
@@ -266,21 +270,34 @@ impl ClaimManager {
     }
 
     async fn call(&self, operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef>) {
-        let panicked = || DriverError::failed(format!("the client of DRA driver {driver} panicked"));
-        let answer = match method {
-            Method::Prepare => {
-                let call = AssertUnwindSafe(self.drivers.prepare(&driver, &claims)).catch_unwind();
-                check_answer(&driver, &claims, call.await.unwrap_or_else(|_| Err(panicked())))
-            }
-            Method::Unprepare => {
-                let call = AssertUnwindSafe(self.drivers.unprepare(&driver, &claims)).catch_unwind();
-                let answer = call.await.unwrap_or_else(|_| Err(panicked()));
-                let no_devices = |result: Result<(), String>| result.map(|()| Vec::new());
-                let answer = answer.map(|claims| claims.into_iter().map(|(uid, r)| (uid, no_devices(r))).collect());
-                check_answer(&driver, &claims, answer)
-            }
-        };
+        // The client and the check of its answer may panic also before they return a future.
+        let answer = AssertUnwindSafe(async { self.answer(&driver, method, &claims).await }).catch_unwind().await;
+        let answer = answer.unwrap_or_else(|_| {
+            tracing::error!(%driver, "the client of a DRA driver panicked");
+            check_answer(
+                &driver,
+                &claims,
+                Err(DriverError::failed(format!("the client of DRA driver {driver} panicked"))),
+            )
+        });
         self.drive(Event::Answered { operation, driver, claims, answer });
+    }
+
+    async fn answer(
+        &self,
+        driver: &DriverName,
+        method: Method,
+        claims: &[ClaimRef],
+    ) -> DriverAnswer<Vec<PreparedDevice>> {
+        match method {
+            Method::Prepare => check_answer(driver, claims, self.drivers.prepare(driver, claims).await),
+            Method::Unprepare => {
+                let no_devices = |result: Result<(), String>| result.map(|()| Vec::new());
+                let answer = self.drivers.unprepare(driver, claims).await;
+                let answer = answer.map(|claims| claims.into_iter().map(|(uid, r)| (uid, no_devices(r))).collect());
+                check_answer(driver, claims, answer)
+            }
+        }
     }
 
     /// Records the end of an operation for [`ResourcePhase::waits`], and counts it.
@@ -340,10 +357,32 @@ impl ClaimTasks {
                 }
             }
         };
-        let health = manager.health.run(&manager.table, &*manager.clock, health_writer);
-        stop.run_until_cancelled(futures_util::future::join3(calls, manager.write(), health)).await;
-        // The callers learn that nothing happens any more, now and later.
-        *manager.callers.lock() = None;
+        // Whatever ends the work, the callers learn that nothing happens any more, now and later.
+        let _end = EndCallers(&manager);
+        // A panic in the health of devices, or in the check of a file, does not end the calls.
+        let health = async {
+            let health = manager.health.run(&manager.table, &*manager.clock, health_writer);
+            if AssertUnwindSafe(health).catch_unwind().await.is_err() {
+                tracing::error!("the task of device health panicked: reports expire no more, and are not written");
+            }
+        };
+        let write = async {
+            while AssertUnwindSafe(manager.write()).catch_unwind().await.is_err() {
+                tracing::error!("the task that writes the file of claims panicked: it starts again");
+                sleep(AFTER_PANIC).await;
+                manager.save.notify_one();
+            }
+        };
+        stop.run_until_cancelled(futures_util::future::join3(calls, write, health)).await;
+    }
+}
+
+/// Ends all callers of a manager when it is dropped.
+struct EndCallers<'a>(&'a ClaimManager);
+
+impl Drop for EndCallers<'_> {
+    fn drop(&mut self) {
+        *self.0.callers.lock() = None;
     }
 }
 

@@ -200,6 +200,23 @@ async fn prepared_claim_needs_no_reachable_driver() {
     assert_eq!((this.node.phase("b").as_str(), this.calls().len()), ("Running", 1));
 }
 
+/// A client that panics before it returns a future fails its call, and nothing else. The pod is retried.
+#[actix::test]
+async fn panic_of_a_client_fails_one_call() {
+    let this = ClaimNode::start(&["gpu", "nic"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.claims.put("net", &["nic"], &["b"]);
+    this.drivers.panic("gpu", true);
+    this.node.deliver(&[with_claim("a", "cam"), with_claim("b", "net")]).await;
+    this.node.wait(5.0).await;
+    assert_eq!((this.node.phase("a").as_str(), this.node.phase("b").as_str()), ("Pending", "Running"));
+    let text = waits(&this.node, "a");
+    assert!(text.contains("the client of DRA driver gpu panicked"), "{text}");
+    this.drivers.panic("gpu", false);
+    this.node.wait(15.0).await;
+    assert_eq!(this.node.phase("a"), "Running");
+}
+
 /// DRA-U5: the claim of a pod that was deleted while no agent ran is released when its containers have stopped, and not before.
 #[actix::test]
 async fn claim_of_a_pod_deleted_while_no_agent_ran_is_released() {

@@ -29,6 +29,8 @@ pub(crate) struct FakeDrivers {
 #[derive(Default)]
 struct DriversState {
     registered: BTreeSet<String>,
+    /// The drivers whose client panics before it makes a call.
+    panicking: BTreeSet<String>,
     /// The drivers that accept no connection.
     unreachable: BTreeSet<String>,
     failing: BTreeMap<String, String>,
@@ -52,6 +54,21 @@ impl FakeDrivers {
 
     pub(crate) fn heal(&self, driver: &str) {
         self.state.lock().failing.remove(driver);
+    }
+
+    /// Makes the client of a driver panic before it makes a call.
+    pub(crate) fn panic(&self, driver: &str, panics: bool) {
+        let mut state = self.state.lock();
+        if panics {
+            state.panicking.insert(driver.to_owned())
+        } else {
+            state.panicking.remove(driver)
+        };
+    }
+
+    fn panic_if_set(&self, driver: &DriverName) {
+        let panics = self.state.lock().panicking.contains(driver.as_str());
+        assert!(!panics, "the test makes the client panic");
     }
 
     /// Makes a driver accept no connection, or accept them again.
@@ -116,6 +133,7 @@ impl ClaimDrivers for FakeDrivers {
     }
 
     fn prepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, Vec<PreparedDevice>> {
+        self.panic_if_set(driver);
         async move {
             self.call("prepare", driver, claims).await?;
             let mut state = self.state.lock();
@@ -136,6 +154,7 @@ impl ClaimDrivers for FakeDrivers {
     }
 
     fn unprepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, ()> {
+        self.panic_if_set(driver);
         async move {
             self.call("unprepare", driver, claims).await?;
             let mut state = self.state.lock();
