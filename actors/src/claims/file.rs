@@ -2,25 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::record::{ClaimRecord, DriverRecord, ReleaseDuty};
 use crate::ids::{ClaimName, PodUid};
 use crate::ports::PreparedDevice;
 
-/// A claim in the file. Unknown keys are ignored, and missing ones are empty.
+/// A claim in the file. Unknown keys are ignored. Missing ones and those with `null` are empty: a kubelet writes an empty map or list
+/// as `null`, and accepts `null` for every value.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct ClaimInfoState {
-    #[serde(rename = "ClaimUID")]
+    #[serde(rename = "ClaimUID", deserialize_with = "or_empty")]
     claim_uid: String,
+    #[serde(deserialize_with = "or_empty")]
     claim_name: String,
+    #[serde(deserialize_with = "or_empty")]
     namespace: String,
-    #[serde(rename = "PodUIDs")]
-    pod_uids: BTreeMap<String, Empty>,
-    driver_state: BTreeMap<String, DriverState>,
+    #[serde(rename = "PodUIDs", deserialize_with = "or_empty")]
+    pod_uids: BTreeMap<String, Option<Empty>>,
+    #[serde(deserialize_with = "or_empty")]
+    driver_state: BTreeMap<String, Option<DriverState>>,
     /// A record with this key takes the claim out of the file.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_false", deserialize_with = "or_empty")]
     removed: bool,
 }
 
@@ -30,22 +34,29 @@ struct Empty {}
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct DriverState {
-    devices: Option<Vec<DeviceState>>,
+    devices: Option<Vec<Option<DeviceState>>>,
     /// Not a key of the kubelet.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_false", deserialize_with = "or_empty")]
     given_up: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct DeviceState {
+    #[serde(deserialize_with = "or_empty")]
     pool_name: String,
+    #[serde(deserialize_with = "or_empty")]
     device_name: String,
     #[serde(rename = "ShareID")]
     share_id: Option<String>,
-    request_names: Option<Vec<String>>,
+    request_names: Option<Vec<Option<String>>>,
     #[serde(rename = "CDIDeviceIDs")]
-    cdi_device_ids: Option<Vec<String>>,
+    cdi_device_ids: Option<Vec<Option<String>>>,
+}
+
+/// Reads `null` as the empty value.
+fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -61,18 +72,18 @@ pub(super) struct InvalidRecord(#[from] serde_json::Error);
 /// A record as one line of JSON; `None` takes the claim out of the file.
 pub(super) fn write(name: &ClaimName, record: Option<&ClaimRecord>) -> String {
     let driver = |driver: &DriverRecord| DriverState {
-        devices: Some(driver.devices.iter().map(device).collect()),
+        devices: Some(driver.devices.iter().map(|found| Some(device(found))).collect()),
         given_up: driver.duty == ReleaseDuty::GivenUp,
     };
     let state = ClaimInfoState {
         claim_uid: record.map(|record| record.uid.to_string()).unwrap_or_default(),
         claim_name: name.name().to_owned(),
         namespace: name.namespace().to_owned(),
-        pod_uids: record.iter().flat_map(|record| &record.pods).map(|pod| (pod.to_string(), Empty {})).collect(),
+        pod_uids: record.iter().flat_map(|record| &record.pods).map(|pod| (pod.to_string(), Some(Empty {}))).collect(),
         driver_state: record
             .iter()
             .flat_map(|record| &record.drivers)
-            .map(|(name, state)| (name.to_string(), driver(state)))
+            .map(|(name, state)| (name.to_string(), Some(driver(state))))
             .collect(),
         removed: record.is_none(),
     };
@@ -84,8 +95,8 @@ fn device(device: &PreparedDevice) -> DeviceState {
         pool_name: device.pool.clone(),
         device_name: device.device.clone(),
         share_id: device.share_id.clone(),
-        request_names: Some(device.requests.clone()),
-        cdi_device_ids: Some(device.cdi_devices.clone()),
+        request_names: Some(device.requests.iter().cloned().map(Some).collect()),
+        cdi_device_ids: Some(device.cdi_devices.iter().cloned().map(Some).collect()),
     }
 }
 
@@ -104,23 +115,27 @@ pub(super) fn read(records: &[String]) -> Result<BTreeMap<ClaimName, ClaimRecord
         }
         let mut record = ClaimRecord::new(state.claim_uid.into());
         record.pods = state.pod_uids.keys().map(|uid| PodUid::new(uid)).collect();
-        record.drivers =
-            state.driver_state.into_iter().map(|(driver, state)| (driver.into(), restored(state))).collect();
+        record.drivers = state
+            .driver_state
+            .into_iter()
+            .map(|(driver, state)| (driver.into(), restored(state.unwrap_or_default())))
+            .collect();
         claims.insert(name, record);
     }
     Ok(claims)
 }
 
 fn restored(state: DriverState) -> DriverRecord {
+    let texts = |list: Option<Vec<Option<String>>>| list.into_iter().flatten().map(Option::unwrap_or_default).collect();
     let device = |device: DeviceState| PreparedDevice {
         pool: device.pool_name,
         device: device.device_name,
         share_id: device.share_id,
-        requests: device.request_names.unwrap_or_default(),
-        cdi_devices: device.cdi_device_ids.unwrap_or_default(),
+        requests: texts(device.request_names),
+        cdi_devices: texts(device.cdi_device_ids),
     };
     DriverRecord {
-        devices: state.devices.unwrap_or_default().into_iter().map(device).collect(),
+        devices: state.devices.into_iter().flatten().map(Option::unwrap_or_default).map(device).collect(),
         // Whether the driver was called before the restart is not known.
         duty: if state.given_up { ReleaseDuty::GivenUp } else { ReleaseDuty::Unprepare },
     }

@@ -494,3 +494,18 @@ fn records_survive_the_file() {
     assert_eq!(old[&ClaimName::new("s", "n")].drivers[&driver("d")].devices[0].requests, Vec::<String>::new());
     assert!(file::read(&["{".to_owned()]).is_err());
 }
+
+/// A kubelet writes an empty map, and reads `null` as an empty value of every kind.
+#[test]
+fn null_is_empty_in_the_file() {
+    let null = r#"{"ClaimUID":"c","ClaimName":"n","Namespace":"s","PodUIDs":null,"DriverState":null}"#;
+    let read = file::read(&[null.to_owned()]).unwrap();
+    let record = &read[&ClaimName::new("s", "n")];
+    assert!(record.pods.is_empty() && record.drivers.is_empty());
+    let null = r#"{"ClaimUID":null,"ClaimName":"n","Namespace":null,"PodUIDs":{"p":null},
+        "DriverState":{"d":null,"e":{"Devices":[{"PoolName":null,"DeviceName":"g0","RequestNames":[null]}]}}}"#;
+    let read = file::read(&[null.to_owned()]).unwrap();
+    let record = &read[&ClaimName::new("", "n")];
+    assert!(record.pods.contains(&PodUid::new("p")) && record.drivers[&driver("d")].devices.is_empty());
+    assert_eq!(record.drivers[&driver("e")].devices[0].device, "g0");
+}
