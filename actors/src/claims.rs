@@ -36,7 +36,7 @@ pub use devices::DevicesError;
 pub use error::{ClaimsError, OpenClaimsError};
 pub use fault::{ClaimFault, DriverAnswer, check_answer};
 pub use manager::{ClaimManager, ClaimPorts, ClaimTasks};
-pub use record::{ClaimRecord, DriverRecord, NeededClaim, ReleaseDuty};
+pub use record::{AllocatedDevice, ClaimRecord, DriverRecord, NeededClaim, ReleaseDuty};
 pub use resolve::{ClaimFeatures, ClaimRefused};
 pub use status::ContainerClaim;
 pub use step::{Effect, Event, Method};

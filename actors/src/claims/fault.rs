@@ -19,6 +19,12 @@ pub enum ClaimFault {
         /// The UID of the earlier claim.
         old: ClaimUid,
     },
+    /// The control plane has allocated other devices to the claim, and another pod has not released the earlier ones.
+    #[error("ResourceClaim {}: its earlier devices are not released yet", .claim.name())]
+    Reallocated {
+        /// The claim.
+        claim: ClaimName,
+    },
     /// A whole call failed.
     #[error("{error}")]
     Call {
@@ -72,14 +78,16 @@ impl ClaimFault {
             | ClaimFault::Refused { driver, .. }
             | ClaimFault::Skipped { driver, .. }
             | ClaimFault::Unexpected { driver, .. } => Some(driver),
-            ClaimFault::Replaced { .. } | ClaimFault::NotSaved(_) => None,
+            ClaimFault::Replaced { .. } | ClaimFault::Reallocated { .. } | ClaimFault::NotSaved(_) => None,
         }
     }
 
     /// The claims that are not prepared or not released because of this.
     pub fn claims(&self) -> &[ClaimName] {
         match self {
-            ClaimFault::Replaced { claim, .. } | ClaimFault::Refused { claim, .. } => std::slice::from_ref(claim),
+            ClaimFault::Replaced { claim, .. }
+            | ClaimFault::Reallocated { claim }
+            | ClaimFault::Refused { claim, .. } => std::slice::from_ref(claim),
             ClaimFault::Call { claims, .. }
             | ClaimFault::Skipped { claims, .. }
             | ClaimFault::Unexpected { claims, .. } => claims,

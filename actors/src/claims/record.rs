@@ -17,6 +17,21 @@ pub struct ClaimRecord {
     /// Whether all drivers have prepared the claim in the lifetime of this agent. After a restart, the next pod that needs the
     /// claim calls the drivers again, because CDI files may not outlive a reboot.
     pub is_prepared: bool,
+    /// The results of the allocation for which drivers were called last; `None` if this agent has not called them.
+    pub results: Option<BTreeSet<AllocatedDevice>>,
+}
+
+/// A result of an allocation: a device that the control plane has given to a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AllocatedDevice {
+    /// The driver of the device.
+    pub driver: DriverName,
+    /// The pool of the device.
+    pub pool: String,
+    /// The name of the device in its pool.
+    pub device: String,
+    /// Tells apart several allocations of one device.
+    pub share_id: Option<String>,
 }
 
 /// What one driver has done for a claim.
@@ -50,12 +65,14 @@ pub struct NeededClaim {
     pub uid: ClaimUid,
     /// The drivers of the allocation.
     pub drivers: BTreeSet<DriverName>,
+    /// The results of the allocation.
+    pub results: BTreeSet<AllocatedDevice>,
 }
 
 impl ClaimRecord {
     /// A claim that no pod refers to yet.
     pub fn new(uid: ClaimUid) -> Self {
-        ClaimRecord { uid, pods: BTreeSet::new(), drivers: BTreeMap::new(), is_prepared: false }
+        ClaimRecord { uid, pods: BTreeSet::new(), drivers: BTreeMap::new(), is_prepared: false, results: None }
     }
 
     /// The drivers that must be called before the claim is released.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::record::NeededClaim;
+use super::record::{AllocatedDevice, NeededClaim};
 use crate::ids::ClaimName;
 use crate::pod::PodObject;
 
@@ -143,9 +143,17 @@ pub(crate) fn check(
     let allocation = object.status.as_ref().and_then(|status| status.allocation.as_ref());
     let allocation = allocation.ok_or_else(|| ClaimRefused::NotAllocated(name()))?;
     let results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
-    let drivers: BTreeSet<_> = results.map(|result| result.driver.as_str().into()).collect();
+    let results: BTreeSet<_> = results
+        .map(|result| AllocatedDevice {
+            driver: result.driver.as_str().into(),
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+            share_id: result.share_id.clone(),
+        })
+        .collect();
+    let drivers = results.iter().map(|result| result.driver.clone()).collect();
     let uid = object.metadata.uid.as_deref().unwrap_or_default().into();
-    Ok(NeededClaim { name: name(), uid, drivers })
+    Ok(NeededClaim { name: name(), uid, drivers, results })
 }
 
 fn is_owned(pod: &PodObject, object: &ResourceClaim, features: ClaimFeatures) -> bool {

@@ -172,8 +172,14 @@ impl ClaimTable {
         effects: &mut Vec<Effect>,
     ) {
         let replaced = needed.values().filter_map(|claim| {
-            let old = self.records.get(&claim.name).filter(|record| record.uid != claim.uid)?;
-            Some(ClaimFault::Replaced { claim: claim.name.clone(), old: old.uid.clone() })
+            let old = self.records.get(&claim.name)?;
+            if old.uid != claim.uid {
+                return Some(ClaimFault::Replaced { claim: claim.name.clone(), old: old.uid.clone() });
+            }
+            // A deleted pod may still use the devices of an earlier allocation.
+            let is_reallocated = old.results.as_ref().is_some_and(|results| *results != claim.results);
+            let is_used = old.pods.iter().any(|other| other != pod);
+            (is_reallocated && is_used).then(|| ClaimFault::Reallocated { claim: claim.name.clone() })
         });
         let faults: Vec<_> = replaced.collect();
         if !faults.is_empty() {
@@ -185,6 +191,13 @@ impl ClaimTable {
             let is_new = !self.records.contains_key(&claim.name);
             let record = self.records.entry(claim.name.clone()).or_insert_with(|| ClaimRecord::new(claim.uid.clone()));
             let mut is_changed = is_new;
+            if record.results.as_ref().is_some_and(|results| *results != claim.results) {
+                // The drivers of the earlier allocation stay until the release, without devices for containers.
+                record.is_prepared = false;
+                record.drivers.values_mut().for_each(|driver| driver.devices.clear());
+                is_changed = true;
+            }
+            record.results = Some(claim.results.clone());
             for driver in &claim.drivers {
                 if !record.drivers.contains_key(driver) {
                     record.drivers.insert(driver.clone(), Default::default());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::fault::{ClaimFault, DriverAnswer, check_answer};
 use super::file;
-use super::record::NeededClaim;
+use super::record::{AllocatedDevice, NeededClaim};
 use super::step::{Effect, Event, Method};
 use super::table::{ClaimTable, OperationId};
 use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
@@ -21,7 +21,23 @@ fn driver(name: &str) -> DriverName {
 }
 
 fn needed(name: &str, uid: &str, drivers: &[&str]) -> NeededClaim {
-    NeededClaim { name: claim_name(name), uid: uid.into(), drivers: drivers.iter().map(|name| driver(name)).collect() }
+    allocated(name, uid, drivers, "g0")
+}
+
+/// A claim to which each driver has allocated a device of this name.
+fn allocated(name: &str, uid: &str, drivers: &[&str], device: &str) -> NeededClaim {
+    let result = |name: &&str| AllocatedDevice {
+        driver: driver(name),
+        pool: "n7".to_owned(),
+        device: device.to_owned(),
+        share_id: None,
+    };
+    NeededClaim {
+        name: claim_name(name),
+        uid: uid.into(),
+        drivers: drivers.iter().map(|name| driver(name)).collect(),
+        results: drivers.iter().map(result).collect(),
+    }
 }
 
 fn device(name: &str) -> PreparedDevice {
@@ -226,6 +242,33 @@ fn replaced_claim_waits_for_the_release_of_the_old_one() {
     node.answer("gpu", Ok("g0"));
     assert!(node.succeeded(waiting));
     assert_eq!(node.table.record(&claim_name("cam")).unwrap().uid, ClaimUid::from("c-1"));
+}
+
+/// A pod that was deleted by force may still use its devices when the control plane allocates others to the claim. The next pod waits
+/// for the release of the earlier ones.
+#[test]
+fn claim_with_other_devices_waits_for_the_release_of_the_earlier_ones() {
+    let mut node = Node::default();
+    let earlier = allocated("cam", "c-1", &["gpu"], "g0");
+    node.prepare("p-1", std::slice::from_ref(&earlier));
+    node.answer("gpu", Ok("g0"));
+    let later = [allocated("cam", "c-1", &["nic"], "n0")];
+    let refused = node.prepare("p-2", &later);
+    assert_eq!(node.fault(refused), "ResourceClaim cam: its earlier devices are not released yet");
+    assert!(node.calls.is_empty() && !node.table.holds(&"p-2".into()));
+    // The pod itself gets its new devices, and its former driver is released with the claim.
+    let again = node.prepare("p-1", &later);
+    node.answer("nic", Ok("n0"));
+    assert!(node.succeeded(again));
+    let record = node.table.record(&claim_name("cam")).unwrap();
+    assert!(record.drivers[&driver("gpu")].devices.is_empty());
+    node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Unprepare cam", "nic Unprepare cam"]);
+    node.answer("gpu", Ok("g0"));
+    node.answer("nic", Ok("n0"));
+    let next = node.prepare("p-2", &later);
+    node.answer("nic", Ok("n0"));
+    assert!(node.succeeded(next));
 }
 
 /// A second pod waits for the call of the first one, and needs none of its own.
