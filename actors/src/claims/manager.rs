@@ -414,6 +414,9 @@ impl ResourcePhase for ClaimManager {
         let now = self.clock.now();
         let held: Vec<_> = self.table.lock().pods().cloned().collect();
         let mut ended = self.ended_pods.lock();
+        // A worker may have released the claims of a pod meanwhile.
+        let held_uids: std::collections::HashSet<_, FixedState> = held.iter().collect();
+        ended.next_tries.retain(|uid, _| held_uids.contains(uid));
         let may_try = |uid: &PodUid| ended.next_tries.get(uid).is_none_or(|next| *next <= now);
         let pods: Vec<_> = held.into_iter().filter(|uid| !is_active(uid) && may_try(uid)).collect();
         if !pods.is_empty() {
