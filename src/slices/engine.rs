@@ -40,7 +40,7 @@ pub struct SliceOptions {
 }
 
 impl SliceOptions {
-    /// The slices of a driver. `on_error` gets the errors of the background and must not wait.
+    /// The slices of a driver. `on_error` gets the errors of the background and must not wait. If it panics, the publishing goes on.
     pub fn new(driver: impl Into<String>, on_error: impl Fn(SliceError) + Send + Sync + 'static) -> Self {
         SliceOptions {
             driver: driver.into(),

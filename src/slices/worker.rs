@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use podwright_actors::text::error_chain;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +53,7 @@ impl Worker {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => self.changed(event),
-                    Some(Err(error)) => (shared.options.on_error)(SliceError::Watch(Box::new(error))),
+                    Some(Err(error)) => self.report(SliceError::Watch(Box::new(error))),
                     None => return,
                 },
                 () = shared.queued.notified() => {}
@@ -84,7 +85,16 @@ impl Worker {
         if error.is_recoverable() {
             self.shared.queue.lock().retry(pool, now);
         }
-        (self.shared.options.on_error)(error);
+        self.report(error);
+    }
+
+    /// Reports an error to the owner. A panic of the owner's function does not end the publishing.
+    fn report(&self, error: SliceError) {
+        let text = error_chain(&error).to_string();
+        let report = AssertUnwindSafe(|| (self.shared.options.on_error)(error));
+        if std::panic::catch_unwind(report).is_err() {
+            tracing::error!(error = text, "the function for errors of ResourceSlices panicked");
+        }
     }
 
     /// Makes the slices of a pool equal to what the driver offers.
@@ -186,7 +196,7 @@ impl Worker {
             }
         });
         let dropped = DroppedFields { pool: name.to_owned(), index, desired: slice.clone(), actual, features };
-        (self.shared.options.on_error)(SliceError::DroppedFields(Box::new(dropped)));
+        self.report(SliceError::DroppedFields(Box::new(dropped)));
     }
 
     /// Changes what is desired, unless the driver offers something else meanwhile.

@@ -185,6 +185,18 @@ async fn failure_and_panic_are_retried_and_stop_no_other_pool() {
     drop(engine);
 }
 
+#[tokio::test(start_paused = true)]
+async fn panic_of_the_function_for_errors_does_not_end_the_publishing() {
+    let (api, _events) = FakeApi::new(|_| {});
+    let options = SliceOptions::new("d", |_| panic!("the driver made a mistake")).owner(Owner::node("n7", None));
+    let engine = SliceEngine::with_api(api.clone(), options);
+    *api.failures.lock() = 1;
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.slices.lock().len(), 1);
+    drop(engine);
+}
+
 /// Devices that are gone must vanish although the new state cannot be written.
 #[tokio::test(start_paused = true)]
 async fn obsolete_slices_are_deleted_although_an_update_fails() {
