@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, Counter, CounterSet, Device, DeviceTaint, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -79,8 +80,15 @@ pub(super) fn is_same_key(ours: &DeviceTaint, theirs: &DeviceTaint) -> bool {
 /// A device without taints, and with one form of each value.
 fn canonical(device: &Device) -> Device {
     let mut device = Device { taints: None, ..device.clone() };
-    let Device { attributes, capacity, consumes_counters, binding_conditions, binding_failure_conditions, .. } =
-        &mut device;
+    let Device {
+        attributes,
+        capacity,
+        consumes_counters,
+        binding_conditions,
+        binding_failure_conditions,
+        node_selector,
+        ..
+    } = &mut device;
     for capacity in capacity.iter_mut().flat_map(BTreeMap::values_mut) {
         canonical_quantity(&mut capacity.value);
         if let Some(policy) = &mut capacity.request_policy {
@@ -90,6 +98,7 @@ fn canonical(device: &Device) -> Device {
     for consumed in consumes_counters.iter_mut().flatten() {
         canonical_counters(&mut consumed.counters);
     }
+    node_selector.iter_mut().for_each(canonical_selector);
     *attributes = attributes.take().filter(|found| !found.is_empty());
     *capacity = capacity.take().filter(|found| !found.is_empty());
     *consumes_counters = consumes_counters.take().filter(|found| !found.is_empty());
@@ -98,8 +107,31 @@ fn canonical(device: &Device) -> Device {
     device
 }
 
+/// Whether two selections of nodes are the same.
+pub(super) fn is_same_selector(desired: Option<&NodeSelector>, stored: Option<&NodeSelector>) -> bool {
+    let canonical = |selector: &NodeSelector| {
+        let mut selector = selector.clone();
+        canonical_selector(&mut selector);
+        selector
+    };
+    desired == stored || desired.map(canonical) == stored.map(canonical)
+}
+
+/// The API server does not store empty lists.
+fn canonical_selector(selector: &mut NodeSelector) {
+    for term in &mut selector.node_selector_terms {
+        for list in [&mut term.match_expressions, &mut term.match_fields] {
+            *list = list.take().filter(|list| !list.is_empty());
+            for requirement in list.iter_mut().flatten() {
+                requirement.values = requirement.values.take().filter(|values| !values.is_empty());
+            }
+        }
+    }
+}
+
 fn canonical_policy(policy: &mut CapacityRequestPolicy) {
     policy.default.iter_mut().for_each(canonical_quantity);
+    policy.valid_values = policy.valid_values.take().filter(|values| !values.is_empty());
     policy.valid_values.iter_mut().flatten().for_each(canonical_quantity);
     if let Some(range) = &mut policy.valid_range {
         canonical_quantity(&mut range.min);

@@ -93,7 +93,7 @@ fn match_slices(
 
 fn is_changed(header: &ResourcePool, pool: &Pool, slice: &Slice, stored: &ResourceSlice) -> bool {
     stored.spec.pool != *header
-        || stored.spec.node_selector != pool.node_selector
+        || !compare::is_same_selector(pool.node_selector.as_ref(), stored.spec.node_selector.as_ref())
         || stored.spec.all_nodes.unwrap_or_default() != pool.all_nodes
         || !compare::is_same(slice, &compare::content(stored))
 }

@@ -152,6 +152,28 @@ fn slices_for_other_nodes_name_no_node() {
     assert_eq!(summary(&super::plan(&ownerless, "p", Some(&selector("b")), &seen)), (1, 0, 0, Some((1, 1))));
 }
 
+/// DRA-S9: the API server stores no empty lists, so an empty list is the same as none.
+#[test]
+fn empty_lists_are_no_change() {
+    let selector = |lists: &str| {
+        let requirement = json!({"key": "zone", "operator": "Exists"});
+        let mut requirements = json!([requirement]);
+        let mut term = json!({});
+        if lists == "empty" {
+            requirements[0]["values"] = json!([]);
+            term["matchFields"] = json!([]);
+        }
+        term["matchExpressions"] = requirements;
+        Some(serde_json::from_value(json!({"nodeSelectorTerms": [term]})).unwrap())
+    };
+    let offered = |lists: &str| {
+        let devices = vec![Device { node_selector: selector(lists), ..device("a") }];
+        let slice = Slice { devices, per_device_node_selection: true, ..Slice::default() };
+        Pool { node_selector: selector(lists), slices: vec![slice], ..Pool::default() }
+    };
+    assert_eq!(summary(&planned(&offered("empty"), &published(&offered("none")))), (0, 0, 0, None));
+}
+
 #[test]
 fn larger_generation_of_the_driver_rewrites_the_pool() {
     let before = pool(&[&["a"], &["b"]]);
