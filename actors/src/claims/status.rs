@@ -1,6 +1,6 @@
 //! What others see of the devices of a pod: the health in its status, and the devices of each container.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus, ResourceHealth, ResourceStatus};
 
@@ -12,7 +12,7 @@ use super::table::ClaimTable;
 use crate::containers::definition::Definition;
 use crate::ids::{ClaimName, DriverName};
 use crate::pod::PodObject;
-use crate::ports::PreparedDevice;
+use crate::ports::{DeviceHealth, PreparedDevice};
 use crate::time::Time;
 
 /// The devices of a claim that a container uses.
@@ -80,26 +80,37 @@ impl StatusSources<'_> {
         self.table.record(claim).filter(|record| record.pods.contains(pod.uid()))
     }
 
-    /// The devices, ordered by driver, pool and name, each resource id once.
+    /// The devices, ordered by driver, pool and name, each resource id once. Of several devices with one resource id, the status shows
+    /// the worst health.
     fn resources(&self, uses: &[(&ClaimUse, &ClaimRecord)]) -> Vec<ResourceHealth> {
         let mut devices: Vec<_> = uses.iter().flat_map(|(used, record)| used.devices(record)).collect();
         devices.sort_by_key(|(driver, device)| (*driver, &device.pool, &device.device));
-        let mut known = BTreeSet::new();
-        let mut resources = Vec::new();
+        let mut resources: Vec<(DeviceHealth, ResourceHealth)> = Vec::new();
         for (driver, device) in devices {
             let resource_id = match device.cdi_devices.first() {
                 Some(id) => id.clone(),
                 None => format!("{driver}/{}/{}", device.pool, device.device),
             };
-            if known.insert(resource_id.clone()) {
-                let id = DeviceId { pool: device.pool.clone(), device: device.device.clone() };
-                let (health, message) = self.health.of(driver, &id, self.now);
-                let message = Some(message).filter(|text| !text.is_empty() && self.features.health_message);
-                let (health, message) = (Some(health.as_str().to_owned()), message.map(str::to_owned));
-                resources.push(ResourceHealth { resource_id, health, message });
+            let id = DeviceId { pool: device.pool.clone(), device: device.device.clone() };
+            let (health, message) = self.health.of(driver, &id, self.now);
+            let message = Some(message).filter(|text| !text.is_empty() && self.features.health_message);
+            let (name, message) = (Some(health.as_str().to_owned()), message.map(str::to_owned));
+            let resource = ResourceHealth { resource_id, health: name, message };
+            match resources.iter_mut().find(|(_, known)| known.resource_id == resource.resource_id) {
+                Some(known) if badness(health) > badness(known.0) => *known = (health, resource),
+                Some(_) => {}
+                None => resources.push((health, resource)),
             }
         }
-        resources
+        resources.into_iter().map(|(_, resource)| resource).collect()
+    }
+}
+
+fn badness(health: DeviceHealth) -> u8 {
+    match health {
+        DeviceHealth::Healthy => 0,
+        DeviceHealth::Unknown => 1,
+        DeviceHealth::Unhealthy => 2,
     }
 }
 

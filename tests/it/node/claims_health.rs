@@ -16,6 +16,7 @@ use crate::support::test_node::{Setup, TestNode};
 struct HealthNode {
     node: TestNode,
     claims: Arc<FakeClaims>,
+    drivers: Arc<FakeDrivers>,
     manager: Arc<ClaimManager>,
     _stop: CancellationToken,
 }
@@ -27,13 +28,22 @@ impl HealthNode {
         let file = Arc::<FakeFinalStatuses>::default();
         let (manager, stop) = claim_manager(&claims, &drivers, file, setup.clock, &Metrics::new());
         let node = Setup { resources: Some(manager.clone()), ..setup }.start();
-        HealthNode { node, claims, manager, _stop: stop }
+        HealthNode { node, claims, drivers, manager, _stop: stop }
     }
 
     fn report(&self, health: DeviceHealth, message: &str) {
-        let message = message.to_owned();
-        let report = DeviceReport { pool: "pool".into(), device: "g0".into(), health, timeout_seconds: 0, message };
-        self.manager.reported(&"gpu".into(), vec![report]);
+        self.report_all(&[("g0", health, message)]);
+    }
+
+    fn report_all(&self, devices: &[(&str, DeviceHealth, &str)]) {
+        let report = |(device, health, message): &(&str, DeviceHealth, &str)| DeviceReport {
+            pool: "pool".to_owned(),
+            device: (*device).to_owned(),
+            health: *health,
+            timeout_seconds: 0,
+            message: (*message).to_owned(),
+        };
+        self.manager.reported(&"gpu".into(), devices.iter().map(report).collect());
     }
 
     /// The resources in the status of the pod's container.
@@ -56,6 +66,24 @@ fn entry(health: &str, message: Option<&str>) -> Value {
         resource["message"] = json!(message);
     }
     json!([{"name": "claim:dev", "resources": [resource]}])
+}
+
+/// Devices with one CDI device are one resource in the status, which shows the worst of them.
+#[actix::test]
+async fn devices_of_one_resource_show_the_worst_health() {
+    let this = HealthNode::start();
+    this.drivers.set_devices(&["g0", "g1", "g2"]);
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    let healthy = ("g0", DeviceHealth::Healthy, "fine");
+    let other = ("g2", DeviceHealth::Healthy, "");
+    this.report_all(&[healthy, ("g1", DeviceHealth::Unknown, "no contact"), other]);
+    this.node.wait(1.0).await;
+    assert_eq!(this.resources("a"), entry("Unknown", Some("no contact")));
+    this.report_all(&[healthy, ("g1", DeviceHealth::Unhealthy, "too hot"), other]);
+    this.node.wait(1.0).await;
+    assert_eq!(this.resources("a"), entry("Unhealthy", Some("too hot")));
 }
 
 /// DRA-H1, DRA-H4, DRA-H9, DRA-H11: the status follows the reports, the expiry, and the end of the streams.

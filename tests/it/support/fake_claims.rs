@@ -29,6 +29,8 @@ pub(crate) struct FakeDrivers {
 #[derive(Default)]
 struct DriversState {
     registered: BTreeSet<String>,
+    /// The devices of every claim. All of them have the CDI device of the claim; without names there is one, `g0`.
+    devices: Vec<String>,
     /// The drivers whose client panics before it makes a call.
     panicking: BTreeSet<String>,
     /// The drivers that accept no connection.
@@ -54,6 +56,11 @@ impl FakeDrivers {
 
     pub(crate) fn heal(&self, driver: &str) {
         self.state.lock().failing.remove(driver);
+    }
+
+    /// Gives every claim these devices.
+    pub(crate) fn set_devices(&self, names: &[&str]) {
+        self.state.lock().devices = names.iter().map(|name| (*name).to_owned()).collect();
     }
 
     /// Makes the client of a driver panic before it makes a call.
@@ -140,13 +147,17 @@ impl ClaimDrivers for FakeDrivers {
             let mut answers: BTreeMap<ClaimUid, _> = BTreeMap::new();
             for claim in claims {
                 state.prepared.insert(entry(driver, claim));
-                let device = PreparedDevice {
+                let device = |name: &str| PreparedDevice {
                     pool: "pool".to_owned(),
-                    device: "g0".to_owned(),
+                    device: name.to_owned(),
                     cdi_devices: vec![format!("{driver}/gpu={}", claim.name.name())],
                     ..PreparedDevice::default()
                 };
-                answers.insert(claim.uid.clone(), Ok(vec![device]));
+                let devices = match &state.devices[..] {
+                    [] => vec![device("g0")],
+                    names => names.iter().map(|name| device(name)).collect(),
+                };
+                answers.insert(claim.uid.clone(), Ok(devices));
             }
             Ok(answers)
         }
