@@ -21,6 +21,11 @@ const MAX_SOCKET_PATH: usize = 107;
 const MAX_VERSIONS: usize = 64;
 /// The longest text of a device, in bytes. The names of the API have at most 253, and CDI names have two of them.
 const MAX_DEVICE_TEXT: usize = 1024;
+/// The largest number of devices that a driver may prepare for a claim. The API allocates at most 32 (`AllocationResultsMaxSize`,
+/// Kubernetes 1.36), and a driver may prepare several for one of them.
+const MAX_DEVICES: usize = 256;
+/// The longest texts of all devices of a claim together, in bytes. The record of a claim is written with each pod that uses it.
+const MAX_DEVICES_TEXT: usize = 64 << 10;
 /// The longest UID that a driver may answer with, in bytes. A longer one was not asked for.
 const MAX_UID: usize = 253;
 
@@ -105,6 +110,7 @@ pub(super) fn claims_v1beta1(claims: Vec<v1::Claim>) -> Vec<v1beta1::Claim> {
 pub fn prepared(answer: v1::NodePrepareResourcesResponse) -> Answers<Vec<PreparedDevice>> {
     let claim = |answer: v1::NodePrepareResourceResponse| {
         succeeded(&answer.error)?;
+        check_size(&answer.devices)?;
         answer.devices.into_iter().map(device).collect()
     };
     answer.claims.into_iter().map(|(uid, answer)| (claim_uid(&uid), claim(answer))).collect()
@@ -137,6 +143,27 @@ pub fn unprepared_v1beta1(answer: v1beta1::NodeUnprepareResourcesResponse) -> v1
     let claims = answer.claims.into_iter();
     let claims = claims.map(|(uid, claim)| (uid, v1::NodeUnprepareResourceResponse { error: claim.error })).collect();
     v1::NodeUnprepareResourcesResponse { claims }
+}
+
+/// Checks that the devices of a claim fit into its record.
+fn check_size(devices: &[v1::Device]) -> Result<(), String> {
+    if devices.len() > MAX_DEVICES {
+        let found = devices.len();
+        return Err(format!("the driver answered with {found} devices, which are more than {MAX_DEVICES}"));
+    }
+    // Each text takes more than its bytes in the record, also an empty one.
+    let length = |text: &String| text.len() + 4;
+    let texts = |device: &v1::Device| -> usize {
+        let lists = device.request_names.iter().chain(&device.cdi_device_ids).chain(&device.share_id);
+        lists.chain([&device.pool_name, &device.device_name]).map(length).sum()
+    };
+    let bytes: usize = devices.iter().map(texts).sum();
+    if bytes > MAX_DEVICES_TEXT {
+        return Err(format!(
+            "the texts of the devices that the driver answered with have {bytes} bytes, which are more than {MAX_DEVICES_TEXT}"
+        ));
+    }
+    Ok(())
 }
 
 fn device(device: v1::Device) -> Result<PreparedDevice, String> {
@@ -242,6 +269,25 @@ mod tests {
             device_name: "g0".to_owned(),
             cdi_device_ids: vec!["example.com/gpu=g0".to_owned()],
             share_id: Some("s".to_owned()),
+        }
+    }
+
+    /// The record of a claim stays small, however large the answer is.
+    #[test]
+    fn devices_of_a_claim_are_bounded() {
+        let of = |devices| prepared(answer(devices, "")).remove(&ClaimUid::from("c-1")).unwrap();
+        assert_eq!(of(vec![gpu(); 256]).unwrap().len(), 256);
+        let error = of(vec![gpu(); 100_000]).unwrap_err();
+        assert!(error.contains("100000 devices") && error.contains("256"), "{error}");
+        for edit in
+            [(|device| device.cdi_device_ids = vec!["a/b=c".to_owned(); 100_000]) as fn(&mut v1::Device), |device| {
+                device.request_names = vec![String::new(); 100_000]
+            }]
+        {
+            let mut large = gpu();
+            edit(&mut large);
+            let error = of(vec![large]).unwrap_err();
+            assert!(error.contains("bytes") && error.contains("65536"), "{error}");
         }
     }
 
