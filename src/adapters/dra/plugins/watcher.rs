@@ -69,6 +69,10 @@ pub(super) struct Watcher {
     created: BTreeSet<PathBuf>,
     /// The files that are not used, so that each is logged once.
     refused: BTreeMap<PathBuf, Distrust>,
+    /// What could not be read, so that each is logged once.
+    unreadable: BTreeMap<PathBuf, io::ErrorKind>,
+    /// The sockets of the last walk.
+    known: BTreeMap<PathBuf, Identity>,
 }
 
 /// What a walk found.
@@ -77,6 +81,7 @@ struct Walk {
     sockets: BTreeMap<PathBuf, Identity>,
     watches: HashMap<i32, PathBuf>,
     refused: BTreeMap<PathBuf, Distrust>,
+    unreadable: BTreeMap<PathBuf, io::ErrorKind>,
     /// The first directory that cannot be watched.
     problem: Option<WatchError>,
 }
@@ -92,6 +97,8 @@ impl Watcher {
             watches: HashMap::new(),
             created: BTreeSet::new(),
             refused: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            known: BTreeMap::new(),
         }
     }
 
@@ -158,6 +165,13 @@ impl Watcher {
             warn!(path = %path.display(), %why, "ignoring a file in the registry directory of plugins");
         }
         self.refused = walk.refused;
+        let newly_unreadable = walk.unreadable.iter().filter(|(path, kind)| self.unreadable.get(*path) != Some(*kind));
+        for (path, kind) in newly_unreadable {
+            warn!(path = %path.display(), error = %kind, "cannot read a part of the registry directory of plugins: \
+                nothing registers from there, and what is registered stays");
+        }
+        self.unreadable = walk.unreadable;
+        self.known.clone_from(&walk.sockets);
         let listing = Listing { sockets: walk.sockets, created: std::mem::take(&mut self.created) };
         Ok((listing, walk.problem))
     }
@@ -172,10 +186,22 @@ impl Watcher {
                 Ok(entries) => entries,
                 // Another process has removed it. The registry directory itself is made again by the next walk.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && dir != self.dir => continue,
+                // A part that cannot be read must not stop the plugins of the other parts.
+                Err(error) if dir != self.dir => {
+                    self.keep_known(&mut walk, dir, &error);
+                    continue;
+                }
                 Err(source) => return Err(WatchError::Io { step: "list", path: dir, source }),
             };
             for entry in entries {
-                let entry = entry.map_err(|source| WatchError::Io { step: "list", path: dir.clone(), source })?;
+                let entry = match entry {
+                    Ok(entry) => entry,
+                    Err(error) if dir != self.dir => {
+                        self.keep_known(&mut walk, dir.clone(), &error);
+                        break;
+                    }
+                    Err(source) => return Err(WatchError::Io { step: "list", path: dir, source }),
+                };
                 if is_hidden(&entry.file_name()) {
                     continue;
                 }
@@ -184,7 +210,10 @@ impl Watcher {
                 let meta = match entry.metadata() {
                     Ok(meta) => meta,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(source) => return Err(WatchError::Io { step: "check", path, source }),
+                    Err(error) => {
+                        self.keep_known(&mut walk, path, &error);
+                        continue;
+                    }
                 };
                 let is_socket = meta.file_type().is_socket();
                 if !is_socket && !meta.is_dir() {
@@ -205,6 +234,13 @@ impl Watcher {
         Ok(walk)
     }
 
+    /// Keeps the sockets that were known at or below a path that cannot be read now.
+    fn keep_known(&self, walk: &mut Walk, path: PathBuf, error: &io::Error) {
+        let known = self.known.iter().filter(|(socket, _)| socket.starts_with(&path));
+        walk.sockets.extend(known.map(|(socket, identity)| (socket.clone(), *identity)));
+        walk.unreadable.insert(path, error.kind());
+    }
+
     /// Watches a directory. A directory that is watched already keeps its descriptor.
     fn watch(&mut self, dir: &Path, walk: &mut Walk) {
         let Some(inotify) = &self.inotify else { return };
@@ -223,6 +259,8 @@ impl Watcher {
                 self.watches.insert(descriptor, dir.to_owned());
             }
             Err(Errno::NOENT | Errno::NOTDIR) if dir != self.dir => {}
+            // The walk reports it. The directory is walked again without an event.
+            Err(Errno::ACCESS | Errno::NAMETOOLONG) if dir != self.dir => {}
             Err(error) => {
                 let source = error.into();
                 walk.problem.get_or_insert(WatchError::Io { step: "watch", path: dir.to_owned(), source });

@@ -159,3 +159,43 @@ async fn sockets_of_other_users_are_ignored() {
     node.changed().await;
     assert_eq!(node.list().await.0, names(&["a.sock"]));
 }
+
+/// A directory whose path is too long for the system cannot be listed, also not by root.
+fn make_unreadable(parent: &Path) {
+    let part = "x".repeat(250);
+    let open =
+        |dir: &OwnedFd| rustix::fs::openat(dir, &*part, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty());
+    let mut dir: OwnedFd = fs::File::open(parent).unwrap().into();
+    for _ in 0..17 {
+        rustix::fs::mkdirat(&dir, &*part, rustix::fs::Mode::from_raw_mode(0o755)).unwrap();
+        dir = open(&dir).unwrap();
+    }
+}
+
+/// A part of the registry directory that cannot be read stops no plugin of another part.
+#[tokio::test]
+async fn unreadable_directory_hides_only_its_own_sockets() {
+    let mut node = Fixture::new();
+    node.list().await;
+    let _a = UnixListener::bind(node.path("a.sock")).unwrap();
+    assert_eq!(node.list().await.0, names(&["a.sock"]));
+    fs::create_dir(node.path("deep")).unwrap();
+    make_unreadable(&node.path("deep"));
+    let _b = UnixListener::bind(node.path("b.sock")).unwrap();
+    assert_eq!(node.list().await.0, names(&["a.sock", "b.sock"]));
+    drop(fs::remove_file(node.path("a.sock")));
+    assert_eq!(node.list().await.0, names(&["b.sock"]));
+}
+
+/// What was found in a directory stays known while the directory cannot be read.
+#[test]
+fn sockets_below_an_unreadable_path_stay_known() {
+    let mut watcher = Watcher::new("/registry".into());
+    let identity = Identity { device: 1, inode: 2, born: None };
+    for path in ["/registry/a.sock", "/registry/x/b.sock", "/registry/xy.sock"] {
+        watcher.known.insert(path.into(), identity);
+    }
+    let mut walk = Walk::default();
+    watcher.keep_known(&mut walk, "/registry/x".into(), &io::ErrorKind::PermissionDenied.into());
+    assert_eq!(walk.sockets.keys().collect::<Vec<_>>(), [Path::new("/registry/x/b.sock")]);
+}
