@@ -21,6 +21,7 @@ mod health;
 mod plugins;
 mod registry;
 mod transport;
+mod trust;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ pub use self::registry::{
     AlreadyRegistered, ApiVersion, Drivers, Instance, InstanceState, Services, UnsupportedDriver,
 };
 pub use self::transport::ConnectError;
+pub use self::trust::{Distrust, UntrustedSocket};
 
 /// The time limit of a call to a driver (upstream `PluginClientTimeout`, kubelet 1.36).
 pub const CALL_LIMIT: Duration = Duration::from_secs(45);

@@ -16,6 +16,8 @@ use tokio::net::UnixStream;
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::trust::{self, Distrust, UntrustedSocket};
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +30,9 @@ pub enum ConnectError {
         /// The system's error.
         source: io::Error,
     },
+    /// Another user may have put the socket there.
+    #[error(transparent)]
+    Untrusted(#[from] UntrustedSocket),
     /// The socket does not accept HTTP/2.
     #[error("{path} does not speak gRPC", path = .path.display())]
     Handshake {
@@ -50,7 +55,18 @@ impl Connection {
     /// Connects to a socket. The caller limits the time.
     pub(super) async fn open(path: &Path) -> Result<Self, ConnectError> {
         let failed = |source| ConnectError::Connect { path: path.to_owned(), source };
+        let user = rustix::process::geteuid().as_raw();
+        trust::check_socket(path, user).map_err(|error| match error {
+            // The socket may appear later.
+            UntrustedSocket::Check { source, .. } if source.kind() == io::ErrorKind::NotFound => failed(source),
+            error => error.into(),
+        })?;
         let stream = UnixStream::connect(path).await.map_err(failed)?;
+        // The file may have changed since the check.
+        let peer = stream.peer_cred().map_err(failed)?.uid();
+        if peer != 0 && peer != user {
+            return Err(UntrustedSocket::Untrusted { path: path.to_owned(), why: Distrust::Peer(peer) }.into());
+        }
         let (ended, cut) = (CancellationToken::new(), CancellationToken::new());
         let stream = ReportingStream {
             stream,

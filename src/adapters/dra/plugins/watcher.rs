@@ -21,6 +21,7 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::state::{Identity, Listing};
+use crate::adapters::dra::trust::{Distrust, distrust};
 
 /// How often the directories are walked without an event. Nothing reports, for example, that a parent of the registry directory
 /// was renamed.
@@ -44,15 +45,6 @@ pub(super) enum WatchError {
     Untrusted { path: PathBuf, why: Distrust },
     #[error("listing the registry directory panicked")]
     Panicked,
-}
-
-/// Why a file is not used. Whoever puts a socket into the registry directory gets the claims of pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Distrust {
-    #[error("it belongs to user {0}")]
-    Owner(u32),
-    #[error("other users can write to it (mode {0:04o})")]
-    Mode(u32),
 }
 
 /// Lists the sockets below a directory, and reports when that list may have changed.
@@ -317,19 +309,6 @@ fn ensure_dir(dir: &Path) -> Result<(), WatchError> {
     match distrust(&meta, rustix::process::geteuid().as_raw()) {
         None => Ok(()),
         Some(why) => Err(WatchError::Untrusted { path: dir.to_owned(), why }),
-    }
-}
-
-/// Why a file in the registry directory is not used: another user than root and the agent's could have put it there, or, if it is
-/// a directory, could put sockets into it. Anyone may write to a socket; that only lets them connect to the plugin.
-fn distrust(meta: &Metadata, user: u32) -> Option<Distrust> {
-    let mode = meta.mode() & 0o7777;
-    if meta.uid() != 0 && meta.uid() != user {
-        Some(Distrust::Owner(meta.uid()))
-    } else if meta.is_dir() && mode & 0o022 != 0 {
-        Some(Distrust::Mode(mode))
-    } else {
-        None
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::state::Services;
 use crate::adapters::dra::transport::{ConnectError, Connection};
@@ -157,7 +157,11 @@ impl Instance {
                     failures += 1;
                 }
                 Err(error) => {
-                    debug!(error, "cannot connect to the driver");
+                    if self.link.borrow().error.as_ref() == Some(&error) {
+                        debug!(error, "cannot connect to the driver");
+                    } else {
+                        warn!(error, "cannot connect to the driver, trying again");
+                    }
                     self.attempted(None, Some(error));
                     failures += 1;
                     self.pause(failures).await;

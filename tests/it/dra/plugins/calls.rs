@@ -1,6 +1,7 @@
 //! Calls to drivers, and the connections to their instances.
 
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use podwright::actors::ids::DriverName;
@@ -161,6 +162,26 @@ async fn an_endpoint_may_be_served_later() {
     assert_eq!(node.prepare(&["c-1"]).await.unwrap().len(), 1);
     assert_eq!(driver.accepted(), 1);
     node.until("it is usable", |drivers| drivers.is_usable(&name())).await;
+}
+
+/// The endpoint that a plugin names is used only if nobody but root and the user of the agent could have put a socket there.
+#[tokio::test]
+async fn an_endpoint_that_others_can_replace_is_refused() {
+    let node = Node::started();
+    let open = node.path("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let driver = FakeDriver::new(NAME, open.join("dra.sock"));
+    let _served = [driver.serve(Serve::All), driver.announce(&node.registry("gpu.sock"))];
+    driver.registered().await;
+    let error = node.prepare(&["c-1"]).await.unwrap_err();
+    let text = call_error(&error).to_string();
+    for part in [NAME, open.to_str().unwrap(), "other users can write to it (mode 0777)", "chmod go-w"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(driver.accepted(), 0);
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(node.prepare(&["c-1"]).await.unwrap().len(), 1);
 }
 
 /// DRA-C7: while the newer of two instances is away, the older one gets the calls.
