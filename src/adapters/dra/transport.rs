@@ -3,6 +3,10 @@
 //! A channel of tonic connects again by itself, and only with its next call. The state of a connection would be known from calls
 //! only, and each call could open one more. So a channel here has exactly one connection: it reports its end, and a channel whose
 //! connection has ended fails every call.
+//!
+//! A server that stops, or that limits the age of connections, says with a frame (`GOAWAY`) that it takes no further call. The calls and
+//! streams that run may go on for long. The HTTP/2 library does not report the frame before the last of them has ended, so the bytes
+//! that arrive are looked through for it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,7 +51,10 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub(super) struct Connection {
     channel: Channel,
+    /// Whether it takes no further call.
     ended: CancellationToken,
+    /// Whether it is closed.
+    closed: CancellationToken,
     _cut: DropGuard,
 }
 
@@ -67,10 +74,12 @@ impl Connection {
         if peer != 0 && peer != user {
             return Err(UntrustedSocket::Untrusted { path: path.to_owned(), why: Distrust::Peer(peer) }.into());
         }
-        let (ended, cut) = (CancellationToken::new(), CancellationToken::new());
+        let [ended, closed, cut] = [(); 3].map(|()| CancellationToken::new());
         let stream = ReportingStream {
             stream,
-            _ended: ended.clone().drop_guard(),
+            frames: Frames::default(),
+            ended: ended.clone(),
+            _end: [ended.clone().drop_guard(), closed.clone().drop_guard()],
             cut: Box::pin(cut.clone().cancelled_owned()),
         };
         let once = Mutex::new(Some(TokioIo::new(stream)));
@@ -81,7 +90,7 @@ impl Connection {
         // The URI becomes the `:authority` of calls. The path of a socket is no valid authority, and strict servers refuse it.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
         let channel = channel.map_err(|source| ConnectError::Handshake { path: path.to_owned(), source })?;
-        Ok(Connection { channel, ended, _cut: cut.drop_guard() })
+        Ok(Connection { channel, ended, closed, _cut: cut.drop_guard() })
     }
 
     /// A channel on this connection.
@@ -89,16 +98,23 @@ impl Connection {
         self.channel.clone()
     }
 
-    /// Waits until the connection has ended. Cancel safe.
+    /// Waits until the connection takes no further call. What runs may go on until it is [closed](Connection::is_closed). Cancel safe.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
+    }
+
+    /// Whether the connection is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
     }
 }
 
 /// A stream that reports its end, and that its owner can cut.
 struct ReportingStream {
     stream: UnixStream,
-    _ended: DropGuard,
+    frames: Frames,
+    ended: CancellationToken,
+    _end: [DropGuard; 2],
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
@@ -108,7 +124,49 @@ impl AsyncRead for ReportingStream {
         if self.cut.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let known = buf.filled().len();
+        let this = &mut *self;
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if this.frames.has_goaway(&buf.filled()[known..]) {
+            this.ended.cancel();
+        }
+        read
+    }
+}
+
+/// Follows the frames of HTTP/2 in the bytes from a server.
+#[derive(Debug, Default)]
+struct Frames {
+    /// The bytes of the next header that have arrived.
+    header: [u8; 9],
+    header_len: usize,
+    /// The bytes of the current payload that have not arrived.
+    payload: usize,
+}
+
+impl Frames {
+    /// The type of the frame `GOAWAY` (RFC 9113, section 6.8).
+    const GOAWAY: u8 = 7;
+
+    /// Whether one of the frames that begin with these bytes is a `GOAWAY`.
+    fn has_goaway(&mut self, mut bytes: &[u8]) -> bool {
+        let mut found = false;
+        while !bytes.is_empty() {
+            let skipped = self.payload.min(bytes.len());
+            self.payload -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = (self.header.len() - self.header_len).min(bytes.len());
+            self.header[self.header_len..self.header_len + taken].copy_from_slice(&bytes[..taken]);
+            self.header_len += taken;
+            bytes = &bytes[taken..];
+            if self.header_len == self.header.len() {
+                let [a, b, c, kind, ..] = self.header;
+                self.payload = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                self.header_len = 0;
+                found |= kind == Self::GOAWAY;
+            }
+        }
+        found
     }
 }
 
@@ -135,5 +193,31 @@ impl AsyncWrite for ReportingStream {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, payload: usize) -> Vec<u8> {
+        let length = u32::try_from(payload).unwrap().to_be_bytes();
+        // The payload looks like headers of the frame that is looked for.
+        [&length[1..], &[kind, 0, 0, 0, 0, 0], &vec![Frames::GOAWAY; payload]].concat()
+    }
+
+    /// The frame is found wherever the bytes are cut, and not in payloads.
+    #[test]
+    fn goaway_is_found_among_the_frames() {
+        let before = [frame(4, 18), frame(0, 300), frame(6, 8), frame(8, 0)].concat();
+        let bytes = [before.clone(), frame(7, 8), frame(0, 3)].concat();
+        for size in 1..bytes.len() {
+            let mut frames = Frames::default();
+            let found: Vec<_> = bytes.chunks(size).map(|chunk| frames.has_goaway(chunk)).collect();
+            let at = found.iter().position(|found| *found).unwrap();
+            assert_eq!(at, (before.len() + 8) / size, "in pieces of {size} bytes");
+            assert_eq!(found.iter().filter(|found| **found).count(), 1);
+        }
+        assert!(!Frames::default().has_goaway(&before));
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Behaviour {
     pub(crate) call_fails: Option<(tonic::Code, String)>,
     /// The answer for each claim.
     pub(crate) answer: Answer,
+    /// How old a connection of a socket that is served from now on becomes before the driver asks for another one.
+    pub(crate) max_age: Option<Duration>,
 }
 
 /// The answer of a fake driver for a claim.
@@ -66,6 +68,7 @@ impl Default for Behaviour {
             delay: Duration::ZERO,
             call_fails: None,
             answer: Answer::Device,
+            max_age: None,
         }
     }
 }
@@ -165,7 +168,11 @@ impl FakeDriver {
         });
         let with_v1 = matches!(services, Serve::All | Serve::V1);
         let with_v1beta1 = matches!(services, Serve::All | Serve::V1Beta1);
-        let router = Server::builder()
+        let mut server = Server::builder();
+        if let Some(age) = self.0.behaviour.lock().max_age.filter(|_| services != Serve::Registration) {
+            server = server.max_connection_age(age);
+        }
+        let router = server
             .add_optional_service((services == Serve::Registration).then(|| RegistrationServer::new(self.clone())))
             .add_optional_service(with_v1.then(|| DraPluginServer::new(self.clone())))
             .add_optional_service(with_v1beta1.then(|| v1beta1_server::DraPluginServer::new(self.clone())))

@@ -139,7 +139,10 @@ impl Instance {
 
     async fn reconnect(&self, report: &impl Fn(bool)) {
         let mut failures = 0;
+        // Connections that take no further call, while what they began goes on.
+        let mut leaving: Vec<Connection> = Vec::new();
         loop {
+            leaving.retain(|connection| !connection.is_closed());
             match self.connect().await {
                 Ok(connection) => {
                     info!("connected to the driver");
@@ -150,6 +153,7 @@ impl Instance {
                     self.link.send_modify(|link| link.channel = None);
                     report(false);
                     info!("the connection to the driver ended");
+                    leaving.push(connection);
                     if start.elapsed() >= STABLE_AFTER {
                         failures = 0;
                     }

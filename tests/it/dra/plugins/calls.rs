@@ -214,6 +214,26 @@ async fn a_connection_is_opened_again_by_itself() {
     eventually("the driver has accepted it", || driver.accepted() == 2).await;
 }
 
+/// A driver that limits the age of its connections gets its calls over new ones, while a stream goes on.
+#[tokio::test]
+async fn a_connection_that_takes_no_more_calls_is_replaced() {
+    let node = Node::started();
+    let driver = node.driver();
+    driver.set(|behaviour| behaviour.max_age = Some(Duration::from_secs(1)));
+    let _served = [driver.serve(Serve::All), driver.announce(&node.registry("gpu.sock"))];
+    driver.registered().await;
+    node.until("the driver is connected", |drivers| drivers.is_usable(&name())).await;
+    let instance = node.plugins().registered().choose(&name()).unwrap().clone();
+    let mut client = DraResourceHealthClient::new(instance.connected().await.unwrap());
+    let mut stream = client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
+    stream.message().await.unwrap().unwrap();
+    eventually("the node has connected again", || driver.accepted() >= 2).await;
+    node.until("the driver is connected again", |drivers| drivers.is_usable(&name())).await;
+    assert_eq!(node.prepare(&["c-1"]).await.unwrap().len(), 1);
+    driver.send_health(NodeWatchResourcesResponse { devices: vec![DeviceHealth::default()] });
+    assert_eq!(stream.message().await.unwrap().unwrap().devices.len(), 1, "the stream goes on");
+}
+
 /// Calls and streams end with the registration of their instance.
 #[tokio::test]
 async fn a_removed_instance_ends_its_calls_and_streams() {
