@@ -4,16 +4,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
+
+use podwright_actors::text::error_chain;
 
 use super::authority::AnyAuthority;
 use super::routes::Routes;
@@ -82,21 +83,38 @@ async fn serve(
     stop: CancellationToken,
     failed: impl FnOnce(io::Error) + Send,
 ) {
-    let failure = Arc::new(Mutex::new(None));
-    let accepted = connections.scan(failure.clone(), |failure, connection| {
-        let connection = connection.map_err(|error| *failure.lock() = Some(error)).ok();
-        std::future::ready(connection.map(|stream| Ok::<_, io::Error>(AnyAuthority::new(stream))))
+    let (failure, first_failure) = oneshot::channel();
+    let connections = connections.map(Some).chain(stream::once(async { None }));
+    let accepted = connections.scan(Some(failure), |failure, connection| {
+        let connection = match (connection, failure.take()) {
+            (Some(Ok(stream)), known) => {
+                *failure = known;
+                Some(Ok::<_, io::Error>(AnyAuthority::new(stream)))
+            }
+            (Some(Err(error)), failure) => {
+                let _ = failure.map(|failure| failure.send(error));
+                None
+            }
+            // The end without an error.
+            (None, _) => None,
+        };
+        std::future::ready(connection)
     });
-    let end = Server::builder().serve_with_incoming_shutdown(routes, accepted, stop.cancelled()).await;
-    if stop.is_cancelled() {
-        return;
-    }
-    let error = match (failure.lock().take(), end) {
-        (Some(error), _) => error,
-        (None, Err(error)) => io::Error::other(error),
-        (None, Ok(())) => io::Error::new(io::ErrorKind::UnexpectedEof, "the listener accepts no more connections"),
+    // The server goes on until the last connection has closed, and the node keeps one open. So a failure is reported at once.
+    let report = async {
+        // Without an error, the listener has ended by itself, or the server was stopped.
+        let error = first_failure.await;
+        if !stop.is_cancelled() {
+            failed(error.unwrap_or_else(|_| {
+                io::Error::new(io::ErrorKind::UnexpectedEof, "the listener accepts no more connections")
+            }));
+        }
     };
-    failed(error);
+    let serve = Server::builder().serve_with_incoming_shutdown(routes, accepted, stop.cancelled());
+    let (end, ()) = tokio::join!(serve, report);
+    if let Err(error) = end {
+        tracing::error!(error = %error_chain(&error), "the server of a socket ended with an error");
+    }
 }
 
 /// Listens on a new socket. A socket of an earlier process is replaced.

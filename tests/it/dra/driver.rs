@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 use k8s_openapi::api::resource::v1::Device;
 use parking_lot::Mutex;
 use podwright::dra_api::health::NodeWatchResourcesRequest;
@@ -129,6 +129,36 @@ async fn failed_listener_is_a_fatal_failure() {
     assert!(failure.is_fatal());
     assert!(failure.to_string().contains("dra.sock"), "{failure}");
     assert_eq!(std::error::Error::source(&failure).unwrap().to_string(), "the network namespace is gone");
+}
+
+/// DRA-D4: the driver learns of the failure although the node keeps its connection, with a stream of health.
+#[tokio::test]
+async fn failed_listener_is_reported_while_a_connection_is_open() {
+    let folders = Folders::new();
+    let (mut test, mut reports) = TestDriver::new();
+    test.health = Some(watch::channel(Vec::new()).1);
+    let (fail, failed) = tokio::sync::oneshot::channel::<()>();
+    let driver = folders
+        .builder(test)
+        .without_api()
+        .service_listener(|path| {
+            let listener = UnixListener::bind(path)?;
+            let first = async move { listener.accept().await.map(|(stream, _)| stream) };
+            let error = async move {
+                failed.await.ok();
+                Err(io::Error::other("the network namespace is gone"))
+            };
+            Ok(stream::once(first).chain(stream::once(error)))
+        })
+        .start()
+        .await
+        .unwrap();
+    let mut client = DraResourceHealthClient::new(connect(driver.endpoint()).await);
+    let mut health = client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
+    health.message().await.unwrap().unwrap();
+    fail.send(()).unwrap();
+    let failure = timeout(Duration::from_secs(20), reports.failures.recv()).await.expect("it is reported").unwrap();
+    assert!(failure.is_fatal() && failure.to_string().contains("dra.sock"), "{failure}");
 }
 
 /// DRA-D4
