@@ -5,6 +5,8 @@ mod admission;
 #[cfg(feature = "kube")]
 mod certificates;
 mod eviction;
+#[cfg(feature = "dra")]
+mod features;
 #[cfg(feature = "cri")]
 pub(super) mod images;
 #[cfg(feature = "kube")]
@@ -139,6 +141,9 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "simulated")]
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
     pub(crate) simulate: Vec<SimulatedDefault>,
+    #[cfg(feature = "dra")]
+    #[command(flatten)]
+    pub(crate) features: features::FeatureArgs,
     // These groups come last, because their heading would also cover the flags after them.
     #[command(flatten)]
     pub(crate) eviction: EvictionArgs,

@@ -29,6 +29,7 @@ pub(crate) enum ClaimsStartError {
 /// are refused.
 pub(super) fn start(
     root: &Path,
+    features: ClaimFeatures,
     api: Option<Arc<dyn ClaimApi>>,
     clock: Arc<dyn Clock>,
     metrics: &Metrics,
@@ -43,7 +44,7 @@ pub(super) fn start(
         clock,
         metrics: metrics.dra.clone(),
     };
-    let (manager, tasks) = ClaimManager::open(ports, ClaimFeatures::default())?;
+    let (manager, tasks) = ClaimManager::open(ports, features)?;
     let tasks = tasks.health_file(&HealthCheckpoint::new(root));
     if manager.features().health {
         plugins.watch_health(manager.clone());

@@ -180,7 +180,7 @@ pub(super) async fn start(
         let api = remote.claim_api;
         #[cfg(not(feature = "kube"))]
         let api = None;
-        let claims = super::claims::start(root.path(), api, clock.clone(), &metrics, stop)?;
+        let claims = super::claims::start(root.path(), (&args.features).into(), api, clock.clone(), &metrics, stop)?;
         ports = ports.resources(claims.clone());
         claims
     };

@@ -1,0 +1,91 @@
+//! The flag that switches optional behaviour, with the names of the kubelet's feature gates.
+
+use std::str::FromStr;
+
+use clap::Args;
+
+use crate::actors::claims::ClaimFeatures;
+
+/// A feature gate: its name, and the part of the features that it sets.
+type Gate = (&'static str, fn(&mut ClaimFeatures) -> &mut bool);
+
+/// The gates that this agent has (upstream `pkg/features`, Kubernetes 1.36).
+const GATES: [Gate; 4] = [
+    ("DRAExtendedResource", |features| &mut features.extended_resources),
+    ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
+    ("ResourceHealthStatus", |features| &mut features.health),
+    ("ResourceHealthStatusMessage", |features| &mut features.health_message),
+];
+
+/// Optional behaviour.
+#[derive(Args, Debug)]
+pub(crate) struct FeatureArgs {
+    /// Optional behaviour on or off, with the names of the kubelet's feature gates: DRAExtendedResource (true),
+    /// DRAWorkloadResourceClaims (false), ResourceHealthStatus (true) and ResourceHealthStatusMessage (true). The last value
+    /// for a name counts.
+    #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
+    feature_gates: Vec<FeatureGate>,
+}
+
+/// A gate and its state.
+#[derive(Clone, Copy, Debug)]
+struct FeatureGate {
+    gate: Gate,
+    is_on: bool,
+}
+
+impl FromStr for FeatureGate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = || GATES.map(|(name, _)| name).join(", ");
+        let (name, state) =
+            text.split_once('=').ok_or_else(|| format!("use NAME=true or NAME=false, with a NAME of {}", known()))?;
+        let gate = GATES.iter().find(|(known, _)| *known == name);
+        let gate = *gate.ok_or_else(|| format!("this agent has no feature gate {name:?}, but {}", known()))?;
+        let is_on = state.parse().map_err(|_| format!("the state {state:?} must be true or false"))?;
+        Ok(FeatureGate { gate, is_on })
+    }
+}
+
+impl From<&FeatureArgs> for ClaimFeatures {
+    fn from(args: &FeatureArgs) -> Self {
+        let mut features = ClaimFeatures::default();
+        for FeatureGate { gate: (_, part), is_on } in &args.feature_gates {
+            *part(&mut features) = *is_on;
+        }
+        features
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, parse};
+    use super::*;
+
+    fn features(flags: &[&str]) -> Result<ClaimFeatures, String> {
+        let cli = parse(["podwright", "run"].iter().chain(flags)).map_err(|error| error.to_string())?;
+        let Command::Run(run) = cli.command else { panic!("the command is run") };
+        Ok((&run.features).into())
+    }
+
+    #[test]
+    fn feature_gates_have_the_names_of_the_kubelet() {
+        assert_eq!(features(&[]), Ok(ClaimFeatures::default()));
+        let found = features(&[
+            "--feature-gates=DRAExtendedResource=false,DRAWorkloadResourceClaims=true",
+            "--feature-gates=ResourceHealthStatusMessage=false",
+        ]);
+        let mut expected = ClaimFeatures::default();
+        (expected.extended_resources, expected.pod_groups, expected.health_message) = (false, true, false);
+        assert_eq!(found, Ok(expected));
+        for (flag, part) in [
+            ("--feature-gates=ResourceHealth=true", "but DRAExtendedResource, "),
+            ("--feature-gates=ResourceHealthStatus", "use NAME=true or NAME=false"),
+            ("--feature-gates=ResourceHealthStatus=yes", "must be true or false"),
+        ] {
+            let error = features(&[flag]).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
