@@ -52,8 +52,8 @@ pub(super) fn start(
     let stop = stop.clone();
     actix::spawn(async move {
         tasks.run(stop).await;
-        // The drivers stay connected until the agent ends.
-        drop(plugins);
+        // The drivers stay connected until the agent ends, and no task of theirs outlives this one.
+        plugins.stopped().await;
     });
     Ok(manager)
 }
