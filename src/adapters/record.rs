@@ -63,7 +63,7 @@ pub fn write<T: Serialize>(path: &Path, record: &T, durability: Durability) -> i
 
 /// Replaces a file atomically by these bytes.
 pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
-    let temp = path.with_extension("tmp");
+    let temp = temporary(path);
     let written = || {
         // Whatever has the name is removed, not opened: the remains of an earlier write, or a link of another program.
         match std::fs::remove_file(&temp) {
@@ -82,6 +82,14 @@ pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<
         let _ = std::fs::remove_file(&temp);
     })?;
     if durability == Durability::Disk { sync_parent(path) } else { Ok(()) }
+}
+
+/// The temporary file beside a file. Its name begins with a dot, so that readers of the directory ignore it.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp");
+    path.with_file_name(name)
 }
 
 /// Reads a record.
@@ -204,11 +212,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join("started"), dir.path().join("other"));
         std::fs::write(&other, "other").unwrap();
-        std::os::unix::fs::symlink(&other, dir.path().join("started.tmp")).unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join(".started.tmp")).unwrap();
         write(&path, &sample(), Durability::Boot).unwrap();
         assert_eq!(read::<Sample>(&path).unwrap(), sample());
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "other");
         assert!(!path.is_symlink());
+    }
+
+    /// The rest of a write that was cut off has a hidden name, which readers of the directory ignore.
+    #[test]
+    fn temporary_file_is_hidden() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("started");
+        // A directory cannot be replaced by a file, so the write fails at the end.
+        std::fs::create_dir_all(path.join("x")).unwrap();
+        std::fs::create_dir_all(dir.path().join(".started.tmp/x")).unwrap();
+        write(&path, &sample(), Durability::Disk).unwrap_err();
+        assert!(dir.path().join(".started.tmp/x").is_dir(), "the name of the temporary file");
+        std::fs::remove_dir_all(dir.path().join(".started.tmp")).unwrap();
+        write(&path, &sample(), Durability::Disk).unwrap_err();
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["started"], "nothing is left");
     }
 
     #[test]

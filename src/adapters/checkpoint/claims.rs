@@ -121,6 +121,10 @@ impl Checkpoint for ClaimCheckpoint {
     /// Writes an empty file if there is none. Waits up to 10 s for a write of an earlier node that is in progress.
     fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
         let path = self.directory.join(FILE);
+        if self.directory.as_os_str().is_empty() {
+            // The file would be in the working directory.
+            return Err(CheckpointError::new(path, "the directory of the file is empty: name the root directory"));
+        }
         let shared = SharedFile::at(&path)?;
         let Some(mut openings) = shared.openings.try_lock_for(WAIT) else {
             return Err(CheckpointError::new(path, "an earlier node of this process still writes the file"));
@@ -191,6 +195,14 @@ mod tests {
             file.contains(r#"\"ClaimInfoStateList\":null"#) && file.ends_with(r#""Checksum":4010664294}"#),
             "{file}"
         );
+    }
+
+    /// DRA-K1: an empty directory is an error, and no file appears in the working directory.
+    #[test]
+    fn empty_directory_is_refused() {
+        let error = open(Path::new("")).err().unwrap();
+        assert!(error.contains("dra_manager_state") && error.contains("name the root directory"), "{error}");
+        assert!(!Path::new(FILE).exists());
     }
 
     /// DRA-K2: an opening reads the saved records, and then the appended ones.

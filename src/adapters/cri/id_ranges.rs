@@ -116,7 +116,7 @@ mod tests {
         let other = pods.path().join("other");
         fs::write(&other, "other").unwrap();
         fs::create_dir(pods.path().join("f")).unwrap();
-        for name in ["userns.new", "userns.tmp"] {
+        for name in ["userns.new", ".userns.tmp"] {
             std::os::unix::fs::symlink(&other, pods.path().join("f").join(name)).unwrap();
         }
         assert_eq!(of(&ranges, "f"), Ok(4));
