@@ -6,6 +6,7 @@ mod api_faults;
 mod api_objects;
 mod cgroups;
 mod claims;
+mod claims_devices;
 mod claims_health;
 mod crashes;
 mod evictions;

@@ -155,7 +155,7 @@ fn claim_is_prepared_once() {
     assert_eq!(node.writes, writes, "nothing has changed");
 }
 
-/// DRA-P13 and KF39: the second pod calls only for its own claim, and the first release leaves the shared one alone.
+/// DRA-P13, DRA-U2 and KF39: the second pod calls only for its own claim, and the first release leaves the shared one alone.
 #[test]
 fn shared_claim_is_released_by_its_last_pod() {
     let mut node = Node::default();

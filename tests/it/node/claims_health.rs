@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use podwright_actors::claims::ClaimManager;
-use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, ResourcePhase};
+use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use podwright_metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager};
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager, prepared_device};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
@@ -72,7 +72,9 @@ fn entry(health: &str, message: Option<&str>) -> Value {
 #[actix::test]
 async fn devices_of_one_resource_show_the_worst_health() {
     let this = HealthNode::start();
-    this.drivers.set_devices(&["g0", "g1", "g2"]);
+    let of_claim =
+        |name: &&str| PreparedDevice { cdi_devices: vec!["gpu/gpu=cam".to_owned()], ..prepared_device(name) };
+    this.drivers.set_devices(["g0", "g1", "g2"].iter().map(of_claim).collect());
     this.claims.put("cam", &["gpu"], &["a"]);
     this.node.deliver(&[with_claim("a", "cam")]).await;
     this.node.wait(2.0).await;

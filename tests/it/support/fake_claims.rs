@@ -29,8 +29,8 @@ pub(crate) struct FakeDrivers {
 #[derive(Default)]
 struct DriversState {
     registered: BTreeSet<String>,
-    /// The devices of every claim. All of them have the CDI device of the claim; without names there is one, `g0`.
-    devices: Vec<String>,
+    /// The devices of every claim. If empty, each claim has the device `g0`, with the CDI device of the claim.
+    devices: Vec<PreparedDevice>,
     /// The drivers whose client panics before it makes a call.
     panicking: BTreeSet<String>,
     /// The drivers that accept no connection.
@@ -59,8 +59,8 @@ impl FakeDrivers {
     }
 
     /// Gives every claim these devices.
-    pub(crate) fn set_devices(&self, names: &[&str]) {
-        self.state.lock().devices = names.iter().map(|name| (*name).to_owned()).collect();
+    pub(crate) fn set_devices(&self, devices: Vec<PreparedDevice>) {
+        self.state.lock().devices = devices;
     }
 
     /// Makes the client of a driver panic before it makes a call.
@@ -123,6 +123,11 @@ impl FakeDrivers {
     }
 }
 
+/// A device without a CDI device.
+pub(crate) fn prepared_device(name: &str) -> PreparedDevice {
+    PreparedDevice { pool: "pool".to_owned(), device: name.to_owned(), ..PreparedDevice::default() }
+}
+
 fn entry(driver: &DriverName, claim: &ClaimRef) -> String {
     format!("{driver} {}", claim.uid)
 }
@@ -147,16 +152,11 @@ impl ClaimDrivers for FakeDrivers {
             let mut answers: BTreeMap<ClaimUid, _> = BTreeMap::new();
             for claim in claims {
                 state.prepared.insert(entry(driver, claim));
-                let device = |name: &str| PreparedDevice {
-                    pool: "pool".to_owned(),
-                    device: name.to_owned(),
-                    cdi_devices: vec![format!("{driver}/gpu={}", claim.name.name())],
-                    ..PreparedDevice::default()
-                };
-                let devices = match &state.devices[..] {
-                    [] => vec![device("g0")],
-                    names => names.iter().map(|name| device(name)).collect(),
-                };
+                let mut devices = state.devices.clone();
+                if devices.is_empty() {
+                    let cdi_devices = vec![format!("{driver}/gpu={}", claim.name.name())];
+                    devices.push(PreparedDevice { cdi_devices, ..prepared_device("g0") });
+                }
                 answers.insert(claim.uid.clone(), Ok(devices));
             }
             Ok(answers)
@@ -213,6 +213,18 @@ pub(crate) fn claim_manager(
     clock: TokioClock,
     metrics: &Metrics,
 ) -> (Arc<ClaimManager>, CancellationToken) {
+    claim_manager_with(ClaimFeatures::default(), api, drivers, checkpoint, clock, metrics)
+}
+
+/// As [`claim_manager`], with optional behaviour.
+pub(crate) fn claim_manager_with(
+    features: ClaimFeatures,
+    api: &Arc<FakeClaims>,
+    drivers: &Arc<FakeDrivers>,
+    checkpoint: Arc<dyn Checkpoint>,
+    clock: TokioClock,
+    metrics: &Metrics,
+) -> (Arc<ClaimManager>, CancellationToken) {
     let ports = ClaimPorts {
         api: Some(api.clone()),
         drivers: drivers.clone(),
@@ -220,7 +232,7 @@ pub(crate) fn claim_manager(
         clock: Arc::new(clock),
         metrics: metrics.dra.clone(),
     };
-    let (manager, tasks) = ClaimManager::open(ports, ClaimFeatures::default()).unwrap();
+    let (manager, tasks) = ClaimManager::open(ports, features).unwrap();
     let stop = CancellationToken::new();
     actix::spawn(tasks.run(stop.clone()));
     (manager, stop)

@@ -84,7 +84,7 @@ async fn an_older_driver_is_called_by_its_version() {
     }
 }
 
-/// DRA-C4: a call ends at its time limit, which the driver knows.
+/// DRA-C4, DRA-P7: a call ends at its time limit, which the driver knows.
 #[tokio::test]
 async fn a_driver_that_does_not_answer_is_given_up_at_the_limit() {
     let mut node = Node::new();
