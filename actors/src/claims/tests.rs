@@ -1,6 +1,7 @@
 //! Tables over the step.
 
 mod model;
+mod releases;
 
 use std::collections::BTreeMap;
 
@@ -244,33 +245,6 @@ fn replaced_claim_waits_for_the_release_of_the_old_one() {
     assert_eq!(node.table.record(&claim_name("cam")).unwrap().uid, ClaimUid::from("c-1"));
 }
 
-/// A pod that was deleted by force may still use its devices when the control plane allocates others to the claim. The next pod waits
-/// for the release of the earlier ones.
-#[test]
-fn claim_with_other_devices_waits_for_the_release_of_the_earlier_ones() {
-    let mut node = Node::default();
-    let earlier = allocated("cam", "c-1", &["gpu"], "g0");
-    node.prepare("p-1", std::slice::from_ref(&earlier));
-    node.answer("gpu", Ok("g0"));
-    let later = [allocated("cam", "c-1", &["nic"], "n0")];
-    let refused = node.prepare("p-2", &later);
-    assert_eq!(node.fault(refused), "ResourceClaim cam: its earlier devices are not released yet");
-    assert!(node.calls.is_empty() && !node.table.holds(&"p-2".into()));
-    // The pod itself gets its new devices, and its former driver is released with the claim.
-    let again = node.prepare("p-1", &later);
-    node.answer("nic", Ok("n0"));
-    assert!(node.succeeded(again));
-    let record = node.table.record(&claim_name("cam")).unwrap();
-    assert!(record.drivers[&driver("gpu")].devices.is_empty());
-    node.release("p-1");
-    assert_eq!(node.waiting(), ["gpu Unprepare cam", "nic Unprepare cam"]);
-    node.answer("gpu", Ok("g0"));
-    node.answer("nic", Ok("n0"));
-    let next = node.prepare("p-2", &later);
-    node.answer("nic", Ok("n0"));
-    assert!(node.succeeded(next));
-}
-
 /// A second pod waits for the call of the first one, and needs none of its own.
 #[test]
 fn second_pod_waits_for_the_call_of_the_first() {
@@ -312,30 +286,6 @@ fn release_does_not_call_a_driver_that_was_never_called() {
     node.answer("gpu", Ok("g0"));
     assert!(node.succeeded(first) && node.calls.is_empty());
     assert!(!node.table.holds(&"p-2".into()));
-}
-
-/// KF38: a call that was not sent is not owed a release, and a failed one is.
-#[test]
-fn call_that_was_not_sent_owes_no_release() {
-    let mut node = Node::default();
-    let cam = [needed("cam", "c-1", &["gpu", "nic"])];
-    node.prepare("p-1", &cam);
-    let unsent = [DriverError::NotRegistered(driver("gpu")), DriverError::unreachable("connection refused".to_owned())];
-    for (name, error) in ["gpu", "nic"].into_iter().zip(unsent.clone()) {
-        node.answer_with(name, Err(error));
-    }
-    let release = node.release("p-1");
-    assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
-    // What an earlier call may have prepared stays owed.
-    node.prepare("p-1", &cam);
-    node.answer("gpu", Err("deadline exceeded"));
-    node.answer_with("nic", Err(unsent[1].clone()));
-    node.prepare("p-1", &cam);
-    for (name, error) in ["gpu", "nic"].into_iter().zip(unsent) {
-        node.answer_with(name, Err(error));
-    }
-    node.release("p-1");
-    assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
 /// A release waits for the prepare of the same pod that is under way.
@@ -410,91 +360,6 @@ fn claim_without_drivers_is_prepared_at_once() {
     assert!(node.succeeded(prepare));
     let release = node.release("p-1");
     assert!(node.succeeded(release) && node.table.records().is_empty());
-}
-
-/// POD-W21: a claim with a call that does not return delays neither the release of another claim nor those who wait for it.
-#[test]
-fn busy_claim_delays_the_release_of_no_other_claim() {
-    let mut node = Node::default();
-    let (cam, mic) = (needed("cam", "c-1", &["gpu"]), needed("mic", "c-2", &["nic"]));
-    node.prepare("p-1", &[cam.clone(), mic.clone()]);
-    node.answer("gpu", Ok("g0"));
-    node.answer("nic", Ok("n0"));
-    // After a restart, the next pod of a claim calls its drivers again.
-    node.restart();
-    let second = node.prepare("p-2", std::slice::from_ref(&cam));
-    let release = node.release("p-1");
-    assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Unprepare mic"]);
-    let third = node.prepare("p-3", &[mic]);
-    node.answer("nic", Ok("n0"));
-    assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Prepare mic"]);
-    node.answer("nic", Ok("n0"));
-    assert!(node.succeeded(third) && !node.done.contains_key(&release));
-    node.answer("gpu", Ok("g0"));
-    assert!(node.succeeded(second) && node.succeeded(release) && !node.table.holds(&"p-1".into()));
-    assert_eq!(node.table.records().len(), 2, "the other pods have the claims");
-}
-
-/// A prepare that waits for a busy claim does not delay the release of its other claims.
-#[test]
-fn release_overtakes_a_prepare_that_has_not_begun() {
-    let mut node = Node::default();
-    let (cam, mic) = (needed("cam", "c-1", &["gpu"]), needed("mic", "c-2", &["nic"]));
-    node.prepare("p-1", std::slice::from_ref(&mic));
-    node.answer("nic", Ok("n0"));
-    node.prepare("p-2", std::slice::from_ref(&cam));
-    let both = node.prepare("p-3", &[cam, mic]);
-    let release = node.release("p-1");
-    assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Unprepare mic"]);
-    node.answer("nic", Ok("n0"));
-    assert!(node.succeeded(release));
-    node.answer("gpu", Ok("g0"));
-    assert_eq!(node.waiting(), ["nic Prepare mic"], "the claim was released, and is prepared again");
-    node.answer("nic", Ok("n0"));
-    assert!(node.succeeded(both));
-}
-
-/// A reference that the file still has is removed from it by the next release.
-#[test]
-fn unwritten_removal_of_a_reference_is_written_by_the_next_release() {
-    let mut node = Node::default();
-    let cam = [needed("cam", "c-1", &["gpu"])];
-    node.prepare("p-1", &cam);
-    node.answer("gpu", Ok("g0"));
-    node.prepare("p-2", &cam);
-    node.file_is_full = true;
-    let refused = node.release("p-1");
-    assert!(node.fault(refused).contains("no space left") && node.table.holds(&"p-1".into()));
-    let again = node.release("p-1");
-    assert!(node.fault(again).contains("no space left"));
-    node.file_is_full = false;
-    let writes = node.writes;
-    let release = node.release("p-1");
-    assert!(node.succeeded(release) && node.writes == writes + 1 && !node.table.holds(&"p-1".into()));
-    assert!(node.table.holds(&"p-2".into()) && node.calls.is_empty());
-}
-
-/// A driver that was given up is not owed anything by a prepare that fails; one that succeeds makes it owed again.
-#[test]
-fn give_up_lasts_over_failed_prepares() {
-    let mut node = Node::default();
-    let cam = [needed("cam", "c-1", &["gpu"])];
-    node.prepare("p-1", &cam);
-    node.answer("gpu", Err("broken"));
-    node.drive(Event::GiveUp { operation: 100, claim: claim_name("cam"), driver: driver("gpu") });
-    node.prepare("p-1", &cam);
-    node.answer("gpu", Err("broken"));
-    let release = node.release("p-1");
-    assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
-    node.prepare("p-2", &cam);
-    node.answer("gpu", Ok("g0"));
-    node.drive(Event::GiveUp { operation: 101, claim: claim_name("cam"), driver: driver("gpu") });
-    node.restart();
-    node.prepare("p-2", &cam);
-    node.answer("gpu", Ok("g0"));
-    node.restart();
-    node.release("p-2");
-    assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
 /// DRA-P3, DRA-U1: what an answer may look like.
