@@ -224,6 +224,12 @@ text_id! {
     ClaimUid
 }
 
+/// The base request of a ResourceClaim: the part of `request` before the slash. An alternative of a request is named
+/// `REQUEST/ALTERNATIVE`.
+pub fn base_request(request: &str) -> &str {
+    request.split_once('/').map_or(request, |(base, _)| base)
+}
+
 /// The namespace and name of a ResourceClaim.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClaimName {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use podwright_actors::ids::DriverName;
+use podwright_actors::ids::{DriverName, base_request};
 use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
 use podwright_actors::text::error_chain;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::{Instrument, info_span};
 
-use super::driver::{CallError, Claim, ClaimResults, Driver, base};
+use super::driver::{CallError, Claim, ClaimResults, Driver};
 use super::lock::CallLock;
 
 /// The answer for each claim, by UID: its result or the text of its error.
@@ -186,7 +186,7 @@ fn checked(mut device: PreparedDevice) -> Result<PreparedDevice, String> {
     }
     let mut requests: Vec<String> = Vec::with_capacity(device.requests.len());
     for request in device.requests {
-        let request = base(&request);
+        let request = base_request(&request);
         if !requests.iter().any(|known| known == request) {
             requests.push(request.to_owned());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim};
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
+use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, base_request};
 use podwright_actors::ports::{ClaimRef, PreparedDevice};
 use tokio::sync::watch;
 
@@ -94,7 +94,8 @@ impl Claim {
     pub fn configs(&self, result: &DeviceRequestAllocationResult) -> impl Iterator<Item = &OpaqueDeviceConfiguration> {
         let configs = self.devices().and_then(|devices| devices.config.as_deref()).unwrap_or_default();
         let applies = move |requests: &[String]| {
-            requests.is_empty() || requests.iter().any(|name| *name == result.request || name == base(&result.request))
+            requests.is_empty()
+                || requests.iter().any(|name| *name == result.request || name == base_request(&result.request))
         };
         configs
             .iter()
@@ -106,11 +107,6 @@ impl Claim {
     fn devices(&self) -> Option<&k8s_openapi::api::resource::v1::DeviceAllocationResult> {
         self.object.as_ref()?.status.as_ref()?.allocation.as_ref()?.devices.as_ref()
     }
-}
-
-/// The base request: the part of `request` before the slash. An alternative of a request is named `REQUEST/ALTERNATIVE`.
-pub(super) fn base(request: &str) -> &str {
-    request.split('/').next().unwrap_or(request)
 }
 
 /// The health of one device.

@@ -72,6 +72,7 @@ fn a_pod_that_requests_more_than_is_left_is_rejected_with_a_reason() {
         ),
         // The node has no such resource, and upstream admits the pod.
         (json!({"example.com/gpu": "1"}), None),
+        (json!({"deviceclass.resource.kubernetes.io/gpu": "1"}), None),
         (json!({"memory": "2Gi", "cpu": "1"}), Some(("OutOfcpu", "cpu, requested: 1000, used: 1500, capacity: 2000"))),
     ] {
         let rejection = node.admit(&requesting("b", requests.clone()).build(), &running).err();

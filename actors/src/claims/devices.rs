@@ -6,7 +6,7 @@ use super::record::ClaimRecord;
 use super::resolve::{ClaimFeatures, ClaimRefused, claim_of_entry, extended_claim};
 use super::table::ClaimTable;
 use crate::containers::definition::Definition;
-use crate::ids::{ClaimName, DriverName};
+use crate::ids::{ClaimName, DriverName, base_request};
 use crate::pod::PodObject;
 use crate::ports::PreparedDevice;
 
@@ -46,8 +46,7 @@ impl ClaimUse {
 
 /// Whether a device serves a request. An alternative of a request (`REQUEST/ALTERNATIVE`) is served by the devices of the request.
 fn serves(device: &PreparedDevice, request: &str) -> bool {
-    let base = request.split('/').next().unwrap_or(request);
-    device.requests.is_empty() || device.requests.iter().any(|name| name == request || name == base)
+    device.requests.is_empty() || device.requests.iter().any(|name| name == request || name == base_request(request))
 }
 
 /// The claims that a container uses: those that it names, then those behind its extended resources.

@@ -1,5 +1,7 @@
 //! The driver of `examples/`, the real agent and an API server: the devices of claims reach pods and are given back.
 
+use serde_json::json;
+
 use super::claim_cluster::{ClaimCluster, DRIVER, log_of};
 use crate::agent::harness::{Agent, eventually, text};
 
@@ -58,6 +60,44 @@ async fn claim_of_two_pods_is_released_after_the_second_one() {
     assert_eq!((cluster.cdi_files().len(), driver.count("unprepared claim")), (1, 0));
     cluster.delete("b");
     cluster.is_gone("b").await;
+    is_released(&cluster);
+    assert_eq!((driver.count("prepared 1 for claim"), driver.count("unprepared claim")), (1, 1));
+}
+
+/// DRA-P9, DRA-G1, DRA-U3: the control plane makes the claim, and the spec names none. The node has no such resources and admits the pod
+/// nevertheless.
+#[tokio::test]
+async fn extended_resources_are_the_devices_of_a_claim() {
+    let cluster = ClaimCluster::start().await;
+    let agent = cluster.agent().await;
+    let driver = cluster.driver(&[]).await;
+    let class = "deviceclass.resource.kubernetes.io/gpu";
+    let amounts = json!({"example.com/gpu": "1", class: "1", "example.com/none": "0"});
+    let script =
+        "echo device $DEVICE_0 $DEVICE_1; until [ -e \"$PODWRIGHT_ROOTFS/shared/end-web\" ]; do sleep 0.1; done";
+    let pod = json!({"metadata": {"name": "web"}, "spec": {
+        "automountServiceAccountToken": false, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+        "volumes": [{"name": "shared", "hostPath": {"path": cluster.home.shared()}}],
+        "containers": [{"name": "main", "image": "img", "command": ["/bin/sh", "-c", script],
+            "resources": {"requests": amounts, "limits": amounts},
+            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}]}});
+    cluster.server.create("/api/v1/namespaces/default/pods", pod).unwrap();
+    cluster.claim("web-extended");
+    cluster.allocate("web-extended", "device-0", DRIVER, &["web"]);
+    let mapping = |resource: &str, request: &str| json!({"containerName": "main", "resourceName": resource, "requestName": request});
+    let mappings = json!([mapping("example.com/gpu", "r"), mapping(class, "other"), mapping("example.com/none", "r")]);
+    let claim = json!({"resourceClaimName": "web-extended", "requestMappings": mappings});
+    let status = json!({"status": {"extendedResourceClaimStatus": claim}});
+    let path = "/api/v1/namespaces/default/pods/web/status";
+    cluster.server.request("PATCH", path, "application/merge-patch+json", &status).unwrap();
+    cluster.bind("web");
+
+    assert_eq!(log_of(&agent, "web").await, "device n1/device-0\n");
+    cluster.wait_for_phase("web", "Running").await;
+    assert_eq!(cluster.recorded()[0].0, "web-extended");
+    assert_eq!(cluster.pod("web")["status"]["extendedResourceClaimStatus"], claim, "the agent keeps the field");
+    cluster.end("web");
+    cluster.wait_for_phase("web", "Succeeded").await;
     is_released(&cluster);
     assert_eq!((driver.count("prepared 1 for claim"), driver.count("unprepared claim")), (1, 1));
 }
