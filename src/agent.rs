@@ -27,6 +27,8 @@ mod machine;
 #[cfg(feature = "kube")]
 mod node_api;
 mod page;
+#[cfg(feature = "dra")]
+mod pod_resources;
 mod replay;
 mod root;
 mod run;

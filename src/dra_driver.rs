@@ -53,7 +53,6 @@
 //! - The driver never gets a claim that was replaced by another one of the same name, or that is not allocated.
 //! - Clients may send any `:authority`; the kubelet sends one that HTTP/2 libraries of Rust refuse.
 
-mod authority;
 mod builder;
 mod calls;
 mod claims;

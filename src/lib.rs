@@ -90,6 +90,8 @@ pub mod dra_api;
 
 #[cfg(feature = "dra-driver")]
 pub mod dra_driver;
+#[cfg(any(feature = "dra-driver", all(feature = "agent", feature = "dra")))]
+mod grpc_socket;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
 pub mod slices;
 

@@ -14,6 +14,8 @@ mod node_api;
 #[cfg(feature = "cri")]
 mod node_settings;
 mod parse;
+#[cfg(feature = "dra")]
+mod pod_resources;
 #[cfg(feature = "kube")]
 mod registration;
 pub(super) mod shutdown;
@@ -35,6 +37,8 @@ pub(crate) use eviction::EvictionArgs;
 #[cfg(feature = "kube")]
 pub(crate) use node_api::NodeApiArgs;
 pub(crate) use parse::parse;
+#[cfg(feature = "dra")]
+pub(crate) use pod_resources::PodResourcesSocket;
 pub(crate) use size::{LogSize, RecordingSize};
 
 use super::runtime::Runtime;
@@ -121,6 +125,11 @@ pub(crate) struct RunArgs {
     #[cfg(any(feature = "cri", feature = "process"))]
     #[arg(long, value_name = "DIR,...", value_delimiter = ',', default_values = crate::adapters::cdi::DIRECTORIES)]
     pub(crate) cdi_spec_dirs: Vec<PathBuf>,
+    /// The socket on which monitoring agents read the devices of pods, or `off` [default: pod-resources/kubelet.sock in the root
+    /// directory].
+    #[cfg(feature = "dra")]
+    #[arg(long, value_name = "PATH|off")]
+    pub(crate) pod_resources: Option<PodResourcesSocket>,
     /// Publish an event when a pod has waited this many seconds; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,

@@ -27,6 +27,8 @@ pub(crate) use private_file::{read_private, write_private};
 pub(crate) use seats::{SeatLimits, Seats};
 #[cfg(feature = "kube")]
 pub(crate) use server::Connection;
+#[cfg(feature = "dra")]
+pub(crate) use server::connections;
 pub(crate) use server::{TimeLimits, serve};
 pub(crate) use socket::ShortPath;
 pub(crate) use tls::{TlsError, TlsFiles, certificates};

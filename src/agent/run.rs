@@ -182,6 +182,11 @@ async fn serve(
     {
         actix::spawn(print_link(link));
     }
+    #[cfg(feature = "dra")]
+    let pod_resources = args.pod_resources.clone().unwrap_or_default().path(root.path()).map(|path| {
+        let endpoint = super::pod_resources::PodResourcesEndpoint { path };
+        actix::spawn(endpoint.serve(view.clone(), stop.clone()))
+    });
     let admin = admin.map(|admin| actix::spawn(admin.serve(view.clone(), info, stop.clone())));
     let screen = terminal.clone().map(|terminal| {
         let title = format!("podwright on {name}: admin {}, root {}", args.admin.admin, root.path().display());
@@ -235,6 +240,10 @@ async fn serve(
     stop.cancel();
     if let Some(admin) = admin {
         let _files_removed = admin.await;
+    }
+    #[cfg(feature = "dra")]
+    if let Some(pod_resources) = pod_resources {
+        let _file_removed = pod_resources.await;
     }
     if let Some(screen) = screen {
         let _drawn = screen.await;

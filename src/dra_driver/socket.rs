@@ -1,12 +1,11 @@
 //! The Unix sockets on which the node calls the driver.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
+use podwright_actors::text::error_chain;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -14,10 +13,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
-use podwright_actors::text::error_chain;
-
-use super::authority::AnyAuthority;
 use super::routes::Routes;
+use crate::grpc_socket::{AnyAuthority, SocketFile};
 
 /// The pause after the process or the machine has no file descriptor for a connection.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
@@ -119,12 +116,7 @@ async fn serve(
 
 /// Listens on a new socket. A socket of an earlier process is replaced.
 fn bind(path: &Path) -> io::Result<(Connections, SocketFile)> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
+    SocketFile::remove_old(path)?;
     let listener = UnixListener::bind(path)?;
     let file = SocketFile::new(path)?;
     let connections = stream::unfold(listener, |listener| async {
@@ -152,33 +144,10 @@ async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     }
 }
 
-/// The file of a socket. Dropping it removes the file, unless another process has replaced the file meanwhile.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        let found = fs::symlink_metadata(path)?;
-        Ok(SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let is_ours =
-            fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
-        if is_ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[tokio::test]

@@ -10,6 +10,8 @@ mod driver;
 pub(crate) mod end_to_end;
 #[cfg(feature = "dra")]
 mod plugins;
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
+mod pod_resources;
 #[cfg(feature = "dra-driver")]
 mod slices;
 #[cfg(feature = "dra-driver")]

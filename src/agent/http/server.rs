@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::HttpBody;
+#[cfg(feature = "dra")]
+use futures_util::Stream;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -70,22 +72,58 @@ pub(crate) async fn serve(
     limits: TimeLimits,
     router: Router,
 ) {
-    let mut logged = false;
+    let mut accepting = Accepting::new(listener);
     loop {
-        match listener.accept().await {
-            Ok(accepted) => {
-                logged = false;
-                let seat = seats.take().await;
-                tokio::spawn(connection(accepted, seat, authentication.clone(), limits, router.clone()));
+        let accepted = accepting.next().await;
+        let seat = seats.take().await;
+        tokio::spawn(connection(accepted, seat, authentication.clone(), limits, router.clone()));
+    }
+}
+
+/// The connections of a listener whose clients may use it, each with a seat. For servers of another protocol than HTTP/1. A client that
+/// needs a TLS handshake delays the next one. Never ends.
+#[cfg(feature = "dra")]
+pub(crate) fn connections(listener: Listener, seats: Arc<Seats>) -> impl Stream<Item = SeatedBytes> {
+    futures_util::stream::unfold((Accepting::new(listener), seats), async |(mut accepting, seats)| {
+        loop {
+            let accepted = accepting.next().await;
+            if let Some((bytes, _)) = accepted.establish(HANDSHAKE_TIMEOUT).await {
+                let seat = Arc::new(seats.take().await);
+                return Some((SeatedBytes::new(bytes, seat), (accepting, seats)));
             }
-            // The client closed the connection before it was accepted.
-            Err(error) if concerns_one_connection(&error) => {}
-            Err(error) => {
-                if !logged {
-                    tracing::error!(%error, "cannot accept connections; the agent tries again every second");
+        }
+    })
+}
+
+/// A listener that accepts connections for as long as it exists.
+struct Accepting {
+    listener: Listener,
+    /// Whether the current failure is logged.
+    logged: bool,
+}
+
+impl Accepting {
+    fn new(listener: Listener) -> Self {
+        Accepting { listener, logged: false }
+    }
+
+    /// Waits for the next connection. A failure is logged once, and tried again. Cancel safe.
+    async fn next(&mut self) -> Accepted {
+        loop {
+            match self.listener.accept().await {
+                Ok(accepted) => {
+                    self.logged = false;
+                    return accepted;
                 }
-                logged = true;
-                sleep(RETRY).await;
+                // The client closed the connection before it was accepted.
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(error) => {
+                    if !self.logged {
+                        tracing::error!(%error, "cannot accept connections; the agent tries again every second");
+                    }
+                    self.logged = true;
+                    sleep(RETRY).await;
+                }
             }
         }
     }

@@ -26,7 +26,7 @@ use tonic::Code;
 
 use super::support::{Act, DRIVER, Folders, TestDriver, claim, client, connect};
 
-mod kubelet;
+pub(crate) mod kubelet;
 
 const REGISTRATION: &str = "gpu.acme.test-reg.sock";
 

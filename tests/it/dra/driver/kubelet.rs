@@ -10,29 +10,29 @@ use super::{DRIVER, Folders, REGISTRATION, TestDriver};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
 /// A literal header field with incremental indexing.
-fn field(name: &[u8], value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &[u8], value: &str) -> Vec<u8> {
     [name, &[value.len() as u8], value.as_bytes()].concat()
 }
 
 /// One unary call, with the message of the request.
-fn call(stream: u8, headers: &[u8], message: &[u8]) -> Vec<u8> {
+pub(crate) fn call(stream: u8, headers: &[u8], message: &[u8]) -> Vec<u8> {
     let length = (message.len() as u32).to_be_bytes();
     let body = [&[0], &length[..], message].concat();
     [frame(HEADERS, END_HEADERS, stream, headers), frame(DATA, END_STREAM, stream, &body)].concat()
 }
 
 /// Reads frames until the message of the response on `stream` arrives.
-async fn response(socket: &mut UnixStream, stream: u8) -> Vec<u8> {
+pub(crate) async fn response(socket: &mut UnixStream, stream: u8) -> Vec<u8> {
     loop {
         let mut head = [0; 9];
         socket.read_exact(&mut head).await.unwrap();

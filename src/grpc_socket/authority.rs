@@ -1,7 +1,8 @@
 //! Replaces the `:authority` of requests before the HTTP/2 library reads them.
 //!
 //! The kubelet 1.36 sends the percent-encoded path of the socket as `:authority`. The crate h2 (0.4.20) refuses that header and resets
-//! the stream. No service of a driver reads the header, so its value is replaced by a host name that h2 accepts.
+//! the stream. Other clients in Go that dial the path of a socket send the same. No service on these sockets reads the header, so its
+//! value is replaced by a host name that h2 accepts.
 //!
 //! Only the lengths inside a block of headers are read (RFC 7541), no Huffman code is decoded. Each field keeps its representation, so
 //! the client and h2 number the entries of the dynamic table alike. The new value is at most as long as the old one, so h2 never drops
@@ -41,7 +42,7 @@ const DYNAMIC_ENTRIES: usize = 4096 / 32;
 const NAMES: [&[u8]; 2] = [b"\x0a:authority", b"\x88\xb8\x3b\x53\x39\xec\x32\x7d\x7f"];
 
 /// A connection of a client with any `:authority`.
-pub(super) struct AnyAuthority<S> {
+pub(crate) struct AnyAuthority<S> {
     stream: S,
     rewriter: Rewriter,
     /// The rewritten bytes. The reader has taken those before `taken`.
@@ -50,7 +51,8 @@ pub(super) struct AnyAuthority<S> {
 }
 
 impl<S> AnyAuthority<S> {
-    pub(super) fn new(stream: S) -> Self {
+    /// Rewrites the bytes that are read from the stream.
+    pub(crate) fn new(stream: S) -> Self {
         AnyAuthority { stream, rewriter: Rewriter::new(), rewritten: Vec::new(), taken: 0 }
     }
 }

@@ -1,0 +1,165 @@
+//! The pod-resources socket: monitoring agents read from it which devices the pods have (service `v1.PodResourcesLister`, KEP-606 and
+//! KEP-3695).
+//!
+//! ```text
+//!   Listener ──> Seats ──> AnyAuthority ──> Lister ──> CallRate, then the answer on a blocking thread
+//! ```
+
+mod answer;
+mod rate;
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use self::rate::CallRate;
+use super::error_text::reason;
+use super::http::{Listener, SeatLimits, Seats, connections};
+use super::view::NodeView;
+use crate::adapters::trusted_dir;
+use crate::dra_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use crate::dra_api::pod_resources::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
+    ListPodResourcesRequest, ListPodResourcesResponse,
+};
+use crate::grpc_socket::{AnyAuthority, SocketFile};
+use crate::metrics::PodResourcesMethod;
+
+/// The delay after a failure to listen before the agent tries again.
+const RETRY: Duration = Duration::from_secs(10);
+/// The connections that are open at a time. A new connection displaces the oldest one.
+const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 0 };
+/// The calls of one connection that are open at a time.
+const MAX_STREAMS: u32 = 16;
+/// The largest request in bytes. A request has at most a namespace and a name, with 316 bytes together.
+const MAX_REQUEST: usize = 4096;
+/// How many answers are computed at a time. The limit leaves CPU time for pods.
+const MAX_COMPUTING: usize = 2;
+
+/// The socket, not yet listening.
+pub(crate) struct PodResourcesEndpoint {
+    /// The absolute path of the socket.
+    pub(crate) path: PathBuf,
+}
+
+impl PodResourcesEndpoint {
+    /// Serves until `stop` is cancelled, then removes the socket. If the agent cannot listen, it logs that once and tries again. Pods
+    /// do not wait for the socket.
+    pub(crate) async fn serve(self, view: NodeView, stop: CancellationToken) {
+        stop.run_until_cancelled(self.serve_always(view)).await;
+    }
+
+    async fn serve_always(&self, view: NodeView) {
+        let (listener, _file) = self.bound().await;
+        tracing::info!(path = %self.path.display(), "pod-resources socket is open");
+        let lister = PodResourcesListerServer::new(Lister {
+            view,
+            rate: Arc::new(Mutex::new(CallRate::new())),
+            computing: Arc::new(Semaphore::new(MAX_COMPUTING)),
+        });
+        let lister = lister.max_decoding_message_size(MAX_REQUEST);
+        let connections =
+            connections(listener, Seats::new(SEATS)).map(|bytes| Ok::<_, io::Error>(AnyAuthority::new(bytes)));
+        let server = Server::builder().max_concurrent_streams(MAX_STREAMS);
+        if let Err(error) = server.serve_with_incoming(lister, connections).await {
+            tracing::error!(%error, "the pod-resources socket is not served any more");
+        }
+    }
+
+    /// Tries to listen until that succeeds. The first failure is logged.
+    async fn bound(&self) -> (Listener, SocketFile) {
+        let mut logged = false;
+        loop {
+            match bind(&self.path) {
+                Ok(bound) => return bound,
+                Err(error) if !logged => {
+                    logged = true;
+                    tracing::error!(
+                        "cannot listen on {} ({}): remove what is there, or choose another socket with --pod-resources PATH, or \
+                         off; pods keep running, and the agent tries again every {} s",
+                        self.path.display(),
+                        reason(&error),
+                        RETRY.as_secs()
+                    );
+                }
+                Err(_) => {}
+            }
+            sleep(RETRY).await;
+        }
+    }
+}
+
+/// Creates the directory, and listens. Blocking.
+fn bind(path: &Path) -> io::Result<(Listener, SocketFile)> {
+    if let Some(dir) = path.parent() {
+        // The mode of the kubelet's directory.
+        std::fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+        // Another user could put a socket of his own at the path.
+        trusted_dir::open(dir)?;
+    }
+    SocketFile::remove_old(path)?;
+    let listener = Listener::unix(path)?;
+    Ok((listener, SocketFile::new(path)?))
+}
+
+/// Answers the calls.
+#[derive(Clone)]
+struct Lister {
+    view: NodeView,
+    rate: Arc<Mutex<CallRate>>,
+    computing: Arc<Semaphore>,
+}
+
+impl Lister {
+    /// Counts a call, and computes its answer on a blocking thread. A call over the rate is refused and not counted (as upstream).
+    async fn answer<T: Send + 'static>(
+        &self,
+        method: PodResourcesMethod,
+        compute: impl FnOnce(&NodeView) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        if !self.rate.lock().admit(Instant::now()) {
+            return Err(Status::resource_exhausted("rejected by rate limit"));
+        }
+        let permit = self.computing.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let view = self.view.clone();
+        let answer = spawn_blocking(move || {
+            let _permit = permit;
+            compute(&view)
+        });
+        let answer = answer.await.unwrap_or_else(|_| Err(Status::internal("the answer could not be computed")));
+        self.view.metrics.pod_resources.answered(method, answer.is_ok());
+        answer.map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Lister {
+    async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+        self.answer(PodResourcesMethod::List, |view| Ok(answer::list(view))).await
+    }
+
+    async fn get(&self, request: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
+        let GetPodResourcesRequest { pod_name, pod_namespace } = request.into_inner();
+        self.answer(PodResourcesMethod::Get, move |view| answer::get(view, &pod_namespace, &pod_name)).await
+    }
+
+    /// The node has no device manager, and binds no CPUs or memory to containers, so it can give out none of them (upstream answers the
+    /// same with the policies `none`).
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        self.answer(PodResourcesMethod::GetAllocatable, |_| Ok(AllocatableResourcesResponse::default())).await
+    }
+}
