@@ -93,6 +93,8 @@ pub mod dra_driver;
 #[cfg(any(feature = "dra-driver", all(feature = "agent", feature = "dra")))]
 mod grpc_socket;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
+mod resource_api;
+#[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
 pub mod slices;
 
 /// The crate of the engine, with the rooms that are not part of the API.

@@ -5,6 +5,7 @@
 //! [`Connection`] replaces them.
 
 mod call;
+#[cfg(feature = "dra")]
 mod claims;
 mod client;
 mod connection;
@@ -18,6 +19,7 @@ mod pods;
 mod reviews;
 mod signing_requests;
 
+#[cfg(feature = "dra")]
 pub use claims::KubeClaimApi;
 pub use client::{ConnectError, connect};
 #[doc(hidden)]

@@ -19,6 +19,7 @@ use super::lock::CallLock;
 use super::running::{self, RunningDriver};
 use super::socket::Listen;
 
+use crate::resource_api::Claims;
 /// The folder of a kubelet.
 const ROOT: &str = "/var/lib/kubelet";
 /// The longest name of a driver (`DriverNameMaxLength`, `resource.k8s.io/v1`).
@@ -280,7 +281,7 @@ impl<D: Driver> DriverBuilder<D> {
         }
         let (client, claims): (_, Option<Arc<dyn ClaimApi>>) = match self.api {
             Access::Unset => return Err(StartError::NoClient),
-            Access::Client(client) => (Some(client.clone()), Some(Arc::new(KubeClaims(client)))),
+            Access::Client(client) => (Some(client.clone()), Some(Arc::new(KubeClaims(Claims::new(client))))),
             Access::Claims(claims) => (None, claims),
         };
         let publishing = Publishing { client, node: self.node, node_uid: self.node_uid, only: self.only };

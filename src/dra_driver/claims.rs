@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
 use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiError, ApiFuture, ClaimApi};
 use tokio::time::timeout;
+
+use crate::resource_api::Claims;
 
 /// The timeout of one read. The node gives up after 45 s, and a report of the cause must arrive before.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The claims of the API server.
-pub(super) struct KubeClaims(pub(super) Client);
+pub(super) struct KubeClaims(pub(super) Claims);
 
 impl ClaimApi for KubeClaims {
     fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>> {
-        let api = Api::<ResourceClaim>::namespaced(self.0.clone(), name.namespace());
         Box::pin(async move {
-            match timeout(READ_TIMEOUT, api.get(name.name())).await {
+            match timeout(READ_TIMEOUT, self.0.get(name.namespace(), name.name())).await {
                 Ok(Ok(claim)) => Ok(Arc::new(claim)),
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ApiError::NotFound),
                 Ok(Err(error)) => Err(ApiError::unavailable(error, None)),

@@ -7,11 +7,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::timeout;
+
+use crate::resource_api::{ServedVersion, Version, from_v1, is_not_served, resource, to_v1};
 
 /// The timeout of one call. The server may still perform it later. The watch reports it then.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,7 +59,7 @@ pub(super) trait SliceApi: Send + Sync + 'static {
 /// The API server.
 pub(super) struct KubeSlices {
     client: Client,
-    api: Api<ResourceSlice>,
+    version: Arc<ServedVersion>,
     selector: String,
 }
 
@@ -65,32 +67,66 @@ impl KubeSlices {
     /// The slices of a driver for this node, or for no node.
     pub(super) fn new(client: Client, driver: &str, node: Option<&str>) -> Arc<Self> {
         let selector = format!("spec.driver={driver},spec.nodeName={}", node.unwrap_or_default());
-        Arc::new(KubeSlices { api: Api::all(client.clone()), client, selector })
+        Arc::new(KubeSlices { client, version: Arc::default(), selector })
+    }
+
+    /// Makes a call in the version that the server serves.
+    async fn call<'a, T>(
+        &'a self,
+        call: impl Fn(Api<DynamicObject>, Version) -> BoxFuture<'a, kube::Result<T>>,
+    ) -> Result<T, CallError> {
+        let call = |version| call(Api::all_with(self.client.clone(), &resource::<ResourceSlice>(version)), version);
+        limited(self.version.call(call)).await
     }
 }
 
 impl SliceApi for KubeSlices {
     fn watch(&self) -> Events {
-        let (api, config) = (self.api.clone(), watcher::Config::default().fields(&self.selector));
-        let start = move || watcher(api.clone(), config.clone()).boxed();
-        let events = stream::unfold((start(), start), |(mut events, start)| async {
-            let event = events.next().await?;
-            if is_expired(&event) {
-                // The watcher of kube would start at the same version for ever.
-                events = start();
-            }
-            Some((event, (events, start)))
-        });
+        let watched =
+            Watched { client: self.client.clone(), version: self.version.clone(), selector: self.selector.clone() };
+        let events = stream::unfold(
+            (watched.start(), watched, 0),
+            |((mut version, mut events), watched, mut missing)| async move {
+                loop {
+                    let event = events.next().await?;
+                    if let Err(watcher::Error::InitialListFailed(error)) = &event
+                        && is_not_served(error)
+                        && missing + 1 < Version::COUNT
+                    {
+                        missing += 1;
+                        watched.version.is_missing(version);
+                        (version, events) = watched.start();
+                        continue;
+                    }
+                    missing = 0;
+                    if is_expired(&event) {
+                        // The watcher of kube would start at the same version for ever.
+                        (version, events) = watched.start();
+                    }
+                    return Some((event, ((version, events), watched, missing)));
+                }
+            },
+        );
         events.default_backoff().boxed()
     }
 
     fn create<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice> {
-        Box::pin(limited(async { self.api.create(&PostParams::default(), slice).await }))
+        let create = move |api: Api<DynamicObject>, version| -> BoxFuture<'a, kube::Result<ResourceSlice>> {
+            Box::pin(
+                async move { to_v1(version, &api.create(&PostParams::default(), &from_v1(version, slice)?).await?) },
+            )
+        };
+        Box::pin(self.call(create))
     }
 
     fn update<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice> {
         let name = slice.metadata.name.as_deref().unwrap_or_default();
-        Box::pin(limited(async move { self.api.replace(name, &PostParams::default(), slice).await }))
+        let update = move |api: Api<DynamicObject>, version| -> BoxFuture<'a, kube::Result<ResourceSlice>> {
+            Box::pin(async move {
+                to_v1(version, &api.replace(name, &PostParams::default(), &from_v1(version, slice)?).await?)
+            })
+        };
+        Box::pin(self.call(update))
     }
 
     fn delete<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ()> {
@@ -98,7 +134,11 @@ impl SliceApi for KubeSlices {
         let name = metadata.name.as_deref().unwrap_or_default();
         let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
         let options = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
-        Box::pin(limited(async move { self.api.delete(name, &options).await.map(drop) }))
+        let delete = move |api: Api<DynamicObject>, _| -> BoxFuture<'a, kube::Result<()>> {
+            let options = options.clone();
+            Box::pin(async move { api.delete(name, &options).await.map(drop) })
+        };
+        Box::pin(self.call(delete))
     }
 
     fn node_uid<'a>(&'a self, node: &'a str) -> Answer<'a, String> {
@@ -108,6 +148,32 @@ impl SliceApi for KubeSlices {
             found.metadata.uid.ok_or_else(|| CallError::NoUid(node.to_owned()))
         })
     }
+}
+
+/// What a watch needs to start again.
+struct Watched {
+    client: Client,
+    version: Arc<ServedVersion>,
+    selector: String,
+}
+
+impl Watched {
+    fn start(&self) -> (Version, Events) {
+        let version = self.version.current();
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource::<ResourceSlice>(version));
+        let events = watcher(api, watcher::Config::default().fields(&self.selector));
+        (version, events.map(move |event| converted(version, event?).map_err(watcher::Error::WatchFailed)).boxed())
+    }
+}
+
+fn converted(version: Version, event: Event<DynamicObject>) -> kube::Result<Event<ResourceSlice>> {
+    Ok(match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(slice) => Event::InitApply(to_v1(version, &slice)?),
+        Event::Apply(slice) => Event::Apply(to_v1(version, &slice)?),
+        Event::Delete(slice) => Event::Delete(to_v1(version, &slice)?),
+    })
 }
 
 async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {

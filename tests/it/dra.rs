@@ -16,3 +16,5 @@ mod pod_resources;
 mod slices;
 #[cfg(feature = "dra-driver")]
 mod support;
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube"))]
+mod versions;

@@ -4,28 +4,29 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Client;
 use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiFuture, ClaimApi};
 
 use super::call::limited;
+use crate::resource_api::Claims;
 
-/// The [`ClaimApi`] of an API server (`resource.k8s.io/v1`, Kubernetes 1.34 and later).
+/// The [`ClaimApi`] of an API server with `resource.k8s.io` in version `v1`, `v1beta2` or `v1beta1`. It finds the version with the first
+/// call, and keeps it.
 #[derive(Clone)]
 pub struct KubeClaimApi {
-    client: Client,
+    claims: Claims,
 }
 
 impl KubeClaimApi {
     /// A [`ClaimApi`] that makes its calls with `client`.
     pub fn new(client: Client) -> Self {
-        KubeClaimApi { client }
+        KubeClaimApi { claims: Claims::new(client) }
     }
 }
 
 impl ClaimApi for KubeClaimApi {
     fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), name.namespace());
-        async move { limited(claims.get(name.name())).await.map(Arc::new) }.boxed()
+        async move { limited(self.claims.get(name.namespace(), name.name())).await.map(Arc::new) }.boxed()
     }
 }
