@@ -59,6 +59,7 @@ mod claims;
 mod driver;
 mod error;
 mod lock;
+mod metadata;
 mod routes;
 mod running;
 mod services;
@@ -67,6 +68,9 @@ mod socket;
 pub use builder::DriverBuilder;
 pub use driver::{CallError, Claim, ClaimResults, DeviceHealth, Driver, Health};
 pub use error::{Failure, PublishError, StartError};
+pub use metadata::{
+    ClaimIdentity, ClaimMetadata, DescribedDevice, DeviceMetadata, MetadataError, ReadMetadataError, RequestMetadata,
+};
 pub use running::{Registration, RunningDriver};
 
 pub use crate::slices::{DriverResources, Pool, Slice, SliceError, WriteCounts};

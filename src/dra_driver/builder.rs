@@ -16,12 +16,15 @@ use super::claims::KubeClaims;
 use super::driver::Driver;
 use super::error::StartError;
 use super::lock::CallLock;
+use super::metadata::{self, MetadataStore};
 use super::running::{self, RunningDriver};
 use super::socket::Listen;
-
 use crate::resource_api::Claims;
+
 /// The folder of a kubelet.
 const ROOT: &str = "/var/lib/kubelet";
+/// The folder of CDI files that change while the machine runs.
+const CDI_DIR: &str = "/var/run/cdi";
 /// The longest name of a driver (`DriverNameMaxLength`, `resource.k8s.io/v1`).
 const LONGEST_NAME: usize = 63;
 /// How long calls may run on after the stop was requested.
@@ -50,6 +53,9 @@ pub struct DriverBuilder<D> {
     registration_listener: Option<Listen>,
     service_listener: Option<Listen>,
     stop_timeout: Duration,
+    metadata: bool,
+    metadata_versions: Vec<String>,
+    cdi_dir: PathBuf,
 }
 
 /// Where the claims come from.
@@ -80,6 +86,8 @@ pub(super) struct Settings {
     pub(super) service: Option<SocketSettings>,
     pub(super) stop_timeout: Duration,
     pub(super) publishing: Publishing,
+    /// The files with the metadata of devices, if the driver writes any.
+    pub(super) metadata: Option<Arc<MetadataStore>>,
 }
 
 /// What is needed to publish.
@@ -120,6 +128,9 @@ impl<D: Driver> DriverBuilder<D> {
             registration_listener: None,
             service_listener: None,
             stop_timeout: STOP_TIMEOUT,
+            metadata: false,
+            metadata_versions: metadata::VERSIONS.map(str::to_owned).into(),
+            cdi_dir: CDI_DIR.into(),
         }
     }
 
@@ -261,6 +272,25 @@ impl<D: Driver> DriverBuilder<D> {
         self
     }
 
+    /// Whether containers get a file with the [metadata](Driver::metadata) of their devices (KEP-5304). They do not by default.
+    pub fn device_metadata(mut self, write: bool) -> Self {
+        self.metadata = write;
+        self
+    }
+
+    /// The versions of the metadata in the files, newest first. Unknown versions are left out. The default is all known versions:
+    /// `v1alpha1`.
+    pub fn metadata_versions(mut self, versions: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.metadata_versions = versions.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The folder of the CDI files of the metadata. The default is `/var/run/cdi`.
+    pub fn cdi_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cdi_dir = folder.into();
+        self
+    }
+
     /// Creates the sockets and serves. The node registers the driver when it finds the registration socket.
     ///
     /// # Errors
@@ -292,6 +322,20 @@ impl<D: Driver> DriverBuilder<D> {
         let found = fs::metadata(&data_dir)
             .and_then(|found| if found.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) });
         found.map_err(|source| StartError::DataDir { path: data_dir.clone(), source })?;
+        let metadata = match self.metadata {
+            true => {
+                let is_asked = |known: &&str| self.metadata_versions.iter().any(|version| version == known);
+                let versions: Vec<_> = metadata::VERSIONS.into_iter().filter(is_asked).collect();
+                if versions.is_empty() {
+                    return Err(StartError::MetadataVersions(self.metadata_versions));
+                }
+                // Container runtimes read the path of the file from the CDI file.
+                let data_dir = std::path::absolute(&data_dir)
+                    .map_err(|source| StartError::DataDir { path: data_dir.clone(), source })?;
+                Some(Arc::new(MetadataStore::new(name.as_str().into(), &data_dir, self.cdi_dir, versions)))
+            }
+            false => None,
+        };
         let (registrar_file, socket_file) = match &self.rolling_update {
             Some(uid) => (format!("{name}-{uid}-reg.sock"), format!("dra-{uid}.sock")),
             None => (format!("{name}-reg.sock"), "dra.sock".to_owned()),
@@ -315,6 +359,7 @@ impl<D: Driver> DriverBuilder<D> {
             endpoint,
             stop_timeout: self.stop_timeout,
             publishing,
+            metadata,
             name,
         };
         Ok((self.driver, settings))

@@ -15,6 +15,7 @@ use tracing::{Instrument, info_span};
 
 use super::driver::{CallError, Claim, ClaimResults, Driver};
 use super::lock::CallLock;
+use super::metadata::MetadataStore;
 
 /// The answer for each claim, by UID: its result or the text of its error.
 pub(super) type Answers<T> = HashMap<String, Result<T, String>>;
@@ -52,6 +53,8 @@ pub(super) struct Calls<D> {
     /// Ends the calls of the driver.
     pub(super) aborted: CancellationToken,
     pub(super) last_request: AtomicU64,
+    /// The files with the metadata of devices.
+    pub(super) metadata: Option<Arc<MetadataStore>>,
 }
 
 impl<D: Driver> Calls<D> {
@@ -97,14 +100,40 @@ impl<D: Driver> Calls<D> {
         let asked: Vec<ClaimRef> =
             claims.iter().map(|claim| ClaimRef { name: claim.name().clone(), uid: claim.uid().clone() }).collect();
         let this = self.clone();
-        let results = self.call(async move { this.driver.prepare(claims).await }).await?;
+        let prepare = async move {
+            let Some(metadata) = &this.metadata else { return this.driver.prepare(claims).await };
+            let described = claims.clone();
+            let mut results = this.driver.prepare(claims).await?;
+            for claim in &described {
+                let describe = |device: &PreparedDevice| this.driver.metadata(claim, device);
+                if let Some(result) = results.get_mut(claim.uid())
+                    && let Ok(devices) = result
+                    && let Err(error) = metadata.prepare(claim, devices, describe)
+                {
+                    *result = Err(error.into());
+                }
+            }
+            Ok(results)
+        };
+        let results = self.call(prepare).await?;
         answers.extend(answers_of(&asked, results, |devices| devices.into_iter().map(checked).collect()));
         Ok(answers)
     }
 
     async fn unprepare_in_span(self: Arc<Self>, claims: Vec<ClaimRef>) -> Result<Answers<()>, Status> {
         let (this, asked) = (self.clone(), claims.clone());
-        let results = self.call(async move { this.driver.unprepare(claims).await }).await?;
+        let unprepare = async move {
+            let Some(metadata) = &this.metadata else { return this.driver.unprepare(claims).await };
+            let described = claims.clone();
+            let mut results = this.driver.unprepare(claims).await?;
+            for claim in &described {
+                if let Some(result @ Ok(())) = results.get_mut(&claim.uid) {
+                    *result = metadata.unprepare(claim).map_err(Into::into);
+                }
+            }
+            Ok(results)
+        };
+        let results = self.call(unprepare).await?;
         Ok(answers_of(&asked, results, Ok))
     }
 

@@ -10,7 +10,7 @@ use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, base_request};
 use podwright_actors::ports::{ClaimRef, PreparedDevice};
 use tokio::sync::watch;
 
-use super::Failure;
+use super::{DeviceMetadata, Failure};
 
 /// Why a driver could not perform a call, or its part for one claim. The node shows the text, with its sources, in an event of the
 /// pod.
@@ -42,6 +42,14 @@ pub trait Driver: Send + Sync + 'static {
     /// # Errors
     /// [`CallError`] if the whole call failed. Otherwise there is a result for each claim.
     fn unprepare(&self, claims: Vec<ClaimRef>) -> impl Future<Output = Result<ClaimResults<()>, CallError>> + Send;
+
+    /// What containers learn about a device that was just prepared for a claim, if the driver writes
+    /// [metadata](super::DriverBuilder::device_metadata). The default is nothing but the names of the device.
+    /// [`RunningDriver::update_metadata`](super::RunningDriver::update_metadata) changes it later.
+    fn metadata(&self, claim: &Claim, device: &PreparedDevice) -> DeviceMetadata {
+        let _ = (claim, device);
+        DeviceMetadata::default()
+    }
 
     /// Gets what fails in the background, where no caller gets an error. The driver usually ends after a
     /// [fatal](Failure::is_fatal) failure, and logs the others.

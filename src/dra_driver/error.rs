@@ -31,6 +31,9 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
+    /// None of the versions of the metadata is known.
+    #[error("no version of device metadata in {0:?} is known: add v1alpha1 to metadata_versions()")]
+    MetadataVersions(Vec<String>),
     /// A socket cannot be created.
     #[error("cannot listen on {path}", path = .path.display())]
     Listen {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use podwright_actors::ports::ClaimRef;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,7 @@ use super::builder::{Publishing, Settings, SocketSettings};
 use super::calls::Calls;
 use super::driver::Driver;
 use super::error::{Failure, PublishError, StartError};
+use super::metadata::{DescribedDevice, MetadataError, MetadataStore};
 use super::routes::Routes;
 use super::services::{HealthService, PluginService, RegistrationService};
 use super::socket::SocketServer;
@@ -43,6 +45,7 @@ pub struct RunningDriver {
     registration: watch::Receiver<Registration>,
     endpoint: PathBuf,
     stop_timeout: Duration,
+    metadata: Option<Arc<MetadataStore>>,
 }
 
 struct Servers {
@@ -75,6 +78,7 @@ pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<Run
         lock: settings.lock,
         aborted: aborted.clone(),
         last_request: AtomicU64::new(0),
+        metadata: settings.metadata.clone(),
     }));
     let mut routes = Routes::new(aborted);
     if settings.versions.v1 {
@@ -102,6 +106,7 @@ pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<Run
         registration,
         endpoint: settings.endpoint,
         stop_timeout: settings.stop_timeout,
+        metadata: settings.metadata,
     })
 }
 
@@ -153,6 +158,20 @@ impl RunningDriver {
             options = options.single_pool(only);
         }
         Ok(SliceEngine::start(client, options))
+    }
+
+    /// Replaces what containers learn about the devices of a request, for example when the network device of a pod has its address. The
+    /// containers of the claim see the change. `request` is `REQUEST/ALTERNATIVE` for an alternative of a request. Blocks.
+    ///
+    /// # Errors
+    /// [`MetadataError`]. Nothing changes then, unless the file could not be written completely.
+    pub fn update_metadata(
+        &self,
+        claim: &ClaimRef,
+        request: &str,
+        devices: Vec<DescribedDevice>,
+    ) -> Result<(), MetadataError> {
+        self.metadata.as_ref().ok_or(MetadataError::Off)?.update(claim, request, devices)
     }
 
     /// The slices that were written so far.

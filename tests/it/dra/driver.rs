@@ -27,6 +27,7 @@ use tonic::Code;
 use super::support::{Act, DRIVER, Folders, TestDriver, claim, client, connect};
 
 pub(crate) mod kubelet;
+mod metadata;
 
 const REGISTRATION: &str = "gpu.acme.test-reg.sock";
 

@@ -8,7 +8,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use podwright::dra_api::v1;
 use podwright::dra_driver::{
-    CallError, Claim, ClaimRef, ClaimResults, DeviceHealth, Driver, DriverBuilder, Failure, PreparedDevice,
+    CallError, Claim, ClaimRef, ClaimResults, DeviceHealth, DeviceMetadata, Driver, DriverBuilder, Failure,
+    PreparedDevice,
 };
 use podwright_stand_in::{StandIn, User};
 use tempfile::TempDir;
@@ -42,6 +43,8 @@ pub(crate) struct TestDriver {
     pub(crate) waiting: mpsc::UnboundedSender<()>,
     pub(crate) failures: mpsc::UnboundedSender<Failure>,
     pub(crate) health: Option<watch::Receiver<Vec<DeviceHealth>>>,
+    /// The metadata of devices, by their names.
+    pub(crate) metadata: Arc<Mutex<BTreeMap<String, DeviceMetadata>>>,
 }
 
 /// What the driver reports to the test.
@@ -54,8 +57,8 @@ impl TestDriver {
     pub(crate) fn new() -> (Self, Reports) {
         let (waiting, waits) = mpsc::unbounded_channel();
         let (failures, failed) = mpsc::unbounded_channel();
-        let (acts, calls, gate) = Default::default();
-        let driver = TestDriver { acts, calls, gate, waiting, failures, health: None };
+        let (acts, calls, gate, metadata) = Default::default();
+        let driver = TestDriver { acts, calls, gate, waiting, failures, health: None, metadata };
         (driver, Reports { waiting: waits, failures: failed })
     }
 
@@ -102,6 +105,10 @@ impl Driver for TestDriver {
             }
         }
         Ok(results)
+    }
+
+    fn metadata(&self, _: &Claim, device: &PreparedDevice) -> DeviceMetadata {
+        self.metadata.lock().get(&device.device).cloned().unwrap_or_default()
     }
 
     fn failed(&self, failure: Failure) {

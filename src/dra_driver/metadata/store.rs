@@ -1,0 +1,320 @@
+//! The files on the node.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, base_request};
+use podwright_actors::ports::{ClaimRef, PreparedDevice};
+use serde_json::json;
+
+use super::{ClaimIdentity, ClaimMetadata, DescribedDevice, DeviceMetadata, RequestMetadata};
+use crate::dra_driver::Claim;
+
+/// The folder below the folder of the driver.
+const FOLDER: &str = "dra-device-metadata";
+/// The file of a request.
+const FILE: &str = "metadata.json";
+/// The folder in containers.
+const MOUNTS: &str = "/var/run/kubernetes.io/dra-device-attributes";
+/// The annotation of a claim from a template, with the name that the pod has for the claim (`resource.k8s.io/v1`).
+const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// The metadata of devices cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The driver was started without metadata.
+    #[error("the driver writes no metadata: call device_metadata()")]
+    Off,
+    /// The claim is not prepared, or another claim has its name now.
+    #[error("claim {claim} (UID {uid}) has no metadata")]
+    UnknownClaim {
+        /// The claim.
+        claim: ClaimName,
+        /// Its UID.
+        uid: ClaimUid,
+    },
+    /// The claim has no device for the request.
+    #[error("claim {claim} has no metadata for the request {request:?}")]
+    UnknownRequest {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: String,
+    },
+    /// A name contains a slash, or begins with a dot.
+    #[error("{0:?} cannot be the name of a file")]
+    Name(String),
+    /// A file cannot be read or written.
+    #[error("cannot use {path}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// The files of a driver.
+pub(in crate::dra_driver) struct MetadataStore {
+    driver: DriverName,
+    /// The folder of all claims.
+    claims: PathBuf,
+    cdi_dir: PathBuf,
+    versions: Vec<&'static str>,
+    /// Held during a change, so that no update is lost.
+    changing: Mutex<()>,
+}
+
+/// What is in the way of a claim's files.
+enum Existing {
+    Nothing,
+    /// The files of the same claim.
+    Same,
+    /// Files of an earlier claim of the name, or files that cannot be read.
+    Other,
+}
+
+impl MetadataStore {
+    pub(in crate::dra_driver) fn new(
+        driver: DriverName,
+        data_dir: &Path,
+        cdi_dir: PathBuf,
+        versions: Vec<&'static str>,
+    ) -> Self {
+        MetadataStore { driver, claims: data_dir.join(FOLDER), cdi_dir, versions, changing: Mutex::new(()) }
+    }
+
+    /// Writes the files of a claim, and adds a CDI device to the first device of each request. Blocking.
+    pub(in crate::dra_driver) fn prepare(
+        &self,
+        claim: &Claim,
+        devices: &mut [PreparedDevice],
+        describe: impl Fn(&PreparedDevice) -> DeviceMetadata,
+    ) -> Result<(), MetadataError> {
+        let files = requests(claim, devices);
+        let dir = self.claim_dir(claim.name())?;
+        let _changing = self.changing.lock();
+        if matches!(existing(&dir, claim.uid()), Existing::Other) {
+            fs::remove_dir_all(&dir).map_err(at(&dir))?;
+        }
+        let annotations = claim.object().and_then(|object| object.metadata.annotations.as_ref());
+        let pod_claim_name = annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME)).cloned();
+        for (file, requests) in files {
+            let of_request = |(name, devices_of_it): (String, Vec<usize>)| RequestMetadata {
+                name,
+                devices: devices_of_it.into_iter().map(|index| self.described(&devices[index], &describe)).collect(),
+            };
+            let first = requests.values().flatten().min().copied();
+            let mut content = ClaimMetadata {
+                metadata: ClaimIdentity {
+                    name: claim.name().name().to_owned(),
+                    namespace: claim.name().namespace().to_owned(),
+                    uid: claim.uid().to_string(),
+                    generation: 1,
+                },
+                pod_claim_name: pod_claim_name.clone(),
+                requests: requests.into_iter().map(of_request).collect(),
+            };
+            let path = dir.join(file_name(&file)?).join(FILE);
+            self.write(&path, &mut content)?;
+            self.write_cdi(claim.uid(), &file, &path, &content)?;
+            if let Some(first) = first {
+                let id = format!("{}/metadata={}_{file}", self.driver, claim.uid());
+                if !devices[first].cdi_devices.contains(&id) {
+                    devices[first].cdi_devices.push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the devices of a request in its file. Blocking.
+    pub(in crate::dra_driver) fn update(
+        &self,
+        claim: &ClaimRef,
+        request: &str,
+        devices: Vec<DescribedDevice>,
+    ) -> Result<(), MetadataError> {
+        let unknown_request =
+            || MetadataError::UnknownRequest { claim: claim.name.clone(), request: request.to_owned() };
+        let dir = self.claim_dir(&claim.name)?;
+        let path = dir.join(file_name(base_request(request))?).join(FILE);
+        let _changing = self.changing.lock();
+        if !matches!(existing(&dir, &claim.uid), Existing::Same) {
+            return Err(MetadataError::UnknownClaim { claim: claim.name.clone(), uid: claim.uid.clone() });
+        }
+        let mut content = read(&path).ok_or_else(unknown_request)?;
+        let found = content.requests.iter_mut().find(|found| found.name == request).ok_or_else(unknown_request)?;
+        found.devices = devices;
+        self.write(&path, &mut content)
+    }
+
+    /// Removes the files of a claim. Those of another claim of the same name stay. Blocking.
+    pub(in crate::dra_driver) fn unprepare(&self, claim: &ClaimRef) -> Result<(), MetadataError> {
+        let dir = self.claim_dir(&claim.name)?;
+        let _changing = self.changing.lock();
+        let prefix = format!("{}_metadata_{}_", self.driver, claim.uid);
+        for entry in entries(&self.cdi_dir).map_err(at(&self.cdi_dir))? {
+            if entry.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
+                fs::remove_file(&entry).or_else(ignore_missing).map_err(at(&entry))?;
+            }
+        }
+        if matches!(existing(&dir, &claim.uid), Existing::Same) {
+            fs::remove_dir_all(&dir).or_else(ignore_missing).map_err(at(&dir))?;
+        }
+        Ok(())
+    }
+
+    fn claim_dir(&self, claim: &ClaimName) -> Result<PathBuf, MetadataError> {
+        // A slash in a name would lead to another folder. No valid name has an underscore.
+        Ok(self.claims.join(format!("{}_{}", file_name(claim.namespace())?, file_name(claim.name())?)))
+    }
+
+    fn described(
+        &self,
+        device: &PreparedDevice,
+        describe: &impl Fn(&PreparedDevice) -> DeviceMetadata,
+    ) -> DescribedDevice {
+        DescribedDevice {
+            driver: self.driver.to_string(),
+            pool: device.pool.clone(),
+            name: device.device.clone(),
+            metadata: describe(device),
+        }
+    }
+
+    /// Writes a content under the next generation, unless the file has the same content. An existing file is rewritten in place, because
+    /// the containers of the claim have mounted it.
+    fn write(&self, path: &Path, content: &mut ClaimMetadata) -> Result<(), MetadataError> {
+        if let Some(old) = read(path) {
+            content.metadata.generation = old.metadata.generation;
+            if old == *content {
+                return Ok(());
+            }
+            content.metadata.generation += 1;
+            return rewrite(path, &content.text(&self.versions)).map_err(at(path));
+        }
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(at(dir))?;
+        }
+        replace(path, &content.text(&self.versions)).map_err(at(path))
+    }
+
+    /// Writes the CDI file that mounts the file of a request.
+    fn write_cdi(
+        &self,
+        uid: &ClaimUid,
+        request: &str,
+        file: &Path,
+        content: &ClaimMetadata,
+    ) -> Result<(), MetadataError> {
+        let claim = match &content.pod_claim_name {
+            Some(name) => format!("resourceclaimtemplates/{name}"),
+            None => format!("resourceclaims/{}", content.metadata.name),
+        };
+        let mount = json!({
+            "hostPath": file,
+            "containerPath": format!("{MOUNTS}/{claim}/{request}/{}-metadata.json", self.driver),
+            "options": ["ro", "bind"],
+        });
+        let spec = json!({
+            "cdiVersion": "0.5.0",
+            "kind": format!("{}/metadata", self.driver),
+            "devices": [{"name": format!("{uid}_{request}"), "containerEdits": {"mounts": [mount]}}],
+        });
+        fs::create_dir_all(&self.cdi_dir).map_err(at(&self.cdi_dir))?;
+        let path = self.cdi_dir.join(format!("{}_metadata_{uid}_{request}.json", self.driver));
+        replace(&path, &spec.to_string()).map_err(at(&path))
+    }
+}
+
+/// The devices by file and request: one file for each base request, with the indexes of the devices. A device without requests serves all
+/// requests of its allocation.
+fn requests(claim: &Claim, devices: &[PreparedDevice]) -> BTreeMap<String, BTreeMap<String, Vec<usize>>> {
+    let mut files: BTreeMap<String, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
+    for (index, device) in devices.iter().enumerate() {
+        let is_same = |pool: &str, name: &str| (pool, name) == (device.pool.as_str(), device.device.as_str());
+        let results = claim.results().filter(|result| is_same(&result.pool, &result.device));
+        let mut names: Vec<&str> = results
+            .filter(|result| device.share_id.is_none() || result.share_id == device.share_id)
+            .map(|result| result.request.as_str())
+            .filter(|request| {
+                let serves = |name: &String| base_request(name) == base_request(request);
+                device.requests.is_empty() || device.requests.iter().any(serves)
+            })
+            .collect();
+        if names.is_empty() {
+            // A driver without claim objects, or a device that was not allocated.
+            names = device.requests.iter().map(String::as_str).collect();
+        }
+        for name in names {
+            let file = files.entry(base_request(name).to_owned()).or_default();
+            let devices = file.entry(name.to_owned()).or_default();
+            if !devices.contains(&index) {
+                devices.push(index);
+            }
+        }
+    }
+    files
+}
+
+/// Whose files a folder has.
+fn existing(dir: &Path, uid: &ClaimUid) -> Existing {
+    let Ok(requests) = entries(dir) else { return Existing::Other };
+    let mut found = Existing::Nothing;
+    for request in requests {
+        match read(&request.join(FILE)) {
+            Some(content) if content.metadata.uid == uid.as_str() => found = Existing::Same,
+            _ => return Existing::Other,
+        }
+    }
+    found
+}
+
+/// The content of a file on the node; `None` if there is none that can be read.
+fn read(path: &Path) -> Option<ClaimMetadata> {
+    ClaimMetadata::read(path).ok()
+}
+
+/// The files in a folder. Empty if there is no folder.
+fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file that readers see only complete.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(new, path)
+}
+
+/// Writes a file without a new inode. A reader at the same time may see a mixture, and reads again.
+fn rewrite(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
+}
+
+fn file_name(name: &str) -> Result<&str, MetadataError> {
+    if name.is_empty() || name.starts_with('.') || name.contains('/') {
+        return Err(MetadataError::Name(name.to_owned()));
+    }
+    Ok(name)
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> MetadataError {
+    let path = path.to_owned();
+    |source| MetadataError::Io { path, source }
+}
+
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
