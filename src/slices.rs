@@ -16,7 +16,6 @@ mod compare;
 mod engine;
 mod error;
 mod plan;
-mod queue;
 mod resources;
 mod slice_name;
 mod view;

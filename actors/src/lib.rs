@@ -27,7 +27,6 @@ mod status_writer;
 pub(crate) mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
-mod work_queue;
 
 pub use admission::{
     AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,
@@ -113,3 +112,5 @@ pub mod text;
 pub mod texts;
 #[doc(hidden)]
 pub mod time;
+#[doc(hidden)]
+pub mod work_queue;

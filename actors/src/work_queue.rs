@@ -1,4 +1,4 @@
-//! A queue of keys that need work, such as the pods whose status has to be written.
+//! A queue of keys that need work, such as the pods whose status has to be written, or the pools whose slices have to be published.
 //!
 //! ```text
 //!            add                  take                 Finished
@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A key is at most once in the queue, and only one caller works on it at a time. A key that is added during the work is worked on
-//! once more. A key whose work failed waits for its backoff. Additions do not shorten the backoff, because the next attempt uses the
-//! newest state. The queue reads no clock and starts no task; [`work`] does.
+//! once more. A key whose work failed waits for its backoff, and for the [pace](Pace) of the failures of all keys. [`WorkQueue::add`]
+//! does not shorten the backoff, because the next attempt uses the newest state. [`WorkQueue::add_at`] does. The queue reads no clock
+//! and starts no task.
 
 mod work;
 
@@ -27,7 +28,7 @@ pub(crate) use work::{Work, work};
 
 /// The order in which keys are taken. Keys of one urgency are taken in the order of their addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Urgency {
+pub enum Urgency {
     /// Taken before all others.
     High,
     /// Taken when no key of high urgency is ready.
@@ -36,22 +37,33 @@ pub(crate) enum Urgency {
 
 /// The delay of a key after consecutive failures: `first`, doubled with each further failure, at most `longest`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    pub(crate) first: Duration,
-    pub(crate) longest: Duration,
+pub struct Backoff {
+    /// The delay after the first failure.
+    pub first: Duration,
+    /// The longest delay.
+    pub longest: Duration,
 }
 
 impl Backoff {
     /// The delay after this many failures in a row.
-    pub(crate) fn after(self, failures: u32) -> Duration {
+    pub fn after(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 }
 
+/// The rate of the failures of all keys: after `burst` failures, the next attempts follow each other by `every`.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The time between two attempts.
+    pub every: Duration,
+    /// The number of attempts that need not wait.
+    pub burst: u32,
+}
+
 /// How the work on a key ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Nothing is left to do. The failures of the key are forgotten.
     Finished,
     /// The work failed. The key is ready again after its backoff, and not before `at_least`.
@@ -63,7 +75,7 @@ pub(crate) enum Outcome {
 
 /// The queue. Every method is one step; the owner locks it.
 #[derive(Debug)]
-pub(crate) struct WorkQueue<K> {
+pub struct WorkQueue<K> {
     keys: HashMap<K, QueueEntry, FixedState>,
     ready: BTreeMap<(Urgency, u64), K>,
     delayed: BTreeMap<(Time, u64), K>,
@@ -71,6 +83,9 @@ pub(crate) struct WorkQueue<K> {
     next_number: u64,
     active: usize,
     backoff: Backoff,
+    pace: Option<Pace>,
+    /// When the next failed key could be tried again if there were no burst.
+    paced: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +96,11 @@ struct QueueEntry {
 
 /// The failures of a key without a success in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failures {
+pub struct Failures {
     /// The number of failures.
-    pub(crate) count: u32,
+    pub count: u32,
     /// The time of the first failure.
-    pub(crate) since: Time,
+    pub since: Time,
 }
 
 impl Failures {
@@ -100,13 +115,23 @@ impl Failures {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Ready { urgency: Urgency, number: u64 },
-    Delayed { until: Time, number: u64, urgency: Urgency },
-    Active { again: Option<Urgency> },
+    Delayed { until: Time, number: u64, urgency: Urgency, is_backoff: bool },
+    Active { again: Option<Again> },
+}
+
+/// The additions of a key during the work on it.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    urgency: Urgency,
+    /// The earliest time that an addition named. `None` if each is for now, and waits for the backoff.
+    by: Option<Time>,
+    /// Whether an addition is for now.
+    is_now: bool,
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// An empty queue.
-    pub(crate) fn new(backoff: Backoff) -> Self {
+    pub fn new(backoff: Backoff) -> Self {
         WorkQueue {
             keys: HashMap::default(),
             ready: BTreeMap::new(),
@@ -114,11 +139,19 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             next_number: 0,
             active: 0,
             backoff,
+            pace: None,
+            paced: Time::ZERO,
         }
     }
 
-    /// Adds a key, or raises the urgency of a key that is in the queue.
-    pub(crate) fn add(&mut self, key: &K, urgency: Urgency) {
+    /// The queue with a rate of the failures of all keys.
+    #[must_use]
+    pub fn paced(self, pace: Pace) -> Self {
+        WorkQueue { pace: Some(pace), ..self }
+    }
+
+    /// Adds a key, or raises the urgency of a key that is in the queue. A key that waits for its backoff goes on waiting.
+    pub fn add(&mut self, key: &K, urgency: Urgency) {
         let state = self.keys.get(key).map(|entry| entry.state);
         match state {
             None => self.make_ready(key, urgency, Failures::NONE),
@@ -128,18 +161,44 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 self.set(key, State::Ready { urgency, number });
             }
             Some(State::Ready { .. }) => {}
-            Some(State::Delayed { until, number, urgency: old }) => {
-                self.set(key, State::Delayed { until, number, urgency: old.min(urgency) });
+            Some(State::Delayed { until, number, urgency: old, is_backoff: true }) => {
+                self.set(key, State::Delayed { until, number, urgency: old.min(urgency), is_backoff: true });
+            }
+            Some(State::Delayed { until, number, urgency: old, is_backoff: false }) => {
+                self.delayed.remove(&(until, number));
+                self.make_ready(key, urgency.min(old), self.failures_of(key));
             }
             Some(State::Active { again }) => {
-                let again = Some(again.map_or(urgency, |old| old.min(urgency)));
-                self.set(key, State::Active { again });
+                let again = again.map_or(Again { urgency, by: None, is_now: true }, |old| Again {
+                    urgency: old.urgency.min(urgency),
+                    is_now: true,
+                    ..old
+                });
+                self.set(key, State::Active { again: Some(again) });
+            }
+        }
+    }
+
+    /// Adds a key with normal urgency, so that it is ready at a time, or makes it ready by that time. Also ends its backoff then.
+    pub fn add_at(&mut self, key: &K, at: Time) {
+        match self.keys.get(key).map(|entry| entry.state) {
+            None => self.delay(key, at, Urgency::Normal, Failures::NONE, false),
+            Some(State::Ready { .. }) => {}
+            Some(State::Delayed { until, number, urgency, is_backoff }) if at < until => {
+                self.delayed.remove(&(until, number));
+                self.delay(key, at, urgency, self.failures_of(key), is_backoff);
+            }
+            Some(State::Delayed { .. }) => {}
+            Some(State::Active { again }) => {
+                let old = again.unwrap_or(Again { urgency: Urgency::Normal, by: None, is_now: false });
+                let again = Again { by: Some(old.by.map_or(at, |by| by.min(at))), ..old };
+                self.set(key, State::Active { again: Some(again) });
             }
         }
     }
 
     /// The next key to work on. The caller must report the end of the work with [`done`](WorkQueue::done).
-    pub(crate) fn take(&mut self, now: Time) -> Option<K> {
+    pub fn take(&mut self, now: Time) -> Option<K> {
         while let Some(due) = self.delayed.first_entry().filter(|due| due.key().0 <= now) {
             let key = due.remove();
             if let Some(&QueueEntry { state: State::Delayed { urgency, .. }, failures }) = self.keys.get(&key) {
@@ -153,34 +212,48 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Ends the work on a key that was [taken](WorkQueue::take).
-    pub(crate) fn done(&mut self, key: &K, outcome: Outcome, now: Time) {
+    pub fn done(&mut self, key: &K, outcome: Outcome, now: Time) {
         let Some(&QueueEntry { state: State::Active { again }, failures }) = self.keys.get(key) else { return };
         self.active -= 1;
         match (outcome, again) {
             (Outcome::Finished, None) => {
                 self.keys.remove(key);
             }
-            (Outcome::Finished, Some(urgency)) => self.make_ready(key, urgency, Failures::NONE),
+            (Outcome::Finished, Some(Again { urgency, by: Some(by), is_now: false })) => {
+                self.delay(key, by, urgency, Failures::NONE, false);
+            }
+            (Outcome::Finished, Some(again)) => self.make_ready(key, again.urgency, Failures::NONE),
             (Outcome::Retry { at_least }, again) => {
                 let failures = failures.with_one_more(now);
-                let until = now + self.backoff.after(failures.count).max(at_least);
-                let number = self.number();
-                self.delayed.insert((until, number), key.clone());
-                let urgency = again.unwrap_or(Urgency::Normal);
-                self.keys
-                    .insert(key.clone(), QueueEntry { state: State::Delayed { until, number, urgency }, failures });
+                let until = now + self.backoff.after(failures.count).max(at_least).max(self.pause(now));
+                let until = again.and_then(|again| again.by).map_or(until, |by| by.min(until));
+                let urgency = again.map_or(Urgency::Normal, |again| again.urgency);
+                self.delay(key, until, urgency, failures, true);
             }
         }
     }
 
+    /// How long the next attempt waits for those of other keys.
+    fn pause(&mut self, now: Time) -> Duration {
+        let Some(Pace { every, burst }) = self.pace else { return Duration::ZERO };
+        let paced = self.paced.max(now);
+        self.paced = paced + every;
+        paced.since(now).saturating_sub(every * burst.saturating_sub(1))
+    }
+
+    /// Whether a key is ready, and nobody works on it.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// When the next delayed key becomes ready. `None` if no key is delayed.
-    pub(crate) fn next_due(&self) -> Option<Time> {
+    pub fn next_due(&self) -> Option<Time> {
         self.delayed.first_key_value().map(|((until, _), _)| *until)
     }
 
     /// The failures of a key, and when the work on it is tried again. The time is `None` while the work is tried again, or when it
     /// is due. `None` for a key whose work has not failed since its last success.
-    pub(crate) fn failures(&self, key: &K) -> Option<(Failures, Option<Time>)> {
+    pub fn failures(&self, key: &K) -> Option<(Failures, Option<Time>)> {
         let QueueEntry { state, failures } = *self.keys.get(key).filter(|entry| entry.failures.count > 0)?;
         let next = match state {
             State::Delayed { until, .. } => Some(until),
@@ -190,13 +263,29 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// The number of keys that are worked on.
-    pub(crate) fn active(&self) -> usize {
+    pub fn active(&self) -> usize {
         self.active
     }
 
+    /// Whether the queue has no key, and nobody works on one.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// The number of keys in the queue, with those that are worked on.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    fn delay(&mut self, key: &K, until: Time, urgency: Urgency, failures: Failures, is_backoff: bool) {
+        let number = self.number();
+        self.delayed.insert((until, number), key.clone());
+        let state = State::Delayed { until, number, urgency, is_backoff };
+        self.keys.insert(key.clone(), QueueEntry { state, failures });
+    }
+
+    fn failures_of(&self, key: &K) -> Failures {
+        self.keys.get(key).map_or(Failures::NONE, |entry| entry.failures)
     }
 
     fn make_ready(&mut self, key: &K, urgency: Urgency, failures: Failures) {
@@ -297,9 +386,60 @@ mod tests {
         assert_eq!(queue.failures(&"a"), None);
     }
 
+    #[test]
+    fn a_key_is_ready_at_the_earliest_of_its_times() {
+        let mut queue = WorkQueue::new(BACKOFF);
+        for (key, seconds) in [("a", 30), ("b", 2), ("a", 1), ("a", 60)] {
+            queue.add_at(&key, at(seconds));
+        }
+        queue.add_at(&"c", at(9));
+        queue.add(&"c", Urgency::Normal);
+        assert_eq!((queue.take(at(0)), queue.take(at(0))), (Some("c"), None), "an addition for now ends a delay");
+        assert_eq!(queue.next_due(), Some(at(1)));
+        assert_eq!([queue.take(at(60)), queue.take(at(60)), queue.take(at(60))], [Some("a"), Some("b"), None]);
+
+        queue.add_at(&"a", at(70));
+        queue.add_at(&"a", at(65));
+        queue.done(&"a", Outcome::Finished, at(61));
+        assert_eq!(queue.next_due(), Some(at(65)), "the times of the additions during the work");
+    }
+
+    #[test]
+    fn an_addition_with_a_time_ends_a_longer_backoff() {
+        let mut queue = WorkQueue::new(BACKOFF);
+        queue.add(&"a", Urgency::Normal);
+        queue.take(at(0));
+        queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(50) }, at(0));
+        queue.add_at(&"a", at(60));
+        assert_eq!(queue.next_due(), Some(at(50)));
+        queue.add_at(&"a", at(20));
+        assert_eq!(queue.take(at(20)), Some("a"));
+        queue.add_at(&"a", at(21));
+        queue.done(&"a", RETRY, at(20));
+        assert_eq!((queue.next_due(), queue.failures(&"a").unwrap().0.count), (Some(at(21)), 2));
+    }
+
+    #[test]
+    fn failures_of_many_keys_share_a_pace() {
+        let pace = Pace { every: Duration::from_millis(100), burst: 100 };
+        let mut queue = WorkQueue::new(BACKOFF).paced(pace);
+        let mut delay = |key: u32| {
+            queue.add(&key, Urgency::Normal);
+            queue.take(at(0));
+            queue.done(&key, RETRY, at(0));
+            let (_, next) = queue.failures(&key).unwrap();
+            next.unwrap().since(at(0))
+        };
+        let delays: Vec<_> = (0..130).map(&mut delay).collect();
+        assert_eq!((delays[0], delays[99], delays[109]), (BACKOFF.first, BACKOFF.first, BACKOFF.first));
+        assert_eq!(delays[129] - delays[128], pace.every);
+        assert_eq!(delays[129], pace.every * 30);
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Add(u8, Urgency),
+        AddIn(u8, u64),
         Take,
         Done(u8, Outcome),
         Wait(u64),
@@ -310,6 +450,7 @@ mod tests {
         let outcome = prop_oneof![Just(Outcome::Finished), Just(RETRY)];
         let step = prop_oneof![
             (0..4u8, urgency).prop_map(|(key, urgency)| Step::Add(key, urgency)),
+            (0..4u8, 0..9u64).prop_map(|(key, seconds)| Step::AddIn(key, seconds)),
             Just(Step::Take),
             (0..4u8, outcome).prop_map(|(key, outcome)| Step::Done(key, outcome)),
             (0..5u64).prop_map(Step::Wait),
@@ -329,6 +470,10 @@ mod tests {
                 match step {
                     Step::Add(key, urgency) => {
                         queue.add(&key, urgency);
+                        owed.insert(key, true);
+                    }
+                    Step::AddIn(key, seconds) => {
+                        queue.add_at(&key, now + Duration::from_secs(seconds));
                         owed.insert(key, true);
                     }
                     Step::Take => {

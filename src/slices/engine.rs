@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use kube::Client;
 use parking_lot::Mutex;
+use podwright_actors::Time;
+use podwright_actors::work_queue::{Backoff, Pace, WorkQueue};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -15,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::{KubeSlices, SliceApi};
 use super::error::{SliceError, WrongPool};
-use super::queue::Queue;
 use super::resources::{DriverResources, Owner, Pool};
 use super::worker::Worker;
 
@@ -23,6 +24,10 @@ use super::worker::Worker;
 const CHANGE_DELAY: Duration = Duration::from_secs(30);
 /// How long an own write counts although the watch has not reported it, and when a pool with created slices is compared again.
 const OWN_WRITES: Duration = Duration::from_secs(60);
+/// The delays of a pool whose sync failed (client-go `DefaultTypedControllerRateLimiter`).
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
+/// The rate of the failures of all pools (as above).
+const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
 
 /// Gets the errors of the background. It must not wait.
 pub type OnError = Arc<dyn Fn(SliceError) + Send + Sync>;
@@ -104,8 +109,10 @@ pub struct SliceEngine {
 pub(super) struct Shared {
     pub(super) options: SliceOptions,
     pub(super) desired: Mutex<BTreeMap<String, Desired>>,
-    pub(super) queue: Mutex<Queue>,
+    pub(super) queue: Mutex<WorkQueue<String>>,
     pub(super) queued: Notify,
+    /// The beginning of the time of the queue.
+    started: Instant,
     versions: AtomicU64,
     pub(super) creates: AtomicU64,
     pub(super) updates: AtomicU64,
@@ -122,6 +129,13 @@ pub(super) struct Desired {
     pub(super) is_refused: bool,
 }
 
+impl Shared {
+    /// The time of the queue.
+    pub(super) fn now(&self) -> Time {
+        Time::ZERO + self.started.elapsed()
+    }
+}
+
 impl SliceEngine {
     /// Starts to publish. Deletes nothing until the first [`update`](Self::update).
     ///
@@ -136,7 +150,8 @@ impl SliceEngine {
         let shared = Arc::new(Shared {
             options,
             desired: Mutex::default(),
-            queue: Mutex::default(),
+            queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
+            started: Instant::now(),
             queued: Notify::new(),
             versions: AtomicU64::new(0),
             creates: AtomicU64::new(0),
@@ -163,11 +178,11 @@ impl SliceEngine {
             pool.round_taint_times();
             (name, Desired { version, pool: Arc::new(pool), is_refused: false })
         });
-        let now = Instant::now();
+        let now = self.shared.now();
         let mut desired = self.shared.desired.lock();
         let old = std::mem::replace(&mut *desired, new.collect());
         let mut queue = self.shared.queue.lock();
-        old.keys().chain(desired.keys()).for_each(|pool| queue.add(pool, now));
+        old.keys().chain(desired.keys()).for_each(|pool| queue.add_at(pool, now));
         drop((desired, queue));
         self.shared.queued.notify_one();
         Ok(())

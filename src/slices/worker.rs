@@ -4,12 +4,14 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podwright_actors::text::error_chain;
-use tokio::time::{Instant, sleep_until};
+use podwright_actors::work_queue::Outcome;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::api::{CallError, SliceApi};
@@ -41,12 +43,14 @@ impl Worker {
         let shared = self.shared.clone();
         loop {
             // Before the first list, each slice would seem to be missing.
-            let due = shared.queue.lock().next_due().filter(|_| self.view.is_listed());
-            let wait = async {
-                match due {
-                    Some(due) => sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
+            let wait = {
+                let queue = shared.queue.lock();
+                let wait = if queue.has_ready() {
+                    Some(Duration::ZERO)
+                } else {
+                    queue.next_due().map(|due| due.since(shared.now()))
+                };
+                wait.filter(|_| self.view.is_listed())
             };
             tokio::select! {
                 biased;
@@ -57,8 +61,8 @@ impl Worker {
                     None => return,
                 },
                 () = shared.queued.notified() => {}
-                () = wait => {
-                    let pool = shared.queue.lock().take(Instant::now());
+                () = sleep(wait.unwrap_or_default()), if wait.is_some() => {
+                    let pool = shared.queue.lock().take(shared.now());
                     let Some(pool) = pool else { continue };
                     tokio::select! {
                         () = stop.cancelled() => return,
@@ -71,21 +75,23 @@ impl Worker {
 
     fn changed(&mut self, event: kube::runtime::watcher::Event<ResourceSlice>) {
         let pools = self.view.apply(event);
-        let due = Instant::now() + self.shared.options.change_delay;
+        let due = self.shared.now() + self.shared.options.change_delay;
         let mut queue = self.shared.queue.lock();
-        pools.iter().for_each(|pool| queue.add(pool, due));
+        pools.iter().for_each(|pool| queue.add_at(pool, due));
     }
 
     async fn sync_and_report(&mut self, pool: &str) {
         let result = AssertUnwindSafe(self.sync(pool)).catch_unwind().await;
         let result = result
             .unwrap_or_else(|panic| Err(SliceError::Panicked { pool: pool.to_owned(), message: message(&*panic) }));
-        let now = Instant::now();
-        let Err(error) = result else { return self.shared.queue.lock().succeeded(pool) };
-        if error.is_recoverable() {
-            self.shared.queue.lock().retry(pool, now);
+        let outcome = match &result {
+            Err(error) if error.is_recoverable() => Outcome::Retry { at_least: Duration::ZERO },
+            Ok(()) | Err(_) => Outcome::Finished,
+        };
+        self.shared.queue.lock().done(&pool.to_owned(), outcome, self.shared.now());
+        if let Err(error) = result {
+            self.report(error);
         }
-        self.report(error);
     }
 
     /// Reports an error to the owner. A panic of the owner's function does not end the publishing.
@@ -156,8 +162,8 @@ impl Worker {
                 Ok(stored) => {
                     self.shared.creates.fetch_add(1, Ordering::Relaxed);
                     self.stored(name, desired, *index, stored);
-                    let again = Instant::now() + self.shared.options.own_writes;
-                    self.shared.queue.lock().add(name, again);
+                    let again = self.shared.now() + self.shared.options.own_writes;
+                    self.shared.queue.lock().add_at(&name.to_owned(), again);
                 }
                 Err(error) => failed(Write::Create, slice, error),
             }
