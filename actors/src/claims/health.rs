@@ -2,6 +2,9 @@
 //!
 //! A driver sends all its devices in each message. A device that a message lacks keeps its health until its timeout has passed, and then
 //! its health is unknown. The health changes nothing but the statuses of pods.
+//!
+//! A driver can name other devices in each message. So a device is forgotten some time after its health has become unknown, which nobody
+//! notices, and a driver has a largest number of devices.
 
 mod file;
 #[cfg(test)]
@@ -20,6 +23,13 @@ pub(super) use file::{read, write};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest timeout: the file has nanoseconds in 64 bits.
 const MAX_TIMEOUT: Duration = Duration::from_secs(9_000_000_000);
+/// How long a device is kept after its timeout has passed.
+const FORGET_AFTER: Duration = Duration::from_secs(10 * 60);
+/// The most devices of a driver. The largest machines have some hundreds.
+pub(super) const MAX_DEVICES: usize = 10_000;
+/// The longest names of a pool and of a device, in bytes (API `PoolNameMaxLength` and `DNS1123LabelMaxLength`, Kubernetes 1.36).
+const MAX_POOL: usize = 253;
+const MAX_DEVICE: usize = 63;
 /// The longest message, in bytes. A longer one is cut, and ends with [`CUT`].
 const MAX_MESSAGE: usize = 1024;
 /// The end of a message that was cut.
@@ -47,6 +57,15 @@ pub(super) type Devices = BTreeMap<DriverName, BTreeMap<DeviceId, DeviceState>>;
 
 /// Devices of a driver whose health has changed.
 pub(super) type ChangedDevices = BTreeMap<DriverName, BTreeSet<DeviceId>>;
+
+/// What a message has changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reported {
+    /// The devices whose health has changed.
+    pub(super) changed: ChangedDevices,
+    /// The number of devices that have no place, or no valid name.
+    pub(super) dropped: usize,
+}
 
 /// The health of all devices.
 #[derive(Debug, Default)]
@@ -78,6 +97,15 @@ impl DeviceState {
         now.since(self.updated) > self.timeout
     }
 
+    /// Whether the device can be forgotten: its health has been unknown for a while.
+    fn is_obsolete(&self, now: Time) -> bool {
+        now > self.obsolete_at()
+    }
+
+    fn obsolete_at(&self) -> Time {
+        self.updated + self.timeout + FORGET_AFTER
+    }
+
     fn forget(&mut self) {
         self.health = DeviceHealth::Unknown;
         self.message.clear();
@@ -99,16 +127,33 @@ impl HealthTable {
         HealthTable { devices, is_unsaved: false }
     }
 
-    /// A driver has sent a message. Returns the devices whose health has changed.
-    pub(super) fn report(&mut self, driver: &DriverName, reports: Vec<DeviceReport>, now: Time) -> ChangedDevices {
+    /// A driver has sent a message. A message with too many devices replaces those of earlier messages, the oldest ones first.
+    pub(super) fn report(&mut self, driver: &DriverName, reports: Vec<DeviceReport>, now: Time) -> Reported {
         let devices = self.devices.entry(driver.clone()).or_default();
-        let mut changed = BTreeSet::new();
+        let (mut changed, mut reported, mut dropped) = (BTreeSet::new(), BTreeSet::new(), 0);
         for report in reports {
             let id = DeviceId { pool: report.pool.clone(), device: report.device.clone() };
+            let is_named = report.pool.len() <= MAX_POOL && report.device.len() <= MAX_DEVICE;
+            if !is_named || (reported.len() == MAX_DEVICES && !reported.contains(&id)) {
+                dropped += 1;
+                continue;
+            }
             let state = DeviceState::of(report, now);
             let before = devices.insert(id.clone(), state.clone());
             if before.is_none_or(|before| !before.is_same(&state)) {
-                changed.insert(id);
+                changed.insert(id.clone());
+            }
+            reported.insert(id);
+        }
+        if let Some(excess @ 1..) = devices.len().checked_sub(MAX_DEVICES) {
+            dropped += excess;
+            let earlier = devices.iter().filter(|(id, _)| !reported.contains(*id));
+            let mut earlier: Vec<_> = earlier.map(|(id, state)| (state.updated, id.clone())).collect();
+            earlier.sort();
+            for (_, id) in earlier.into_iter().take(excess) {
+                if devices.remove(&id).is_some_and(|state| state.says_anything()) {
+                    changed.insert(id);
+                }
             }
         }
         self.is_unsaved |= !changed.is_empty();
@@ -116,7 +161,7 @@ impl HealthTable {
         if !changed.is_empty() {
             all.entry(driver.clone()).or_default().extend(changed);
         }
-        all
+        Reported { changed: all, dropped }
     }
 
     /// No stream of the driver exists any more. Returns the devices whose health has changed.
@@ -128,16 +173,20 @@ impl HealthTable {
         if changed.is_empty() { ChangedDevices::new() } else { ChangedDevices::from([(driver.clone(), changed)]) }
     }
 
-    /// Makes the health of devices unknown whose timeout has passed. Returns these devices, each once.
+    /// Makes the health of devices unknown whose timeout has passed, and forgets those for which this was long ago. Returns the devices
+    /// whose health has changed, each once.
     pub(super) fn expire(&mut self, now: Time) -> ChangedDevices {
         let mut all = ChangedDevices::new();
         for (driver, devices) in &mut self.devices {
-            for (id, state) in devices {
+            for (id, state) in devices.iter_mut() {
                 if state.says_anything() && state.is_outdated(now) {
                     state.forget();
                     all.entry(driver.clone()).or_default().insert(id.clone());
                 }
             }
+            let before = devices.len();
+            devices.retain(|_, state| !state.is_obsolete(now));
+            self.is_unsaved |= devices.len() < before;
         }
         self.is_unsaved |= !all.is_empty();
         all
@@ -145,8 +194,11 @@ impl HealthTable {
 
     /// The time after which [`expire`](HealthTable::expire) has something to do.
     pub(super) fn next_expiry(&self) -> Option<Time> {
-        let states = self.devices.values().flat_map(BTreeMap::values).filter(|state| state.says_anything());
-        states.map(|state| state.updated + state.timeout).min()
+        let due = |state: &DeviceState| match state.says_anything() {
+            true => state.updated + state.timeout,
+            false => state.obsolete_at(),
+        };
+        self.devices.values().flat_map(BTreeMap::values).map(due).min()
     }
 
     /// The health of a device now, and the driver's message.

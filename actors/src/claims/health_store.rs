@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::health::{self, ChangedDevices, DeviceId, HealthTable};
+use super::health::{self, ChangedDevices, DeviceId, HealthTable, MAX_DEVICES, Reported};
 use super::table::ClaimTable;
 use crate::ids::{DriverName, PodUid};
 use crate::ports::{Checkpoint, CheckpointWriter, Clock, DeviceReport};
@@ -24,6 +24,8 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(super) struct HealthStore {
     health: Mutex<HealthTable>,
+    /// The drivers whose last message had too many devices. Each is logged once.
+    overfull: Mutex<BTreeSet<DriverName>>,
     /// The pods that hold devices whose health has changed, until they are taken.
     changed: Mutex<BTreeSet<PodUid>>,
     has_changed: Notify,
@@ -63,11 +65,24 @@ impl HealthStore {
             let (pool, name, seconds) = (&device.pool, &device.device, device.timeout_seconds);
             tracing::warn!(%driver, pool, device = name, seconds, "the timeout of a device's health is negative: 30 s are used");
         }
-        let changed = self.health.lock().report(driver, devices, now);
+        let Reported { changed, dropped } = self.health.lock().report(driver, devices, now);
+        let mut overfull = self.overfull.lock();
+        if dropped == 0 {
+            overfull.remove(driver);
+        } else if overfull.insert(driver.clone()) {
+            tracing::warn!(
+                %driver,
+                dropped,
+                "the driver reports the health of more than {MAX_DEVICES} devices, or of devices with longer names than the API allows: \
+                 the health of some is not known"
+            );
+        }
+        drop(overfull);
         self.publish(table, &changed);
     }
 
     pub(super) fn ended(&self, table: &Mutex<ClaimTable>, driver: &DriverName) {
+        self.overfull.lock().remove(driver);
         let changed = self.health.lock().clear(driver);
         self.publish(table, &changed);
     }

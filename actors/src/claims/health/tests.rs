@@ -25,9 +25,9 @@ fn names(changed: &ChangedDevices) -> Vec<&str> {
 fn equal_report_changes_nothing() {
     let mut table = HealthTable::default();
     let both = || vec![report("g0", DeviceHealth::Unhealthy), report("g9", DeviceHealth::Unhealthy)];
-    assert_eq!(names(&table.report(&gpu(), both(), at(0))), ["g0", "g9"]);
+    assert_eq!(names(&table.report(&gpu(), both(), at(0)).changed), ["g0", "g9"]);
     assert!(table.take_unsaved().is_some());
-    assert!(table.report(&gpu(), both(), at(10)).is_empty());
+    assert!(table.report(&gpu(), both(), at(10)).changed.is_empty());
     assert!(table.take_unsaved().is_none());
     for edit in [
         |report: &mut DeviceReport| report.message = "hot".into(),
@@ -36,7 +36,7 @@ fn equal_report_changes_nothing() {
     ] {
         let mut reports = both();
         edit(&mut reports[0]);
-        assert_eq!(names(&table.report(&gpu(), reports, at(10))), ["g0"]);
+        assert_eq!(names(&table.report(&gpu(), reports, at(10)).changed), ["g0"]);
         table.report(&gpu(), both(), at(10));
     }
 }
@@ -84,12 +84,12 @@ fn missing_device_becomes_unknown_once() {
     let mut table = HealthTable::default();
     let of = |device| report(device, DeviceHealth::Healthy);
     table.report(&gpu(), vec![of("g0"), of("g1")], at(0));
-    assert!(table.report(&gpu(), vec![of("g1")], at(20)).is_empty());
+    assert!(table.report(&gpu(), vec![of("g1")], at(20)).changed.is_empty());
     assert_eq!(table.of(&gpu(), &id("g0"), at(20)).0, DeviceHealth::Healthy);
     table.take_unsaved();
-    assert_eq!(names(&table.report(&gpu(), vec![of("g1")], at(31))), ["g0"]);
+    assert_eq!(names(&table.report(&gpu(), vec![of("g1")], at(31)).changed), ["g0"]);
     let content = write(table.take_unsaved().unwrap());
-    assert!(table.report(&gpu(), vec![of("g1")], at(40)).is_empty());
+    assert!(table.report(&gpu(), vec![of("g1")], at(40)).changed.is_empty());
     let restored = HealthTable::restore(read(&content).unwrap());
     assert_eq!(restored.of(&gpu(), &id("g0"), at(40)).0, DeviceHealth::Unknown);
     assert_eq!(restored.of(&gpu(), &id("g1"), at(40)).0, DeviceHealth::Healthy);
@@ -115,4 +115,41 @@ fn file_has_the_form_of_the_kubelet() {
     for bad in ["", "{", "[]", r#"{"gpu":1}"#, &content.replace("2023-", "x")] {
         assert!(read(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn device_is_forgotten_some_time_after_its_health_is_unknown() {
+    let mut table = HealthTable::default();
+    table.report(&gpu(), vec![report("g0", DeviceHealth::Healthy), report("g1", DeviceHealth::Unknown)], at(0));
+    assert_eq!(names(&table.expire(at(31))), ["g0"]);
+    let forgotten = at(30) + FORGET_AFTER;
+    assert_eq!(table.next_expiry(), Some(forgotten));
+    table.take_unsaved();
+    assert!(table.expire(forgotten).is_empty() && table.take_unsaved().is_none());
+    assert!(table.expire(forgotten + Duration::from_secs(1)).is_empty(), "no status shows anything of it");
+    assert!(table.take_unsaved().unwrap().values().all(BTreeMap::is_empty));
+    assert_eq!(table.next_expiry(), None);
+}
+
+/// A driver that names other devices in each message.
+#[test]
+fn number_of_devices_of_a_driver_is_limited() {
+    let mut table = HealthTable::default();
+    let named = |names: std::ops::Range<usize>| -> Vec<DeviceReport> {
+        names.map(|name| report(&format!("g{name:05}"), DeviceHealth::Healthy)).collect()
+    };
+    let first = table.report(&gpu(), named(0..MAX_DEVICES), at(0));
+    assert_eq!((names(&first.changed).len(), first.dropped), (MAX_DEVICES, 0));
+    table.report(&gpu(), named(0..10), at(1));
+
+    let second = table.report(&gpu(), named(50_000..50_002), at(2));
+    assert_eq!(second.dropped, 2);
+    assert_eq!(names(&second.changed), ["g00010", "g00011", "g50000", "g50001"], "the oldest ones of earlier messages");
+    assert_eq!(table.of(&gpu(), &id("g00010"), at(2)).0, DeviceHealth::Unknown);
+    assert_eq!(table.of(&gpu(), &id("g00000"), at(2)).0, DeviceHealth::Healthy);
+
+    let third = table.report(&gpu(), named(60_000..60_000 + MAX_DEVICES + 5), at(3));
+    assert_eq!((third.dropped, table.take_unsaved().unwrap()[&gpu()].len()), (MAX_DEVICES + 5, MAX_DEVICES));
+    let long = DeviceReport { device: "g".repeat(64), ..report("g0", DeviceHealth::Healthy) };
+    assert_eq!(table.report(&gpu(), vec![long], at(4)).dropped, 1);
 }
