@@ -26,7 +26,7 @@ pub(super) struct HealthStore {
     health: Mutex<HealthTable>,
     /// The drivers whose last message had too many devices. Each is logged once.
     overfull: Mutex<BTreeSet<DriverName>>,
-    /// The pods that hold devices whose health has changed, until they are taken.
+    /// The pods that hold devices whose health has changed, or whose driver is back, until they are taken.
     changed: Mutex<BTreeSet<PodUid>>,
     has_changed: Notify,
     /// Notified if the time of the next expiry or the content of the file may have changed.
@@ -92,14 +92,19 @@ impl HealthStore {
         if changed.is_empty() {
             return;
         }
-        let pods = pods_with(&table.lock(), changed);
-        if !pods.is_empty() {
-            self.changed.lock().extend(pods);
+        self.refresh(pods_with(&table.lock(), changed));
+    }
+
+    /// Requests a sync of pods.
+    pub(super) fn refresh(&self, pods: impl IntoIterator<Item = PodUid>) {
+        let mut changed = self.changed.lock();
+        changed.extend(pods);
+        if !changed.is_empty() {
             self.has_changed.notify_one();
         }
     }
 
-    /// Waits until there are pods whose statuses change, and takes them. Cancel safe.
+    /// Waits until there are pods that have to be synced, and takes them. Cancel safe.
     pub(super) async fn changed_pods(&self) -> Vec<PodUid> {
         loop {
             let pods = std::mem::take(&mut *self.changed.lock());

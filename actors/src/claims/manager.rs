@@ -167,6 +167,12 @@ impl ClaimManager {
         self.operate(|operation| Event::GiveUp { operation, claim, driver }).await
     }
 
+    /// A driver can be called from now on. The pods whose claims wait for it are tried again at once.
+    pub fn driver_usable(&self, driver: &DriverName) {
+        let pods = self.tries.lock().usable(driver, self.clock.now());
+        self.health.refresh(pods);
+    }
+
     async fn try_prepare(&self, pod: &Arc<PodObject>) -> Result<(), ClaimsError> {
         let claims = pod_claims(pod, self.features)?;
         if claims.is_empty() {
@@ -310,7 +316,9 @@ impl ClaimManager {
     ) -> Result<(), ResourceError> {
         let now = self.clock.now();
         self.metrics.operated(operation, now.since(begin), result.is_ok());
-        self.tries.lock().ended(uid, operation, &result);
+        if self.tries.lock().ended(uid, operation, &result) {
+            self.health.refresh([uid.clone()]);
+        }
         result.map_err(ResourceError::new)
     }
 

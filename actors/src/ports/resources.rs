@@ -57,7 +57,8 @@ pub trait ResourcePhase: Send + Sync + 'static {
         let _ = (pod, previous, status);
     }
 
-    /// Waits until the result of [`fill_status`](ResourcePhase::fill_status) changes for any pod, and returns these pods, each once.
+    /// Waits until the result of [`fill_status`](ResourcePhase::fill_status) changes for any pod, or until
+    /// [`prepare`](ResourcePhase::prepare) may succeed after it failed. Returns these pods, each once, to be synced at once.
     /// No change is lost: changes that come meanwhile are returned by the next call. Cancel safe.
     fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
         std::future::pending().boxed()

@@ -376,3 +376,17 @@ async fn gauge_counts_prepared_claims() {
         assert_eq!(error_chain(&stopped).to_string(), ClaimsError::Stopped.to_string());
     }
 }
+
+/// The driver registers 3 s after the pod's first try, as after a restart of the node. The backoff would end after 10 s.
+#[actix::test]
+async fn driver_that_is_back_ends_the_backoff_of_its_pods() {
+    let this = ClaimNode::start(&[]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(3.0).await;
+    assert_eq!((this.node.phase("a").as_str(), this.calls().len()), ("Pending", 0));
+    this.drivers.register("gpu");
+    this.manager.driver_usable(&"gpu".into());
+    this.node.wait(1.0).await;
+    assert_eq!((this.node.phase("a").as_str(), this.calls()), ("Running", vec!["gpu prepare cam".to_owned()]));
+}

@@ -50,6 +50,10 @@ impl FakeDrivers {
         Arc::new(FakeDrivers { state: Mutex::new(state), blocked: watch::Sender::new(false) })
     }
 
+    pub(crate) fn register(&self, driver: &str) {
+        self.state.lock().registered.insert(driver.to_owned());
+    }
+
     pub(crate) fn fail(&self, driver: &str, error: &str) {
         self.state.lock().failing.insert(driver.to_owned(), error.to_owned());
     }
@@ -192,6 +196,13 @@ impl FakeClaims {
         let consumers: Vec<_> = pods.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": pod})).collect();
         let status = json!({"allocation": {"devices": {"results": results}}, "reservedFor": consumers});
         self.put_object(name, json!({"metadata": {"name": name, "namespace": "test", "uid": format!("u-{name}")}, "spec": {}, "status": status}));
+    }
+
+    /// Sets the owners of a claim.
+    pub(crate) fn own(&self, name: &str, owners: serde_json::Value) {
+        let mut claims = self.0.lock();
+        let claim = Arc::make_mut(claims.get_mut(name).unwrap());
+        claim.metadata.owner_references = Some(serde_json::from_value(owners).unwrap());
     }
 
     pub(crate) fn put_object(&self, name: &str, claim: serde_json::Value) {
