@@ -41,6 +41,7 @@ mod register;
 mod resize;
 mod runtime;
 mod shutdown;
+mod slices;
 mod start;
 mod status;
 
@@ -53,6 +54,7 @@ pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
 pub use dra::{ClaimOperation, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
+
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};
 pub use governor::GovernorMetrics;
@@ -65,6 +67,7 @@ pub use probes::{ProbeMetrics, ProbeType, ProbedContainer};
 pub use resize::{ResizeMetrics, RetryTrigger};
 pub use runtime::{RuntimeMetrics, RuntimeOperation};
 pub use shutdown::ShutdownMetrics;
+pub use slices::{SliceMetrics, SliceWrite};
 pub use start::StartMetrics;
 pub use status::StatusMetrics;
 
@@ -94,6 +97,8 @@ pub struct Metrics {
     pub pleg: PlegMetrics,
     /// The plugins of the node.
     pub plugins: PluginMetrics,
+    /// The ResourceSlices of the node.
+    pub slices: SliceMetrics,
     /// Requests of the pod-resources socket.
     pub pod_resources: PodResourcesMetrics,
     /// The work per pod.
@@ -129,6 +134,7 @@ impl Metrics {
             node: NodeMetrics::register(&mut registry),
             pleg: PlegMetrics::register(&mut registry),
             plugins: PluginMetrics::register(&mut registry),
+            slices: SliceMetrics::register(&mut registry),
             pod_resources: PodResourcesMetrics::register(&mut registry),
             pod_worker: PodWorkerMetrics::register(&mut registry),
             probes: ProbeMetrics::register(&mut registry),

@@ -9,6 +9,7 @@
 //!   registry   the handler of DRA drivers: their instances, each with one connection
 //!   client     ClaimDrivers: the calls to the instances
 //!   health     the streams of device health, one per instance
+//!   node_slices  deletes the slices of drivers that are gone, and publishes for drivers without access to the API server
 //! ```
 //!
 //! Plugins of other types need a [`PluginHandler`] of the embedder.
@@ -18,16 +19,20 @@
 pub mod answers;
 mod client;
 mod health;
+#[cfg(feature = "kube")]
+mod node_slices;
 mod plugins;
 mod registry;
 mod transport;
 mod trust;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwright_actors::ids::DriverName;
 use podwright_actors::ports::{ClaimDrivers, DeviceHealthSink};
 use podwright_metrics::Metrics;
 use tokio::sync::watch;
@@ -41,6 +46,8 @@ use self::registry::Registry;
 use crate::dra_api::PLUGIN_TYPE;
 
 pub use self::client::CallError;
+#[cfg(feature = "kube")]
+pub use self::node_slices::{SlicesConfig, WIPE_DELAY};
 pub use self::plugins::{HandlerError, Plugin, PluginFailure, PluginHandler, PluginSocket};
 pub use self::registry::{
     AlreadyRegistered, ApiVersion, Drivers, Instance, InstanceState, Services, UnsupportedDriver,
@@ -96,6 +103,8 @@ pub struct DraPlugins {
     client: Arc<DriverClient>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+    #[cfg(feature = "kube")]
+    slice_metrics: podwright_metrics::SliceMetrics,
     _stop: DropGuard,
 }
 
@@ -133,7 +142,16 @@ impl DraPlugins {
         let counted = (metrics.plugins.clone(), metrics.actors.clone());
         let manager = Manager::start(registry_dir, by_type, counted, tasks.clone(), stop.clone());
         let (client, stopping) = (Arc::new(client), stop.clone());
-        Ok(Arc::new(DraPlugins { manager, registry, client, tasks, stopping, _stop: stop.drop_guard() }))
+        Ok(Arc::new(DraPlugins {
+            manager,
+            registry,
+            client,
+            tasks,
+            stopping,
+            #[cfg(feature = "kube")]
+            slice_metrics: metrics.slices.clone(),
+            _stop: stop.drop_guard(),
+        }))
     }
 
     /// The drivers, to prepare and unprepare claims.
@@ -145,6 +163,36 @@ impl DraPlugins {
     pub fn watch_health(&self, sink: Arc<dyn DeviceHealthSink>) {
         let monitor = Arc::new(HealthMonitor::new(sink));
         self.tasks.spawn(monitor.run(self.subscribe(), self.tasks.clone(), self.stopping.clone()));
+    }
+
+    /// Deletes the slices of drivers that are not connected, and publishes for drivers that offer node resources, from now on. Without
+    /// this call, no slice is read or written. Must be called once, in a tokio runtime.
+    #[cfg(feature = "kube")]
+    pub fn manage_slices(&self, config: SlicesConfig) {
+        let (drivers, metrics, stop) = (self.subscribe(), self.slice_metrics.clone(), self.stopping.clone());
+        self.tasks.spawn(node_slices::run(config, drivers, metrics, stop));
+    }
+
+    /// Calls this with each driver that becomes usable: one of its instances is connected. Must be called in a tokio runtime.
+    pub fn on_usable(&self, report: impl Fn(&DriverName) + Send + 'static) {
+        let (mut drivers, stop) = (self.subscribe(), self.stopping.clone());
+        let work = async move {
+            let mut usable = BTreeSet::new();
+            loop {
+                let now: BTreeSet<DriverName> = {
+                    let drivers = drivers.borrow_and_update();
+                    drivers.names().filter(|name| drivers.is_usable(name)).cloned().collect()
+                };
+                now.difference(&usable).for_each(&report);
+                usable = now;
+                if drivers.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled(work).await;
+        });
     }
 
     /// The registered drivers now.
@@ -161,11 +209,6 @@ impl DraPlugins {
     /// The registration sockets, each with its plugin and its last failure.
     pub fn sockets(&self) -> Vec<PluginSocket> {
         self.manager.sockets()
-    }
-
-    /// Whether the registry directory is watched.
-    pub fn is_healthy(&self) -> bool {
-        self.problem().is_none()
     }
 
     /// Why the registry directory is not watched. `None` if it is.

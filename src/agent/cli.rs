@@ -130,6 +130,11 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "dra")]
     #[arg(long, value_name = "PATH|off")]
     pub(crate) pod_resources: Option<PodResourcesSocket>,
+    /// Delete the ResourceSlices of this node so many seconds after the start, and spare those of DRA drivers that are connected by
+    /// then. With 0, all of them are deleted at the start.
+    #[cfg(all(feature = "dra", feature = "kube"))]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds, requires = "kubeconfig")]
+    pub(crate) startup_wipe_delay: Duration,
     /// Publish an event when a pod has waited this many seconds; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,

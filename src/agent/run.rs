@@ -146,7 +146,7 @@ async fn serve(
     #[cfg(feature = "kube")]
     let remote = node::ClusterPorts {
         port: node_api.as_ref().map_or(0, node_api::NodeApiServer::port),
-        ..cluster.as_ref().map(|cluster| cluster.ports(&name)).unwrap_or_default()
+        ..cluster.as_ref().map(|cluster| cluster.ports(&args, &name)).unwrap_or_default()
     };
     #[cfg(not(feature = "kube"))]
     let remote = node::ClusterPorts::default();

@@ -24,6 +24,9 @@ pub struct NodeView {
     /// The claims of the node's pods; `None` if its pods may have none.
     #[cfg(feature = "dra")]
     pub claims: Option<Arc<crate::actors::claims::ClaimManager>>,
+    /// The plugins of the node; `None` if it has none.
+    #[cfg(feature = "dra")]
+    pub plugins: Option<Arc<crate::adapters::dra::DraPlugins>>,
 }
 
 impl NodeView {
@@ -46,6 +49,35 @@ impl NodeView {
     /// Explains a pod: the one with this UID, or without a UID the desired one of this full name.
     pub fn explain(&self, name: &FullName, uid: Option<&PodUid>) -> Option<Explanation> {
         self.node.explainer().explain(name, uid, &|uid| self.events.of(uid))
+    }
+
+    /// Why no plugin can register. `None` if plugins can.
+    pub fn plugins_problem(&self) -> Option<String> {
+        #[cfg(feature = "dra")]
+        let problem = self.plugins.as_ref().and_then(|plugins| plugins.problem());
+        #[cfg(not(feature = "dra"))]
+        let problem = None;
+        problem
+    }
+
+    /// The registration sockets whose plugin cannot be registered, one line for each.
+    pub fn failed_plugins(&self) -> Vec<String> {
+        #[cfg(feature = "dra")]
+        let failed = {
+            let sockets = self.plugins.iter().flat_map(|plugins| plugins.sockets());
+            let line = |socket: crate::adapters::dra::PluginSocket| {
+                let failure = socket.failure?;
+                let (path, tries, retry) = (socket.path.display(), failure.tries, failure.retry_in.as_secs());
+                Some(format!(
+                    "the plugin at {path} cannot be registered: {} (tries: {tries}, next in {retry} s)",
+                    failure.error
+                ))
+            };
+            sockets.filter_map(line).collect()
+        };
+        #[cfg(not(feature = "dra"))]
+        let failed = Vec::new();
+        failed
     }
 
     /// The manifests that the sources cannot use at present.

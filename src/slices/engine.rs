@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::Client;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{KubeSlices, SliceApi};
-use super::error::{SliceError, WrongPool};
+use super::error::{SliceError, Write, WrongPool};
 use super::resources::{DriverResources, Owner, Pool};
 use super::worker::Worker;
 
@@ -32,6 +32,9 @@ const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
 /// Gets the errors of the background. It must not wait.
 pub type OnError = Arc<dyn Fn(SliceError) + Send + Sync>;
 
+/// Is called after each write that succeeded. It must not wait.
+pub(super) type OnWrite = Arc<dyn Fn(Write) + Send + Sync>;
+
 /// The settings of an engine.
 #[derive(Clone)]
 #[must_use]
@@ -42,6 +45,9 @@ pub struct SliceOptions {
     pub(super) change_delay: Duration,
     pub(super) own_writes: Duration,
     pub(super) on_error: OnError,
+    pub(super) on_write: OnWrite,
+    pub(super) reads_owner_again: bool,
+    pub(super) relist_every: Option<Duration>,
 }
 
 impl SliceOptions {
@@ -54,6 +60,9 @@ impl SliceOptions {
             change_delay: CHANGE_DELAY,
             own_writes: OWN_WRITES,
             on_error: Arc::new(on_error),
+            on_write: Arc::new(|_| {}),
+            reads_owner_again: false,
+            relist_every: None,
         }
     }
 
@@ -72,6 +81,25 @@ impl SliceOptions {
     /// The delay between a change of a slice by somebody else and its repair. The default is 30 s.
     pub fn change_delay(mut self, delay: Duration) -> Self {
         self.change_delay = delay;
+        self
+    }
+
+    /// Calls this after each write that succeeded. It must not wait.
+    pub fn on_write(mut self, on_write: impl Fn(Write) + Send + Sync + 'static) -> Self {
+        self.on_write = Arc::new(on_write);
+        self
+    }
+
+    /// Reads the node that owns the slices again before each create, because it may have been created anew with another UID. By default,
+    /// its UID is read once.
+    pub fn reads_owner_again(mut self) -> Self {
+        self.reads_owner_again = true;
+        self
+    }
+
+    /// Lists all slices again after each such time, in case that the watch missed a change. By default, the watch is trusted.
+    pub fn relist_every(mut self, period: Duration) -> Self {
+        self.relist_every = Some(period);
         self
     }
 
@@ -113,6 +141,8 @@ pub(super) struct Shared {
     pub(super) queued: Notify,
     /// The beginning of the time of the queue.
     started: Instant,
+    /// Whether nothing may be written now.
+    is_held: AtomicBool,
     versions: AtomicU64,
     pub(super) creates: AtomicU64,
     pub(super) updates: AtomicU64,
@@ -134,6 +164,21 @@ impl Shared {
     pub(super) fn now(&self) -> Time {
         Time::ZERO + self.started.elapsed()
     }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Counts a write that succeeded.
+    pub(super) fn wrote(&self, write: Write) {
+        let count = match write {
+            Write::Update => &self.updates,
+            Write::Create => &self.creates,
+            Write::Delete => &self.deletes,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        (self.options.on_write)(write);
+    }
 }
 
 impl SliceEngine {
@@ -152,6 +197,7 @@ impl SliceEngine {
             desired: Mutex::default(),
             queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
             started: Instant::now(),
+            is_held: AtomicBool::new(false),
             queued: Notify::new(),
             versions: AtomicU64::new(0),
             creates: AtomicU64::new(0),
@@ -186,6 +232,23 @@ impl SliceEngine {
         drop((desired, queue));
         self.shared.queued.notify_one();
         Ok(())
+    }
+
+    /// Writes nothing from now on until [`resume`](Self::resume). A write that runs may still be performed.
+    pub fn hold(&self) {
+        self.shared.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// Writes again, and compares all pools at once.
+    pub fn resume(&self) {
+        if self.shared.is_held.swap(false, Ordering::Relaxed) {
+            let now = self.shared.now();
+            let desired = self.shared.desired.lock();
+            let mut queue = self.shared.queue.lock();
+            desired.keys().for_each(|pool| queue.add_at(pool, now));
+            drop((desired, queue));
+            self.shared.queued.notify_one();
+        }
     }
 
     /// The writes so far.

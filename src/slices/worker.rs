@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -11,7 +10,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podwright_actors::text::error_chain;
 use podwright_actors::work_queue::Outcome;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::api::{CallError, SliceApi};
@@ -40,6 +39,8 @@ impl Worker {
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut events = self.api.watch();
+        let relist_every = self.shared.options.relist_every;
+        let mut relist = relist_every.map(|period| Instant::now() + period);
         let shared = self.shared.clone();
         loop {
             // Before the first list, each slice would seem to be missing.
@@ -50,7 +51,7 @@ impl Worker {
                 } else {
                     queue.next_due().map(|due| due.since(shared.now()))
                 };
-                wait.filter(|_| self.view.is_listed())
+                wait.filter(|_| self.view.is_listed() && !shared.is_held())
             };
             tokio::select! {
                 biased;
@@ -60,6 +61,10 @@ impl Worker {
                     Some(Err(error)) => self.report(SliceError::Watch(Box::new(error))),
                     None => return,
                 },
+                () = sleep_until(relist.unwrap_or_else(Instant::now)), if relist.is_some() => {
+                    events = self.api.watch();
+                    relist = relist_every.map(|period| Instant::now() + period);
+                }
                 () = shared.queued.notified() => {}
                 () = sleep(wait.unwrap_or_default()), if wait.is_some() => {
                     let pool = shared.queue.lock().take(shared.now());
@@ -115,10 +120,17 @@ impl Worker {
             self.change_desired(name, desired, |desired| desired.is_refused = true);
             return Err(SliceError::Invalid { pool: name.to_owned(), source });
         }
+        let was_known = self.owner_uid.is_some();
         let identity = self.identity().await.map_err(SliceError::Owner)?;
         let seen = self.view.pool(name, Instant::now());
-        let plan = plan(&identity, name, desired.as_ref().map(|desired| &*desired.pool), &seen);
-        let errors = self.perform(name, desired.as_ref(), plan).await;
+        let pool = desired.as_ref().map(|desired| &*desired.pool);
+        let mut planned = plan(&identity, name, pool, &seen);
+        if self.shared.options.reads_owner_again && was_known && !planned.creates.is_empty() {
+            self.owner_uid = None;
+            let identity = self.identity().await.map_err(SliceError::Owner)?;
+            planned = plan(&identity, name, pool, &seen);
+        }
+        let errors = self.perform(name, desired.as_ref(), planned).await;
         if errors.is_empty() { Ok(()) } else { Err(SliceError::Writes { pool: name.to_owned(), errors }) }
     }
 
@@ -149,18 +161,25 @@ impl Worker {
             errors.push(WriteError { write, slice, source });
         };
         for (index, slice) in &plan.updates {
+            if self.shared.is_held() {
+                // All pools are compared again when the engine resumes.
+                return Vec::new();
+            }
             match api.update(slice).await {
                 Ok(stored) => {
-                    self.shared.updates.fetch_add(1, Ordering::Relaxed);
+                    self.shared.wrote(Write::Update);
                     self.stored(name, desired, *index, stored);
                 }
                 Err(error) => failed(Write::Update, slice, error),
             }
         }
         for (index, slice) in &plan.creates {
+            if self.shared.is_held() {
+                return Vec::new();
+            }
             match api.create(slice).await {
                 Ok(stored) => {
-                    self.shared.creates.fetch_add(1, Ordering::Relaxed);
+                    self.shared.wrote(Write::Create);
                     self.stored(name, desired, *index, stored);
                     let again = self.shared.now() + self.shared.options.own_writes;
                     self.shared.queue.lock().add_at(&name.to_owned(), again);
@@ -171,7 +190,7 @@ impl Worker {
         for slice in plan.deletes {
             match api.delete(&slice).await {
                 Ok(()) => {
-                    self.shared.deletes.fetch_add(1, Ordering::Relaxed);
+                    self.shared.wrote(Write::Delete);
                     self.view.deleted(slice, Instant::now() + self.shared.options.own_writes);
                 }
                 Err(error) if error.is_not_found() => {

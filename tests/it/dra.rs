@@ -8,6 +8,10 @@ mod crashes;
 mod driver;
 #[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
 pub(crate) mod end_to_end;
+#[cfg(all(feature = "agent", feature = "dra", feature = "process"))]
+mod health;
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
+mod node_slices;
 #[cfg(feature = "dra")]
 mod plugins;
 #[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]

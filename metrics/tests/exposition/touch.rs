@@ -5,7 +5,7 @@ use std::time::Duration;
 use podwright_metrics::{
     BySource, CgroupOperation, ClaimOperation, ContainerType, EventOutcome, EvictionSignal, Metrics, OldestPhases,
     OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers, RuntimeOperation,
-    WorkingPods,
+    SliceWrite, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -59,6 +59,9 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.dra.operated(ClaimOperation::Prepare, TOOK, true);
     metrics.dra.called("gpu.example.com", "/v1.DRAPlugin/NodePrepareResources", "OK", TOOK);
     metrics.dra.set_claims_in_use(1, [("gpu.example.com".into(), 1)].into());
+    metrics.slices.wrote(SliceWrite::Create);
+    metrics.slices.wiped(true);
+    metrics.slices.received(true);
     metrics.plugins.set("/plugins_registry/gpu.sock", true, true);
     for method in [PodResourcesMethod::List, PodResourcesMethod::Get, PodResourcesMethod::GetAllocatable] {
         metrics.pod_resources.answered(method, false);

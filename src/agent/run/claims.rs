@@ -8,6 +8,8 @@ use tokio_util::sync::CancellationToken;
 use crate::actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
 use crate::actors::ports::{ClaimApi, Clock};
 use crate::adapters::checkpoint::{ClaimCheckpoint, HealthCheckpoint};
+#[cfg(feature = "kube")]
+use crate::adapters::dra::SlicesConfig;
 use crate::adapters::dra::{DraPlugins, PluginsConfig, StartPluginsError};
 use crate::metrics::Metrics;
 
@@ -25,20 +27,30 @@ pub(crate) enum ClaimsStartError {
     Root(#[from] std::io::Error),
 }
 
+/// What an API server does for claims and drivers.
+#[derive(Default)]
+pub(super) struct ClaimServer {
+    /// Reads claims.
+    pub(super) claims: Option<Arc<dyn ClaimApi>>,
+    /// Where the slices of the node are.
+    #[cfg(feature = "kube")]
+    pub(super) slices: Option<SlicesConfig>,
+}
+
 /// Reads the file of claims, and begins to watch for drivers. Both end when `stop` fires. Without an API server, pods with claims
-/// are refused.
+/// are refused, and slices are left alone.
 pub(super) fn start(
     root: &Path,
     features: ClaimFeatures,
-    api: Option<Arc<dyn ClaimApi>>,
+    server: ClaimServer,
     clock: Arc<dyn Clock>,
     metrics: &Metrics,
     stop: &CancellationToken,
-) -> Result<Arc<ClaimManager>, ClaimsStartError> {
+) -> Result<(Arc<ClaimManager>, Arc<DraPlugins>), ClaimsStartError> {
     let root = std::path::absolute(root)?;
     let plugins = DraPlugins::start(PluginsConfig::new(root.join(REGISTRY)), metrics, stop)?;
     let ports = ClaimPorts {
-        api,
+        api: server.claims,
         drivers: plugins.drivers(),
         checkpoint: Arc::new(ClaimCheckpoint::new(root.clone())),
         clock,
@@ -49,11 +61,17 @@ pub(super) fn start(
     if manager.features().health {
         plugins.watch_health(manager.clone());
     }
-    let stop = stop.clone();
+    let waiting = manager.clone();
+    plugins.on_usable(move |driver| waiting.driver_usable(driver));
+    #[cfg(feature = "kube")]
+    if let Some(slices) = server.slices {
+        plugins.manage_slices(slices);
+    }
+    let (stop, connected) = (stop.clone(), plugins.clone());
     actix::spawn(async move {
         tasks.run(stop).await;
         // The drivers stay connected until the agent ends, and no task of theirs outlives this one.
-        plugins.stopped().await;
+        connected.stopped().await;
     });
-    Ok(manager)
+    Ok((manager, plugins))
 }

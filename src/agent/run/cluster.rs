@@ -45,7 +45,9 @@ impl Cluster {
     }
 
     /// The ports of a node that the API server implements.
-    pub(super) fn ports(&self, node: &str) -> ClusterPorts {
+    pub(super) fn ports(&self, args: &RunArgs, node: &str) -> ClusterPorts {
+        #[cfg(not(feature = "dra"))]
+        let _ = args;
         let objects = Arc::new(KubeObjects::new(self.client.clone(), Arc::new(SystemClock::new())));
         ClusterPorts {
             pod_api: Some(Arc::new(KubePodApi::new(self.client.clone()))),
@@ -53,10 +55,21 @@ impl Cluster {
             pull_secrets: objects.clone(),
             objects: Some(objects),
             #[cfg(feature = "dra")]
-            claim_api: Some(Arc::new(crate::adapters::kube::KubeClaimApi::new(self.client.clone()))),
+            claims: super::claims::ClaimServer {
+                claims: Some(Arc::new(crate::adapters::kube::KubeClaimApi::new(self.client.clone()))),
+                slices: Some(self.slices(args, node)),
+            },
             events: Some(self.events(node)),
             port: 0,
         }
+    }
+
+    /// The settings for the slices of the node.
+    #[cfg(feature = "dra")]
+    fn slices(&self, args: &RunArgs, node: &str) -> crate::adapters::dra::SlicesConfig {
+        let mut slices = crate::adapters::dra::SlicesConfig::new(self.client.clone(), node);
+        slices.startup_wipe_delay = args.startup_wipe_delay;
+        slices
     }
 
     /// The recorder that writes events of this node.

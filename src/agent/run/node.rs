@@ -56,8 +56,8 @@ pub(super) struct ClusterPorts {
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
-    #[cfg(all(feature = "dra", feature = "kube"))]
-    pub(super) claim_api: Option<Arc<dyn crate::actors::ports::ClaimApi>>,
+    #[cfg(feature = "dra")]
+    pub(super) claims: super::claims::ClaimServer,
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
     /// Starts the recorder that writes events to the API server.
     pub(super) events: Option<StartEvents>,
@@ -72,8 +72,8 @@ impl Default for ClusterPorts {
             pod_api: None,
             node_api: None,
             objects: None,
-            #[cfg(all(feature = "dra", feature = "kube"))]
-            claim_api: None,
+            #[cfg(feature = "dra")]
+            claims: super::claims::ClaimServer::default(),
             pull_secrets: Arc::new(NoPullSecrets),
             events: None,
             #[cfg(feature = "kube")]
@@ -175,14 +175,12 @@ pub(super) async fn start(
         ports = ports.disks(Arc::new(storage.clone())).meter(Arc::new(LinuxNodeMeter::new()));
     }
     #[cfg(feature = "dra")]
-    let claims = {
-        #[cfg(feature = "kube")]
-        let api = remote.claim_api;
-        #[cfg(not(feature = "kube"))]
-        let api = None;
-        let claims = super::claims::start(root.path(), (&args.features).into(), api, clock.clone(), &metrics, stop)?;
+    let (claims, plugins) = {
+        let features = (&args.features).into();
+        let (claims, plugins) =
+            super::claims::start(root.path(), features, remote.claims, clock.clone(), &metrics, stop)?;
         ports = ports.resources(claims.clone());
-        claims
+        (claims, plugins)
     };
     #[cfg(not(feature = "dra"))]
     let _ = stop;
@@ -230,6 +228,8 @@ pub(super) async fn start(
         logs: storage,
         #[cfg(feature = "dra")]
         claims: Some(claims),
+        #[cfg(feature = "dra")]
+        plugins: Some(plugins),
     };
     Ok((view, adoption, handles))
 }

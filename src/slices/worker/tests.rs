@@ -73,7 +73,12 @@ impl FakeApi {
 
 impl SliceApi for FakeApi {
     fn watch(&self) -> Events {
-        let events = self.events.lock().take().expect("one watch");
+        let Some(events) = self.events.lock().take() else {
+            let mut list = vec![Ok(Event::Init)];
+            list.extend(self.slices.lock().values().cloned().map(|slice| Ok(Event::InitApply(slice))));
+            list.push(Ok(Event::InitDone));
+            return stream::iter(list).chain(stream::pending()).boxed();
+        };
         let later = stream::unfold(events, |mut events| async { events.recv().await.map(|event| (Ok(event), events)) });
         stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(later).boxed()
     }
@@ -194,6 +199,57 @@ async fn panic_of_the_function_for_errors_does_not_end_the_publishing() {
     engine.update(resources(&[("p", &["a"])])).unwrap();
     sleep(SOON).await;
     assert_eq!(api.slices.lock().len(), 1);
+    drop(engine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn engine_that_is_held_writes_nothing_until_it_resumes() {
+    let (api, _events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors));
+    engine.hold();
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(api.calls(), [""; 0]);
+    engine.resume();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["node", "create"]);
+    engine.hold();
+    engine.update(resources(&[("p", &["b"])])).unwrap();
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    engine.resume();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), [""; 0], "the slice is what the driver offers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_is_read_again_before_a_create() {
+    let (api, _events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors).reads_owner_again());
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(SOON).await;
+    engine.update(resources(&[("p", &["b"]), ("q", &["c"])])).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["node", "create", "update", "node", "create"]);
+}
+
+/// The watch misses a deletion.
+#[tokio::test(start_paused = true)]
+async fn slices_are_listed_again_regularly() {
+    let (api, events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let options = options(&errors).relist_every(Duration::from_secs(600));
+    let engine = SliceEngine::with_api(api.clone(), options);
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(SOON).await;
+    events.send(Event::Apply(api.slices.lock().values().next().unwrap().clone())).unwrap();
+    sleep(Duration::from_secs(100)).await;
+    api.slices.lock().clear();
+    sleep(Duration::from_secs(490)).await;
+    assert_eq!(api.calls(), ["node", "create"]);
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(api.calls(), ["create"]);
     drop(engine);
 }
 

@@ -10,6 +10,8 @@ use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use podwright::dra_api::health::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
 use podwright::dra_api::health::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
+use podwright::dra_api::node_resources::node_resources_server::{NodeResources, NodeResourcesServer};
+use podwright::dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
 use podwright::dra_api::registration::registration_server::{Registration, RegistrationServer};
 use podwright::dra_api::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use podwright::dra_api::v1::dra_plugin_server::{DraPlugin, DraPluginServer};
@@ -55,6 +57,8 @@ pub(crate) enum Answer {
     Error(String),
     /// Nothing for any claim.
     Empty,
+    /// These devices for the claim with this UID.
+    Of(fn(&str) -> Vec<v1::Device>),
 }
 
 impl Default for Behaviour {
@@ -83,6 +87,7 @@ pub(crate) enum Call {
     Prepare(&'static str, Vec<[String; 3]>),
     Unprepare(&'static str, Vec<[String; 3]>),
     WatchHealth,
+    WatchResources,
 }
 
 /// A driver. Its sockets are served while the values that [`serve`](FakeDriver::serve) and [`announce`](FakeDriver::announce) return
@@ -97,14 +102,15 @@ struct Shared {
     calls: watch::Sender<Vec<Call>>,
     /// The `grpc-timeout` of each prepare.
     deadlines: Mutex<Vec<Option<String>>>,
-    health: watch::Sender<NodeWatchResourcesResponse>,
+    health: watch::Sender<Sending<NodeWatchResourcesResponse>>,
+    resources: watch::Sender<Sending<NodeListAndWatchResourcesResponse>>,
     accepted: AtomicUsize,
 }
 
 /// The services that a socket serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serve {
-    /// All versions, and health.
+    /// All versions, health and node resources.
     All,
     /// Only the calls of this version.
     V1,
@@ -128,7 +134,8 @@ impl FakeDriver {
             behaviour: Mutex::default(),
             calls: watch::Sender::default(),
             deadlines: Mutex::default(),
-            health: watch::Sender::default(),
+            health: watch::Sender::new(Ok(Default::default())),
+            resources: watch::Sender::new(Ok(Default::default())),
             accepted: AtomicUsize::new(0),
         }))
     }
@@ -176,7 +183,8 @@ impl FakeDriver {
             .add_optional_service((services == Serve::Registration).then(|| RegistrationServer::new(self.clone())))
             .add_optional_service(with_v1.then(|| DraPluginServer::new(self.clone())))
             .add_optional_service(with_v1beta1.then(|| v1beta1_server::DraPluginServer::new(self.clone())))
-            .add_optional_service((services == Serve::All).then(|| DraResourceHealthServer::new(self.clone())));
+            .add_optional_service((services == Serve::All).then(|| DraResourceHealthServer::new(self.clone())))
+            .add_optional_service((services == Serve::All).then(|| NodeResourcesServer::new(self.clone())));
         runtime.spawn(async move { router.serve_with_incoming(accepted).await.unwrap() });
         Served { path: path.to_owned(), runtime: Some(runtime) }
     }
@@ -213,7 +221,17 @@ impl FakeDriver {
 
     /// The health that streams send at once and after each change.
     pub(crate) fn send_health(&self, health: NodeWatchResourcesResponse) {
-        self.0.health.send_replace(health);
+        self.0.health.send_replace(Ok(health));
+    }
+
+    /// Ends the streams of health, with an error if there is one.
+    pub(crate) fn end_health(&self, error: Option<Status>) {
+        self.0.health.send_replace(Err(error));
+    }
+
+    /// The resources that streams send at once and after each change.
+    pub(crate) fn send_resources(&self, resources: NodeListAndWatchResourcesResponse) {
+        self.0.resources.send_replace(Ok(resources));
     }
 
     fn record(&self, call: Call) {
@@ -236,6 +254,7 @@ impl FakeDriver {
             Answer::Default => Some((Vec::new(), String::new())),
             Answer::Error(error) => Some((Vec::new(), error)),
             Answer::Empty => None,
+            Answer::Of(devices) => Some((devices(uid), String::new())),
         }
     }
 
@@ -364,13 +383,35 @@ impl DraResourceHealth for FakeDriver {
         _: Request<NodeWatchResourcesRequest>,
     ) -> Result<Response<BoxStream<NodeWatchResourcesResponse>>, Status> {
         self.record(Call::WatchHealth);
-        let changes = stream::unfold((self.0.health.subscribe(), true), |(mut health, is_first)| async move {
-            if !is_first {
-                health.changed().await.ok()?;
-            }
-            let message = health.borrow_and_update().clone();
-            Some((Ok(message), (health, false)))
-        });
-        Ok(Response::new(changes.boxed()))
+        Ok(Response::new(changes(self.0.health.subscribe())))
     }
+}
+
+#[tonic::async_trait]
+impl NodeResources for FakeDriver {
+    async fn node_list_and_watch_resources(
+        &self,
+        _: Request<NodeListAndWatchResourcesRequest>,
+    ) -> Result<Response<BoxStream<NodeListAndWatchResourcesResponse>>, Status> {
+        self.record(Call::WatchResources);
+        Ok(Response::new(changes(self.0.resources.subscribe())))
+    }
+}
+
+/// The last message of a stream, or how the stream ends.
+type Sending<T> = Result<T, Option<Status>>;
+
+/// The message now, and each later one.
+fn changes<T: Clone + Send + Sync + 'static>(values: watch::Receiver<Sending<T>>) -> BoxStream<T> {
+    let changes = stream::unfold((values, true), |(mut values, is_first)| async move {
+        if !is_first {
+            values.changed().await.ok()?;
+        }
+        let sending = values.borrow_and_update().clone();
+        match sending {
+            Ok(message) => Some((Ok(message), (values, false))),
+            Err(error) => Some((Err(error?), (values, false))),
+        }
+    });
+    changes.boxed()
 }

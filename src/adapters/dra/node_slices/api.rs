@@ -1,0 +1,158 @@
+//! The API server, and the streams of instances.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+use podwright_actors::ids::DriverName;
+use podwright_actors::text::{error_text, plain};
+use podwright_metrics::{SliceMetrics, SliceWrite};
+use tokio::time::timeout;
+use tonic::Status;
+use tracing::warn;
+
+use super::ports::{Answer, ApiError, SlicePorts};
+use super::state::Target;
+use crate::adapters::dra::MAX_TEXT;
+use crate::adapters::dra::registry::Instance;
+use crate::dra_api::node_resources::node_resources_client::NodeResourcesClient;
+use crate::dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
+use crate::slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
+
+/// The timeout of a call to the API server.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the slices of a driver are listed, in case that the watch has missed a change (upstream's kubelet of 2024).
+const RELIST_PERIOD: Duration = Duration::from_secs(10 * 60);
+/// The slices of an answer when the drivers are listed.
+const PAGE: u32 = 500;
+
+/// An instance of a driver. Two are equal if they are the same registration.
+#[derive(Clone, Debug)]
+pub(super) struct InstanceRef(pub(super) Arc<Instance>);
+
+impl PartialEq for InstanceRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The API server and the instances that are registered.
+pub(super) struct KubePorts {
+    client: Client,
+    node: String,
+    slices: Api<ResourceSlice>,
+    metrics: SliceMetrics,
+}
+
+impl KubePorts {
+    pub(super) fn new(client: Client, node: &str, metrics: SliceMetrics) -> Self {
+        KubePorts { slices: Api::all(client.clone()), client, node: node.to_owned(), metrics }
+    }
+
+    async fn find_node(&self) -> Result<(), ApiError> {
+        let nodes = Api::<Node>::all(self.client.clone());
+        match limited(nodes.get_opt(&self.node)).await? {
+            Some(_) => Ok(()),
+            None => Err(ApiError::NoNode(self.node.clone())),
+        }
+    }
+
+    /// Selects the slices of the node, which is all that a node may select.
+    fn selector(&self, target: &Target) -> String {
+        let node = format!("spec.nodeName={}", self.node);
+        match target {
+            Target::AllDrivers => node,
+            Target::Driver(driver) => format!("{node},spec.driver={driver}"),
+        }
+    }
+
+    async fn delete(&self, target: &Target) -> Result<(), ApiError> {
+        // Without its node, the node has not been authorized yet.
+        self.find_node().await?;
+        let selected = ListParams::default().fields(&self.selector(target));
+        match limited(self.slices.delete_collection(&DeleteParams::default(), &selected)).await {
+            Err(ApiError::Failed(error)) if is_not_found(&error) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    async fn list(&self) -> Result<BTreeSet<DriverName>, ApiError> {
+        let mut page = ListParams::default().fields(&self.selector(&Target::AllDrivers)).limit(PAGE);
+        let mut drivers = BTreeSet::new();
+        loop {
+            let slices = limited(self.slices.list(&page)).await?;
+            drivers.extend(slices.items.iter().map(|slice| DriverName::from(slice.spec.driver.as_str())));
+            match slices.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(drivers),
+            }
+        }
+    }
+}
+
+impl SlicePorts for KubePorts {
+    type Instance = InstanceRef;
+    type Publisher = SliceEngine;
+
+    fn node(&self) -> Answer<'_, ()> {
+        Box::pin(self.find_node())
+    }
+
+    fn wipe<'a>(&'a self, target: &'a Target) -> Answer<'a, ()> {
+        Box::pin(self.delete(target))
+    }
+
+    fn drivers(&self) -> Answer<'_, BTreeSet<DriverName>> {
+        Box::pin(self.list())
+    }
+
+    fn stream(&self, instance: &InstanceRef) -> BoxStream<'static, Result<NodeListAndWatchResourcesResponse, Status>> {
+        let instance = instance.0.clone();
+        let open = async move {
+            let Some(channel) = instance.connected().await else {
+                // The removal of the instance closes this stream.
+                return std::future::pending().await;
+            };
+            let mut client = NodeResourcesClient::new(channel);
+            let request = NodeListAndWatchResourcesRequest {};
+            client.node_list_and_watch_resources(request).await.map(tonic::Response::into_inner)
+        };
+        stream::once(open).try_flatten().boxed()
+    }
+
+    fn publisher(&self, driver: &DriverName) -> SliceEngine {
+        let (name, metrics) = (driver.clone(), self.metrics.clone());
+        let failed = move |error: SliceError| {
+            let error = plain(&error_text(&error), MAX_TEXT).into_owned();
+            warn!(driver = %name, error, "cannot publish the devices of a driver");
+        };
+        let options = SliceOptions::new(driver.as_str(), failed)
+            .owner(Owner::node(self.node.clone(), None))
+            .reads_owner_again()
+            .relist_every(RELIST_PERIOD)
+            .on_write(move |write| {
+                metrics.wrote(match write {
+                    Write::Update => SliceWrite::Update,
+                    Write::Create => SliceWrite::Create,
+                    Write::Delete => SliceWrite::Delete,
+                });
+            });
+        SliceEngine::start(self.client.clone(), options)
+    }
+}
+
+async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(|error| ApiError::Failed(Box::new(error))),
+        Err(_) => Err(ApiError::Timeout),
+    }
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

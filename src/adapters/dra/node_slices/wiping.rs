@@ -1,0 +1,118 @@
+//! When slices are deleted because no instance of their driver is connected. Pure.
+
+use std::time::Duration;
+
+use podwright_actors::Time;
+
+/// The delay after the first failure. It doubles with each further failure (upstream `wipeResourceSlices`, kubelet 1.36).
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The longest delay. Upstream gives up after nine tries, which leaves the slices of a removed driver for ever.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// The share by which a delay is longer at most.
+const JITTER: f64 = 0.2;
+
+/// The deletion of the slices of one driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wipe {
+    /// Nothing has to be deleted.
+    #[default]
+    Idle,
+    /// Begins at a time.
+    Scheduled { due: Time, failures: u32 },
+    /// A call runs.
+    Running { failures: u32 },
+}
+
+impl Wipe {
+    /// Schedules the deletion. Of several times, the earliest one counts.
+    pub(super) fn schedule(&mut self, at: Time) {
+        *self = match *self {
+            Wipe::Idle => Wipe::Scheduled { due: at, failures: 0 },
+            Wipe::Scheduled { due, failures } => Wipe::Scheduled { due: due.min(at), failures },
+            Wipe::Running { failures } => Wipe::Running { failures },
+        };
+    }
+
+    /// Nothing has to be deleted any more. Returns whether a call runs, which has to be stopped.
+    pub(super) fn cancel(&mut self) -> bool {
+        matches!(std::mem::take(self), Wipe::Running { .. })
+    }
+
+    /// Whether the call has to be started now.
+    pub(super) fn start(&mut self, now: Time) -> bool {
+        match *self {
+            Wipe::Scheduled { due, failures } if due <= now => {
+                *self = Wipe::Running { failures };
+                true
+            }
+            Wipe::Idle | Wipe::Scheduled { .. } | Wipe::Running { .. } => false,
+        }
+    }
+
+    /// The call has ended; `draw` is a random number from 0 to 1 if it failed. Returns whether the slices are deleted.
+    pub(super) fn ended(&mut self, result: Result<(), f64>, now: Time) -> bool {
+        let Wipe::Running { failures } = *self else { return false };
+        match result {
+            Ok(()) => *self = Wipe::Idle,
+            Err(draw) => *self = Wipe::Scheduled { due: now + delay_after(failures, draw), failures: failures + 1 },
+        }
+        result.is_ok()
+    }
+
+    pub(super) fn due(&self) -> Option<Time> {
+        match self {
+            Wipe::Scheduled { due, .. } => Some(*due),
+            Wipe::Idle | Wipe::Running { .. } => None,
+        }
+    }
+}
+
+/// The deletion of the slices that an earlier agent left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartupWipe {
+    /// Begins at a time.
+    Scheduled {
+        due: Time,
+        failures: u32,
+    },
+    /// All slices of the node are being deleted, because no driver is connected.
+    Deleting {
+        failures: u32,
+    },
+    /// The drivers that have slices are being listed. Those that are not connected are wiped one by one.
+    Listing {
+        failures: u32,
+    },
+    Done,
+}
+
+impl StartupWipe {
+    /// The call has failed.
+    pub(super) fn failed(&mut self, draw: f64, now: Time) {
+        if let StartupWipe::Deleting { failures } | StartupWipe::Listing { failures } = *self {
+            *self = StartupWipe::Scheduled { due: now + delay_after(failures, draw), failures: failures + 1 };
+        }
+    }
+
+    /// Something that a failed call may have missed is there: the next call need not wait.
+    pub(super) fn retry_at_once(&mut self, now: Time) {
+        if let StartupWipe::Scheduled { due, failures } = *self
+            && failures > 0
+        {
+            *self = StartupWipe::Scheduled { due: due.min(now), failures };
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Time> {
+        match self {
+            StartupWipe::Scheduled { due, .. } => Some(*due),
+            StartupWipe::Deleting { .. } | StartupWipe::Listing { .. } | StartupWipe::Done => None,
+        }
+    }
+}
+
+/// The delay before the next try, if this many failures came before the last one.
+fn delay_after(failures: u32, draw: f64) -> Duration {
+    let delay = FIRST_DELAY.saturating_mul(1 << failures.min(20));
+    delay.min(LONGEST_DELAY).mul_f64(1.0 + JITTER * draw.clamp(0.0, 1.0)).min(LONGEST_DELAY)
+}
