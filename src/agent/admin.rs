@@ -108,6 +108,10 @@ async fn healthz(State(view): State<NodeView>) -> Response {
         let why = format!("no housekeeping pass has ended within {} s\n", view.node.housekeeping_limit().as_secs());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     }
+    if let Some(problem) = view.plugins_problem() {
+        let why = format!("no plugin can register: {}\n", plain(&problem, MAX_PROBLEM_BYTES));
+        return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
+    }
     "ok\n".into_response()
 }
 
@@ -215,6 +219,12 @@ fn explain_text(view: &NodeView) -> String {
     text.push('\n');
     for problem in view.node.explainer().node_problems() {
         text.push_str(&format!("{}\n", plain(&problem.detail, MAX_PROBLEM_BYTES)));
+    }
+    if let Some(problem) = view.plugins_problem() {
+        text.push_str(&format!("no plugin can register: {}\n", plain(&problem, MAX_PROBLEM_BYTES)));
+    }
+    for line in view.failed_plugins() {
+        text.push_str(&format!("{}\n", plain(&line, MAX_PROBLEM_BYTES)));
     }
     for problem in view.problems() {
         text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), MAX_PROBLEM_BYTES)));

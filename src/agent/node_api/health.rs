@@ -13,10 +13,16 @@ pub(super) struct Check {
 }
 
 /// The checks of a kubelet (`InstallAuthNotRequiredHandlers`, `pkg/kubelet/server/server.go`, kubelet 1.36). `ping` and
-/// `log` always succeed here: an answer is all that `ping` proves, and logging has no queue that can be full.
-pub(super) fn checks(is_sync_loop_late: bool) -> [Check; 3] {
+/// `log` always succeed here: an answer is all that `ping` proves, and logging has no queue that can be full. `plugins` is podwright's
+/// own: it fails while no plugin can register.
+pub(super) fn checks(is_sync_loop_late: bool, can_register_plugins: bool) -> [Check; 4] {
     let check = |name, failure| Check { name, failure };
-    [check("ping", None), check("log", None), check("syncloop", is_sync_loop_late.then_some(SYNC_LOOP_LATE))]
+    [
+        check("ping", None),
+        check("log", None),
+        check("syncloop", is_sync_loop_late.then_some(SYNC_LOOP_LATE)),
+        check("plugins", (!can_register_plugins).then_some("the registry directory of plugins is not watched")),
+    ]
 }
 
 /// The answer of all checks. With `verbose`, and if a check fails, it lists them (`handleRootHealth`, `k8s.io/apiserver/pkg/server`).
@@ -58,15 +64,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_check_is_listed() {
-        let (good, bad) = (checks(false), checks(true));
+        let (good, bad) = (checks(false, true), checks(true, true));
         assert_eq!(text(all(&good, false)).await, (200, "ok".into()));
-        let verbose = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
+        let verbose = "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]plugins ok\nhealthz check passed\n";
         assert_eq!(text(all(&good, true)).await, (200, verbose.into()));
-        let failed = "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n";
+        let failed =
+            "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\n[+]plugins ok\nhealthz check failed\n";
         assert_eq!(text(all(&bad, false)).await, (500, failed.into()));
         assert_eq!(text(one(&bad, "ping").unwrap()).await, (200, "ok".into()));
         let late = "internal server error: sync Loop took longer than expected\n";
         assert_eq!(text(one(&bad, "syncloop").unwrap()).await, (500, late.into()));
         assert!(one(&good, "other").is_none());
+        let unwatched = "internal server error: the registry directory of plugins is not watched\n";
+        assert_eq!(text(one(&checks(false, false), "plugins").unwrap()).await, (500, unwatched.into()));
     }
 }

@@ -135,11 +135,15 @@ fn refused(refusal: Refusal) -> Response {
 
 async fn healthz(State(api): State<NodeApi>, Query(query): Query<Vec<(String, String)>>) -> Response {
     let is_verbose = query.iter().any(|(name, _)| name == "verbose");
-    health::all(&health::checks(api.view.node.is_housekeeping_late()), is_verbose)
+    health::all(&health_checks(&api.view), is_verbose)
+}
+
+fn health_checks(view: &NodeView) -> [health::Check; 4] {
+    health::checks(view.node.is_housekeeping_late(), view.plugins_problem().is_none())
 }
 
 async fn healthz_check(State(api): State<NodeApi>, Path(name): Path<String>, uri: Uri) -> Response {
-    match health::one(&health::checks(api.view.node.is_housekeeping_late()), &name) {
+    match health::one(&health_checks(&api.view), &name) {
         Some(answer) => answer,
         None => not_found(uri).await,
     }

@@ -1,5 +1,7 @@
 //! The driver of `examples/`, the real agent and an API server: the devices of claims reach pods and are given back.
 
+use std::fs;
+
 use serde_json::json;
 
 use super::claim_cluster::{ClaimCluster, DRIVER, log_of};
@@ -147,4 +149,38 @@ async fn driver_that_fails_is_named_and_can_be_given_up() {
     cluster.is_gone("web").await;
     assert_eq!(cluster.recorded(), []);
     assert_eq!(driver.count("unprepared claim"), 0);
+}
+
+/// DRA-W1
+#[tokio::test]
+async fn agent_deletes_the_slices_that_an_earlier_one_left() {
+    let cluster = ClaimCluster::start().await;
+    let spec =
+        json!({"driver": DRIVER, "nodeName": "n1", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}});
+    let slice = json!({"metadata": {"name": "left"}, "spec": spec});
+    cluster.server.create("/apis/resource.k8s.io/v1/resourceslices", slice).unwrap();
+    let _agent = cluster.agent().await;
+    let is_gone = || async { cluster.server.all("resourceslices").is_empty().then_some(()) };
+    eventually("the slice is deleted", is_gone).await;
+}
+
+#[tokio::test]
+async fn registry_directory_that_cannot_be_watched_is_reported_as_unhealthy() {
+    let cluster = ClaimCluster::start().await;
+    let agent = cluster.agent().await;
+    let healthz = |code| {
+        let agent = &agent;
+        move || async move { Some(agent.get_from_port("/healthz", "")).filter(|(found, _)| *found == code) }
+    };
+    eventually("the agent is healthy", healthz(200)).await;
+    let registry = cluster.home.root().join("plugins_registry");
+    fs::remove_dir_all(&registry).unwrap();
+    fs::write(&registry, "").unwrap();
+    let (_, why) = eventually("the agent is not healthy", healthz(500)).await;
+    let expected = "plugins_registry is not a directory: move it away\n";
+    assert!(why.starts_with("no plugin can register: ") && why.ends_with(expected), "{why}");
+    let explained = agent.run_client(&["explain"]).await;
+    assert!(text(&explained.stdout).contains(expected), "{explained:?}");
+    fs::remove_file(&registry).unwrap();
+    eventually("the agent is healthy again", healthz(200)).await;
 }
