@@ -1,14 +1,16 @@
 //! Dynamic resource allocation.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::histogram::{DRA_OPERATION, Histogram};
@@ -46,20 +48,56 @@ struct DriverLabel {
     driver_name: Arc<str>,
 }
 
+/// The number of prepared claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimsInUse {
+    /// Of all drivers. A claim of several drivers counts once.
+    pub all: usize,
+    /// Of each driver that has any.
+    pub by_driver: BTreeMap<Arc<str>, usize>,
+}
+
+/// Counts the prepared claims.
+type CountClaims = Arc<dyn Fn() -> ClaimsInUse + Send + Sync>;
+
+/// The gauge of prepared claims. They are counted at each scrape, and zero before there is anything to count.
+#[derive(Clone, Default)]
+struct InUse(Arc<Mutex<Option<CountClaims>>>);
+
+impl fmt::Debug for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InUse")
+    }
+}
+
+impl EncodeMetric for InUse {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let count = self.0.lock().clone();
+        let ClaimsInUse { all, by_driver } = count.map(|count| count()).unwrap_or_default();
+        for (driver_name, claims) in [(ANY_DRIVER.into(), all)].into_iter().chain(by_driver) {
+            let number = i64::try_from(claims).unwrap_or(i64::MAX);
+            ConstGauge::new(number).encode(encoder.encode_family(&DriverLabel { driver_name })?)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
+
 /// ResourceClaims and their drivers.
 #[derive(Clone, Debug)]
 pub struct DraMetrics {
     operations: Family<OperationLabels, Histogram>,
     calls: Family<CallLabels, Histogram>,
-    in_use: Family<DriverLabel, Gauge>,
-    /// The drivers that have a series of `in_use`.
-    counted: Arc<Mutex<BTreeMap<Arc<str>, usize>>>,
+    in_use: InUse,
 }
 
 impl DraMetrics {
     /// Registers the families.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = DraMetrics {
+        DraMetrics {
             operations: kubelet(
                 registry,
                 "dra_operations_duration_seconds",
@@ -82,12 +120,9 @@ impl DraMetrics {
                  and across all drivers (special value <any> for driver_name). Note that the sum of all by-driver counts is not \
                  the total number of in-use ResourceClaims because the same ResourceClaim might use devices from different \
                  drivers. Instead, use the count for the <any> driver_name",
-                Family::default(),
+                InUse::default(),
             ),
-            counted: Arc::default(),
-        };
-        metrics.set_claims_in_use(0, BTreeMap::new());
-        metrics
+        }
     }
 
     /// Records the duration of an operation for all claims of a pod.
@@ -102,18 +137,9 @@ impl DraMetrics {
         self.calls.get_or_create(&labels).observe(duration);
     }
 
-    /// Sets the number of prepared claims: of all, and of each driver that has any.
-    pub fn set_claims_in_use(&self, all: usize, by_driver: BTreeMap<Arc<str>, usize>) {
-        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        let mut counted = self.counted.lock();
-        self.in_use.get_or_create(&DriverLabel { driver_name: ANY_DRIVER.into() }).set(number(all));
-        for driver in counted.keys().filter(|driver| !by_driver.contains_key(*driver)) {
-            self.in_use.remove(&DriverLabel { driver_name: driver.clone() });
-        }
-        for (driver, claims) in &by_driver {
-            self.in_use.get_or_create(&DriverLabel { driver_name: driver.clone() }).set(number(*claims));
-        }
-        *counted = by_driver;
+    /// Counts the prepared claims with `count` at each scrape from now on. `count` must not block, and must not scrape.
+    pub fn count_claims_in_use(&self, count: impl Fn() -> ClaimsInUse + Send + Sync + 'static) {
+        *self.in_use.0.lock() = Some(Arc::new(count));
     }
 }
 

@@ -53,8 +53,7 @@ pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
-pub use dra::{ClaimOperation, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
-
+pub use dra::{ClaimOperation, ClaimsInUse, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};
 pub use governor::GovernorMetrics;

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
-use podwright_metrics::{ClaimOperation, DraMetrics};
+use podwright_metrics::{ClaimOperation, ClaimsInUse, DraMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -134,7 +134,10 @@ impl ClaimManager {
             metrics: ports.metrics,
             ended_pods: Mutex::default(),
         });
-        manager.count();
+        let counted = Arc::downgrade(&manager);
+        manager.metrics.count_claims_in_use(move || {
+            counted.upgrade().map(|manager| claims_in_use(&manager.table.lock())).unwrap_or_default()
+        });
         Ok((manager.clone(), ClaimTasks { manager, work: receiver, health_writer: None }))
     }
 
@@ -238,17 +241,14 @@ impl ClaimManager {
 
     pub(super) fn drive(&self, event: Event) {
         let effects = self.table.lock().step(event);
-        let mut counts = false;
         for effect in effects {
             match effect {
                 Effect::Save => self.save.notify_one(),
                 // The receiver is gone only if the node has stopped.
                 Effect::Call { operation, driver, method, claims } => {
-                    counts = true;
                     let _ = self.work.send(Work::Call { operation, driver, method, claims });
                 }
                 Effect::Done { operation, faults } => {
-                    counts = true;
                     let caller = self.callers.lock().as_mut().and_then(|callers| callers.remove(&operation));
                     if let Some(caller) = caller {
                         let _ = caller.send(faults);
@@ -256,23 +256,6 @@ impl ClaimManager {
                 }
             }
         }
-        if counts {
-            self.count();
-        }
-    }
-
-    /// Publishes the number of prepared claims.
-    fn count(&self) {
-        let table = self.table.lock();
-        let prepared = table.records().values().filter(|record| record.is_prepared);
-        let (mut all, mut by_driver) = (0, BTreeMap::<Arc<str>, usize>::new());
-        for record in prepared {
-            all += 1;
-            for driver in record.drivers.keys() {
-                *by_driver.entry(driver.as_str().into()).or_default() += 1;
-            }
-        }
-        self.metrics.set_claims_in_use(all, by_driver);
     }
 
     async fn call(&self, operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef>) {
@@ -338,6 +321,18 @@ impl ClaimManager {
         };
         join_all(pods.into_iter().map(release)).await;
     }
+}
+
+/// The number of claims whose drivers have prepared them in the lifetime of this agent.
+fn claims_in_use(table: &ClaimTable) -> ClaimsInUse {
+    let mut in_use = ClaimsInUse::default();
+    for record in table.records().values().filter(|record| record.is_prepared) {
+        in_use.all += 1;
+        for driver in record.drivers.keys() {
+            *in_use.by_driver.entry(driver.as_str().into()).or_default() += 1;
+        }
+    }
+    in_use
 }
 
 impl ClaimTasks {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use podwright_metrics::{
-    BySource, CgroupOperation, ClaimOperation, ContainerType, EventOutcome, EvictionSignal, Metrics, OldestPhases,
-    OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers, RuntimeOperation,
-    SliceWrite, WorkingPods,
+    BySource, CgroupOperation, ClaimOperation, ClaimsInUse, ContainerType, EventOutcome, EvictionSignal, Metrics,
+    OldestPhases, OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers,
+    RuntimeOperation, SliceWrite, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -58,7 +58,7 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
 
     metrics.dra.operated(ClaimOperation::Prepare, TOOK, true);
     metrics.dra.called("gpu.example.com", "/v1.DRAPlugin/NodePrepareResources", "OK", TOOK);
-    metrics.dra.set_claims_in_use(1, [("gpu.example.com".into(), 1)].into());
+    metrics.dra.count_claims_in_use(|| ClaimsInUse { all: 1, by_driver: [("gpu.example.com".into(), 1)].into() });
     metrics.slices.wrote(SliceWrite::Create);
     metrics.slices.wiped(true);
     metrics.slices.received(true);
