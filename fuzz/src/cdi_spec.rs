@@ -1,5 +1,7 @@
 //! Specifications of CDI devices, which vendors and drivers write.
 
+use std::sync::Arc;
+
 use podwright::adapters::cdi::{CdiError, Content, DeviceName, Edits, Format, Spec, Specs, parse, resolve};
 
 /// The input is one byte and a specification. The byte selects JSON or YAML.
@@ -39,7 +41,7 @@ pub fn check(bytes: &[u8]) {
         later.devices.retain(|it| it.name == device.name);
         assert_eq!(resolve(node([&content, &later]), std::slice::from_ref(&name)).unwrap(), one(&device.edits));
         let mut same = node([&content, &later]);
-        same.specs.iter_mut().for_each(|spec| spec.directory = 0);
+        same.specs.iter_mut().for_each(|spec| Arc::make_mut(spec).directory = 0);
         assert!(matches!(resolve(same, &[name]), Err(CdiError::Conflict { .. })));
     }
 }
@@ -53,7 +55,7 @@ fn node<const N: usize>(contents: [&Content; N]) -> Specs {
         devices: content.devices.clone(),
         edits: content.edits.clone(),
     };
-    Specs { specs: contents.into_iter().enumerate().map(spec).collect(), ..Specs::default() }
+    Specs { specs: contents.into_iter().enumerate().map(spec).map(Arc::new).collect(), ..Specs::default() }
 }
 
 /// The edits of a device without those of its specification.

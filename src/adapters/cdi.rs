@@ -7,15 +7,16 @@
 //! would run with half a device.
 //!
 //! ```text
-//!   /etc/cdi, /var/run/cdi ──directories──> Specs ──resolve(names)──> Edits ──> process, cri
+//!   /etc/cdi, /var/run/cdi ──SpecCache──> Specs ──resolve(names)──> Edits ──> process, cri
 //! ```
 //!
-//! Only root or the user of the agent may be able to change the directories and the files (`read`). Pods name no file and no
+//! Only root or the user of the agent may be able to change the directories and the files (`directories.rs`). Pods name no file and no
 //! device: the names come from the drivers of their claims.
 //!
 //! The rules are those of the [specification](https://github.com/cncf-tags/container-device-interface), versions 0.3.0 to 1.1.0.
 
 mod apply;
+mod cache;
 mod directories;
 mod document;
 mod edits;
@@ -30,7 +31,7 @@ mod version;
 use std::path::PathBuf;
 
 pub use apply::{BindOptions, FoundDevice, HostNode, NodePropagation};
-pub use directories::read;
+pub use cache::SpecCache;
 pub use document::{Content, Format, MAX_BYTES, parse};
 pub use edits::{DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice};
 pub use error::{CdiError, SpecError, SpecFault};

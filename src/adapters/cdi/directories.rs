@@ -1,47 +1,23 @@
-//! Reads the specifications of the directories.
+//! Lists the files of the directories, and reads one file.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use super::document::{Format, MAX_BYTES, parse};
-use super::error::{SpecError, SpecFault};
-use super::resolve::{Spec, Specs};
+use super::cache::FileVersion;
+use super::document::{Content, Format, MAX_BYTES, parse};
+use super::error::SpecError;
+use super::resolve::Spec;
 use crate::adapters::trusted_dir::{self, UntrustedDirectory};
 
 /// How many files of one directory are read. A DRA driver writes a file for each claim of the node.
 const MAX_FILES: usize = 10_000;
 
-/// Reads the specifications of directories, the earlier directory first. A directory that does not exist has none. A directory or a
-/// file that cannot be used, or that a user other than root and the agent's can change, becomes a fault, and the others are used.
-pub fn read(directories: &[PathBuf]) -> Specs {
-    let mut specs = Specs { directories: directories.to_vec(), ..Specs::default() };
-    for (index, directory) in directories.iter().enumerate() {
-        let files = match files(directory) {
-            Ok(files) => files,
-            Err(SpecError::Io(error)) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => {
-                specs.faults.push(SpecFault { path: directory.clone(), error });
-                continue;
-            }
-        };
-        for (path, format) in files {
-            match read_file(&path, format, index) {
-                Ok(spec) => specs.specs.push(spec),
-                // The driver has removed or renamed the file.
-                Err(SpecError::Io(error)) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => specs.faults.push(SpecFault { path, error }),
-            }
-        }
-    }
-    specs
-}
-
 /// The files of a directory that may be specifications, sorted by name.
-fn files(directory: &Path) -> Result<Vec<(PathBuf, Format)>, SpecError> {
+pub(super) fn files(directory: &Path) -> Result<Vec<(PathBuf, Format)>, SpecError> {
     // An empty directory needs no check, but the check of a missing one would fail.
     let found = std::fs::metadata(directory).map_err(SpecError::Io)?;
     trusted_dir::check_above(directory).map_err(untrusted)?;
@@ -62,19 +38,22 @@ fn files(directory: &Path) -> Result<Vec<(PathBuf, Format)>, SpecError> {
     Ok(files)
 }
 
-fn read_file(path: &Path, format: Format, directory: usize) -> Result<Spec, SpecError> {
+/// Reads a file, and the version of the file that was read. A writer that changes the file meanwhile gives it another version.
+pub(super) fn read_file(path: &Path, format: Format) -> Result<(Spec, FileVersion), SpecError> {
     // Opening a FIFO for reading must not wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from).map_err(SpecError::Io)?;
-    let stat = fstat(&file).map_err(io::Error::from).map_err(SpecError::Io)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let file = File::from(file);
+    let metadata = file.metadata().map_err(SpecError::Io)?;
+    if !metadata.is_file() {
         return Err(SpecError::NotRegular);
     }
-    check(path, stat.st_uid, stat.st_mode)?;
+    check(path, metadata.uid(), metadata.mode())?;
     let mut bytes = Vec::new();
-    File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(SpecError::Io)?;
-    let content = parse(&bytes, format)?;
-    Ok(Spec { path: path.to_owned(), directory, kind: content.kind, devices: content.devices, edits: content.edits })
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(SpecError::Io)?;
+    let Content { kind, devices, edits } = parse(&bytes, format)?;
+    let spec = Spec { path: path.to_owned(), directory: 0, kind, devices, edits };
+    Ok((spec, FileVersion::of(&metadata)))
 }
 
 /// Checks that only root and the agent's user can change a file or directory.

@@ -1,6 +1,7 @@
 //! Finds the edits of devices. This module does no I/O.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::edits::Edits;
 use super::error::{CdiError, SpecFault};
@@ -12,7 +13,7 @@ pub struct Specs {
     /// The directories, the earlier one first.
     pub directories: Vec<PathBuf>,
     /// The specifications that can be used.
-    pub specs: Vec<Spec>,
+    pub specs: Vec<Arc<Spec>>,
     /// The files and directories that cannot be used.
     pub faults: Vec<SpecFault>,
 }
@@ -54,7 +55,7 @@ pub fn resolve(mut specs: Specs, names: &[String]) -> Result<Edits, CdiError> {
             continue;
         }
         let mut found: Vec<(&Spec, &Device)> = Vec::new();
-        for spec in specs.specs.iter().filter(|spec| spec.kind == name.kind) {
+        for spec in specs.specs.iter().map(|spec| &**spec).filter(|spec| spec.kind == name.kind) {
             found.extend(spec.devices.iter().find(|device| device.name == name.name).map(|device| (spec, device)));
         }
         let last = found.iter().map(|(spec, _)| spec.directory).max();

@@ -1,6 +1,8 @@
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -40,6 +42,7 @@ fn env(variables: &[&str]) -> Edits {
 }
 
 fn specs(specs: Vec<Spec>) -> Specs {
+    let specs = specs.into_iter().map(Arc::new).collect();
     Specs { directories: vec!["/etc/cdi".into(), "/run/cdi".into()], specs, faults: vec![] }
 }
 
@@ -302,6 +305,64 @@ fn hooks_and_other_edits_of_runtimes_are_refused() {
 
 fn write(path: &Path, content: &Value) {
     fs::write(path, content.to_string()).unwrap();
+}
+
+/// Reads without a cache.
+fn read(directories: &[PathBuf]) -> Specs {
+    SpecCache::new(directories.to_vec()).read()
+}
+
+/// Sets the time of the last modification.
+fn age(path: &Path) {
+    let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+    fs::File::options().append(true).open(path).unwrap().set_times(times).unwrap();
+}
+
+/// A change of a file is seen at the next read, whatever changed it; other files are not read again.
+#[test]
+fn only_changed_files_are_read_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (old, new) = (root.path().join("a.json"), root.path().join("b.json"));
+    let of_kind = |kind: &str| document(json!({"kind": kind}));
+    write(&old, &of_kind("v/one"));
+    write(&new, &of_kind("v/two"));
+    for file in [&old, &new] {
+        age(file);
+    }
+    let later = SystemTime::now() + Duration::from_secs(60);
+    let cache = SpecCache::new(vec![root.path().to_owned()]);
+    let kinds = |specs: &Specs| specs.specs.iter().map(|spec| spec.kind.clone()).collect::<Vec<_>>();
+    assert_eq!(kinds(&cache.read()), ["v/one", "v/two"]);
+    assert_eq!(cache.len(), 0, "a file that has just changed may change again within the resolution of its times");
+    let first = cache.read_at(later);
+    let again = cache.read_at(later);
+    assert!(first.specs.iter().zip(&again.specs).all(|(one, other)| Arc::ptr_eq(one, other)), "nothing was read again");
+    // In place, with the same length.
+    write(&new, &of_kind("v/six"));
+    let changed = cache.read_at(later);
+    assert_eq!(kinds(&changed), ["v/one", "v/six"]);
+    assert!(Arc::ptr_eq(&changed.specs[0], &first.specs[0]));
+    // With the same length and the same time of modification.
+    age(&new);
+    cache.read_at(later);
+    let before = fs::metadata(&new).unwrap();
+    while (before.ctime(), before.ctime_nsec())
+        == fs::metadata(&new).map(|now| (now.ctime(), now.ctime_nsec())).unwrap()
+    {
+        write(&new, &of_kind("v/ten"));
+        age(&new);
+    }
+    assert_eq!(kinds(&cache.read_at(later)), ["v/one", "v/ten"]);
+    // Replaced by a rename, made unusable, and removed.
+    write(&root.path().join("next"), &of_kind("v/two"));
+    fs::rename(root.path().join("next"), &old).unwrap();
+    assert_eq!(kinds(&cache.read_at(later)), ["v/two", "v/ten"]);
+    fs::set_permissions(&old, Permissions::from_mode(0o666)).unwrap();
+    let refused = cache.read_at(later);
+    assert_eq!((kinds(&refused), refused.faults.len()), (vec!["v/ten".to_owned()], 1));
+    fs::remove_file(&new).unwrap();
+    assert!(cache.read_at(later).specs.is_empty());
+    assert_eq!(cache.len(), 0, "a file that is gone leaves the cache");
 }
 
 #[test]

@@ -135,8 +135,8 @@ pub(super) async fn container(
     let assignments = inner.assignments(&facts, &config.pod).await?;
     let mut requested = container_config(&facts, &assignments, &config, &lookups)?;
     if facts.cdi == CdiSupport::Agent && !config.cdi_devices.is_empty() {
-        let (directories, devices) = (inner.cdi_directories.clone(), config.cdi_devices.clone());
-        let fields = blocking(move || CdiFields::resolve(&directories, &devices).map_err(RuntimeError::config)).await?;
+        let (specs, devices) = (inner.cdi.clone(), config.cdi_devices.clone());
+        let fields = blocking(move || CdiFields::resolve(&specs, &devices).map_err(RuntimeError::config)).await?;
         fields.apply(&assignments, &mut requested);
     }
     let sandbox_config = sandbox_config(&facts, &assignments, &config.pod, sandbox.attempt)?;

@@ -1,7 +1,6 @@
 //! The state that the parts of [`CriRuntime`](super::CriRuntime) share.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +16,7 @@ use super::node_facts::NodeFactsCache;
 use super::tasks::blocking;
 use super::v1;
 use crate::adapters::adoption::AdoptedPods;
+use crate::adapters::cdi::SpecCache;
 
 /// The most images whose users are cached. A node has fewer images.
 const MAX_IMAGE_USERS: usize = 1000;
@@ -30,8 +30,8 @@ pub(super) struct CriRuntimeInner {
     pub(super) cgroups: CgroupTrees,
     /// The pods of a kubelet that belong to this agent too.
     pub(super) adopted: Arc<AdoptedPods>,
-    /// The directories with the specifications of CDI devices.
-    pub(super) cdi_directories: Vec<PathBuf>,
+    /// The specifications of CDI devices.
+    pub(super) cdi: Arc<SpecCache>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) stops: ContainerStops,
     /// The IDs of the containers that this agent has stopped and not yet removed.

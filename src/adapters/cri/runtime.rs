@@ -41,6 +41,7 @@ use super::settings::CriConfig;
 use super::tasks::{SharedTasks, blocking};
 use super::{files, read, v1};
 use crate::adapters::adoption::{KubeletPod, KubeletPods};
+use crate::adapters::cdi::SpecCache;
 use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
 use crate::adapters::stats::{ContainerUsage, RuntimeStats};
@@ -102,7 +103,7 @@ impl CriRuntime {
             id_ranges: IdRanges::default(),
             cgroups: CgroupTrees::default(),
             adopted: config.adopted,
-            cdi_directories: config.cdi_directories,
+            cdi: Arc::new(SpecCache::new(config.cdi_directories)),
             events: config.events,
             stops: ContainerStops::new(client.clone(), handle.clone()),
             stopped: Mutex::default(),

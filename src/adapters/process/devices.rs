@@ -13,7 +13,7 @@ use super::create::ContainerPlan;
 use super::identity;
 use super::record::{RunRecord, User};
 use super::rootfs::{self, MakeError, relative};
-use crate::adapters::cdi::{self, CdiError, DeviceNode, NodePropagation};
+use crate::adapters::cdi::{self, CdiError, DeviceNode, NodePropagation, SpecCache};
 use crate::adapters::pod_group;
 
 /// The edits of a container's devices that its [`ContainerConfig`] does not express.
@@ -28,14 +28,11 @@ pub(super) struct Devices {
 ///
 /// # Errors
 /// [`CdiError`] with the remedy, if a device cannot be resolved or if this runtime cannot apply one of its edits.
-pub(super) fn apply(
-    mut config: ContainerConfig,
-    directories: &[PathBuf],
-) -> Result<(ContainerConfig, Devices), CdiError> {
+pub(super) fn apply(mut config: ContainerConfig, specs: &SpecCache) -> Result<(ContainerConfig, Devices), CdiError> {
     if config.cdi_devices.is_empty() {
         return Ok((config, Devices::default()));
     }
-    let edits = cdi::resolve(cdi::read(directories), &config.cdi_devices)?;
+    let edits = cdi::resolve(specs.read(), &config.cdi_devices)?;
     edits.refuse_unsupported("the process runtime")?;
     for (name, value) in edits.variables() {
         config.env.retain(|(known, _)| known != name);

@@ -24,6 +24,7 @@ use super::record::{self, ContainerRecord, Durability, RunRecord, SandboxRecord}
 use super::security::{AgentRights, Namespaces};
 use super::table::PodTable;
 use super::{ProcessConfig, cgroup, devices, identity, load, probe, rootfs, stop};
+use crate::adapters::cdi::SpecCache;
 use crate::adapters::log::remove_run;
 use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
@@ -41,7 +42,7 @@ pub(super) struct ProcessRuntimeState {
     cgroups: OnceCell<Option<PathBuf>>,
     addresses: Vec<IpAddr>,
     open_files: Option<u64>,
-    cdi_directories: Vec<PathBuf>,
+    cdi: Arc<SpecCache>,
     /// The machine's memory in bytes.
     memory: i64,
     /// The namespaces that the agent may give to containers. Tested in the background, until a test has a result.
@@ -73,7 +74,7 @@ impl ProcessRuntimeState {
             cgroups: if config.cgroups { OnceCell::new() } else { OnceCell::new_with(Some(None)) },
             addresses: config.addresses,
             open_files: config.open_files,
-            cdi_directories: config.cdi_directories,
+            cdi: Arc::new(SpecCache::new(config.cdi_directories)),
             memory,
             namespaces: OnceCell::new(),
             handle: Handle::current(),
@@ -236,8 +237,8 @@ impl ProcessRuntimeState {
         if !self.is_ready(&config.sandbox) {
             return Err(not_ready());
         }
-        let directories = self.cdi_directories.clone();
-        let applied = self.blocking(move || devices::apply(config, &directories)).await;
+        let specs = self.cdi.clone();
+        let applied = self.blocking(move || devices::apply(config, &specs)).await;
         let (config, devices) = applied.map_err(RuntimeError::config)?;
         let id = new_id().map_err(failed("cannot create an id"))?;
         let Accounts { passwd, group_file, groups } =

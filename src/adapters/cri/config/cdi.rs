@@ -1,12 +1,10 @@
 //! CDI devices of containers. A container runtime with CDI gets their names. For one without, the agent turns the edits of the
 //! devices into the fields of the CRI.
 
-use std::path::PathBuf;
-
 use serde::Deserialize;
 
 use super::inputs::PodAssignments;
-use crate::adapters::cdi::{self, CdiError, NodePropagation};
+use crate::adapters::cdi::{self, CdiError, NodePropagation, SpecCache};
 use crate::adapters::cri::v1::{self, MountPropagation};
 
 /// Who applies the edits of CDI devices.
@@ -63,8 +61,8 @@ impl CdiFields {
     ///
     /// # Errors
     /// [`CdiError`] with the remedy, if a device cannot be resolved or if the CRI cannot express one of its edits.
-    pub(crate) fn resolve(directories: &[PathBuf], names: &[String]) -> Result<Self, CdiError> {
-        let edits = cdi::resolve(cdi::read(directories), names)?;
+    pub(crate) fn resolve(specs: &SpecCache, names: &[String]) -> Result<Self, CdiError> {
+        let edits = cdi::resolve(specs.read(), names)?;
         edits.refuse_unsupported("the CRI")?;
         Ok(CdiFields {
             env: edits.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),

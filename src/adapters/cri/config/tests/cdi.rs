@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::fixtures::{container, facts, lookups, mount, pod};
 use super::super::inputs::HostIdRange;
 use super::super::{CdiFields, CdiSupport, PodAssignments, container_config};
-use crate::adapters::cdi::CdiError;
+use crate::adapters::cdi::{CdiError, SpecCache};
 use crate::adapters::cri::v1;
 
 #[test]
@@ -40,7 +40,7 @@ fn fields(edits: Value) -> Result<CdiFields, CdiError> {
     let devices = json!([{"name": "g0", "containerEdits": edits}]);
     let spec = json!({"cdiVersion": "1.1.0", "kind": "v.example/gpu", "devices": devices});
     fs::write(dir.path().join("v.json"), spec.to_string()).unwrap();
-    CdiFields::resolve(&[dir.path().to_owned()], &["v.example/gpu=g0".to_owned()])
+    CdiFields::resolve(&SpecCache::new(vec![dir.path().to_owned()]), &["v.example/gpu=g0".to_owned()])
 }
 
 #[test]
