@@ -81,6 +81,10 @@ pub(crate) enum RunError {
     ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
 }
 
+/// How long the agent waits at its end for the last write of the file of claims.
+#[cfg(feature = "dra")]
+const CLAIMS_WRITTEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Runs the agent and returns its exit code.
 ///
 /// # Errors
@@ -238,6 +242,14 @@ async fn serve(
         }
     };
     stop.cancel();
+    #[cfg(feature = "dra")]
+    if let Some(claims) = &view.claims
+        && tokio::time::timeout(CLAIMS_WRITTEN_WITHIN, claims.stopped()).await.is_err()
+    {
+        tracing::warn!(
+            "the file of claims is not written yet: a kubelet must not read it before another agent has stopped"
+        );
+    }
     if let Some(admin) = admin {
         let _files_removed = admin.await;
     }

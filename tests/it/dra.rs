@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
 pub(crate) mod claim_cluster;
+#[cfg(feature = "dra")]
+mod claims_file;
 #[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
 mod crashes;
 #[cfg(feature = "dra-driver")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
@@ -81,6 +81,8 @@ pub struct ClaimManager {
     metrics: DraMetrics,
     /// The pods that are released without their workers.
     ended_pods: Mutex<EndedPods>,
+    /// Fires when the tasks have ended.
+    stopped: CancellationToken,
 }
 
 /// The waiting callers, by their operations.
@@ -133,6 +135,7 @@ impl ClaimManager {
             clock: ports.clock,
             metrics: ports.metrics,
             ended_pods: Mutex::default(),
+            stopped: CancellationToken::new(),
         });
         let counted = Arc::downgrade(&manager);
         manager.metrics.count_claims_in_use(move || {
@@ -144,6 +147,11 @@ impl ClaimManager {
     /// The features that apply to claims.
     pub fn features(&self) -> ClaimFeatures {
         self.features
+    }
+
+    /// Waits until the tasks have ended and the file is written for the last time. Cancel safe.
+    pub async fn stopped(&self) {
+        self.stopped.cancelled().await;
     }
 
     /// Reads the table of claims. `read` must not block.
@@ -342,9 +350,11 @@ impl ClaimTasks {
         self
     }
 
-    /// Calls drivers and writes the file until `stop` fires. Then the file may lack changes that no operation has reported as done.
+    /// Calls drivers and writes the file until `stop` fires. Then writes the whole file once more, without its appended records, and ends.
+    /// The file may lack changes that no operation has reported as done.
     pub async fn run(self, stop: CancellationToken) {
         let ClaimTasks { manager, mut work, health_writer } = self;
+        let _stopped = manager.stopped.clone().drop_guard();
         let calls = async {
             let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
             loop {
@@ -370,13 +380,17 @@ impl ClaimTasks {
             }
         };
         let write = async {
-            while AssertUnwindSafe(manager.write()).catch_unwind().await.is_err() {
+            while AssertUnwindSafe(manager.write(&stop)).catch_unwind().await.is_err() {
                 tracing::error!("the task that writes the file of claims panicked: it starts again");
                 sleep(AFTER_PANIC).await;
                 manager.save.notify_one();
             }
         };
-        stop.run_until_cancelled(futures_util::future::join3(calls, write, health)).await;
+        let operations = async {
+            stop.run_until_cancelled(join(calls, health)).await;
+            *manager.callers.lock() = None;
+        };
+        join(operations, write).await;
     }
 }
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::file;
 use super::manager::ClaimManager;
 use super::step::Event;
+use super::table::ClaimTable;
 use crate::ids::ClaimName;
 use crate::text::error_chain;
 
@@ -19,13 +21,13 @@ const APPENDS_PER_CLAIM: usize = 8;
 const MIN_APPENDS: usize = 1_000;
 
 impl ClaimManager {
-    /// Writes what the file lacks whenever an operation needs it.
-    pub(super) async fn write(&self) {
+    /// Writes what the file lacks whenever an operation needs it. At the end it writes the whole file, so that a program that
+    /// knows no appended records, such as a kubelet, reads all claims. No write is interrupted: it could be performed after a later one.
+    pub(super) async fn write(&self, stop: &CancellationToken) {
         // Whether the file has all records of the table and nothing else is not known before the first write.
         let mut appended = usize::MAX;
-        loop {
-            self.save.notified().await;
-            loop {
+        while stop.run_until_cancelled(self.save.notified()).await.is_some() {
+            while !stop.is_cancelled() {
                 let (version, count, records) = {
                     let table = self.table.lock();
                     let (version, unsaved) = table.unsaved();
@@ -38,18 +40,18 @@ impl ClaimManager {
                     let line = |(name, record): (&ClaimName, Option<_>)| Arc::from(file::write(name, record));
                     let records: Vec<Arc<str>> = if is_long {
                         appended = usize::MAX;
-                        table.saved_records().map(|(name, record)| line((name, Some(record)))).collect()
+                        whole(&table)
                     } else {
                         unsaved.into_iter().map(line).collect()
                     };
                     (version, count, records)
                 };
-                let (saved, appends) = if appended == usize::MAX {
-                    (self.writer.save(records).await, 0)
-                } else {
-                    (self.writer.append(records).await, appended + count)
+                let is_whole = appended == usize::MAX;
+                let write = async {
+                    if is_whole { self.writer.save(records).await } else { self.writer.append(records).await }
                 };
-                match saved {
+                let appends = if is_whole { 0 } else { appended + count };
+                match write.await {
                     Ok(()) => {
                         appended = appends;
                         self.drive(Event::Saved(version));
@@ -60,10 +62,21 @@ impl ClaimManager {
                         tracing::error!(error, "cannot write the file of claims");
                         self.drive(Event::NotSaved { version, error });
                         // A reference that was undone may be in the file. An operation may need the file earlier.
-                        let _ = timeout(SAVE_RETRY, self.save.notified()).await;
+                        let _ = timeout(SAVE_RETRY, stop.run_until_cancelled(self.save.notified())).await;
                     }
                 }
             }
         }
+        if appended > 0 {
+            let all = whole(&self.table.lock());
+            if let Err(error) = self.writer.save(all).await {
+                tracing::error!(error = %error_chain(&error), "cannot write the whole file of claims: the next agent reads its journal");
+            }
+        }
     }
+}
+
+/// All records that the file has to have.
+fn whole(table: &ClaimTable) -> Vec<Arc<str>> {
+    table.saved_records().map(|(name, record)| Arc::from(file::write(name, Some(record)))).collect()
 }

@@ -13,52 +13,58 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::explain::reading::waits;
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager};
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager, claim_manager_to_kill};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node whose pods may have claims.
-struct ClaimNode {
-    node: TestNode,
-    drivers: Arc<FakeDrivers>,
-    claims: Arc<FakeClaims>,
-    file: Arc<FakeFinalStatuses>,
-    manager: Arc<ClaimManager>,
-    stop: CancellationToken,
+pub(super) struct ClaimNode {
+    pub(super) node: TestNode,
+    pub(super) drivers: Arc<FakeDrivers>,
+    pub(super) claims: Arc<FakeClaims>,
+    pub(super) file: Arc<FakeFinalStatuses>,
+    pub(super) manager: Arc<ClaimManager>,
+    kill: CancellationToken,
 }
 
 impl ClaimNode {
-    async fn start(drivers: &[&str]) -> Self {
+    pub(super) async fn start(drivers: &[&str]) -> Self {
         let this = ClaimNode::over(Setup::new(true), FakeDrivers::of(drivers), Arc::default(), Arc::default());
         this.node.deliver(&[]).await;
         this
     }
 
     fn over(setup: Setup, drivers: Arc<FakeDrivers>, claims: Arc<FakeClaims>, file: Arc<FakeFinalStatuses>) -> Self {
-        let (manager, stop) = claim_manager(&claims, &drivers, file.clone(), setup.clock, &Metrics::new());
+        let (manager, kill) = claim_manager_to_kill(&claims, &drivers, file.clone(), setup.clock, &Metrics::new());
         let node = Setup { resources: Some(manager.clone()), ..setup }.start();
-        ClaimNode { node, drivers, claims, file, manager, stop }
+        ClaimNode { node, drivers, claims, file, manager, kill }
     }
 
     /// Kills the agent: nothing of it runs on. The runtime keeps its containers.
     fn kill(self) -> (Setup, Arc<FakeDrivers>, Arc<FakeClaims>, Arc<FakeFinalStatuses>) {
-        let ClaimNode { node, drivers, claims, file, manager, stop } = self;
+        let ClaimNode { node, drivers, claims, file, manager, kill } = self;
         let setup =
             Setup { runtime: node.runtime.clone(), final_statuses: node.final_statuses.clone(), ..Setup::again(true) };
-        stop.cancel();
+        kill.cancel();
         drop((node, manager));
         (setup, drivers, claims, file)
     }
 
-    fn calls(&self) -> Vec<String> {
+    /// Kills the agent and starts another one, to which no source has delivered.
+    pub(super) fn restart(self) -> Self {
+        let (setup, drivers, claims, file) = self.kill();
+        ClaimNode::over(setup, drivers, claims, file)
+    }
+
+    pub(super) fn calls(&self) -> Vec<String> {
         self.drivers.calls()
     }
 }
 
 /// A pod whose container uses a claim.
-fn with_claim(name: &str, claim: &str) -> PodBuilder {
+pub(super) fn with_claim(name: &str, claim: &str) -> PodBuilder {
     let container = json!({"name": "main", "image": "img", "resources": {"claims": [{"name": "gpu"}]}});
     let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
     pod(name).spec("containers", json!([container])).spec("resourceClaims", claims)
@@ -225,8 +231,7 @@ async fn claim_of_a_pod_deleted_while_no_agent_ran_is_released() {
     this.node.runtime.script("main", Script::stubborn());
     this.node.deliver(&[with_claim("a", "cam")]).await;
     this.node.wait(2.0).await;
-    let (setup, drivers, claims, file) = this.kill();
-    let this = ClaimNode::over(setup, drivers, claims, file);
+    let this = this.restart();
     this.node.wait(90.0).await;
     assert_eq!(this.calls(), ["gpu prepare cam"], "no source has delivered");
     this.node.deliver(&[]).await;
@@ -243,8 +248,7 @@ async fn running_pod_keeps_its_devices_over_a_restart() {
     this.claims.put("cam", &["gpu"], &["a"]);
     this.node.deliver(&[with_claim("a", "cam")]).await;
     this.node.wait(2.0).await;
-    let (setup, drivers, claims, file) = this.kill();
-    let this = ClaimNode::over(setup, drivers, claims, file);
+    let this = this.restart();
     this.node.deliver(&[with_claim("a", "cam")]).await;
     this.node.wait(100.0).await;
     assert_eq!(this.calls(), ["gpu prepare cam"]);

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
-use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
+use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimTasks};
 use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
 use podwright_actors::ports::{
     ApiError, ApiFuture, Checkpoint, ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice,
@@ -24,6 +24,8 @@ pub(crate) struct FakeDrivers {
     state: Mutex<DriversState>,
     /// Calls wait while this is set.
     blocked: watch::Sender<bool>,
+    /// The answers wait while this is set. What the calls ask for is done.
+    withheld: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -47,7 +49,11 @@ impl FakeDrivers {
     pub(crate) fn of(names: &[&str]) -> Arc<Self> {
         let registered = names.iter().map(|name| (*name).to_owned()).collect();
         let state = DriversState { registered, ..DriversState::default() };
-        Arc::new(FakeDrivers { state: Mutex::new(state), blocked: watch::Sender::new(false) })
+        Arc::new(FakeDrivers {
+            state: Mutex::new(state),
+            blocked: watch::Sender::new(false),
+            withheld: watch::Sender::new(false),
+        })
     }
 
     pub(crate) fn register(&self, driver: &str) {
@@ -94,6 +100,15 @@ impl FakeDrivers {
 
     pub(crate) fn block(&self, blocked: bool) {
         self.blocked.send_replace(blocked);
+    }
+
+    /// Makes the drivers do their work and keep the answer.
+    pub(crate) fn withhold_answers(&self, withheld: bool) {
+        self.withheld.send_replace(withheld);
+    }
+
+    async fn answer(&self) {
+        let _ = self.withheld.subscribe().wait_for(|withheld| !withheld).await;
     }
 
     /// Makes each call take this long.
@@ -152,11 +167,11 @@ impl ClaimDrivers for FakeDrivers {
         self.panic_if_set(driver);
         async move {
             self.call("prepare", driver, claims).await?;
-            let mut state = self.state.lock();
+            self.state.lock().prepared.extend(claims.iter().map(|claim| entry(driver, claim)));
+            self.answer().await;
             let mut answers: BTreeMap<ClaimUid, _> = BTreeMap::new();
             for claim in claims {
-                state.prepared.insert(entry(driver, claim));
-                let mut devices = state.devices.clone();
+                let mut devices = self.state.lock().devices.clone();
                 if devices.is_empty() {
                     let cdi_devices = vec![format!("{driver}/gpu={}", claim.name.name())];
                     devices.push(PreparedDevice { cdi_devices, ..prepared_device("g0") });
@@ -172,10 +187,8 @@ impl ClaimDrivers for FakeDrivers {
         self.panic_if_set(driver);
         async move {
             self.call("unprepare", driver, claims).await?;
-            let mut state = self.state.lock();
-            claims.iter().for_each(|claim| {
-                state.prepared.remove(&entry(driver, claim));
-            });
+            self.state.lock().prepared.retain(|prepared| claims.iter().all(|claim| *prepared != entry(driver, claim)));
+            self.answer().await;
             Ok(claims.iter().map(|claim| (claim.uid.clone(), Ok(()))).collect())
         }
         .boxed()
@@ -203,6 +216,10 @@ impl FakeClaims {
         let mut claims = self.0.lock();
         let claim = Arc::make_mut(claims.get_mut(name).unwrap());
         claim.metadata.owner_references = Some(serde_json::from_value(owners).unwrap());
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.0.lock().remove(name);
     }
 
     pub(crate) fn put_object(&self, name: &str, claim: serde_json::Value) {
@@ -236,6 +253,34 @@ pub(crate) fn claim_manager_with(
     clock: TokioClock,
     metrics: &Metrics,
 ) -> (Arc<ClaimManager>, CancellationToken) {
+    let (manager, tasks) = open(features, api, drivers, checkpoint, clock, metrics);
+    let stop = CancellationToken::new();
+    actix::spawn(tasks.run(stop.clone()));
+    (manager, stop)
+}
+
+/// As [`claim_manager`], but the token kills the tasks: they do not write the file for the last time.
+pub(crate) fn claim_manager_to_kill(
+    api: &Arc<FakeClaims>,
+    drivers: &Arc<FakeDrivers>,
+    checkpoint: Arc<dyn Checkpoint>,
+    clock: TokioClock,
+    metrics: &Metrics,
+) -> (Arc<ClaimManager>, CancellationToken) {
+    let (manager, tasks) = open(ClaimFeatures::default(), api, drivers, checkpoint, clock, metrics);
+    let kill = CancellationToken::new();
+    actix::spawn(kill.clone().run_until_cancelled_owned(tasks.run(CancellationToken::new())));
+    (manager, kill)
+}
+
+fn open(
+    features: ClaimFeatures,
+    api: &Arc<FakeClaims>,
+    drivers: &Arc<FakeDrivers>,
+    checkpoint: Arc<dyn Checkpoint>,
+    clock: TokioClock,
+    metrics: &Metrics,
+) -> (Arc<ClaimManager>, ClaimTasks) {
     let ports = ClaimPorts {
         api: Some(api.clone()),
         drivers: drivers.clone(),
@@ -243,8 +288,5 @@ pub(crate) fn claim_manager_with(
         clock: Arc::new(clock),
         metrics: metrics.dra.clone(),
     };
-    let (manager, tasks) = ClaimManager::open(ports, features).unwrap();
-    let stop = CancellationToken::new();
-    actix::spawn(tasks.run(stop.clone()));
-    (manager, stop)
+    ClaimManager::open(ports, features).unwrap()
 }
