@@ -7,6 +7,7 @@ mod api_objects;
 mod cgroups;
 mod claims;
 mod claims_devices;
+mod claims_failures;
 mod claims_health;
 mod crashes;
 mod evictions;

@@ -1,0 +1,126 @@
+//! Known failures of other agents with claims, on a whole node with fake drivers.
+
+use podwright_actors::ids::ClaimName;
+use podwright_actors::pod_worker::Lifecycle;
+use serde_json::{Value, json};
+
+use super::claims::{ClaimNode, with_claim};
+use super::explain::reading::waits;
+use crate::support::pods::{PodBuilder, pod};
+
+/// A pod whose claim was created from a template.
+fn of_template(name: &str) -> PodBuilder {
+    let container = json!({"name": "main", "image": "img", "resources": {"claims": [{"name": "gpu"}]}});
+    let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    pod(name).spec("containers", json!([container])).spec("resourceClaims", claims)
+}
+
+/// KF37: another client has wiped the names of the claims from the status of the pod, and the claim is gone. The agent knows what it
+/// has prepared from its own records, also after a restart.
+#[actix::test]
+async fn wiped_status_does_not_keep_a_pod_from_its_release() {
+    for restarts in [false, true] {
+        let this = ClaimNode::start(&["gpu"]).await;
+        let result = json!({"request": "r0", "driver": "gpu", "pool": "pool", "device": "g0"});
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a", "controller": true});
+        this.claims.put_object(
+            "a-gpu",
+            json!({
+                "metadata": {"name": "a-gpu", "namespace": "test", "uid": "u-a-gpu", "ownerReferences": [owner]},
+                "spec": {},
+                "status": {"allocation": {"devices": {"results": [result]}},
+                           "reservedFor": [{"resource": "pods", "name": "a", "uid": "a"}]},
+            }),
+        );
+        let names = json!([{"name": "gpu", "resourceClaimName": "a-gpu"}]);
+        this.node.deliver(&[of_template("a").status_field("resourceClaimStatuses", names)]).await;
+        this.node.wait(2.0).await;
+        assert_eq!(this.node.phase("a"), "Running");
+        this.claims.remove("a-gpu");
+        let this = if restarts { this.restart() } else { this };
+        this.node.deliver(&[of_template("a").deleting(1)]).await;
+        this.node.eventually(60.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
+        this.node.wait(5.0).await;
+        assert_eq!(this.calls(), ["gpu prepare a-gpu", "gpu unprepare a-gpu"]);
+        assert!(matches!(this.node.phase("a").as_str(), "Succeeded" | "Failed"), "{}", this.node.phase("a"));
+    }
+}
+
+/// KF40: a pod whose claim is being unprepared for another pod waits, and then gets the claim prepared anew.
+#[actix::test]
+async fn pod_does_not_adopt_a_claim_that_is_being_unprepared() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a", "b"]);
+    let first = || with_claim("a", "cam").grace(1);
+    this.node.deliver(&[first()]).await;
+    this.node.wait(2.0).await;
+    this.drivers.withhold_answers(true);
+    this.node.deliver(&[first().deleting(1)]).await;
+    this.node.eventually(30.0, "the driver is called", || this.calls().len() == 2).await;
+    this.node.deliver(&[first().deleting(1), with_claim("b", "cam")]).await;
+    this.node.wait(20.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
+    assert_eq!(this.node.phase("b"), "Pending");
+    assert!(this.node.runtime.calls_of("b").iter().all(|call| !call.contains("sandbox")), "it has no device yet");
+    this.drivers.withhold_answers(false);
+    this.node.eventually(30.0, "the second pod runs", || this.node.phase("b") == "Running").await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam", "gpu prepare cam"]);
+    assert_eq!(this.drivers.prepared(), ["gpu u-cam"]);
+    assert_eq!(this.node.lifecycle("a"), Some(Lifecycle::Finished));
+}
+
+/// KF41: the agent is killed after a driver has done its work and before the answer. The next agent knows of the call, and gives the
+/// devices of a pod that is gone back.
+#[actix::test]
+async fn killed_agent_leaves_no_prepared_claim() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.drivers.withhold_answers(true);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    assert_eq!(this.drivers.prepared(), ["gpu u-cam"]);
+    this.drivers.withhold_answers(false);
+    let this = this.restart();
+    this.node.deliver(&[]).await;
+    this.node.eventually(65.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
+    // The agent is killed once more, after the driver has released the claim and before the answer.
+    this.claims.put("mic", &["gpu"], &["b"]);
+    this.node.deliver(&[with_claim("b", "mic").grace(1)]).await;
+    this.node.eventually(30.0, "the pod runs", || this.node.phase("b") == "Running").await;
+    this.drivers.withhold_answers(true);
+    this.node.deliver(&[with_claim("b", "mic").deleting(1)]).await;
+    this.node.eventually(30.0, "the driver has released it", || this.drivers.prepared().is_empty()).await;
+    this.drivers.withhold_answers(false);
+    let this = this.restart();
+    this.node.deliver(&[]).await;
+    let holds = || this.manager.read(|table| table.record(&ClaimName::new("test", "mic")).is_some());
+    this.node.eventually(65.0, "the agent forgets the claim", || !holds()).await;
+    assert_eq!(this.calls()[2..], ["gpu prepare mic", "gpu unprepare mic", "gpu unprepare mic"]);
+}
+
+/// KF42: however often the agent restarts and prepares a claim again, the claim has the devices of one call.
+#[actix::test]
+async fn restarts_do_not_multiply_devices() {
+    let mut this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    let mut records = Vec::new();
+    for restart in 1..=5 {
+        this = this.restart();
+        this.node.deliver(&[with_claim("a", "cam")]).await;
+        this.node.wait(2.0).await;
+        // A new sandbox prepares the claim again.
+        this.node.runtime.end_sandbox("a");
+        this.node.eventually(60.0, "the claim is prepared again", || this.calls().len() == restart + 1).await;
+        this.node.eventually(60.0, "the pod runs again", || !this.node.runtime.running("a").is_empty()).await;
+        assert_eq!(this.node.runtime.cdi_devices("a"), ["gpu/gpu=cam"]);
+        records.push(this.manager.read(|table| table.record(&ClaimName::new("test", "cam")).cloned()));
+    }
+    assert!(records.iter().all(|record| *record == records[0]), "{records:?}");
+    let last: Value = serde_json::from_str(this.file.records().last().unwrap()).unwrap();
+    assert_eq!(last["DriverState"]["gpu"]["Devices"].as_array().map(Vec::len), Some(1), "{last}");
+    let text = waits(&this.node, "a");
+    assert!(!text.contains("devices"), "it waits for no claim: {text}");
+}
