@@ -39,8 +39,10 @@ async fn an_instance_has_one_connection() {
     assert_eq!(stream.message().await.unwrap().unwrap().devices.len(), 0);
     driver.send_health(NodeWatchResourcesResponse { devices: vec![DeviceHealth::default()] });
     assert_eq!(stream.message().await.unwrap().unwrap().devices.len(), 1);
-    // A pause cannot be paused with real sockets. Nothing closes an idle connection, so a short one shows as much.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Every timer of the client and of the driver that a long pause would end is due at once.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    tokio::time::resume();
     assert_eq!(node.prepare(&["c-1"]).await.unwrap(), device);
     assert_eq!(driver.accepted(), 1);
 }
