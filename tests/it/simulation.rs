@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! scenario(seed) -> Scenario    pure; a scenario stays valid when steps are dropped
-//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimSources    one thread, paused time
+//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimSources, SimDrivers    one thread, paused time
 //!                checks at every call and every second -> violation
 //! faults end -> every pod reaches its final state -> sources drop all pods -> nothing is left
 //! ```
@@ -19,9 +19,12 @@
 mod checks;
 mod clock;
 mod container_runs;
+mod devices;
 mod disk;
+mod drivers;
 mod faulty_ports;
 mod generator;
+mod journal;
 mod machine;
 mod pod_objects;
 mod rng;

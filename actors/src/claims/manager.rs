@@ -359,7 +359,8 @@ impl ClaimTasks {
             let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
             loop {
                 tokio::select! {
-                    Some(()) = running.next(), if !running.is_empty() => {}
+                    // New calls first, so that they do not wait for the results of others. The order is the same in each run.
+                    biased;
                     next = work.recv() => match next {
                         None => return,
                         Some(Work::Call { operation, driver, method, claims }) => {
@@ -367,6 +368,7 @@ impl ClaimTasks {
                         }
                         Some(Work::Reconcile(pods)) => running.push(manager.release_all(pods).boxed()),
                     },
+                    Some(()) = running.next(), if !running.is_empty() => {}
                 }
             }
         };

@@ -1,5 +1,6 @@
 //! Invariants: functions that check the state of the simulation at one time.
 
+mod claims;
 mod end_states;
 mod samples;
 mod starts;
@@ -17,6 +18,7 @@ use super::container_runs::ContainerRun;
 use super::machine::{ActiveCall, CallDetail, PodView};
 use super::scenario::{Kind, Op, PodPlan};
 
+pub(super) use claims::{claims, claims_are_released};
 pub(super) use end_states::{drained, final_statuses_are_stored, settled};
 pub(super) use samples::{Samples, exits_are_noticed};
 

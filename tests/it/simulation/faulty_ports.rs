@@ -67,7 +67,7 @@ impl Machine {
             // Without the `panic!` macro, because the panic hook would print every simulated panic.
             Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
             Some(Fault::Slow(time)) => sleep(time).await,
-            Some(Fault::ErrorAfter | Fault::Late(_) | Fault::PanicAfter | Fault::Lost | Fault::Twice) | None => {}
+            _ => {}
         }
         let result = work.await;
         self.runtime_status(uid);
@@ -129,7 +129,7 @@ impl FaultyRuntime {
                 put(now);
                 put(now + Duration::from_millis(700));
             }
-            Some(Fault::Error | Fault::ErrorAfter | Fault::Panic | Fault::PanicAfter) | None => put(now),
+            _ => put(now),
         }
     }
 }
@@ -192,6 +192,7 @@ impl ContainerRuntime for FaultyRuntime {
                 restart_count: config.restart_count,
                 sandbox: config.sandbox.clone(),
             };
+            self.machine.check_devices(&uid, Some(&config));
             self.machine.call(Op::Create, &uid, about, self.machine.runtime.create_container(config)).await
         }
         .boxed()
@@ -201,6 +202,7 @@ impl ContainerRuntime for FaultyRuntime {
         async move {
             let (uid, name) = self.machine.owner_of_container(id);
             let about = CallDetail::Run { name, id: id.clone() };
+            self.machine.check_devices(&uid, None);
             self.machine.call(Op::Start, &uid, about, self.machine.runtime.start_container(id)).await
         }
         .boxed()

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
+use podwright_actors::claims::ClaimManager;
 use podwright_actors::desired::DesiredPods;
 use podwright_actors::engine::{Engine, PodSnapshot};
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
@@ -17,12 +18,14 @@ use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
+use tokio::sync::Notify;
 
 use super::checks::{self, CallContext};
 use super::clock::SimClock;
 use super::container_runs::ContainerRuns;
+use super::devices::Devices;
 use super::rng::Rng;
-use super::scenario::{Fault, Op, PodPlan, Scenario, Window};
+use super::scenario::{Fault, Moment, Op, PodPlan, Scenario, Window};
 use super::trace::Trace;
 
 /// The time at which every simulation begins.
@@ -36,6 +39,7 @@ pub(super) struct Machine {
     pub(super) runtime: SimulatedRuntime,
     pub(super) scenario: Arc<Scenario>,
     state: Mutex<MachineState>,
+    must_crash: Notify,
 }
 
 struct MachineState {
@@ -52,6 +56,11 @@ struct MachineState {
     /// The end of the last fault of calls.
     faults_until: Time,
     violation: Option<String>,
+    devices: Devices,
+    /// The calls in which the agent is killed.
+    crashes: Vec<(Op, Moment, Duration)>,
+    /// The agent has to be killed now. The next one starts after this time.
+    crash: Option<Duration>,
 }
 
 /// The parts of a running agent that the checks query.
@@ -60,11 +69,13 @@ pub(super) struct Agent {
     pub(super) engine: Engine,
     pub(super) statuses: Arc<Statuses>,
     pub(super) desired: Arc<DesiredPods>,
+    pub(super) claims: Arc<ClaimManager>,
 }
 
 impl Agent {
-    pub(super) fn of(node: &NodeHandle) -> Self {
-        Agent { engine: node.engine().clone(), statuses: node.statuses().clone(), desired: node.desired().clone() }
+    pub(super) fn of(node: &NodeHandle, claims: Arc<ClaimManager>) -> Self {
+        let (statuses, desired) = (node.statuses().clone(), node.desired().clone());
+        Agent { engine: node.engine().clone(), statuses, desired, claims }
     }
 
     /// One pod as the engine sees it.
@@ -96,6 +107,7 @@ pub(super) enum CallDetail {
     Stop { name: ContainerName, id: ContainerId, grace: Duration },
     Command { name: ContainerName, id: ContainerId, command: String },
     Host(String),
+    Claims(String),
 }
 
 impl fmt::Display for CallDetail {
@@ -104,7 +116,7 @@ impl fmt::Display for CallDetail {
             CallDetail::Nothing => Ok(()),
             CallDetail::Attempt(attempt) => write!(f, " {attempt}"),
             CallDetail::Sandbox(id) => write!(f, " {id}"),
-            CallDetail::Image(text) | CallDetail::Host(text) => write!(f, " {text}"),
+            CallDetail::Image(text) | CallDetail::Host(text) | CallDetail::Claims(text) => write!(f, " {text}"),
             CallDetail::New { name, restart_count, sandbox } => write!(f, " {name} {restart_count} in {sandbox}"),
             CallDetail::Run { name, id } => write!(f, " {name} {id}"),
             CallDetail::Stop { name, id, grace } => write!(f, " {name} {id} within {}", grace.as_secs_f64()),
@@ -163,8 +175,12 @@ impl Machine {
             late_sandboxes: Vec::new(),
             faults_until: Time::ZERO,
             violation: None,
+            devices: Devices::default(),
+            crashes: Vec::new(),
+            crash: None,
         };
-        Machine { clock, runtime: SimulatedRuntime::new(config), scenario, state: Mutex::new(state) }
+        let must_crash = Notify::new();
+        Machine { must_crash, clock, runtime: SimulatedRuntime::new(config), scenario, state: Mutex::new(state) }
     }
 
     /// Time since the simulation began.
@@ -184,6 +200,7 @@ impl Machine {
         let mut state = self.state.lock();
         state.life += 1;
         state.agent = Some(agent);
+        state.crash = None;
     }
 
     /// Drops the agent with all that it remembered.
@@ -249,7 +266,42 @@ impl Machine {
 
     /// Ends all faults.
     pub(super) fn end_faults(&self) {
-        self.state.lock().windows.clear();
+        let mut state = self.state.lock();
+        state.windows.clear();
+        state.crashes.clear();
+        state.devices.all_return();
+    }
+
+    pub(super) fn with_devices<T>(&self, ask: impl FnOnce(&mut Devices) -> T) -> T {
+        ask(&mut self.state.lock().devices)
+    }
+
+    /// Kills the agent at this moment of its next call of a kind.
+    pub(super) fn crash_in(&self, op: Op, moment: Moment, down: Duration) {
+        self.state.lock().crashes.push((op, moment, down));
+    }
+
+    /// A call reaches a moment. Does not return if the agent is killed now.
+    pub(super) async fn reach(&self, op: Op, moment: Moment) {
+        {
+            let mut state = self.state.lock();
+            let found = state.crashes.iter().position(|(of, at, _)| (*of, *at) == (op, moment));
+            let Some((_, _, down)) = found.map(|index| state.crashes.remove(index)) else { return };
+            state.crash = Some(down);
+        }
+        self.note(format!("the agent is killed: {op:?} {moment:?}"));
+        self.must_crash.notify_one();
+        std::future::pending().await
+    }
+
+    /// Waits until the agent is killed in a call. Returns when the next one starts.
+    pub(super) async fn crash(&self) -> Duration {
+        loop {
+            self.must_crash.notified().await;
+            if let Some(down) = self.state.lock().crash.take() {
+                return down;
+            }
+        }
     }
 
     pub(super) fn plan_of(&self, uid: &PodUid) -> Option<&PodPlan> {

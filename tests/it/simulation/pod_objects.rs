@@ -7,7 +7,7 @@ use podwright::adapters::simulated::ANNOTATION_PREFIX;
 use podwright_actors::pod::PodObject;
 use serde_json::{Map, Value, json};
 
-use super::scenario::{ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, Source};
+use super::scenario::{ClaimPlan, ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, Source};
 use super::usage::VOLUME;
 
 /// The state of a pod in its source.
@@ -21,7 +21,7 @@ pub(super) struct PodRevision<'a> {
     pub(super) status: Option<&'a PodStatus>,
 }
 
-pub(super) fn pod_object(plan: &PodPlan, revision_of_pod: &PodRevision<'_>) -> Arc<PodObject> {
+pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: &PodRevision<'_>) -> Arc<PodObject> {
     let source = match plan.source {
         Source::File => "file",
         Source::Api => "api",
@@ -65,6 +65,13 @@ pub(super) fn pod_object(plan: &PodPlan, revision_of_pod: &PodRevision<'_>) -> A
     }
     if let Some(cpu) = plan.cpu {
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    }
+    if !plan.claims.is_empty() {
+        let name = |which: &usize| format!("of-{}", claims[*which].name);
+        let of = |which: &usize| json!({"name": name(which), "resourceClaimName": claims[*which].name});
+        spec["resourceClaims"] = plan.claims.iter().map(of).collect();
+        spec["containers"][0]["resources"]["claims"] =
+            plan.claims.iter().map(|which| json!({"name": name(which)})).collect();
     }
     if plan.source == Source::Api {
         let (name, limit) = VOLUME;

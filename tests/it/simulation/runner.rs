@@ -18,9 +18,12 @@ use podwright_actors::shutdown::ShutdownConfig;
 use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::checks::{self, Samples};
+use super::devices::driver_name;
 use super::disk::Disk;
+use super::drivers::open_claims;
 use super::faulty_ports::{FaultyNetwork, FaultyRuntime};
 use super::generator::EVENTFUL;
 use super::machine::{Agent, BEGIN, Machine};
@@ -116,11 +119,11 @@ impl EventRecorder for SimEvents {
 }
 
 /// One life of the agent.
-struct AgentLife {
-    node: NodeHandle,
-    agent: Agent,
+pub(super) struct AgentLife {
+    pub(super) node: NodeHandle,
+    pub(super) agent: Agent,
     usage: Arc<Usage>,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
     samples: Samples,
     started: Time,
 }
@@ -158,7 +161,10 @@ impl Simulation {
         .admission(Arc::new(capacity))
         .metrics(metrics.clone())
         .recorder(Arc::new(Recorder::new(recording_size)));
-        let node = Node::builder(ports)
+        let (claims, claim_tasks) = open_claims(machine, &self.disk, &metrics);
+        // The tasks end when the agent is killed.
+        actix::spawn(claim_tasks.run(CancellationToken::new()));
+        let node = Node::builder(ports.resources(claims.clone()))
             .name("node1")
             .host_ips(vec!["192.0.2.1".parse().unwrap()])
             .runtime_name("simulated")
@@ -166,7 +172,7 @@ impl Simulation {
             .engine(engine)
             .start()
             .unwrap();
-        let agent = Agent::of(&node);
+        let agent = Agent::of(&node, claims);
         AgentLife { node, agent, usage, metrics, samples: Samples::default(), started: machine.clock.now() }
     }
 
@@ -177,7 +183,11 @@ impl Simulation {
                 self.deliver(life, source, now);
             }
             let next = self.next_instant(now);
-            sleep(next.since(now)).await;
+            tokio::select! {
+                biased;
+                down = self.machine.crash() => return LifeEnd::Down(down),
+                () = sleep(next.since(now)) => {}
+            }
             while let Some(step) = self.due_step() {
                 if let Some(end) = self.perform(life, step).await {
                     return end;
@@ -199,7 +209,10 @@ impl Simulation {
                 let checked = checked.and_then(|()| {
                     checks::final_statuses_are_stored(&life.agent, &self.sources.desired_pods(), &self.disk)
                 });
-                if let Err(what) = checked.and_then(|()| self.sources.write_statuses(&self.machine, &life.agent)) {
+                let checked = checked.and_then(|()| checks::claims(&self.machine, &life.agent, &life.node, &self.disk));
+                let written =
+                    checked.and_then(|()| self.sources.write_statuses(&self.machine, &life.agent, &self.disk));
+                if let Err(what) = written {
                     self.machine.violated(what);
                 }
                 if self.advance_stage(life, now) {
@@ -271,7 +284,12 @@ impl Simulation {
             StepAction::Delete(which, grace) => sources.delete(which, grace),
             StepAction::Image(which) => sources.image(which),
             StepAction::Label(which) => sources.label(which),
-            StepAction::Replace(which) | StepAction::Recreate(which) => sources.replace(which),
+            StepAction::Replace(which) | StepAction::Recreate(which) => {
+                sources.replace(which);
+                if let Some(uid) = sources.uid(which) {
+                    self.machine.with_devices(|devices| devices.set_pod(which, uid));
+                }
+            }
             StepAction::Away(time) => sources.api_is_away(now + time),
             StepAction::Kill { pod, evict, grace } => {
                 let pod = sources.kill(pod)?;
@@ -293,6 +311,10 @@ impl Simulation {
             StepAction::Repeat(source) => sources.repeat(source),
             StepAction::Problem(source) => sources.problem(source),
             StepAction::Fault(window) => self.machine.add_fault_window(window),
+            StepAction::CrashIn { op, moment, down } => self.machine.crash_in(op, moment, down),
+            StepAction::DriverLeaves { driver, lasts, absence } => {
+                self.machine.with_devices(|devices| devices.leave(driver_name(driver), now + lasts, absence));
+            }
             StepAction::Crash(down) => return Some(LifeEnd::Down(down)),
             StepAction::Shutdown { critical, total, down } => {
                 self.shut_down(life, critical, total, None).await;
@@ -366,8 +388,7 @@ impl Simulation {
                 }
             }
             Stage::Draining(since) => {
-                let result =
-                    checks::drained(&self.machine, &life.node, &life.metrics, &self.disk, &self.sources.all_uids());
+                let result = checks::drained(&self.machine, life, &self.disk, &self.sources.all_uids());
                 match result {
                     Ok(()) => return true,
                     Err(what) if now.since(since) > DRAINED_WITHIN => self.machine.violated(what),

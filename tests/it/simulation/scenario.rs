@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::devices::{Absence, driver_name};
+
 /// Everything that a simulation depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
@@ -10,6 +12,7 @@ pub(super) struct Scenario {
     /// Whether the runtime publishes events. If not, the agent relists it every second.
     pub(super) with_events: bool,
     pub(super) pods: Vec<PodPlan>,
+    pub(super) claims: Vec<ClaimPlan>,
     /// Sorted by time.
     pub(super) steps: Vec<Step>,
 }
@@ -59,6 +62,10 @@ pub(super) enum StepAction {
     Fault(Window),
     /// The agent is killed. The next one starts after this time.
     Crash(Duration),
+    /// The agent is killed at this moment of its next call of a kind.
+    CrashIn { op: Op, moment: Moment, down: Duration },
+    /// A DRA driver is away for this time.
+    DriverLeaves { driver: usize, lasts: Duration, absence: Absence },
     /// The agent stops all pods and ends. The next one starts after `down`.
     Shutdown { critical: u64, total: u64, down: Duration },
     /// The agent begins to stop all pods. The shutdown is cancelled after this time.
@@ -94,6 +101,14 @@ pub(super) enum Fault {
     Late(Duration),
     Panic,
     PanicAfter,
+    /// For DRA drivers only: the answer lacks a claim.
+    Omits,
+    /// For DRA drivers only: the answer has a claim that was not in the call.
+    OtherClaim,
+    /// For DRA drivers only: the answer has devices that are not allocated.
+    OtherDevices,
+    /// For DRA drivers only: the driver refuses one claim.
+    Refuses,
     /// For events only: the event is lost.
     Lost,
     /// For events only: the event is delivered twice.
@@ -121,6 +136,21 @@ pub(super) enum Op {
     RemoveDirectory,
     ListDirectories,
     Append,
+    ReadClaim,
+    Prepare,
+    Unprepare,
+    AppendClaims,
+}
+
+/// A moment of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Before the call has an effect.
+    Begin,
+    /// For writes only: after the first half of the records.
+    Middle,
+    /// After the effect, and before the answer.
+    End,
 }
 
 #[derive(Clone, Debug)]
@@ -133,9 +163,21 @@ pub(super) struct PodPlan {
     pub(super) priority: Option<i32>,
     pub(super) host_network: bool,
     pub(super) cpu: Option<&'static str>,
+    /// The claims of the pod, as indices in the scenario. Its first container has their devices.
+    pub(super) claims: Vec<usize>,
     /// Settings of the simulated runtime for the pod.
     pub(super) settings: Vec<(&'static str, String)>,
     pub(super) containers: Vec<ContainerPlan>,
+}
+
+/// A ResourceClaim.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimPlan {
+    pub(super) name: String,
+    /// The drivers of its devices, in ascending order.
+    pub(super) drivers: Vec<usize>,
+    /// The pod whose claim it is. It is replaced together with the pod. Other claims are shared.
+    pub(super) owner: Option<PodIndex>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,6 +227,11 @@ impl PodPlan {
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}, {} events", self.seed, if self.with_events { "with" } else { "without" })?;
+        for (which, claim) in self.claims.iter().enumerate() {
+            let ClaimPlan { name, owner, .. } = claim;
+            let drivers: Vec<_> = claim.drivers.iter().map(|driver| driver_name(*driver).to_string()).collect();
+            writeln!(f, "claim {which} {name} owner={owner:?} {drivers:?}")?;
+        }
         for (which, pod) in self.pods.iter().enumerate() {
             let PodPlan { name, source, policy, grace, deadline, priority, host_network, cpu, settings, .. } = pod;
             write!(f, "pod {which} {name} {source:?}")?;
@@ -194,6 +241,9 @@ impl fmt::Display for Scenario {
             }
             if let Some(priority) = priority {
                 write!(f, " priority={priority}")?;
+            }
+            if !pod.claims.is_empty() {
+                write!(f, " claims={:?}", pod.claims)?;
             }
             if *host_network {
                 f.write_str(" host-network")?;

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceSet};
+use podwright_actors::ports::{Clock, ResourcePhase, Severity, SourceKind, SourceProblem, SourceSet};
 use podwright_actors::status::merge_for_api;
 use podwright_actors::time::Time;
 
-use super::checks::CheckResult;
+use super::checks::{self, CheckResult};
+use super::disk::Disk;
 use super::machine::{Agent, Machine};
 use super::pod_objects::{self, PodRevision};
-use super::scenario::{PodIndex, PodPlan, Scenario, Source};
+use super::scenario::{ClaimPlan, PodIndex, PodPlan, Scenario, Source};
 
 impl Source {
     pub(super) const ALL: [Source; 2] = [Source::File, Source::Api];
@@ -77,11 +78,11 @@ impl SourcePod {
         uid(plan, self.incarnation)
     }
 
-    fn object(&mut self, plan: &PodPlan) -> &Arc<PodObject> {
+    fn object(&mut self, plan: &PodPlan, claims: &[ClaimPlan]) -> &Arc<PodObject> {
         let SourcePod { incarnation, image, label, deleting, ref status, .. } = *self;
         let uid = format!("{}-{incarnation}", plan.name);
         let revision = PodRevision { uid: &uid, image, label, deleting, status: status.as_ref() };
-        self.object.get_or_insert_with(|| pod_objects::pod_object(plan, &revision))
+        self.object.get_or_insert_with(|| pod_objects::pod_object(plan, claims, &revision))
     }
 }
 
@@ -120,7 +121,7 @@ impl SimSources {
         let entries = self.pods.iter_mut().zip(&self.scenario.pods).filter(|(entry, _)| entry.present);
         let desired = entries.map(|(entry, plan)| DesiredPod {
             uid: entry.uid(plan),
-            pod: entry.object(plan).clone(),
+            pod: entry.object(plan, &self.scenario.claims).clone(),
             killed: entry.killed,
             was_stopped: entry.was_stopped,
         });
@@ -182,7 +183,7 @@ impl SimSources {
         let entry = self.pods.get_mut(which).filter(|entry| entry.present)?;
         entry.killed = true;
         entry.was_stopped = true;
-        let pod = entry.object(&self.scenario.pods[which]).clone();
+        let pod = entry.object(&self.scenario.pods[which], &self.scenario.claims).clone();
         self.may_be_stopped.insert(pod.uid().clone());
         Some(pod)
     }
@@ -259,7 +260,7 @@ impl SimSources {
                 if entry.deleting.is_some() {
                     self.may_be_stopped.insert(uid);
                 }
-                pods.push(entry.object(plan).clone());
+                pods.push(entry.object(plan, &self.scenario.claims).clone());
                 entry.delivered = true;
             } else {
                 entry.was_stopped |= entry.delivered;
@@ -274,7 +275,7 @@ impl SimSources {
     }
 
     /// Writes statuses to the API server, and deletes pods that have ended from it (POD-I6, POD-I7).
-    pub(super) fn write_statuses(&mut self, machine: &Machine, agent: &Agent) -> CheckResult {
+    pub(super) fn write_statuses(&mut self, machine: &Machine, agent: &Agent, disk: &Disk) -> CheckResult {
         let now = machine.clock.now();
         if now < self.away_until {
             return Ok(());
@@ -287,12 +288,13 @@ impl SimSources {
             let entry = &mut self.pods[which];
             let uid = entry.uid(plan);
             let Some(new) = agent.statuses.get(&uid).filter(|_| entry.present) else { continue };
-            let held_back = agent.engine.could_have_running_containers(&uid);
+            let holds_claims = agent.claims.holds(&uid);
+            let held_back = agent.engine.could_have_running_containers(&uid) || holds_claims;
             let same = entry.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &new));
             let behind = entry.status.as_ref().and_then(|status| status.phase.as_ref()) != new.phase.as_ref();
             if !same || behind {
                 let before = entry.status.clone().unwrap_or_default();
-                let pod = entry.object(plan).clone();
+                let pod = entry.object(plan, &self.scenario.claims).clone();
                 let merged = merge_for_api(&pod, &before, PodStatus::clone(&new), held_back, now);
                 entry.written = Some(new);
                 if entry.status.as_ref() != Some(&merged) {
@@ -301,13 +303,16 @@ impl SimSources {
                     if ends && machine.runtime_status(&uid).has_running_container() {
                         return Err(format!("{uid}: the API server receives {phase:?} while containers run"));
                     }
+                    if ends {
+                        checks::claims_are_released(machine, disk, &uid)?;
+                    }
                     machine.note(format!("{uid} status {phase:?} {}", merged.reason.as_deref().unwrap_or_default()));
                     self.change(which, |entry| entry.status = Some(merged));
                 }
             }
             let entry = &self.pods[which];
             let phase = entry.status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()));
-            if entry.deleting.is_some() && phase.is_terminal() && agent.statuses.is_finished(&uid) {
+            if entry.deleting.is_some() && phase.is_terminal() && agent.statuses.is_finished(&uid) && !holds_claims {
                 if machine.runtime_status(&uid).has_running_container() {
                     return Err(format!("{uid}: is deleted from the API server while containers run"));
                 }

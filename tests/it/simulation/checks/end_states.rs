@@ -8,15 +8,16 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use podwright_actors::containers::restart::{OnExit, on_exit};
 use podwright_actors::final_statuses::is_final;
 use podwright_actors::ids::PodUid;
-use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::{Phase, PodObject, is_sidecar};
 use podwright_actors::pod_worker::{Lifecycle, WaitFor};
-use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, SandboxState};
-use podwright_metrics::{Format, Metrics};
+use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, ResourcePhase, SandboxState};
+use podwright_metrics::Format;
 
 use super::CheckResult;
+use super::claims::all_claims_are_released;
 use crate::simulation::disk::Disk;
 use crate::simulation::machine::{Agent, Machine};
+use crate::simulation::runner::AgentLife;
 use crate::simulation::sources::DesiredPod;
 
 /// The reasons for which a container may wait.
@@ -168,13 +169,8 @@ fn containers_run(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus,
 }
 
 /// After every pod left its source, nothing of any pod is left.
-pub(in crate::simulation) fn drained(
-    machine: &Machine,
-    node: &NodeHandle,
-    metrics: &Metrics,
-    disk: &Disk,
-    ever: &[PodUid],
-) -> CheckResult {
+pub(in crate::simulation) fn drained(machine: &Machine, life: &AgentLife, disk: &Disk, ever: &[PodUid]) -> CheckResult {
+    let AgentLife { node, metrics, .. } = life;
     if let Some(pod) = machine.runtime.list_pods().now_or_never().unwrap().unwrap().first() {
         return Err(format!("the runtime still has {pod:?}"));
     }
@@ -185,7 +181,7 @@ pub(in crate::simulation) fn drained(
         return Err(format!("explain still has the pod: {line:?}"));
     }
     for uid in ever {
-        forgotten(node, uid).map_err(|what| format!("{uid}: {what}"))?;
+        forgotten(life, uid).map_err(|what| format!("{uid}: {what}"))?;
     }
     if let Some(uid) = disk.directories().first() {
         return Err(format!("{uid} still has a directory"));
@@ -193,10 +189,16 @@ pub(in crate::simulation) fn drained(
     if let Some(uid) = ever.iter().find(|uid| disk.has_end_of(uid)) {
         return Err(format!("the final status of {uid} is still stored"));
     }
+    all_claims_are_released(machine, &life.agent, disk)?;
     let text = metrics.encode(Format::Classic);
     for line in text.lines() {
-        let zero =
-            ["kubelet_working_pods", "kubelet_desired_pods", "kubelet_active_pods", "kubelet_running_containers"];
+        let zero = [
+            "kubelet_working_pods",
+            "kubelet_desired_pods",
+            "kubelet_active_pods",
+            "kubelet_running_containers",
+            "dra_resource_claims_in_use",
+        ];
         if zero.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0") && !line.ends_with(" 0.0") {
             return Err(format!("there is no pod, but a metric counts one: {line}"));
         }
@@ -205,8 +207,11 @@ pub(in crate::simulation) fn drained(
 }
 
 /// The agent keeps no state of a removed pod.
-fn forgotten(node: &NodeHandle, uid: &PodUid) -> CheckResult {
+fn forgotten(AgentLife { node, agent, .. }: &AgentLife, uid: &PodUid) -> CheckResult {
     let containers = node.containers();
+    if let Some(wait) = agent.claims.waits(uid).first() {
+        return Err(format!("it still waits for its claims: {wait:?}"));
+    }
     if let Some(status) = node.statuses().get(uid) {
         return Err(format!("its status is still kept: {status:?}"));
     }
