@@ -76,6 +76,7 @@ containers:
 bench: containers
 	$(CARGO) bench --bench engine
 	$(CARGO) bench --bench node
+	$(CARGO) bench --bench claims
 	$(CARGO) bench --bench containers
 
 # Compares the instructions that the hot paths execute with the committed counts.
