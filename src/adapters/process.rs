@@ -8,7 +8,8 @@
 //! ```text
 //!   agent ──spawn──> shim (own session, subreaper, holds `lock`) ──spawn──> init stage ──exec──> command
 //!     │  <─pidfd────── the shim exits                 │                       (dies with the shim)
-//!     └── control ───> TERM, KILL, REOPEN             └─> log, `shim`, `started`, `exit`
+//!     ├── control ───> TERM, KILL, REOPEN, RESIZE     └─> log, `shim`, `started`, `exit`
+//!     └── stdin ─────> the command's input
 //! ```
 //!
 //! The directory `<root>/process` (mode 0700) holds one directory per sandbox and one per container. Every record in them
@@ -23,6 +24,7 @@
 //! | `exit` | shim, when the command has ended | how the command ended |
 //! | `started-reserved`, `exit-reserved` | shim, before the command | disk space for `started` and `exit` |
 //! | `control` | shim | a FIFO that takes one request per line |
+//! | `stdin` | shim | a FIFO that takes the input of attached clients, until the input of the command ends |
 //!
 //! **Adoption.** The agent locks `lock` *before* it spawns the shim, and hands the open file to the shim as its standard
 //! input. A `flock` belongs to the open file, so the lock is never free while the shim lives. An agent that starts later
@@ -56,6 +58,7 @@ mod identity;
 mod load;
 mod probe;
 mod procfs;
+mod pty;
 #[doc(hidden)]
 pub mod record;
 mod reserved;

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::files::Layout;
 use super::identity::{self, Identity};
-use super::record::{Cgroup, ContainerRecord, RunRecord};
+use super::record::{Cgroup, ContainerRecord, Input, RunRecord};
 use super::rootfs::{self, Link};
 use super::security::{self, AgentRights};
 use super::view;
@@ -118,6 +118,7 @@ pub(super) fn plan(
         confinement,
         rootfs: root,
         termination_log,
+        input: fields.input,
     };
     let record = ContainerRecord {
         id: id.into(),
@@ -132,6 +133,7 @@ pub(super) fn plan(
         image: fields.image.unwrap_or_default().into(),
         image_id: config.image_id.clone(),
         user: None,
+        input: fields.input,
     };
     Ok(ContainerPlan { record, run, links, in_pod_group })
 }
@@ -146,6 +148,7 @@ struct SpecFields<'a> {
     lifecycle: Option<&'a Lifecycle>,
     resources: Option<&'a ResourceRequirements>,
     volume_mounts: &'a [VolumeMount],
+    input: Input,
 }
 
 macro_rules! spec_fields {
@@ -159,6 +162,11 @@ macro_rules! spec_fields {
             lifecycle: $container.lifecycle.as_ref(),
             resources: $container.resources.as_ref(),
             volume_mounts: $container.volume_mounts.as_deref().unwrap_or_default(),
+            input: Input {
+                stdin: $container.stdin == Some(true),
+                once: $container.stdin_once == Some(true),
+                terminal: $container.tty == Some(true),
+            },
         }
     };
 }

@@ -1,5 +1,6 @@
 //! The paths of the process runtime's files.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -9,6 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::OpenError;
 use crate::adapters::log::LogDir;
+use crate::adapters::streaming::WindowSize;
 use crate::adapters::trusted_dir;
 
 /// The number of names in the path of a log below the directory of all pods.
@@ -151,6 +153,11 @@ impl ContainerFiles {
         self.dir.join("control")
     }
 
+    /// The FIFO to which attached clients write. It exists until the input of the command ends.
+    pub(super) fn stdin(&self) -> PathBuf {
+        self.dir.join("stdin")
+    }
+
     /// The shim's standard error: mostly panics.
     pub(super) fn shim_log(&self) -> PathBuf {
         self.dir.join("shim.log")
@@ -186,7 +193,7 @@ impl ContainerFiles {
         // With O_NONBLOCK the call fails if no process reads the FIFO; without it the call would wait for a reader.
         let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
         let mut fifo = OpenOptions::new().write(true).custom_flags(flags).open(self.control())?;
-        io::Write::write_all(&mut fifo, request.line())
+        io::Write::write_all(&mut fifo, request.line().as_bytes())
     }
 }
 
@@ -202,21 +209,32 @@ pub(super) enum Request {
     Kill,
     /// Open the log file again, because it was rotated.
     Reopen,
+    /// Give the terminal this size.
+    Resize(WindowSize),
 }
 
 impl Request {
-    fn line(self) -> &'static [u8] {
+    fn line(self) -> Cow<'static, str> {
         match self {
-            Request::Term => b"TERM\n",
-            Request::Kill => b"KILL\n",
-            Request::Reopen => b"REOPEN\n",
+            Request::Term => "TERM\n".into(),
+            Request::Kill => "KILL\n".into(),
+            Request::Reopen => "REOPEN\n".into(),
+            Request::Resize(WindowSize { width, height }) => format!("RESIZE {width} {height}\n").into(),
         }
     }
 
+    /// Parses a line without its end.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        [Request::Term, Request::Kill, Request::Reopen]
-            .into_iter()
-            .find(|request| request.line().strip_suffix(b"\n") == Some(line))
+        let words: Vec<&str> = std::str::from_utf8(line).ok()?.split(' ').collect();
+        Some(match words[..] {
+            ["TERM"] => Request::Term,
+            ["KILL"] => Request::Kill,
+            ["REOPEN"] => Request::Reopen,
+            ["RESIZE", width, height] => {
+                Request::Resize(WindowSize { width: width.parse().ok()?, height: height.parse().ok()? })
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -241,5 +259,22 @@ pub(super) fn remove_file(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_lines_that_the_shim_parses() {
+        let size = WindowSize { width: 101, height: 33 };
+        for request in [Request::Term, Request::Kill, Request::Reopen, Request::Resize(size)] {
+            let line = request.line().into_owned();
+            assert_eq!(Request::parse(line.strip_suffix('\n').unwrap().as_bytes()), Some(request));
+        }
+        for bad in ["", "TERM ", "RESIZE 1", "RESIZE 1 -1", "RESIZE 1 70000", "\u{fffd}"] {
+            assert_eq!(Request::parse(bad.as_bytes()), None, "{bad}");
+        }
     }
 }

@@ -46,6 +46,33 @@ pub struct ContainerRecord {
     /// The user of the command; `None` in a record of an earlier agent.
     #[serde(default)]
     pub user: Option<User>,
+    /// The input of the command. A container of an earlier agent has none.
+    #[serde(default)]
+    pub input: Input,
+}
+
+/// What the standard input of a command is, and whether its output is a terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// Whether attached clients write to it. Otherwise it is empty.
+    pub stdin: bool,
+    /// Whether it ends with the last attached client that wrote to it.
+    pub once: bool,
+    /// Whether the command has a terminal.
+    pub terminal: bool,
+}
+
+impl Input {
+    /// Whether a client may have a dialogue with the command, so that it must get unfinished lines too.
+    pub fn is_interactive(self) -> bool {
+        self.stdin || self.terminal
+    }
+
+    /// Whether the command's input ends with the input of a client (`stdinOnce`). The input of a terminal does not end, as under
+    /// containerd 2 (`internal/cri/io`): its end would end the output too.
+    pub fn ends_with_client(self) -> bool {
+        self.once && !self.terminal
+    }
 }
 
 /// The command that a shim runs, and its environment, user, cgroup and files.
@@ -73,6 +100,8 @@ pub struct RunRecord {
     #[serde(default)]
     pub oom_score_adj: i64,
     pub confinement: Confinement,
+    #[serde(default)]
+    pub input: Input,
 }
 
 /// The confinement of a container's processes.

@@ -10,11 +10,13 @@ mod exec_keeper;
 mod exec_reaper;
 mod exit;
 mod init;
+mod input_relay;
 mod joined;
 pub mod log;
 mod namespaces;
 mod probe;
 mod pump;
+mod stdio;
 mod view;
 
 use std::convert::Infallible;
@@ -50,7 +52,7 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
         Some([RUN, dir]) => run(&ContainerFiles::new(dir.into())).map_err(|error| error.to_string()),
-        Some([INIT, dir, mounts]) => match init::become_command(Path::new(dir), mounts) {
+        Some([INIT, dir, mounts, input]) => match init::become_command(Path::new(dir), mounts, input) {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
@@ -174,14 +176,13 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
     }
     let log = log::Log::open(&run.log).map_err(|error| with_context("cannot open the log", &error))?;
     let control = pump::open_control(&files.control())?;
-    let (out, out_end) = io::pipe()?;
-    let (err, err_end) = io::pipe()?;
+    let (streams, command_ends) =
+        stdio::open(files, run).map_err(|error| with_context("cannot open the standard streams", &error))?;
     let (mut failure, failure_end) = io::pipe()?;
     let (dead, alive) = io::pipe()?;
     let target = Arc::new(Mutex::new(None));
     let pump = pump::Pump {
-        out: out.into(),
-        err: err.into(),
+        streams,
         control,
         dead: dead.into(),
         log,
@@ -198,13 +199,15 @@ fn start(files: &ContainerFiles, run: &RunRecord, space: ReservedSpace) -> io::R
     // Nothing that can fail because of the node comes after the command was executed: the pod would start the command again.
     let namespaces = namespaces::create(run, files, own_users)?;
     let child = namespaces.pass_mounts(|mounts| {
-        Command::new("/proc/self/exe")
-            .args(run.shim.iter().skip(1))
-            .args([INIT.as_ref(), files.dir().as_os_str(), mounts.as_ref()])
-            .stdin(Stdio::from(failure_end))
-            .stdout(Stdio::from(out_end))
-            .stderr(Stdio::from(err_end))
-            .spawn()
+        command_ends.pass(|input, out, err| {
+            Command::new("/proc/self/exe")
+                .args(run.shim.iter().skip(1))
+                .args([INIT.as_ref(), files.dir().as_os_str(), mounts.as_ref(), input.as_ref()])
+                .stdin(Stdio::from(failure_end))
+                .stdout(out)
+                .stderr(err)
+                .spawn()
+        })
     })?;
     let pid = Pid::from_child(&child);
     // The other end closes without text when the command is executed; otherwise it sends the error.

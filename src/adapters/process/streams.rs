@@ -1,8 +1,9 @@
-//! Streams of clients: commands with input, output and terminals, the output of running containers, and forwarded ports.
+//! Streams of clients: commands with input, output and terminals, the input and output of running containers, and forwarded ports.
 //!
 //! A command runs as an exec probe does: a keeper stands between the agent and the command (see [`shim`]). When the client
 //! disconnects, the agent closes the keeper's socket, and the keeper kills the command.
 
+mod attach;
 mod follow;
 mod terminal;
 
@@ -21,11 +22,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::attach::AttachedStreams;
 use self::terminal::Terminal;
 use super::CONTAINER_ENV;
 use super::container::{Container, RunState};
 use super::exec::{FAILED, STATUS};
 use super::files::ContainerFiles;
+use super::pty;
 use super::record::{self, RunRecord};
 use super::shared::ProcessRuntimeState;
 use super::shim::{self, ExecInput};
@@ -42,14 +45,13 @@ pub(super) fn open(shared: &Arc<ProcessRuntimeState>, stream: StreamRequest) -> 
             let streams = ExecStreams { stdin, stdout, stderr, tty };
             Ok(LocalSession::Command(StartCommand::new(exec(Arc::clone(shared), container, command, streams))))
         }
-        StreamRequest::Attach { stdin: true, .. } => Err(StreamError::Refused(
-            "the process runtime cannot attach standard input: a container's command has none; run a command with `exec`"
-                .to_owned(),
-        )),
-        StreamRequest::Attach { container, stdout, stderr, tty, .. } => {
+        StreamRequest::Attach { container, stdin, stdout, stderr, tty } => {
             let container = running(shared.container(&container)?)?;
-            let start = follow::attach(Arc::clone(shared), container, follow::Outputs { stdout, stderr, merged: tty });
-            Ok(LocalSession::Command(StartCommand::new(start)))
+            if stdin && !container.record.input.stdin {
+                return Err(StreamError::Refused(no_input(&container)));
+            }
+            let streams = AttachedStreams { stdin, stdout, stderr, merged: tty };
+            Ok(LocalSession::Command(StartCommand::new(attach::attach(Arc::clone(shared), container, streams))))
         }
         StreamRequest::PortForward { sandbox, .. } if shared.is_ready(&sandbox) => {
             // All pods share the node's network.
@@ -68,6 +70,13 @@ fn running(container: Arc<Container>) -> Result<Arc<Container>, StreamError> {
 
 fn not_running(container: &Container) -> String {
     format!("container {} is not running", container.id)
+}
+
+fn no_input(container: &Container) -> String {
+    format!(
+        "container {} has no standard input to attach to: set `stdin: true` for the container, or run a command with `exec`",
+        container.record.container
+    )
 }
 
 /// The streams of a command.
@@ -156,7 +165,7 @@ fn prepare(
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let (keeper, keeper_end) = StdUnixStream::pair()?;
     let (input, ends, out, err) = if streams.tty {
-        let (agent, command) = terminal::open(run.user.uid)?;
+        let (agent, command) = pty::open(run.user.uid)?;
         let (out, err) = (command.try_clone()?, command);
         (ExecInput::Terminal, AgentEnds::Terminal(agent), Stdio::from(out), Stdio::from(err))
     } else {

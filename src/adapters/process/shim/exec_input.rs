@@ -51,7 +51,7 @@ impl ExecInput {
     }
 }
 
-/// The input in the keeper and in the stage that becomes the command.
+/// The input in the keeper and in the stage that becomes a command.
 pub(super) enum ReceivedInput {
     Null,
     Pipe(OwnedFd),

@@ -20,13 +20,18 @@ use super::super::record::{self, RunRecord, User};
 use super::exec_input::{ExecInput, ReceivedInput};
 use super::exec_reaper::{self, StartFailure};
 use super::namespaces::{self, bind_to_reader};
-use super::{InitResult, confine};
+use super::{InitResult, confine, stdio};
 
-/// Becomes the container's command in the mount namespace `mounts`. Returns only with an error, which it also sends to the shim.
-pub(super) fn become_command(dir: &Path, mounts: &str) -> InitResult {
+/// Becomes the container's command in the mount namespace `mounts`, with the input of [`stdio`]. Returns only with an error, which it
+/// also sends to the shim.
+pub(super) fn become_command(dir: &Path, mounts: &str, input: &str) -> InitResult {
     report_failure(|report| {
-        let run: RunRecord = record::read(&ContainerFiles::new(dir.into()).run()).map_err(|error| error.to_string())?;
+        let mut run: RunRecord =
+            record::read(&ContainerFiles::new(dir.into()).run()).map_err(|error| error.to_string())?;
+        let mut received = ReceivedInput::Null;
         enter(&run, || {
+            received =
+                stdio::receive_input(input).map_err(|error| format!("cannot open the standard input: {error}"))?;
             if let Some(cgroup) = &run.cgroup {
                 cgroup.enter().map_err(|error| format!("cannot enter the cgroup: {error}"))?;
             }
@@ -37,6 +42,7 @@ pub(super) fn become_command(dir: &Path, mounts: &str) -> InitResult {
                 .map_err(|error| error.to_string())?;
             namespaces::enter_mounts(mounts).map_err(|error| format!("cannot join the container's mounts: {error}"))
         })?;
+        received.install(&mut run.env)?;
         bind_to_reader(report)?;
         Err(execution_failed(&run.command, program(&run.command, &run.env)?.exec()))
     })

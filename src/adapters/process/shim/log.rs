@@ -70,12 +70,26 @@ pub struct Lines {
     stream: &'static str,
     /// The beginning of a line whose end has not been read yet. It is shorter than [`MAX_PIECE`].
     pending: Vec<u8>,
+    /// Whether the last record does not end a line.
+    in_line: bool,
 }
 
 impl Lines {
     /// A splitter for `stdout` or `stderr`.
     pub fn new(stream: &'static str) -> Self {
-        Lines { stream, pending: Vec::new() }
+        Lines { stream, pending: Vec::new(), in_line: false }
+    }
+
+    /// Whether a part of a line was read and is in no record yet.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Appends the record of an unfinished line to `records`, so that readers of the log get it before its end.
+    pub fn flush(&mut self, time: &str, records: &mut Vec<u8>) {
+        if self.has_pending() {
+            self.record(time, b"P", b"", records);
+        }
     }
 
     /// Takes bytes of the stream and appends the records that they complete to `records`.
@@ -101,7 +115,7 @@ impl Lines {
 
     /// Ends the stream: appends the record of an unfinished line to `records`.
     pub fn finish(&mut self, time: &str, records: &mut Vec<u8>) {
-        if !self.pending.is_empty() {
+        if self.has_pending() || self.in_line {
             self.record(time, b"F", b"", records);
         }
     }
@@ -111,6 +125,7 @@ impl Lines {
             records.extend_from_slice(part);
         }
         self.pending = Vec::new();
+        self.in_line = tag == b"P";
     }
 }
 
@@ -158,6 +173,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn unfinished_line_is_flushed_once_and_ends_later() {
+        let (mut lines, mut out) = (Lines::new("stdout"), Vec::new());
+        lines.flush("1", &mut out);
+        lines.feed("2", b"$ ", &mut out);
+        assert!(lines.has_pending());
+        lines.flush("3", &mut out);
+        lines.flush("4", &mut out);
+        lines.feed("5", b"ls\n$ ", &mut out);
+        lines.flush("6", &mut out);
+        lines.finish("7", &mut out);
+        lines.finish("8", &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "3 stdout P $ \n5 stdout F ls\n6 stdout P $ \n7 stdout F \n");
     }
 
     /// The log of a text.

@@ -1,4 +1,5 @@
-//! The shim's second thread: it copies the container's output to the log and turns the agent's requests into signals.
+//! The shim's second thread: it copies the container's output to the log and the clients' input to the command, and turns the agent's
+//! requests into signals.
 
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
@@ -8,21 +9,24 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::super::files::Request;
+use super::super::pty;
 use super::super::record::{self, Cgroup};
+use super::input_relay::InputRelay;
 use super::log::{Lines, Log};
 use super::note;
+use super::stdio::ShimStreams;
 
 /// The files and the target of the thread.
 pub(super) struct Pump {
-    pub(super) out: OwnedFd,
-    pub(super) err: OwnedFd,
+    pub(super) streams: ShimStreams,
     pub(super) control: File,
     /// A pipe that closes when no process of the container is left.
     pub(super) dead: OwnedFd,
@@ -47,9 +51,6 @@ pub(super) fn open_control(path: &Path) -> io::Result<File> {
 impl Pump {
     /// Starts the thread, which ends when `dead` closes. The returned channel closes when the thread has ended.
     pub(super) fn spawn(mut self) -> io::Result<Receiver<Infallible>> {
-        for fd in [&self.out, &self.err] {
-            fcntl_setfl(fd, OFlags::NONBLOCK)?;
-        }
         let (running, ended) = std::sync::mpsc::channel();
         let body = move || {
             if let Err(error) = self.run() {
@@ -62,29 +63,22 @@ impl Pump {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        let mut streams = [Lines::new("stdout"), Lines::new("stderr")];
-        let mut open = [true, true];
+        let mut lines = [Lines::new("stdout"), Lines::new("stderr")];
+        let mut open = [true, self.streams.err.is_some()];
         let mut requests = Vec::new();
         let mut buffer = vec![0; CHUNK];
+        let mut flush_at = None;
         loop {
-            // A stream that has ended is always ready, so it is not polled.
-            let flags = |open: bool| if open { PollFlags::IN } else { PollFlags::empty() };
-            let mut fds = [
-                PollFd::new(&self.dead, PollFlags::IN),
-                PollFd::new(&self.control, PollFlags::IN),
-                PollFd::new(if open[0] { &self.out } else { &self.dead }, flags(open[0])),
-                PollFd::new(if open[1] { &self.err } else { &self.dead }, flags(open[1])),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let [dead, control, ..] = fds.map(|fd| !fd.revents().is_empty());
+            let [dead, control, input] = self.wait(open, flush_at)?;
             if control {
                 self.take_requests(&mut requests);
             }
-            for (i, lines) in streams.iter_mut().enumerate() {
-                let fd = if i == 0 { &self.out } else { &self.err };
+            if input && !self.streams.input.as_mut().is_some_and(InputRelay::copy) {
+                self.streams.input = None;
+            }
+            for (i, lines) in lines.iter_mut().enumerate() {
+                let fd = if i == 0 { Some(&self.streams.out) } else { self.streams.err.as_ref() };
+                let Some(fd) = fd else { continue };
                 while open[i] {
                     match copy(fd, lines, &mut buffer, &mut self.log)? {
                         // Only one chunk is copied at a time, so that a stream with much output delays neither requests
@@ -100,11 +94,55 @@ impl Pump {
             if dead {
                 let mut records = Vec::new();
                 let time = time_text();
-                streams.iter_mut().for_each(|lines| lines.finish(&time, &mut records));
+                lines.iter_mut().for_each(|lines| lines.finish(&time, &mut records));
                 self.log.write(&records);
                 return Ok(());
             }
+            flush_at = self.flush(&mut lines, flush_at);
         }
+    }
+
+    /// Waits until something happens, or until `flush_at`. Returns whether all processes have ended, whether requests have arrived,
+    /// and whether the input can be copied.
+    fn wait(&self, open: [bool; 2], flush_at: Option<Instant>) -> io::Result<[bool; 3]> {
+        // A stream that has ended is always ready, so it is not polled.
+        let none = || PollFd::new(&self.dead, PollFlags::empty());
+        let mut fds = [
+            PollFd::new(&self.dead, PollFlags::IN),
+            PollFd::new(&self.control, PollFlags::IN),
+            self.streams.input.as_ref().map_or_else(none, InputRelay::poll_fd),
+            if open[0] { PollFd::new(&self.streams.out, PollFlags::IN) } else { none() },
+            match &self.streams.err {
+                Some(err) if open[1] => PollFd::new(err, PollFlags::IN),
+                _ => none(),
+            },
+        ];
+        let timeout = flush_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = timeout.map(|left| Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [dead, control, input, ..] = fds.map(|fd| !fd.revents().is_empty());
+        Ok([dead, control, input && self.streams.input.is_some()])
+    }
+
+    /// Writes the unfinished lines of an interactive container to the log when they are [`FLUSH_AFTER`] old. Returns when to call this
+    /// again.
+    fn flush(&mut self, lines: &mut [Lines; 2], flush_at: Option<Instant>) -> Option<Instant> {
+        if !self.streams.interactive || !lines.iter().any(Lines::has_pending) {
+            return None;
+        }
+        let now = Instant::now();
+        let at = flush_at.unwrap_or(now + FLUSH_AFTER);
+        if now < at {
+            return Some(at);
+        }
+        let mut records = Vec::new();
+        let time = time_text();
+        lines.iter_mut().for_each(|lines| lines.flush(&time, &mut records));
+        self.log.write(&records);
+        None
     }
 
     fn take_requests(&mut self, pending: &mut Vec<u8>) {
@@ -128,6 +166,7 @@ impl Pump {
                         note(&format!("cannot reopen the log: {error}"));
                     }
                 }
+                Some(Request::Resize(size)) => pty::resize(&self.streams.out, size),
                 None => {}
             }
         }
@@ -158,6 +197,8 @@ fn copy(fd: &OwnedFd, lines: &mut Lines, buffer: &mut [u8], log: &mut Log) -> io
             Ok(Copied::Some)
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(Copied::WouldBlock),
+        // No process has the terminal open.
+        Err(Errno::IO) => Ok(Copied::Ended),
         Err(error) => Err(error.into()),
     }
 }
@@ -167,6 +208,9 @@ fn time_text() -> String {
     format!("{:.9}", record::now().to_timestamp())
 }
 
+/// How long the log of an interactive container waits for the rest of a line. Output that a program writes in pieces stays in one record,
+/// and a person does not notice the delay.
+const FLUSH_AFTER: Duration = Duration::from_millis(20);
 /// How many bytes are read at once. A pipe holds 64 KiB.
 const CHUNK: usize = 8 * 1024;
 /// The size of the thread's stack in bytes. The thread makes no deeply nested calls.

@@ -1,109 +1,24 @@
 //! Follows the output of a running container in its log.
-//!
-//! The shim writes whole lines to the log, so an attached client gets a line when it is complete.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::FutureExt;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
-
-use super::spawn;
 use crate::adapters::log::{LogDir, Record};
-use crate::adapters::process::container::Container;
-use crate::adapters::process::create;
-use crate::adapters::process::files::Layout;
-use crate::adapters::process::shared::ProcessRuntimeState;
-use crate::adapters::streaming::{CHUNK_BYTES, CHUNKS, CommandEnd, LocalCommand};
-
-/// How often the log is read at its end.
-const INTERVAL: Duration = Duration::from_millis(100);
-
-/// The outputs that a client receives.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outputs {
-    pub(super) stdout: bool,
-    pub(super) stderr: bool,
-    /// The standard error becomes part of the standard output, as that of a terminal.
-    pub(super) merged: bool,
-}
-
-/// Copies the output of a container from now on. Ends when the container ends.
-pub(super) async fn attach(
-    shared: Arc<ProcessRuntimeState>,
-    container: Arc<Container>,
-    outputs: Outputs,
-) -> Result<LocalCommand, String> {
-    let Outputs { stdout, stderr, merged } = outputs;
-    let (dir, file) = Layout::split_log(&create::rootfs_and_log(&shared.layout, &container.record).1);
-    let open = move || Follower::at_end(dir, file, merged);
-    let follower = shared.blocking(open).await.map_err(|error| format!("cannot read the container's log: {error}"))?;
-    let channel = |requested: bool| requested.then(|| mpsc::channel(CHUNKS)).unzip();
-    let ((to_stdout, stdout), (to_stderr, stderr)) = (channel(stdout), channel(stderr));
-    let (end, ended) = oneshot::channel();
-    let task = spawn(async move {
-        let copied = copy(&shared, &container, follower, to_stdout, to_stderr).await;
-        let _ = end.send(match copied {
-            Ok(()) => CommandEnd::Exited(0),
-            Err(error) => CommandEnd::Failed(format!("cannot read the container's log: {error}")),
-        });
-    });
-    Ok(LocalCommand { stdin: None, stdout, stderr, resize: None, ended, tasks: vec![task] })
-}
-
-async fn copy(
-    shared: &Arc<ProcessRuntimeState>,
-    container: &Container,
-    mut follower: Follower,
-    stdout: Option<mpsc::Sender<Vec<u8>>>,
-    stderr: Option<mpsc::Sender<Vec<u8>>>,
-) -> io::Result<()> {
-    loop {
-        // The container ends before the last read, so the last read sees everything.
-        let ended = container.ended().now_or_never().is_some();
-        let (result, back) = shared
-            .blocking(move || {
-                let read = follower.read();
-                (read, follower)
-            })
-            .await;
-        follower = back;
-        let Some(output) = result? else {
-            if ended {
-                return Ok(());
-            }
-            tokio::select! {
-                () = sleep(INTERVAL) => {}
-                () = container.ended() => {}
-                () = shared.closed() => return Ok(()),
-            }
-            continue;
-        };
-        for (bytes, to) in [(output.stdout, &stdout), (output.stderr, &stderr)] {
-            if let Some(to) = to.as_ref().filter(|_| !bytes.is_empty())
-                && to.send(bytes).await.is_err()
-            {
-                return Ok(());
-            }
-        }
-    }
-}
+use crate::adapters::streaming::CHUNK_BYTES;
 
 /// The output in a part of a log.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Output {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+pub(super) struct Output {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
 }
 
 /// Reads a log as it grows. All calls block.
-struct Follower {
+pub(super) struct Follower {
     dir: LogDir,
     name: String,
+    /// The standard error becomes part of the standard output, as that of a terminal.
     merged: bool,
     file: File,
     /// The beginning of a record whose end was not read yet.
@@ -114,14 +29,14 @@ struct Follower {
 
 impl Follower {
     /// Starts at the end of the log.
-    fn at_end(dir: LogDir, name: String, merged: bool) -> io::Result<Self> {
+    pub(super) fn at_end(dir: LogDir, name: String, merged: bool) -> io::Result<Self> {
         let mut file = dir.open()?.file(&name)?;
         file.seek(SeekFrom::End(0))?;
         Ok(Follower { dir, name, merged, file, pending: Vec::new(), moved: false })
     }
 
     /// The output since the last read. `None` if there is none.
-    fn read(&mut self) -> io::Result<Option<Output>> {
+    pub(super) fn read(&mut self) -> io::Result<Option<Output>> {
         let mut buffer = vec![0; CHUNK_BYTES];
         let count = match self.file.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Some(Output::default())),

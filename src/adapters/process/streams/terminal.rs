@@ -5,10 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, fchown, fcntl_setfl};
-use rustix::process::Uid;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -16,20 +13,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::spawn;
+use crate::adapters::process::pty;
 use crate::adapters::streaming::{CHUNK_BYTES, CHUNKS, LocalCommand, WindowSize};
-
-/// Opens a terminal. Returns the agent's end, and the command's end, which belongs to the command's user.
-pub(super) fn open(user: u32) -> io::Result<(OwnedFd, OwnedFd)> {
-    let agent = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    grantpt(&agent)?;
-    unlockpt(&agent)?;
-    let name = ptsname(&agent, Vec::new())?;
-    let command = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    if rustix::process::geteuid().is_root() {
-        fchown(&command, Some(Uid::from_raw(user)), None)?;
-    }
-    Ok((agent, command))
-}
 
 /// The agent's end of a terminal.
 pub(super) struct Terminal(Arc<AsyncFd<OwnedFd>>);
@@ -79,10 +64,8 @@ async fn copy_input(mut from: mpsc::Receiver<Vec<u8>>, terminal: Arc<AsyncFd<Own
 async fn copy_sizes(mut from: watch::Receiver<Option<WindowSize>>, terminal: Arc<AsyncFd<OwnedFd>>) {
     while from.changed().await.is_ok() {
         let size = *from.borrow_and_update();
-        if let Some(WindowSize { width, height }) = size {
-            let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
-            // The terminal of a command that has ended has no size.
-            let _ = tcsetwinsize(terminal.get_ref(), size);
+        if let Some(size) = size {
+            pty::resize(terminal.get_ref(), size);
         }
     }
 }

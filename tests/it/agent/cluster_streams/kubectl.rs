@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use podwright_stand_in::{StandIn, User};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -121,6 +121,28 @@ async fn kubectl_attaches_to_a_running_container() {
         let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
         assert_eq!(line.as_deref(), Some("tick"), "websocket {websocket}");
         attached.kill().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn kubectl_attaches_to_the_input_of_a_container() {
+    let script = "while read -r line; do echo \"[$line]\"; done; echo end; exec sleep 1000";
+    let container = Container::run_with(script, |container| container.stdin = Some(true)).await;
+    let directory = tempfile::tempdir().unwrap();
+    for websocket in TRANSPORTS {
+        let access = Access::plain(&container.server, directory.path());
+        let Some(mut command) = access.kubectl(websocket, &["attach", "-i", "p"]) else { return };
+        let mut attached = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(attached.stdout.take().unwrap()).lines();
+        let mut stdin = attached.stdin.take().unwrap();
+        for text in ["one", "two"] {
+            stdin.write_all(format!("{text}\n").as_bytes()).await.unwrap();
+            let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+            assert_eq!(line, Some(format!("[{text}]")), "websocket {websocket}");
+        }
+        drop(stdin);
+        let status = timeout(PATIENCE, attached.wait()).await.expect("kubectl does not end").unwrap();
+        assert!(status.success(), "websocket {websocket}");
     }
 }
 

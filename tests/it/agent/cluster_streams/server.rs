@@ -103,7 +103,7 @@ async fn attach(State(target): State<Target>, pairs: Pairs, request: Request) ->
         stdin: is(&pairs, "stdin"),
         stdout: is(&pairs, "stdout"),
         stderr: is(&pairs, "stderr"),
-        tty: false,
+        tty: is(&pairs, "tty"),
     };
     target.streams.serve(request, stream).await
 }
