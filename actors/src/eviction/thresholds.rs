@@ -134,6 +134,25 @@ impl EvictionThresholds {
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
+
+    /// The name of each signal, with its threshold as a quantity or a percentage.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.values.iter().map(|(signal, value)| (signal.as_str(), value.to_string()))
+    }
+}
+
+impl EvictionGracePeriods {
+    /// The name of each signal, with its time.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Duration)> {
+        self.0.iter().map(|(signal, time)| (signal.as_str(), *time))
+    }
+}
+
+impl MinimumReclaim {
+    /// The name of each signal, with its amount as a quantity or a percentage.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.0.iter().map(|(signal, value)| (signal.as_str(), value.to_string()))
+    }
 }
 
 impl Default for EvictionThresholds {

@@ -60,6 +60,29 @@ impl AdmissionArgs {
         self.register_with_taints.iter().map(|NodeTaint(taint)| taint.clone()).collect()
     }
 
+    /// The fields of `KubeletConfiguration`.
+    #[cfg(feature = "kube")]
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        let sysctls: Vec<&str> = self.allowed_unsafe_sysctls.iter().map(|SysctlPattern(pattern)| &**pattern).collect();
+        let [system, kube] = self.reservations().map(|reserved| {
+            let bytes = |bytes: i64| (bytes > 0).then(|| bytes.to_string());
+            let cpu = (reserved.cpu_millis > 0).then(|| format!("{}m", reserved.cpu_millis));
+            let amounts = [
+                ("cpu", cpu),
+                ("memory", bytes(reserved.memory_bytes)),
+                ("ephemeral-storage", bytes(reserved.storage_bytes)),
+            ];
+            let amounts = amounts.into_iter().filter_map(|(resource, amount)| Some((resource, amount?)));
+            amounts.collect::<BTreeMap<_, _>>()
+        });
+        serde_json::json!({
+            "registerWithTaints": self.taints(),
+            "allowedUnsafeSysctls": sysctls,
+            "systemReserved": system,
+            "kubeReserved": kube,
+        })
+    }
+
     /// The admission handlers of a node, in upstream's order. `strict_groups` says whether the runtime supports strict
     /// supplemental groups. `registered` returns the node of the API server, if it is registered.
     pub(crate) fn handlers(

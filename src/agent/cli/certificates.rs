@@ -28,6 +28,17 @@ pub(crate) struct CertificateArgs {
 }
 
 impl CertificateArgs {
+    /// The fields of `KubeletConfiguration`. The agent renews a client certificate that it has requested itself.
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        serde_json::json!({
+            "rotateCertificates": self.bootstrap_kubeconfig.is_some(),
+            "serverTLSBootstrap": self.rotate_server_certificates,
+            "tlsCertFile": self.tls_cert_file,
+            "tlsPrivateKeyFile": self.tls_private_key_file,
+            "tlsMinVersion": "VersionTLS12",
+        })
+    }
+
     /// The files of the serving certificate, if the flags name them.
     pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
         // The command line admits either both files or none.

@@ -1,5 +1,7 @@
 //! The flags for evictions.
 
+#[cfg(feature = "kube")]
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
@@ -49,5 +51,21 @@ impl EvictionArgs {
             .max_pod_grace(Duration::from_secs(self.eviction_max_pod_grace_period.into()))
             .pressure_transition(self.eviction_pressure_transition_period);
         Ok(policy)
+    }
+
+    /// The fields of `KubeletConfiguration`.
+    #[cfg(feature = "kube")]
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        use crate::actors::texts::format::duration;
+        let periods = self.eviction_soft_grace_period.iter().map(|(signal, time)| (signal, duration(time)));
+        serde_json::json!({
+            "evictionHard": self.eviction_hard.iter().collect::<BTreeMap<_, _>>(),
+            "evictionSoft": self.eviction_soft.iter().collect::<BTreeMap<_, _>>(),
+            "evictionSoftGracePeriod": periods.collect::<BTreeMap<_, _>>(),
+            "evictionMinimumReclaim": self.eviction_minimum_reclaim.iter().collect::<BTreeMap<_, _>>(),
+            "evictionMaxPodGracePeriod": self.eviction_max_pod_grace_period,
+            "evictionPressureTransitionPeriod": duration(self.eviction_pressure_transition_period),
+            "mergeDefaultEvictionSettings": false,
+        })
     }
 }

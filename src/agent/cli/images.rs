@@ -39,6 +39,20 @@ fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 impl ImageArgs {
+    /// The fields of `KubeletConfiguration`.
+    #[cfg(feature = "kube")]
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        use crate::actors::texts::format::duration;
+        serde_json::json!({
+            "serializeImagePulls": false,
+            "maxParallelImagePulls": self.max_parallel_image_pulls,
+            "imageGCHighThresholdPercent": self.image_gc_high_threshold,
+            "imageGCLowThresholdPercent": self.image_gc_low_threshold,
+            "imageMinimumGCAge": duration(self.image_minimum_gc_age),
+            "imageMaximumGCAge": duration(self.image_maximum_gc_age),
+        })
+    }
+
     /// The policy of image garbage collection.
     ///
     /// # Errors

@@ -57,6 +57,21 @@ impl From<&NodeSettingsArgs> for NodeSettings {
 }
 
 impl NodeSettingsArgs {
+    /// The fields of `KubeletConfiguration`. The cgroup driver is that of the flag: that of the runtime is not known here.
+    #[cfg(feature = "kube")]
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        let settings = NodeSettings::from(self);
+        serde_json::json!({
+            "clusterDNS": settings.cluster_dns,
+            "clusterDomain": settings.cluster_domain,
+            "resolvConf": settings.resolv_conf,
+            "cgroupRoot": settings.cgroup_root,
+            "cgroupDriver": settings.cgroup_driver.map(|driver| driver.to_string()),
+            "cgroupsPerQOS": true,
+            "enforceNodeAllocatable": ["pods"],
+        })
+    }
+
     /// The runtime classes by name. The last value for a name counts.
     pub(crate) fn runtime_classes(&self) -> NamedRuntimeClasses {
         NamedRuntimeClasses(

@@ -74,6 +74,20 @@ impl ShutdownArgs {
         }
     }
 
+    /// The fields of `KubeletConfiguration`.
+    #[cfg(feature = "kube")]
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        use crate::actors::texts::format::duration;
+        let group = |(priority, time): (&i32, &Duration)| serde_json::json!({"priority": priority, "shutdownGracePeriodSeconds": time.as_secs()});
+        let groups = self.shutdown_grace_period_by_pod_priority.as_ref();
+        serde_json::json!({
+            "shutdownGracePeriod": duration(self.shutdown_grace_period),
+            "shutdownGracePeriodCriticalPods": duration(self.shutdown_grace_period_critical_pods),
+            "shutdownGracePeriodByPodPriority":
+                groups.map(|PriorityPeriods(groups)| groups.iter().map(group).collect::<Vec<_>>()),
+        })
+    }
+
     /// What is wrong with flags that depend on each other, with the remedy.
     pub(super) fn fault(&self) -> Option<String> {
         let (total, critical) = (self.shutdown_grace_period, self.shutdown_grace_period_critical_pods);
