@@ -44,6 +44,7 @@ mod shutdown;
 mod slices;
 mod start;
 mod status;
+mod streaming;
 
 use std::sync::Arc;
 
@@ -69,6 +70,7 @@ pub use shutdown::ShutdownMetrics;
 pub use slices::{SliceMetrics, SliceWrite};
 pub use start::StartMetrics;
 pub use status::StatusMetrics;
+pub use streaming::{StreamSubresource, StreamingMetrics};
 
 /// The metrics of all subsystems over one registry. Clones share their numbers. A clone has a pointer per series, so an
 /// object that exists once per pod should hold only the subsystem that it needs.
@@ -114,6 +116,8 @@ pub struct Metrics {
     pub start: StartMetrics,
     /// The statuses and their writes.
     pub status: StatusMetrics,
+    /// The streams of the node API.
+    pub streaming: StreamingMetrics,
     registry: Arc<Registry>,
 }
 
@@ -142,6 +146,7 @@ impl Metrics {
             shutdown: ShutdownMetrics::register(&mut registry),
             start: StartMetrics::register(&mut registry),
             status: StatusMetrics::register(&mut registry),
+            streaming: StreamingMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
     }

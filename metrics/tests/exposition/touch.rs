@@ -5,7 +5,7 @@ use std::time::Duration;
 use podwright_metrics::{
     BySource, CgroupOperation, ClaimOperation, ClaimsInUse, ContainerType, EventOutcome, EvictionSignal, Metrics,
     OldestPhases, OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers,
-    RuntimeOperation, SliceWrite, WorkingPods,
+    RuntimeOperation, SliceWrite, StreamSubresource, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -23,6 +23,10 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.admission.evicted(EvictionSignal::MemoryAvailable);
     metrics.admission.eviction_stats_age(EvictionSignal::MemoryAvailable, TOOK);
     metrics.admission.preempted("cpu");
+
+    for subresource in StreamSubresource::ALL {
+        metrics.streaming.websocket_request(subresource);
+    }
 
     metrics.certificates.client_ttl(3600.0);
     metrics.certificates.server_ttl(f64::INFINITY);

@@ -117,8 +117,8 @@ impl NodeApiEndpoint {
             Err(error) => return tracing::error!(%error, "the node API is not served"),
         };
         let api = NodeApi {
+            streams: Arc::new(Streams::new(parts.streams).metrics(parts.view.metrics.streaming.clone())),
             view: parts.view,
-            streams: Arc::new(Streams::new(parts.streams)),
             stats: parts.stats,
             node: node.as_str().into(),
             logs: LogReaders::new(MAX_LOG_READERS, stop.clone()),

@@ -97,7 +97,17 @@ async fn check(
     let (headers, path) = (request.headers(), request.uri().path());
     let admitted = gatekeeper.admit(&connection.peer.0, headers, request.method(), path).await;
     let has_seat = admitted.is_ok() && connection.authenticate();
-    let refusal = match admitted {
+    let mut response = match refusal(admitted, headers, path, has_seat) {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    };
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// The answer to a request that is not routed. A connection without a seat may be closed for a new one, so it gets only short answers.
+fn refusal<T>(admitted: Result<T, Refusal>, headers: &HeaderMap, path: &str, has_seat: bool) -> Option<Response> {
+    match admitted {
         Err(refusal) => Some(refused(refusal)),
         Ok(_) if body_length(headers) > MAX_BODY_BYTES => {
             let why = format!("the body of the request is larger than {MAX_BODY_BYTES} bytes: send no body\n");
@@ -108,13 +118,7 @@ async fn check(
             Some((StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response())
         }
         Ok(_) => None,
-    };
-    let mut response = match refusal {
-        Some(refusal) => refusal,
-        None => next.run(request).await,
-    };
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    }
 }
 
 fn body_length(headers: &HeaderMap) -> u64 {
@@ -218,6 +222,25 @@ async fn not_found(uri: Uri) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_without_a_seat_gets_only_short_answers() {
+        let code = |path: &str, has_seat| {
+            refusal(Ok(()), &HeaderMap::new(), path, has_seat).map(|answer| {
+                let retry = answer.headers().get(RETRY_AFTER).map(|after| after.to_str().unwrap().to_owned());
+                (answer.status(), retry)
+            })
+        };
+        let busy = Some((StatusCode::TOO_MANY_REQUESTS, Some("1".to_owned())));
+        for path in ["/exec/n/p/c", "/attach/n/p/c", "/portForward/n/p", "/run/n/p/c", "/containerLogs/n/p/c"] {
+            assert_eq!((code(path, false), code(path, true)), (busy.clone(), None), "{path}");
+        }
+        for path in ["/pods", "/metrics", "/healthz", "/runningpods/"] {
+            assert_eq!((code(path, false), code(path, true)), (None, None), "{path}");
+        }
+        let refused = refusal::<()>(Err(Refusal::Unauthorized), &HeaderMap::new(), "/pods", true);
+        assert_eq!(refused.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
 
     #[test]
     fn metrics_of_probes_are_selected_by_their_names() {

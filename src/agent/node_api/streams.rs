@@ -32,6 +32,7 @@ use crate::actors::ports::RuntimeError;
 use crate::actors::text::{error_chain, plain};
 use crate::actors::texts::streams::UPGRADE_REQUIRED;
 use crate::adapters::streaming::{LocalSession, Opened, StreamError, StreamingRuntime};
+use crate::metrics::{StreamSubresource, StreamingMetrics};
 use command::CommandStreams;
 use upgrade::Upgrade;
 
@@ -53,12 +54,19 @@ const MAX_ERROR_BYTES: usize = 4 << 10;
 pub struct Streams {
     runtime: Arc<dyn StreamingRuntime>,
     sessions: Arc<Semaphore>,
+    metrics: StreamingMetrics,
 }
 
 impl Streams {
     /// Serves the streams of this runtime. At most [`MAX_SESSIONS`] are open at once.
     pub fn new(runtime: Arc<dyn StreamingRuntime>) -> Self {
-        Streams { runtime, sessions: Arc::new(Semaphore::new(MAX_SESSIONS)) }
+        Streams { runtime, sessions: Arc::new(Semaphore::new(MAX_SESSIONS)), metrics: StreamingMetrics::default() }
+    }
+
+    /// Counts the requests in these metrics.
+    #[must_use]
+    pub fn metrics(self, metrics: StreamingMetrics) -> Self {
+        Streams { metrics, ..self }
     }
 
     /// Opens the stream at the runtime and upgrades the connection of the client. The server of the connection must support
@@ -68,6 +76,9 @@ impl Streams {
             Ok(upgrade) => upgrade,
             Err(refusal) => return refusal.into_response(),
         };
+        if upgrade.is_translated(&stream) {
+            self.metrics.websocket_request(subresource(&stream));
+        }
         let Ok(permit) = self.sessions.clone().try_acquire_owned() else { return Refusal::Busy.into_response() };
         let streams = CommandStreams::of(&stream);
         let target = SessionTarget::of(&stream);
@@ -83,6 +94,14 @@ impl Streams {
             Opened::Local(LocalSession::Ports(address)) => ports::serve(upgrade, address, target, permit).await,
         };
         answer.unwrap_or_else(IntoResponse::into_response)
+    }
+}
+
+fn subresource(stream: &Stream) -> StreamSubresource {
+    match stream {
+        Stream::Exec { .. } => StreamSubresource::Exec,
+        Stream::Attach { .. } => StreamSubresource::Attach,
+        Stream::PortForward { .. } => StreamSubresource::PortForward,
     }
 }
 

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::harness::{Agent, AgentHome, eventually, text};
+use super::harness::{Agent, AgentHome, eventually, manifest, text};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -305,4 +305,46 @@ async fn unusable_authority_ends_the_agent_and_a_port_in_use_does_not() {
     let node = cluster.server.get("nodes", "", "n1").unwrap();
     let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
     assert_eq!(port.as_u64(), Some(taken.local_addr().unwrap().port().into()), "{node}");
+}
+
+#[tokio::test]
+async fn commands_run_only_in_the_running_container_of_the_named_pod() {
+    let cluster = Cluster::start().await;
+    let agent = cluster.agent().await;
+    cluster.home.put("web.yaml", &manifest("web", "exec sleep 1000", "terminationGracePeriodSeconds: 1"));
+    cluster.run("two", "exec sleep 1000").await;
+    eventually("the mirror pod runs", || async {
+        (cluster.server.get("pods", "default", "web-n1")?["status"]["phase"] == "Running").then_some(())
+    })
+    .await;
+    let admin = NodeClient::new(&agent, Some(cluster.server.client_certificate(&administrator())), None).await;
+    let run = async |path: &str| {
+        let answer = admin.send("POST", &format!("/run/default/{path}?cmd=echo%20hi")).await;
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let uid = |name: &str| {
+        let pod = cluster.server.get("pods", "default", name).unwrap();
+        pod["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let hi = (200, "hi\n".to_owned());
+    let not_found = (500, "container not found (\"main\")".to_owned());
+    // The UID of the mirror pod and the UID of the static pod name the same pod.
+    let own = agent.ready("web-n1").await.metadata.uid.unwrap();
+    assert_ne!(own, uid("web-n1"));
+    assert_eq!(run("web-n1/main").await, hi);
+    assert_eq!(run(&format!("web-n1/{}/main", uid("web-n1"))).await, hi);
+    assert_eq!(run(&format!("web-n1/{own}/main")).await, hi);
+    assert_eq!(run(&format!("web-n1/{}/main", uid("two"))).await, not_found);
+    assert_eq!(run(&format!("two/{}/main", uid("two"))).await, hi);
+    assert_eq!(run(&format!("two/{}/main", uid("web-n1"))).await, not_found);
+
+    // A container that has ended.
+    let container = json!({"name": "main", "image": "img", "command": ["/bin/true"]});
+    let spec = json!({"nodeName": "n1", "automountServiceAccountToken": false, "restartPolicy": "Never", "containers": [container]});
+    cluster.server.create(PODS, json!({"metadata": {"name": "done"}, "spec": spec})).unwrap();
+    eventually("the pod ends", || async {
+        (cluster.server.get("pods", "default", "done")?["status"]["phase"] == "Succeeded").then_some(())
+    })
+    .await;
+    assert_eq!(run("done/main").await, not_found);
 }

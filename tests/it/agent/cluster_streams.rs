@@ -292,6 +292,12 @@ async fn ports_are_forwarded_over_websocket() {
     client.until_channel(1, &first.to_le_bytes()).await;
     let (code, text) = WebSocket::refused(&container.server.url(PORT_FORWARD), "v4.channel.k8s.io").await;
     assert_eq!(code, 400, "{text}");
+    let ports = |count: u16| (1..=count).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
+    let url = |count| container.server.url(&format!("{PORT_FORWARD}?ports={}", ports(count)));
+    let (code, text) = WebSocket::refused(&url(6), "v4.channel.k8s.io").await;
+    assert_eq!(code, 400, "{text}");
+    assert!(text.contains("1 to 5 ports"), "{text}");
+    drop(WebSocket::open(&url(5), "v4.channel.k8s.io").await);
 }
 
 #[tokio::test]
@@ -305,6 +311,22 @@ async fn malformed_frames_end_only_their_connection() {
     good.send(3, b"fine", true).await;
     good.until_closed().await;
     assert_eq!(good.text(5), "fine");
+}
+
+#[tokio::test]
+async fn a_message_of_a_websocket_client_has_a_largest_size() {
+    let container = Container::run("exec sleep 1000").await;
+    let url = container.exec("stdin=true&stdout=true", &["wc", "-c"]);
+    // The message begins with the number of its channel.
+    let largest = (4 << 20) - 1;
+    let mut client = WebSocket::open(&url, "v5.channel.k8s.io").await;
+    client.send(0, &vec![b'x'; largest]).await;
+    client.close(0).await;
+    let output = client.finish().await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), largest.to_string());
+
+    let mut client = WebSocket::open(&url, "v5.channel.k8s.io").await;
+    client.send_until_closed(0, &vec![b'x'; largest + 1]).await;
 }
 
 #[tokio::test]

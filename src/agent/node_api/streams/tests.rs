@@ -120,3 +120,73 @@ async fn a_request_is_refused_while_too_many_streams_are_open() {
     drop(all);
     assert_eq!(streams.serve(request(), stream()).await.status(), StatusCode::NOT_IMPLEMENTED);
 }
+
+#[tokio::test]
+async fn a_command_without_streams_is_refused_while_too_many_streams_are_open() {
+    let streams = Streams::new(Arc::new(NoStreams));
+    let run = || streams.run("c".into(), vec!["true".to_owned()]);
+    assert_eq!(run().await.status(), StatusCode::NOT_IMPLEMENTED);
+    let all = streams.sessions.clone().try_acquire_many_owned(u32::try_from(MAX_SESSIONS).unwrap()).unwrap();
+    assert_eq!(run().await.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(all);
+    assert_eq!(run().await.status(), StatusCode::NOT_IMPLEMENTED);
+}
+
+#[tokio::test]
+async fn requests_over_a_websocket_protocol_of_the_agent_are_counted() {
+    let metrics = crate::metrics::Metrics::new();
+    let streams = Streams::new(Arc::new(NoStreams)).metrics(metrics.streaming.clone());
+    let exec = || Stream::Exec {
+        container: "c".into(),
+        command: vec![],
+        stdin: false,
+        stdout: true,
+        stderr: false,
+        tty: false,
+    };
+    let attach = || Stream::Attach { container: "c".into(), stdin: false, stdout: true, stderr: false, tty: false };
+    let ports = || Stream::PortForward { sandbox: "s".into(), ports: vec![] };
+    let (v4, v5, tunnel) = ("v4.channel.k8s.io", "v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io");
+    for (upgrade, protocol, stream) in [
+        ("websocket", v5, exec()),
+        ("websocket", v5, exec()),
+        ("websocket", v5, attach()),
+        ("websocket", tunnel, ports()),
+        // The streaming server of a runtime serves these.
+        ("websocket", v4, exec()),
+        ("websocket", v4, ports()),
+        ("websocket", v5, ports()),
+        ("SPDY/3.1", v5, attach()),
+    ] {
+        let request = axum::http::Request::builder().header("connection", "Upgrade").header("upgrade", upgrade);
+        let request = request.header("sec-websocket-protocol", protocol).body(Body::empty()).unwrap();
+        streams.serve(request, stream).await;
+    }
+    let text = metrics.encode(crate::metrics::Format::Classic);
+    let count = |subresource: &str| {
+        let series = format!("kubelet_streaming_websocket_requests_total{{subresource=\"{subresource}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series).map(str::to_owned))
+    };
+    let counts = ["exec", "attach", "portforward"].map(count);
+    assert_eq!(counts.each_ref().map(|count| count.as_deref()), [Some("2"), Some("1"), Some("1")], "{text}");
+}
+
+#[tokio::test]
+async fn ports_of_forwarded_streams_are_numbers_above_zero() {
+    let (mut client, bytes) = duplex(1 << 16);
+    let target = ports::ForwardTarget { address: [127, 0, 0, 1].into(), sandbox: "s".to_owned() };
+    let session = tokio::spawn(ports::over_spdy(bytes, target, permit()));
+    let stream = |number: u32, port: &str| {
+        (number, Headers::new([("streamtype", "error"), ("port", port), ("requestid", &number.to_string())]))
+    };
+    let bad = [stream(1, "0"), stream(3, "65536"), stream(5, "-1"), stream(7, "http")];
+    open_streams(&mut client, &bad).await;
+    let mut count = 0;
+    while count < bad.len() {
+        let found = frames(&mut client, |frame| matches!(frame, Frame::Reset { .. }));
+        let found = tokio::time::timeout(Duration::from_secs(60), found).await.expect("a stream is not reset");
+        count += found.iter().filter(|frame| matches!(frame, Frame::Reset { .. })).count();
+    }
+    drop(client);
+    session.await.unwrap();
+}

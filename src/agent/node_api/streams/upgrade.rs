@@ -10,7 +10,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Refusal;
+use super::{Refusal, Stream};
 use crate::actors::texts::streams::no_common_protocol;
 
 /// The header with the protocols that a client offers over SPDY, and with the one that the server chose.
@@ -68,6 +68,15 @@ impl Upgrade {
     /// Whether the client offers a protocol.
     pub(super) fn offers(&self, protocol: &str) -> bool {
         offered(self.kind, &self.parts.headers).contains(&protocol)
+    }
+
+    /// Whether the client speaks a WebSocket protocol that streaming servers of runtimes do not speak, so that the agent serves it.
+    pub(super) fn is_translated(&self, stream: &Stream) -> bool {
+        let protocol = match stream {
+            Stream::Exec { .. } | Stream::Attach { .. } => V5,
+            Stream::PortForward { .. } => SPDY_IN_WEBSOCKET,
+        };
+        self.kind == UpgradeKind::WebSocket && self.offers(protocol)
     }
 
     /// The first of the server's protocols that the client offers. A client that offers none gets none.

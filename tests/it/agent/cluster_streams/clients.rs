@@ -96,6 +96,19 @@ impl WebSocket {
         self.socket.send(message).await.unwrap();
     }
 
+    /// Sends a message, and waits until the server closes the connection without a status.
+    pub(crate) async fn send_until_closed(&mut self, channel: u8, bytes: &[u8]) {
+        // The server may close the connection before it has read the whole message.
+        let _ = self.socket.send(Message::Binary([&[channel], bytes].concat().into())).await;
+        loop {
+            match timeout(PATIENCE, self.socket.next()).await.expect("the server keeps the connection open") {
+                Some(Ok(Message::Binary(bytes))) => assert_ne!((bytes[0], bytes.len() > 1), (3, true), "{bytes:?}"),
+                Some(Ok(Message::Close(_))) | None | Some(Err(_)) => return,
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
     /// Closes a channel, in version 5.
     pub(crate) async fn close(&mut self, channel: u8) {
         self.socket.send(Message::Binary(vec![255, channel].into())).await.unwrap();
