@@ -2,6 +2,7 @@
 
 mod exposition;
 mod machine;
+mod network;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,6 +36,8 @@ pub(super) struct NodeStats {
     pub(super) start_time: String,
     #[serde(flatten)]
     pub(super) used: ResourceUsage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) network: Option<network::NetworkStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,6 +196,7 @@ async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
     }
     let mut node = machine::node(api.view.now());
     node.node_name = api.node.to_string();
+    node.network = network::node();
     if let Ok(space) = api.view.logs.node_file_system().await {
         node.fs = Some(FsStats {
             time: Timestamp::now().to_string(),
