@@ -107,7 +107,7 @@ async fn container_that_writes_to_its_log_on_a_full_disk_runs_and_stops() {
     let Some(disk) = SmallDisk::new(root.path()) else { return };
     let runtime = root.open().await;
     // More output than the pipe to the shim holds.
-    let text = "until [ -e go ]; do sleep 0.1; done; head -c 200000 /dev/zero; exit 7";
+    let text = "until [ -e go ]; do sleep 0.1; done; head -c 200000 /dev/zero && exit 7";
     let [writes, stops] = ["writes", "stops"].map(|uid| pod(uid, |_| {}));
     run(&runtime, &writes, text).await;
     let stopped = run(&runtime, &stops, "trap 'exit 9' TERM; touch on; while :; do echo x; sleep 0.01; done").await;
@@ -123,13 +123,21 @@ async fn container_that_writes_to_its_log_on_a_full_disk_runs_and_stops() {
     fs::rename(in_root("writes", "go.new"), in_root("writes", "go")).unwrap();
     assert_eq!(ended(&runtime, &writes).await.exit_code, 7);
     let log = root.path().join("pods/stops/logs/main/0.log");
+    let until = async |condition: &dyn Fn() -> bool| {
+        let wait = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("the output of the container is not in its log");
+    };
+    // The last record fits only up to the end of a page.
+    until(&|| fs::metadata(&log).unwrap().len() % 4096 == 0).await;
     let lines = || fs::read_to_string(&log).unwrap().lines().filter(|line| line.ends_with(" stdout F x")).count();
     let before = lines();
     fs::remove_file(fill).unwrap();
     // A record of which only a part was written is not continued by the next one.
-    while lines() < before + 2 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(&|| lines() >= before + 2).await;
     let text = fs::read_to_string(&log).unwrap();
     let stamps = |line: &str| line.matches("Z stdout").count();
     assert!(text.lines().all(|line| stamps(line) <= 1), "{text}");
