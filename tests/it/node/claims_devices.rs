@@ -245,7 +245,8 @@ async fn status_has_the_devices_of_the_request() {
 /// DRA-H6, DRA-H11: a device without a CDI device has a name of its own, and the features decide what the status has.
 #[actix::test]
 async fn features_decide_what_the_status_has_of_devices() {
-    let cases: [(fn(&mut ClaimFeatures), &str, Option<Value>); 4] = [
+    type Edit = fn(&mut ClaimFeatures);
+    let cases: [(Edit, &str, Option<Value>); 4] = [
         (|_| {}, "hot", Some(json!({"resourceID": "gpu/pool/g0", "health": "Unhealthy", "message": "hot"}))),
         (|_| {}, "", Some(json!({"resourceID": "gpu/pool/g0", "health": "Unhealthy"}))),
         (
