@@ -221,17 +221,17 @@ impl FakeDriver {
 
     /// The health that streams send at once and after each change.
     pub(crate) fn send_health(&self, health: NodeWatchResourcesResponse) {
-        self.0.health.send_replace(Ok(health));
+        let _previous = self.0.health.send_replace(Ok(health));
     }
 
     /// Ends the streams of health, with an error if there is one.
     pub(crate) fn end_health(&self, error: Option<Status>) {
-        self.0.health.send_replace(Err(error));
+        let _previous = self.0.health.send_replace(Err(error));
     }
 
     /// The resources that streams send at once and after each change.
     pub(crate) fn send_resources(&self, resources: NodeListAndWatchResourcesResponse) {
-        self.0.resources.send_replace(Ok(resources));
+        let _previous = self.0.resources.send_replace(Ok(resources));
     }
 
     fn record(&self, call: Call) {
