@@ -5,15 +5,15 @@
 //!   drivers: answers ------------------^
 //! ```
 //!
-//! A claim has one record, which pods of this node refer to. Drivers prepare the claim for the first pod, and unprepare it after the
-//! last one. [`ClaimTable::step`] decides, without I/O; [`ClaimManager`] performs.
+//! A claim has one record, which pods of this node refer to. Drivers prepare the claim for the first pod, and unprepare it after
+//! the last one. [`ClaimTable::step`] decides what to do, without I/O. [`ClaimManager`] performs it.
 //!
 //! What always holds:
 //! - A reference is in the file before a driver is called to prepare the claim. It stays there until all drivers have unprepared
 //!   the claim.
 //! - Calls for one claim never overlap. Calls for different claims and for different drivers run in parallel.
-//! - A pod that the record of a claim does not have never causes a call for that claim.
-//! - Every prepare of a claim replaces the devices of the earlier one.
+//! - A pod that is not in the record of a claim never causes a call for that claim.
+//! - Each prepare of a claim replaces the devices of the one before it.
 
 mod devices;
 mod error;

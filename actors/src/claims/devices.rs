@@ -44,12 +44,12 @@ impl ClaimUse {
     }
 }
 
-/// Whether a device serves a request. An alternative of a request (`REQUEST/ALTERNATIVE`) is served by the devices of the request.
+/// Whether a device serves a request. A subrequest (`REQUEST/SUBREQUEST`) is served by the devices of its request.
 fn serves(device: &PreparedDevice, request: &str) -> bool {
     device.requests.is_empty() || device.requests.iter().any(|name| name == request || name == base_request(request))
 }
 
-/// The claims that a container uses: those that it names, then those behind its extended resources.
+/// The claims that a container uses: those that it names, then the one that backs its extended resources.
 ///
 /// # Errors
 /// [`DevicesError::Refused`] and [`DevicesError::Unknown`].

@@ -6,7 +6,7 @@ use crate::ids::{ClaimName, DriverName};
 use crate::ports::{ApiError, CheckpointError};
 use crate::text::error_chain;
 
-/// The claims of a pod are not ready, or still held.
+/// Why the claims of a pod could not be prepared or released.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimsError {
@@ -15,7 +15,7 @@ pub enum ClaimsError {
     Read {
         /// The claim.
         claim: ClaimName,
-        /// Why not.
+        /// The error of the API server.
         source: ApiError,
     },
     /// The pod may not use its claims.
@@ -30,18 +30,20 @@ pub enum ClaimsError {
         driver: DriverName,
     },
     /// Without an API server, the agent cannot read claims.
-    #[error("the pod uses ResourceClaims, and the agent has no API server to read them from")]
+    #[error(
+        "the pod uses ResourceClaims, and the agent has no API server to read them from: start it with access to one"
+    )]
     NoApi,
     /// Drivers or the file failed.
     #[error("{}", join(.0))]
     Failed(Vec<ClaimFault>),
-    /// The node has stopped.
+    /// The agent has stopped.
     #[error("the node has stopped")]
     Stopped,
 }
 
 impl ClaimsError {
-    /// Each claim at fault with its driver, as far as they are known, and the text.
+    /// The causes, each with the text of its error and, if they are known, its claim and driver.
     pub(super) fn causes(&self) -> Vec<Cause> {
         let alone = |claim: Option<&ClaimName>, driver: Option<&DriverName>, text: String| {
             vec![Cause { claim: claim.cloned(), driver: driver.cloned(), text }]
@@ -90,6 +92,8 @@ pub enum OpenClaimsError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// A record of the file is not valid.
-    #[error("the file of claims is damaged: drain the node, remove the file, and start the agent again")]
+    #[error(
+        "the file of claims is damaged: drain the node, remove the file and its journal, and start the agent again"
+    )]
     Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

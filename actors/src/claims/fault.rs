@@ -6,8 +6,8 @@ use crate::ids::{ClaimName, ClaimUid, DriverName};
 use crate::ports::{ClaimRef, DriverError};
 use crate::text::error_chain;
 
-/// One reason why an operation on the claims of a pod failed. The text names the claim or the driver, and never the pod or its
-/// namespace, because the pod's events and errors have it.
+/// One reason why an operation on the claims of a pod failed. The text names the claim or the driver, but never the pod or its
+/// namespace, because the pod's events and errors already name them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimFault {
@@ -25,7 +25,7 @@ pub enum ClaimFault {
         /// The claim.
         claim: ClaimName,
     },
-    /// A whole call failed.
+    /// A call failed for all of its claims.
     #[error("{error}")]
     Call {
         /// The driver.
@@ -42,7 +42,7 @@ pub enum ClaimFault {
         claim: ClaimName,
         /// The driver.
         driver: DriverName,
-        /// The driver's text.
+        /// The driver's error text.
         error: String,
     },
     /// A driver's answer lacks claims.
@@ -82,7 +82,7 @@ impl ClaimFault {
         }
     }
 
-    /// The claims that are not prepared or not released because of this.
+    /// The claims that are not prepared or not released because of this fault.
     pub fn claims(&self) -> &[ClaimName] {
         match self {
             ClaimFault::Replaced { claim, .. }
@@ -103,7 +103,7 @@ pub struct DriverAnswer<T> {
     pub succeeded: BTreeMap<ClaimName, T>,
     /// Why the others failed.
     pub faults: Vec<ClaimFault>,
-    /// Whether nothing was sent to the driver. It has not changed its claims then.
+    /// Whether nothing was sent to the driver, so that it cannot have prepared or unprepared anything.
     pub is_unsent: bool,
 }
 

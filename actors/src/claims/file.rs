@@ -8,8 +8,8 @@ use super::record::{ClaimRecord, DriverRecord, ReleaseDuty};
 use crate::ids::{ClaimName, PodUid};
 use crate::ports::PreparedDevice;
 
-/// A claim in the file. Unknown keys are ignored. Missing ones and those with `null` are empty: a kubelet writes an empty map or list
-/// as `null`, and accepts `null` for every value.
+/// A claim in the file. Unknown keys are ignored. A missing value, or `null`, reads as the empty value: a kubelet writes an empty
+/// map or list as `null`, and accepts `null` for every value.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct ClaimInfoState {
@@ -23,7 +23,7 @@ struct ClaimInfoState {
     pod_uids: BTreeMap<String, Option<Empty>>,
     #[serde(deserialize_with = "or_empty")]
     driver_state: BTreeMap<String, Option<DriverState>>,
-    /// A record with this key takes the claim out of the file.
+    /// A record with this key removes the claim from the file.
     #[serde(skip_serializing_if = "is_false", deserialize_with = "or_empty")]
     removed: bool,
 }
@@ -69,7 +69,7 @@ fn is_false(value: &bool) -> bool {
 #[error("a record of the file of claims is not valid")]
 pub(super) struct InvalidRecord(#[from] serde_json::Error);
 
-/// A record as one line of JSON; `None` takes the claim out of the file.
+/// A record as one line of JSON. `None` writes a record that removes the claim from the file.
 pub(super) fn write(name: &ClaimName, record: Option<&ClaimRecord>) -> String {
     let driver = |driver: &DriverRecord| DriverState {
         devices: Some(driver.devices.iter().map(|found| Some(device(found))).collect()),
@@ -100,7 +100,7 @@ fn device(device: &PreparedDevice) -> DeviceState {
     }
 }
 
-/// The claims of all records; a later record of a claim replaces an earlier one. Drivers may have prepared each of them.
+/// The claims of all records. A later record of a claim replaces an earlier one. Drivers may have prepared any of the claims.
 ///
 /// # Errors
 /// [`InvalidRecord`] if a record is no JSON object of the expected form.
@@ -136,7 +136,7 @@ fn restored(state: DriverState) -> DriverRecord {
     };
     DriverRecord {
         devices: state.devices.into_iter().flatten().map(Option::unwrap_or_default).map(device).collect(),
-        // Whether the driver was called before the restart is not known.
+        // The file does not say whether the earlier agent called the driver.
         duty: if state.given_up { ReleaseDuty::GivenUp } else { ReleaseDuty::Unprepare },
     }
 }

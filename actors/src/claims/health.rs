@@ -19,9 +19,9 @@ use crate::time::Time;
 
 pub(super) use file::{read, write};
 
-/// How long a report counts if the driver does not say it (upstream `DefaultHealthTimeout`, kubelet 1.36).
+/// How long a report is valid if the driver gives no timeout (upstream `DefaultHealthTimeout`, kubelet 1.36).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest timeout: the file has nanoseconds in 64 bits.
+/// The longest timeout. The file stores nanoseconds in 64 bits.
 const MAX_TIMEOUT: Duration = Duration::from_secs(9_000_000_000);
 /// How long a device is kept after its timeout has passed.
 const FORGET_AFTER: Duration = Duration::from_secs(10 * 60);
@@ -35,7 +35,7 @@ const MAX_MESSAGE: usize = 1024;
 /// The end of a message that was cut.
 const CUT: &str = "...";
 
-/// A device of a driver: its pool and its name. Several shares of a device have one health.
+/// A device of a driver: its pool and its name. All shares of a device have one health.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct DeviceId {
     pub(super) pool: String,
@@ -88,8 +88,8 @@ impl DeviceState {
         self.health == other.health && self.message == other.message && self.timeout == other.timeout
     }
 
-    /// Whether a status shows something of the report.
-    fn says_anything(&self) -> bool {
+    /// Whether the report adds anything to a status.
+    fn is_informative(&self) -> bool {
         self.health != DeviceHealth::Unknown || !self.message.is_empty()
     }
 
@@ -151,7 +151,7 @@ impl HealthTable {
             let mut earlier: Vec<_> = earlier.map(|(id, state)| (state.updated, id.clone())).collect();
             earlier.sort();
             for (_, id) in earlier.into_iter().take(excess) {
-                if devices.remove(&id).is_some_and(|state| state.says_anything()) {
+                if devices.remove(&id).is_some_and(|state| state.is_informative()) {
                     changed.insert(id);
                 }
             }
@@ -169,7 +169,7 @@ impl HealthTable {
         let Some(devices) = self.devices.remove(driver) else { return ChangedDevices::new() };
         self.is_unsaved = true;
         let changed: BTreeSet<_> =
-            devices.into_iter().filter(|(_, state)| state.says_anything()).map(|(id, _)| id).collect();
+            devices.into_iter().filter(|(_, state)| state.is_informative()).map(|(id, _)| id).collect();
         if changed.is_empty() { ChangedDevices::new() } else { ChangedDevices::from([(driver.clone(), changed)]) }
     }
 
@@ -179,7 +179,7 @@ impl HealthTable {
         let mut all = ChangedDevices::new();
         for (driver, devices) in &mut self.devices {
             for (id, state) in devices.iter_mut() {
-                if state.says_anything() && state.is_outdated(now) {
+                if state.is_informative() && state.is_outdated(now) {
                     state.forget();
                     all.entry(driver.clone()).or_default().insert(id.clone());
                 }
@@ -194,14 +194,14 @@ impl HealthTable {
 
     /// The time after which [`expire`](HealthTable::expire) has something to do.
     pub(super) fn next_expiry(&self) -> Option<Time> {
-        let due = |state: &DeviceState| match state.says_anything() {
+        let due = |state: &DeviceState| match state.is_informative() {
             true => state.updated + state.timeout,
             false => state.obsolete_at(),
         };
         self.devices.values().flat_map(BTreeMap::values).map(due).min()
     }
 
-    /// The health of a device now, and the driver's message.
+    /// The health of a device at `now`, and the driver's message.
     pub(super) fn of(&self, driver: &DriverName, device: &DeviceId, now: Time) -> (DeviceHealth, &str) {
         let state = self.devices.get(driver).and_then(|devices| devices.get(device));
         match state.filter(|state| !state.is_outdated(now)) {
@@ -210,7 +210,7 @@ impl HealthTable {
         }
     }
 
-    /// What the file has to have, if it lacks a change. It counts as written then.
+    /// What the file must contain, if it lacks a change. The change counts as written from now on.
     pub(super) fn take_unsaved(&mut self) -> Option<&Devices> {
         std::mem::take(&mut self.is_unsaved).then_some(&self.devices)
     }

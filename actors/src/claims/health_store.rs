@@ -17,7 +17,7 @@ use crate::time::Time;
 
 /// The time between a failed write of the file and the next one.
 const SAVE_RETRY: Duration = Duration::from_secs(5);
-/// A report counts until its age is greater than its timeout, so the timer fires a little later.
+/// A report is valid until its age is greater than its timeout, so the timer fires a little later.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
 /// The health of devices.

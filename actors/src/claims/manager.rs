@@ -38,7 +38,7 @@ use crate::ports::{
 use crate::text::error_chain;
 use crate::time::Time;
 
-/// The time between two tries to release the claims of a pod that has ended without its worker (upstream `defaultReconcilePeriod`,
+/// The time between two tries to release the claims of a pod that ended without its worker (upstream `defaultReconcilePeriod`,
 /// kubelet 1.36).
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
 
@@ -54,7 +54,7 @@ pub struct ClaimPorts {
     pub drivers: Arc<dyn ClaimDrivers>,
     /// The file of claims.
     pub checkpoint: Arc<dyn Checkpoint>,
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Counts operations and claims.
     pub metrics: DraMetrics,
@@ -66,7 +66,7 @@ pub struct ClaimPorts {
 /// what the steps ask for: one calls the drivers, one writes the file. Both end when the node stops.
 pub struct ClaimManager {
     pub(super) table: Mutex<ClaimTable>,
-    /// Who waits for the end of each operation; `None` after the node has stopped.
+    /// The callers that wait for the end of an operation; `None` after the node has stopped.
     callers: Mutex<Option<Callers>>,
     tries: Mutex<Tries>,
     operations: AtomicU64,
@@ -79,7 +79,7 @@ pub struct ClaimManager {
     health: HealthStore,
     clock: Arc<dyn Clock>,
     metrics: DraMetrics,
-    /// The pods that are released without their workers.
+    /// The pods whose claims are released without their workers.
     ended_pods: Mutex<EndedPods>,
     /// Fires when the tasks have ended.
     stopped: CancellationToken,
@@ -267,7 +267,7 @@ impl ClaimManager {
     }
 
     async fn call(&self, operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef>) {
-        // The client and the check of its answer may panic also before they return a future.
+        // The client may also panic before it returns a future, and the check of its answer may panic.
         let answer = AssertUnwindSafe(async { self.answer(&driver, method, &claims).await }).catch_unwind().await;
         let answer = answer.unwrap_or_else(|_| {
             tracing::error!(%driver, "the client of a DRA driver panicked");
@@ -344,7 +344,8 @@ fn claims_in_use(table: &ClaimTable) -> ClaimsInUse {
 }
 
 impl ClaimTasks {
-    /// Keeps the health of devices in a file with one record. A file that cannot be used is logged, and then no health is known. Blocks.
+    /// Keeps the health of devices in a file with one record. A file that cannot be used is logged, and then no health is known.
+    /// Blocks.
     pub fn health_file(mut self, file: &dyn Checkpoint) -> Self {
         self.health_writer = self.manager.health.open(file);
         self
@@ -372,13 +373,15 @@ impl ClaimTasks {
                 }
             }
         };
-        // Whatever ends the work, the callers learn that nothing happens any more, now and later.
+        // However the work ends, present and later callers get an error in place of waiting for ever.
         let _end = EndCallers(&manager);
-        // A panic in the health of devices, or in the check of a file, does not end the calls.
+        // A panic in the task of device health, or in the task that writes the file, does not end the calls.
         let health = async {
             let health = manager.health.run(&manager.table, &*manager.clock, health_writer);
             if AssertUnwindSafe(health).catch_unwind().await.is_err() {
-                tracing::error!("the task of device health panicked: reports expire no more, and are not written");
+                tracing::error!(
+                    "the task of device health panicked: reports no longer expire and are no longer saved, restart the agent"
+                );
             }
         };
         let write = async {
@@ -396,7 +399,7 @@ impl ClaimTasks {
     }
 }
 
-/// Ends all callers of a manager when it is dropped.
+/// Answers all waiting callers of a manager with an error when it is dropped.
 struct EndCallers<'a>(&'a ClaimManager);
 
 impl Drop for EndCallers<'_> {
@@ -433,7 +436,7 @@ impl ResourcePhase for ClaimManager {
         let now = self.clock.now();
         let held: Vec<_> = self.table.lock().pods().cloned().collect();
         let mut ended = self.ended_pods.lock();
-        // A worker may have released the claims of a pod meanwhile.
+        // A worker may have released the claims of a pod in the meantime.
         let held_uids: std::collections::HashSet<_, FixedState> = held.iter().collect();
         ended.next_tries.retain(|uid, _| held_uids.contains(uid));
         let may_try = |uid: &PodUid| ended.next_tries.get(uid).is_none_or(|next| *next <= now);

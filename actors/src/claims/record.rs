@@ -1,4 +1,4 @@
-//! What the node knows of a claim.
+//! What the node knows about a claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub struct ClaimRecord {
     pub uid: ClaimUid,
     /// The pods for which the claim is prepared, or will be. The last one releases it.
     pub pods: BTreeSet<PodUid>,
-    /// The drivers of the allocation, also those without devices.
+    /// The drivers of the allocation, including those that prepared no device.
     pub drivers: BTreeMap<DriverName, DriverRecord>,
     /// Whether all drivers have prepared the claim in the lifetime of this agent. After a restart, the next pod that needs the
     /// claim calls the drivers again, because CDI files may not outlive a reboot.
@@ -30,7 +30,7 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// The name of the device in its pool.
     pub device: String,
-    /// Tells apart several allocations of one device.
+    /// Distinguishes several allocations of one device.
     pub share_id: Option<String>,
 }
 
@@ -39,15 +39,15 @@ pub struct AllocatedDevice {
 pub struct DriverRecord {
     /// The devices of the last successful call.
     pub devices: Vec<PreparedDevice>,
-    /// Whether the driver has to give devices back.
+    /// Whether the driver must be called to unprepare the claim.
     pub duty: ReleaseDuty,
 }
 
-/// Whether a driver has to be called before its part of a claim counts as released.
+/// Whether a driver must be called before its part of a claim counts as released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReleaseDuty {
-    /// No call to prepare the claim was sent since the last release. The file does not tell this from
-    /// [`Unprepare`](ReleaseDuty::Unprepare): a call may follow the write at once, so a restarted agent owes the release.
+    /// No call to prepare the claim was sent since the last release. The file does not distinguish this from
+    /// [`Unprepare`](ReleaseDuty::Unprepare): a call may follow the write at once, so a restarted agent must call the driver.
     #[default]
     None,
     /// The driver may have prepared the claim.

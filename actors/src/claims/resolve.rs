@@ -18,7 +18,8 @@ pub struct ClaimFeatures {
     pub pod_groups: bool,
     /// Container statuses show the health of devices (upstream `ResourceHealthStatus`, on in Kubernetes 1.36).
     pub health: bool,
-    /// They also show the messages of drivers (upstream `ResourceHealthStatusMessage`, on in Kubernetes 1.36).
+    /// Container statuses also show the drivers' messages about the health of devices (upstream `ResourceHealthStatusMessage`, on
+    /// in Kubernetes 1.36).
     pub health_message: bool,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct PodClaim {
     pub(crate) is_generated: bool,
 }
 
-/// The claims of a pod cannot be used by it. The text names the claim, and never the pod or its namespace.
+/// Why a pod cannot use its claims. The text names the claim, but never the pod or its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimRefused {
@@ -89,7 +90,7 @@ fn named(
     }
 }
 
-/// The claim of the pod's entry of this name.
+/// The claim that the entry `entry` of the pod's `spec.resourceClaims` names.
 pub(crate) fn claim_of_entry(pod: &PodObject, entry: &str) -> Result<Option<ClaimName>, ClaimRefused> {
     let entries = pod.spec().resource_claims.as_deref().unwrap_or_default();
     let Some(entry) = entries.iter().find(|claim| claim.name == entry) else { return Ok(None) };

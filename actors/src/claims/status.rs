@@ -1,4 +1,4 @@
-//! What others see of the devices of a pod: the health in its status, and the devices of each container.
+//! What the node reports about the devices of a pod: their health in the pod's status, and the devices of each container.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl StatusSources<'_> {
         }
     }
 
-    /// The entries of a container, in the order of its claims. An entry whose claim is released stays as it was.
+    /// The entries of a container, in the order of its claims. An entry whose claim is released does not change.
     fn entries(&self, pod: &PodObject, container: &Definition<'_>, known: &[ResourceStatus]) -> Vec<ResourceStatus> {
         let mut entries: Vec<ResourceStatus> = Vec::new();
         for (name, uses) in named_uses(pod, container, self.features) {
@@ -80,8 +80,8 @@ impl StatusSources<'_> {
         self.table.record(claim).filter(|record| record.pods.contains(pod.uid()))
     }
 
-    /// The devices, ordered by driver, pool and name, each resource id once. Of several devices with one resource id, the status shows
-    /// the worst health.
+    /// The devices, ordered by driver, pool and name, each resource id once. Of several devices with one resource id, the status
+    /// shows the worst health.
     fn resources(&self, uses: &[(&ClaimUse, &ClaimRecord)]) -> Vec<ResourceHealth> {
         let mut devices: Vec<_> = uses.iter().flat_map(|(used, record)| used.devices(record)).collect();
         devices.sort_by_key(|(driver, device)| (*driver, &device.pool, &device.device));
@@ -97,7 +97,7 @@ impl StatusSources<'_> {
             let (name, message) = (Some(health.as_str().to_owned()), message.map(str::to_owned));
             let resource = ResourceHealth { resource_id, health: name, message };
             match resources.iter_mut().find(|(_, known)| known.resource_id == resource.resource_id) {
-                Some(known) if badness(health) > badness(known.0) => *known = (health, resource),
+                Some(known) if severity(health) > severity(known.0) => *known = (health, resource),
                 Some(_) => {}
                 None => resources.push((health, resource)),
             }
@@ -106,7 +106,7 @@ impl StatusSources<'_> {
     }
 }
 
-fn badness(health: DeviceHealth) -> u8 {
+fn severity(health: DeviceHealth) -> u8 {
     match health {
         DeviceHealth::Healthy => 0,
         DeviceHealth::Unknown => 1,
@@ -114,7 +114,7 @@ fn badness(health: DeviceHealth) -> u8 {
     }
 }
 
-/// The uses of claims by a container, by the name that they have in its status. Entries without a claim are left out.
+/// The uses of claims by a container, with their names in its status. Entries of the pod without a claim are left out.
 fn named_uses(pod: &PodObject, container: &Definition<'_>, features: ClaimFeatures) -> Vec<(String, Vec<ClaimUse>)> {
     let entries = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
     let named = entries.filter_map(|entry| {

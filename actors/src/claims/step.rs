@@ -18,7 +18,7 @@ use super::table::{ClaimTable, ClaimWork, Operation, OperationId, OperationKind,
 use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::ports::{ClaimRef, PreparedDevice};
 
-/// News for the table.
+/// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A pod needs its claims. All of them have been checked.
@@ -30,7 +30,7 @@ pub enum Event {
         /// The claims, each once.
         claims: Vec<NeededClaim>,
     },
-    /// A pod has stopped, and needs its claims no more.
+    /// A pod has stopped, and no longer needs its claims.
     Release {
         /// The operation.
         operation: OperationId,
@@ -46,7 +46,7 @@ pub enum Event {
         /// The driver.
         driver: DriverName,
     },
-    /// A driver has answered a call, or its time was over. A successful unprepare has no devices.
+    /// A driver has answered a call, or the call has failed or timed out. A successful unprepare has no devices.
     Answered {
         /// The operation of the call.
         operation: OperationId,
@@ -57,9 +57,9 @@ pub enum Event {
         /// The checked answer.
         answer: DriverAnswer<Vec<PreparedDevice>>,
     },
-    /// The file has all changes up to a version.
+    /// The file contains all changes up to a version.
     Saved(u64),
-    /// The file could not be written. It may have some of the changes up to the version.
+    /// The file could not be written. It may contain some of the changes up to the version.
     NotSaved {
         /// The version.
         version: u64,
@@ -138,7 +138,7 @@ impl ClaimTable {
         effects
     }
 
-    /// Ends the prepares of a pod that have not begun: the pod stops.
+    /// Ends the prepares of a pod that have not begun, because the pod stops.
     fn withdraw(&mut self, pod: &PodUid, effects: &mut Vec<Effect>) {
         let is_waiting = |operation: &Operation| {
             operation.pod == *pod
@@ -287,7 +287,7 @@ impl ClaimTable {
         self.work(id, names, work, Calls::new(), Method::Unprepare, effects);
     }
 
-    /// Sets the work of an operation that has begun with these claims. Those without work leave the operation.
+    /// Sets the work of an operation on these claims. A claim without work leaves the operation.
     fn work(
         &mut self,
         id: OperationId,
@@ -353,7 +353,7 @@ impl ClaimTable {
                             self.unsaved.insert(claim.name.clone(), self.version);
                         }
                     }
-                    // What an operator gave up stays given up until the driver prepares the claim.
+                    // A driver that an operator gave up stays given up until it prepares the claim.
                     None if was_given_up || answer.is_unsent => {}
                     None => record.duty = ReleaseDuty::Unprepare,
                 }
@@ -432,7 +432,7 @@ impl ClaimTable {
                         let removes = matches!(work, Some(ClaimWork::Saving { removes: true, .. }));
                         match (fault, &released) {
                             (None, _) if removes => self.remove_record(&name),
-                            // The pod holds the claim until the file has it no more.
+                            // The pod holds the claim until the file no longer has its reference.
                             (Some(_), Some(pod)) if !removes && self.add_pod(&name, pod) => self.changed(&name),
                             (None | Some(_), _) => {}
                         }

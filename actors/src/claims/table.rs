@@ -12,20 +12,20 @@ pub type OperationId = u64;
 /// The claims that pods of this node refer to, and the operations on them that have not ended.
 ///
 /// Operations on one claim run one after the other, in the order of their arrival. A prepare of several claims begins when it is
-/// the first in the queue of each of them. A release begins for each claim alone, and it overtakes prepares that may wait for another
-/// claim: so a driver that does not answer for one claim delays no release of another. A release waits only for operations that have
-/// begun and for earlier releases, and prepares keep their order, so no two operations wait for each other.
+/// the first in the queue of each of them. A release begins for each claim alone, and it overtakes prepares that may wait for
+/// another claim: so a driver that does not answer for one claim delays no release of another. A release waits only for operations
+/// that have begun and for earlier releases, and prepares keep their order, so no two operations wait for each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimTable {
     pub(super) records: BTreeMap<ClaimName, ClaimRecord>,
-    /// For each pod the claims whose records have it.
+    /// For each pod, the claims whose records refer to it.
     pub(super) pods: BTreeMap<PodUid, BTreeSet<ClaimName>>,
     pub(super) operations: BTreeMap<OperationId, Operation>,
-    /// For each claim the operations on it; the first one runs or may begin.
+    /// For each claim, the operations on it. The first one runs or may begin.
     pub(super) queues: BTreeMap<ClaimName, VecDeque<OperationId>>,
     /// Operations that may begin now, because they have arrived or have become the first in a queue.
     pub(super) candidates: Vec<OperationId>,
-    /// The claims that the file does not have as the table has them, with the version of their last change.
+    /// The claims whose records in the file are out of date, with the version of their last change.
     pub(super) unsaved: BTreeMap<ClaimName, u64>,
     /// Grows with each change that the file must have.
     pub(super) version: u64,
@@ -36,7 +36,7 @@ pub struct ClaimTable {
 pub(super) struct Operation {
     pub(super) pod: PodUid,
     pub(super) kind: OperationKind,
-    /// The claims that the operation waits for, or works on. A claim that is done leaves.
+    /// The claims that the operation waits for, or works on. A claim leaves when its work is done.
     pub(super) claims: BTreeSet<ClaimName>,
     pub(super) stage: Stage,
     pub(super) faults: Vec<ClaimFault>,
@@ -66,7 +66,7 @@ pub(super) enum ClaimWork {
     Queued,
     /// These drivers have not answered.
     Called { waiting: BTreeSet<DriverName>, failed: bool },
-    /// The result is being written. `removes` if the claim leaves the table then.
+    /// The result is being written. `removes` says whether the claim then leaves the table.
     Saving { version: u64, removes: bool },
 }
 
@@ -108,19 +108,19 @@ impl ClaimTable {
         self.pods.keys()
     }
 
-    /// The version of the table, and the claims that the file does not have like this: with their records, or `None` if the claim
-    /// leaves the file.
+    /// The version of the table, and the claims whose records in the file are out of date: each with its record, or `None` if the
+    /// claim leaves the file.
     pub fn unsaved(&self) -> (u64, Vec<(&ClaimName, Option<&ClaimRecord>)>) {
         let record = |name| self.records.get(name).filter(|_| !self.is_being_removed(name));
         (self.version, self.unsaved.keys().map(|name| (name, record(name))).collect())
     }
 
-    /// The records that the file has to have.
+    /// The records that the file must contain.
     pub fn saved_records(&self) -> impl Iterator<Item = (&ClaimName, &ClaimRecord)> {
         self.records.iter().filter(|(name, _)| !self.is_being_removed(name))
     }
 
-    /// Whether drivers have released the claim, and only the file still has it.
+    /// Whether drivers have unprepared the claim, and only its removal from the file is missing.
     fn is_being_removed(&self, name: &ClaimName) -> bool {
         let first = self.queues.get(name).and_then(VecDeque::front);
         let Some(Stage::Working(work)) = first.and_then(|id| self.operations.get(id)).map(|operation| &operation.stage)
@@ -130,8 +130,8 @@ impl ClaimTable {
         matches!(work.get(name), Some(ClaimWork::Saving { removes: true, .. }))
     }
 
-    /// The claims that operations of a pod wait for, each with the drivers that have not answered, or without a driver if an earlier
-    /// operation on the claim runs.
+    /// The claims that operations of a pod wait for, each with the drivers that have not answered, or without a driver if an
+    /// earlier operation on the claim runs.
     pub(super) fn running(&self, pod: &PodUid) -> Vec<(ClaimName, Option<DriverName>)> {
         let mut running = Vec::new();
         for operation in self.operations.values().filter(|operation| operation.pod == *pod) {
@@ -223,8 +223,8 @@ impl ClaimTable {
         names.iter().for_each(|name| self.leave(id, name));
     }
 
-    /// The next operation that may begin: a release with a claim in whose queue it is the first, or another operation that waits and
-    /// is the first in the queues of all its claims.
+    /// The next operation that may begin: a release with a claim in whose queue it is the first, or another operation that waits
+    /// and is the first in the queues of all its claims.
     pub(super) fn next_ready(&mut self) -> Option<OperationId> {
         while let Some(id) = self.candidates.pop() {
             let Some(operation) = self.operations.get(&id) else { continue };

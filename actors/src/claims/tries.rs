@@ -66,7 +66,7 @@ impl Tries {
     }
 
     /// The waits of a pod: why its last try failed, and what the current one waits for. `running` has the claims of the current try
-    /// with the drivers that have not answered, and without a driver if an operation of another pod on the claim comes first.
+    /// with the drivers that have not answered, or without a driver if an operation of another pod on the claim comes first.
     pub(super) fn waits(&self, uid: &PodUid, running: &[(ClaimName, Option<DriverName>)]) -> Vec<ResourceWait> {
         let Some(pod) = self.pods.get(uid) else { return Vec::new() };
         let wait = |claim: Option<&ClaimName>, driver: Option<&DriverName>, error: Option<&str>| ResourceWait {

@@ -15,7 +15,7 @@ use crate::text::error_chain;
 
 /// The time between a failed write of the file and the next one, if no operation needs it earlier.
 const SAVE_RETRY: Duration = Duration::from_secs(5);
-/// After so many appended records per claim, the file is written anew.
+/// After this many appended records per claim, the file is written anew.
 const APPENDS_PER_CLAIM: usize = 8;
 /// The file is not written anew before it has this many appended records.
 const MIN_APPENDS: usize = 1_000;

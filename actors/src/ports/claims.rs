@@ -22,8 +22,8 @@ pub trait ClaimDrivers: Send + Sync + 'static {
     /// Whether the driver has registered. A driver that has registered may be unreachable.
     fn is_registered(&self, driver: &DriverName) -> bool;
 
-    /// Whether a call could be sent now: connects if no connection exists. Called before a pod refers to a claim, so that a pod whose
-    /// driver is away can be deleted without the driver. An implementation that cannot tell says yes.
+    /// Whether a call could be sent now: connects if no connection exists. Called before a pod refers to a claim, so that a pod
+    /// whose driver is not running can be deleted without the driver. The default implementation returns `Ok`.
     ///
     /// # Errors
     /// [`DriverError::NotRegistered`] and [`DriverError::Unreachable`].
@@ -54,7 +54,7 @@ pub trait ClaimApi: Send + Sync + 'static {
     fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>>;
 }
 
-/// A claim as its drivers know it.
+/// A claim in a call to a driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClaimRef {
     /// The namespace and name.
@@ -70,7 +70,7 @@ pub struct PreparedDevice {
     pub pool: String,
     /// The name of the device in its pool.
     pub device: String,
-    /// Tells apart several allocations of one device.
+    /// Distinguishes several allocations of one device.
     pub share_id: Option<String>,
     /// The requests of the claim that the device serves. Empty if it serves all of them.
     pub requests: Vec<String>,
@@ -78,7 +78,7 @@ pub struct PreparedDevice {
     pub cdi_devices: Vec<String>,
 }
 
-/// A whole call to a driver failed.
+/// A call to a driver failed for all of its claims.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -88,7 +88,7 @@ pub enum DriverError {
     /// The driver cannot be reached, and nothing was sent to it. The text of the source names the driver.
     #[error("the driver cannot be reached")]
     Unreachable(#[source] ErrorSource),
-    /// The call failed, or its time was over. The driver may have performed it. The text of the source names the driver.
+    /// The call failed or timed out. The driver may have performed it. The text of the source names the driver.
     #[error("the call failed")]
     Failed(#[source] ErrorSource),
 }
@@ -114,7 +114,7 @@ pub trait DeviceHealthSink: Send + Sync + 'static {
     fn ended(&self, driver: &DriverName);
 }
 
-/// The health of a device in a message of its driver.
+/// What a message of a driver says about the health of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
     /// The pool of the device.
@@ -123,7 +123,7 @@ pub struct DeviceReport {
     pub device: String,
     /// The health.
     pub health: DeviceHealth,
-    /// How long the report counts, in seconds. If it is not positive, 30 s.
+    /// How long the report is valid, in seconds. If it is zero or negative, the report is valid for 30 s.
     pub timeout_seconds: i64,
     /// The driver's text for users; may be empty.
     pub message: String,
@@ -132,11 +132,11 @@ pub struct DeviceReport {
 /// The health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DeviceHealth {
-    /// It operates as normal.
+    /// The device works.
     Healthy,
-    /// Its driver says that it does not.
+    /// The device does not work.
     Unhealthy,
-    /// Its driver does not know, or has not said it of late.
+    /// The driver does not know the health, or has not reported it within the timeout.
     #[default]
     Unknown,
 }
