@@ -1,8 +1,8 @@
 //! A library for the authors of DRA drivers.
 //!
-//! A driver offers the devices of a node as ResourceSlices, and makes them ready for the containers that use them. The author writes
-//! a [`Driver`]: how devices are prepared and unprepared. The library does the rest: it serves the sockets of the node agent,
-//! registers the driver, reads the claims, and publishes the devices. It works with a kubelet and with `podwright`.
+//! A driver offers the devices of a node as ResourceSlices, and makes them ready for the containers that use them. The author
+//! writes a [`Driver`], which prepares and unprepares devices. The library does the rest: it serves the sockets that the node agent
+//! connects to, registers the driver, reads the claims, and publishes the devices. It works with a kubelet and with `podwright`.
 //!
 //! ```no_run
 //! use podwright::dra_driver::{
@@ -48,10 +48,10 @@
 //!
 //! # What always holds
 //!
-//! - The socket of the service exists before the registration socket, and longer.
+//! - The library creates the socket of the service before the registration socket, and removes it after the registration socket.
 //! - An error of one claim does not fail the other claims of the same call.
 //! - The driver never gets a claim that was replaced by another one of the same name, or that is not allocated.
-//! - Clients may send any `:authority`; the kubelet sends one that HTTP/2 libraries of Rust refuse.
+//! - Clients may send any `:authority`. The kubelet sends one that the Rust HTTP/2 library `h2` refuses.
 
 mod builder;
 mod calls;

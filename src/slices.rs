@@ -8,8 +8,8 @@
 //!                     '---------------- own writes ------------------'
 //! ```
 //!
-//! One task compares one pool after another: at once after an update, 30 s after somebody else changed a slice, and with growing
-//! delays after a failure. A pool that cannot be published stops no other pool.
+//! One task compares one pool after another: at once after an update, 30 s after another client changed a slice, and with growing
+//! delays after a failure. A pool that cannot be published does not delay the others.
 
 mod api;
 mod compare;

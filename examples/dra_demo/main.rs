@@ -1,5 +1,6 @@
-//! Dynamic resource allocation without a cluster: an API server in memory, the agent, the driver of the example `dra_driver` and one pod with a
-//! claim. The pod prints the name of its device, and the claim is released when the pod ends. `make demo-dra`
+//! Dynamic resource allocation without a cluster: an API server in memory, the agent, the driver of the example `dra_driver` and
+//! one pod with a claim. The pod prints the name of its device, and the claim is released when the pod ends. `make demo-dra` runs
+//! it.
 
 use std::error::Error;
 use std::fs;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep};
 const DRIVER: &str = "simulated.example.com";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-/// The longest wait for one step.
+/// The time limit of one step.
 const LIMIT: Duration = Duration::from_secs(40);
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -26,7 +27,7 @@ async fn main() -> Result<()> {
     let root = folder.path();
     let server = StandIn::start().await?;
     request(&server, "POST", "/api/v1/nodes", &json!({"metadata": {"name": "demo"}}))?;
-    println!("1. An API server in memory has a node, demo. It serves on {}.", server.url());
+    println!("1. An API server in memory serves on {}. It has one node, demo.", server.url());
 
     let _agent = agent(&server, root)?;
     println!("2. The agent runs pods of this node as processes.");
@@ -93,7 +94,7 @@ fn start(mut command: Command, log: &Path) -> Result<Child> {
 /// A program that Cargo builds beside this one.
 fn program(name: &str) -> Result<PathBuf> {
     let this = std::env::current_exe()?;
-    let path = this.parent().and_then(Path::parent).ok_or("this program is in no folder")?.join(name);
+    let path = this.parent().and_then(Path::parent).ok_or("the path of this program has no directory")?.join(name);
     if path.exists() { Ok(path) } else { Err(format!("{} is missing: run `make demo-dra`", path.display()).into()) }
 }
 
@@ -141,7 +142,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
     let limit = Instant::now() + LIMIT;
     while !holds() {
         if Instant::now() > limit {
-            return Err(format!("this did not happen within {} s: {what}", LIMIT.as_secs()).into());
+            return Err(format!("not reached within {} s: {what}", LIMIT.as_secs()).into());
         }
         sleep(Duration::from_millis(50)).await;
     }

@@ -32,13 +32,13 @@ struct Options {
     /// The name of the node, which is also the name of the pool.
     #[arg(long, default_value = "node")]
     node_name: String,
-    /// The folder in which the folder of the driver is created.
+    /// The directory in which the directory of the driver is created.
     #[arg(long, default_value = "/var/lib/kubelet/plugins")]
     plugins_dir: PathBuf,
-    /// The folder in which the node looks for drivers.
+    /// The directory in which the node looks for registration sockets.
     #[arg(long, default_value = "/var/lib/kubelet/plugins_registry")]
     registry_dir: PathBuf,
-    /// The folder of CDI files.
+    /// The directory for CDI files.
     #[arg(long, default_value = "/var/run/cdi")]
     cdi_dir: PathBuf,
     /// The cluster. Without one, the driver gets no claim objects, and prepares the first free device for each claim.
@@ -92,7 +92,7 @@ impl Driver for Simulated {
 }
 
 impl Simulated {
-    /// Makes the devices of a claim known to container runtimes, in a CDI file.
+    /// Writes a CDI file, which tells container runtimes how to add the devices of a claim to a container.
     fn prepare_claim(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, CallError> {
         let uid = claim.uid();
         let mut devices = Vec::new();
@@ -120,7 +120,7 @@ impl Simulated {
             device.cdi_devices.push(format!("{kind}={name}"));
         }
         let spec = json!({"cdiVersion": "0.5.0", "kind": kind, "devices": specs});
-        // The runtime reads the folder at any time, so the file appears complete.
+        // A runtime may read the directory at any time, so the file is renamed into place when it is complete.
         let (path, new) = (self.cdi_file(uid), self.cdi_file(uid).with_extension("new"));
         fs::write(&new, spec.to_string())?;
         fs::rename(new, path)?;
@@ -134,14 +134,14 @@ impl Simulated {
         {
             return Err(error.into());
         }
-        self.holders.lock().expect("no holder of the lock panics").retain(|_, holder| holder != uid);
+        self.holders.lock().expect("no code panics while it holds the lock").retain(|_, holder| holder != uid);
         println!("unprepared claim {uid}");
         Ok(())
     }
 
     /// Records the holder of a device, and refuses a device that another claim holds.
     fn hold(&self, device: &str, uid: &ClaimUid, is_shared: bool) -> Result<(), CallError> {
-        let mut holders = self.holders.lock().expect("no holder of the lock panics");
+        let mut holders = self.holders.lock().expect("no code panics while it holds the lock");
         match holders.get(device) {
             Some(holder) if holder != uid && !is_shared => Err(format!("claim {holder} holds {device}").into()),
             Some(_) => Ok(()),

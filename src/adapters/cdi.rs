@@ -3,8 +3,8 @@
 //!
 //! A specification is a file with devices of one kind. A device has edits: environment variables, device nodes, mounts and so
 //! on. A container runtime with CDI applies them itself. `resolve` serves the runtimes that do not, and each of these adapters
-//! turns the `Edits` into its own settings. An edit that an adapter cannot apply is an error, because a container without it
-//! would run with half a device.
+//! turns the `Edits` into its own settings. An edit that an adapter cannot apply is an error, because without it the container
+//! would run with an incomplete device.
 //!
 //! ```text
 //!   /etc/cdi, /var/run/cdi ──SpecCache──> Specs ──resolve(names)──> Edits ──> process, cri

@@ -1,20 +1,20 @@
 //! The plugins of the node, above all the drivers of dynamic resource allocation (DRA).
 //!
-//! A driver puts a registration socket into the registry directory (`<root>/plugins_registry`). [`DraPlugins`] finds the socket, asks
-//! the driver for its name, its endpoint and its services, and connects to the endpoint. From then on, claims are prepared and
+//! A driver puts a registration socket into the registry directory (`<root>/plugins_registry`). [`DraPlugins`] finds the socket,
+//! asks the driver for its name, its endpoint and its services, and connects to the endpoint. From then on, claims are prepared and
 //! unprepared through [`DraPlugins::drivers`].
 //!
 //! ```text
-//!   plugins    registration sockets -> registered plugins, by handlers of their types
-//!   registry   the handler of DRA drivers: their instances, each with one connection
+//!   plugins    registers the plugins behind the registration sockets with the handlers of their types
+//!   registry   the handler for DRA drivers: their instances, each with one connection
 //!   client     ClaimDrivers: the calls to the instances
 //!   health     the streams of device health, one per instance
 //!   node_slices  deletes the slices of drivers that are gone, and publishes for drivers without access to the API server
 //! ```
 //!
-//! Plugins of other types need a [`PluginHandler`] of the embedder.
+//! For plugins of other types, the embedder provides a [`PluginHandler`].
 
-/// The answers of plugins. Not a part of the API.
+/// Conversions of what plugins answer. Public for the fuzz targets only, and not part of the API.
 #[doc(hidden)]
 pub mod answers;
 mod client;
@@ -89,10 +89,12 @@ impl fmt::Debug for PluginsConfig {
 #[non_exhaustive]
 pub enum StartPluginsError {
     /// The registry directory is not an absolute path.
-    #[error("the registry directory {0:?} is not an absolute path")]
+    #[error(
+        "the registry directory {0:?} is not an absolute path: name it from the root, such as /var/lib/kubelet/plugins_registry"
+    )]
     RelativeDirectory(PathBuf),
-    /// Two handlers have one type.
-    #[error("plugins of the type {0:?} have two handlers: remove one")]
+    /// Two handlers are for the same type.
+    #[error("plugins of the type {0:?} have two handlers: remove one of them from the settings")]
     SecondHandler(String),
 }
 
@@ -118,8 +120,8 @@ impl DraPlugins {
     /// Begins to watch the registry directory. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// [`StartPluginsError`] if the settings are not valid. A directory that cannot be created or watched is no error here: it is
-    /// tried again, and [`problem`](DraPlugins::problem) reports it meanwhile.
+    /// [`StartPluginsError`] if the settings are not valid. A directory that cannot be created or watched is no error here: the
+    /// watcher tries again, and [`problem`](DraPlugins::problem) returns the reason until it succeeds.
     pub fn start(
         config: PluginsConfig,
         metrics: &Metrics,
@@ -200,8 +202,8 @@ impl DraPlugins {
         self.registry.drivers()
     }
 
-    /// The registered drivers and their changes: drivers and instances that come and go, connections that begin and end. A receiver
-    /// sees the newest state, and may miss states in between.
+    /// The registered drivers and their changes: drivers and instances that are added or removed, and connections that begin or
+    /// end. A receiver sees the newest state, and may miss states in between.
     pub fn subscribe(&self) -> watch::Receiver<Drivers> {
         self.registry.subscribe()
     }

@@ -21,13 +21,13 @@ use super::running::{self, RunningDriver};
 use super::socket::Listen;
 use crate::resource_api::Claims;
 
-/// The folder of a kubelet.
+/// The root directory of a kubelet.
 const ROOT: &str = "/var/lib/kubelet";
 /// The folder of CDI files that change while the machine runs.
 const CDI_DIR: &str = "/var/run/cdi";
 /// The longest name of a driver (`DriverNameMaxLength`, `resource.k8s.io/v1`).
 const LONGEST_NAME: usize = 63;
-/// How long calls may run on after the stop was requested.
+/// How long running calls may continue after a stop was requested.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The options of a driver that has not been started.
@@ -90,7 +90,7 @@ pub(super) struct Settings {
     pub(super) metadata: Option<Arc<MetadataStore>>,
 }
 
-/// What is needed to publish.
+/// The settings for publishing ResourceSlices.
 pub(super) struct Publishing {
     pub(super) client: Option<Client>,
     pub(super) node: Option<String>,
@@ -146,7 +146,7 @@ impl<D: Driver> DriverBuilder<D> {
         self
     }
 
-    /// Reads claims from somewhere else. The driver cannot publish.
+    /// Reads claims from `claims` in place of the API server. The driver cannot publish.
     pub fn claims(mut self, claims: Arc<dyn ClaimApi>) -> Self {
         self.api = Access::Claims(Some(claims));
         self
@@ -171,8 +171,8 @@ impl<D: Driver> DriverBuilder<D> {
         self
     }
 
-    /// The root directory of the node agent, below which the sockets are by default. The default is that of a kubelet,
-    /// `/var/lib/kubelet`.
+    /// The root directory of the node agent, below which the sockets are by default. The default is the directory of a
+    /// kubelet, `/var/lib/kubelet`.
     pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
         self.root = root.into();
         self
@@ -248,7 +248,8 @@ impl<D: Driver> DriverBuilder<D> {
         self
     }
 
-    /// Makes the registration socket. `listen` gets its path, and the caller owns the file.
+    /// Uses a custom listener for registration. `listen` gets the path of the socket. The library neither creates nor removes the
+    /// file.
     pub fn registration_listener<S>(mut self, listen: impl FnOnce(&Path) -> io::Result<S> + Send + 'static) -> Self
     where
         S: Stream<Item = io::Result<UnixStream>> + Send + 'static,
@@ -257,7 +258,8 @@ impl<D: Driver> DriverBuilder<D> {
         self
     }
 
-    /// Makes the socket of the service. `listen` gets its path, and the caller owns the file.
+    /// Uses a custom listener for the service. `listen` gets the path of the socket. The library neither creates nor removes the
+    /// file.
     pub fn service_listener<S>(mut self, listen: impl FnOnce(&Path) -> io::Result<S> + Send + 'static) -> Self
     where
         S: Stream<Item = io::Result<UnixStream>> + Send + 'static,
@@ -266,7 +268,7 @@ impl<D: Driver> DriverBuilder<D> {
         self
     }
 
-    /// How long calls may run on after [`stop`](RunningDriver::stop). The default is 20 s.
+    /// How long running calls may continue after [`stop`](RunningDriver::stop). The default is 20 s.
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.stop_timeout = timeout;
         self

@@ -1,4 +1,4 @@
-//! The calls of the node, independent of their version.
+//! The calls of the node, for all versions of the service.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::metadata::MetadataStore;
 /// The answer for each claim, by UID: its result or the text of its error.
 pub(super) type Answers<T> = HashMap<String, Result<T, String>>;
 
-/// A claim that the driver does not get.
+/// Why the library does not pass a claim on to the driver.
 #[derive(Debug, thiserror::Error)]
 enum ClaimError {
     #[error("claim {0} does not exist")]
@@ -47,10 +47,10 @@ impl std::fmt::Display for ClaimRefText {
 pub(super) struct Calls<D> {
     pub(super) driver: Arc<D>,
     pub(super) name: DriverName,
-    /// Where claims are read. Without one the driver gets no objects.
+    /// Reads claims. `None` if the driver gets no objects.
     pub(super) claims: Option<Arc<dyn ClaimApi>>,
     pub(super) lock: CallLock,
-    /// Ends the calls of the driver.
+    /// Aborts the running calls to the driver.
     pub(super) aborted: CancellationToken,
     pub(super) last_request: AtomicU64,
     /// The files with the metadata of devices.
@@ -137,7 +137,8 @@ impl<D: Driver> Calls<D> {
         Ok(answers_of(&asked, results, Ok))
     }
 
-    /// Calls the driver under the lock. The call goes on if the node gives up, so that it ends in a state that its author expects.
+    /// Calls the driver under the lock. If the node gives up the call, it still runs to its end, so that the driver's state stays
+    /// consistent.
     async fn call<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T, CallError>> + Send + 'static,

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::resource_api::Claims;
 
-/// The timeout of one read. The node gives up after 45 s, and a report of the cause must arrive before.
+/// The timeout of one read. The node gives up a call after 45 s, and must get the cause before then.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The claims of the API server.
+/// Reads claims from the API server.
 pub(super) struct KubeClaims(pub(super) Claims);
 
 impl ClaimApi for KubeClaims {

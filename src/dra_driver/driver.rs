@@ -12,35 +12,36 @@ use tokio::sync::watch;
 
 use super::{DeviceMetadata, Failure};
 
-/// Why a driver could not perform a call, or its part for one claim. The node shows the text, with its sources, in an event of the
-/// pod.
+/// Why a driver could not perform a call for all of its claims, or for one of them. The node shows the text, with its sources, in
+/// an event of the pod.
 pub type CallError = Box<dyn Error + Send + Sync>;
 
-/// What a driver did for each claim. A claim without an entry has failed.
+/// The result for each claim. A claim without an entry counts as failed.
 pub type ClaimResults<T> = BTreeMap<ClaimUid, Result<T, CallError>>;
 
 /// A DRA driver.
 ///
 /// By default the methods [`prepare`](Driver::prepare) and [`unprepare`](Driver::unprepare) run one at a time. A call that the node
-/// gives up after its time limit (45 s in the kubelet 1.36) is still performed to its end, and the node calls again later. A method
-/// that panics fails that call, and the driver goes on.
+/// gives up after its time limit (45 s in the kubelet 1.36) still runs to its end, and the node calls again later. If a method
+/// panics, that call fails, and the driver goes on.
 pub trait Driver: Send + Sync + 'static {
-    /// Makes the devices of claims ready for containers. The node prepares a claim again after its own restart, so a claim that is
-    /// prepared already gets the same answer.
+    /// Makes the devices of claims ready for containers. The node prepares a claim again after its own restart, so return the
+    /// same devices for a claim that is already prepared.
     ///
     /// Refuse a device that another claim holds, except if one of the two results has `adminAccess`, or their share ids differ.
     ///
     /// # Errors
-    /// [`CallError`] if the whole call failed. Otherwise there is a result for each claim.
+    /// [`CallError`] if the call failed for all claims. Otherwise the returned map has a result for each claim.
     fn prepare(
         &self,
         claims: Vec<Claim>,
     ) -> impl Future<Output = Result<ClaimResults<Vec<PreparedDevice>>, CallError>> + Send;
 
-    /// Gives the devices of claims back. The claims may be deleted already. A claim that the driver does not know is a success.
+    /// Gives the devices of claims back. The claims may already be deleted. Return success for a claim that the driver does not
+    /// know.
     ///
     /// # Errors
-    /// [`CallError`] if the whole call failed. Otherwise there is a result for each claim.
+    /// [`CallError`] if the call failed for all claims. Otherwise the returned map has a result for each claim.
     fn unprepare(&self, claims: Vec<ClaimRef>) -> impl Future<Output = Result<ClaimResults<()>, CallError>> + Send;
 
     /// What containers learn about a device that was just prepared for a claim, if the driver writes
@@ -51,12 +52,12 @@ pub trait Driver: Send + Sync + 'static {
         DeviceMetadata::default()
     }
 
-    /// Gets what fails in the background, where no caller gets an error. The driver usually ends after a
+    /// Receives the failures of background work, which has no caller. A driver usually ends its program after a
     /// [fatal](Failure::is_fatal) failure, and logs the others.
     fn failed(&self, failure: Failure);
 
-    /// The health of all devices, if the driver reports health. The node gets the newest list after each change. It takes a device for
-    /// unknown that is not reported again within its [timeout](DeviceHealth::timeout).
+    /// The health of all devices, if the driver reports health. The node gets the newest list after each change. If a device is
+    /// not reported again within its [timeout](DeviceHealth::timeout), its health becomes unknown to the node.
     fn health(&self) -> Option<watch::Receiver<Vec<DeviceHealth>>> {
         None
     }
@@ -97,8 +98,8 @@ impl Claim {
     }
 
     /// The configurations of this driver that apply to an allocated device, in the order in which they are applied: those of the
-    /// device class before those of the claim. A configuration applies if it names no request, the request of the device, or the base
-    /// request of the device.
+    /// device class before those of the claim. A configuration applies if it names no request, the request of the device, or the
+    /// base request of the device.
     pub fn configs(&self, result: &DeviceRequestAllocationResult) -> impl Iterator<Item = &OpaqueDeviceConfiguration> {
         let configs = self.devices().and_then(|devices| devices.config.as_deref()).unwrap_or_default();
         let applies = move |requests: &[String]| {
@@ -151,7 +152,7 @@ impl DeviceHealth {
 /// Whether a device works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Health {
-    /// The driver cannot say.
+    /// The driver does not know.
     Unknown,
     /// The device works.
     Healthy,

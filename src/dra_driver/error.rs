@@ -1,4 +1,4 @@
-//! What can fail.
+//! Errors of the start, of publishing and of background work.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::slices::{SliceError, WrongPool};
 #[non_exhaustive]
 pub enum StartError {
     /// The name of the driver cannot be used.
-    #[error("the driver name {0:?} is not a DNS subdomain of at most 63 characters")]
+    #[error("the driver name {0:?} is not a DNS subdomain of at most 63 characters, like gpu.example.com")]
     Name(String),
     /// The driver has no access to the API server.
     #[error("the driver has no client of the API server: call client() or without_api()")]
@@ -24,7 +24,7 @@ pub enum StartError {
     #[error("the driver serves nothing: enable a version of the service, or implement health()")]
     NoService,
     /// The folder of the driver does not exist.
-    #[error("the folder {path} of the driver cannot be used: create it before the start", path = .path.display())]
+    #[error("the directory {path} of the driver cannot be used: create it before the driver starts", path = .path.display())]
     DataDir {
         /// The folder.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The driver has no client of the API server.
+    /// The driver has no API client.
     #[error("the driver has no client of the API server: call client()")]
     NoClient,
     /// The driver does not know its node.
@@ -57,32 +57,32 @@ pub enum PublishError {
     /// The driver has been stopped.
     #[error("the driver has been stopped")]
     Stopped,
-    /// The driver offers another pool than its only one.
+    /// The driver offers a pool other than its single pool.
     #[error(transparent)]
     WrongPool(#[from] WrongPool),
 }
 
-/// A failure in the background.
+/// A failure of background work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A socket of the driver serves no longer. The driver cannot go on.
-    #[error("the socket {path} of the driver serves no longer", path = .path.display())]
+    /// The driver no longer serves one of its sockets, so the node cannot call it. Restart the driver.
+    #[error("the driver no longer serves its socket {path}: restart it", path = .path.display())]
     Server {
         /// The path of the socket.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// The devices that the driver offers are not published as they are. [`SliceError::is_recoverable`] says whether the library
-    /// tries again.
-    #[error("the devices of the driver are not published")]
+    /// The published ResourceSlices differ from the devices that the driver offers. [`SliceError::is_recoverable`] says whether the
+    /// library tries again.
+    #[error("the ResourceSlices of the driver differ from its devices")]
     Publish(#[source] SliceError),
 }
 
 impl Failure {
-    /// Whether the driver cannot go on. Otherwise the library tries again by itself, or the next call of the author corrects the
-    /// cause.
+    /// Whether the driver cannot go on. If it can, the library tries again by itself, or the next
+    /// [`publish`](super::RunningDriver::publish) removes the cause.
     pub fn is_fatal(&self) -> bool {
         match self {
             Failure::Server { .. } => true,

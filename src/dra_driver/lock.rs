@@ -1,4 +1,4 @@
-//! Prepare and unprepare one at a time, also across the processes of a rolling update.
+//! Serializes the calls to prepare and unprepare, also across the processes of a rolling update.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use nix::libc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::sleep;
 
-/// How often the lock of another process is tried. A thread that waits in the system could not be stopped.
+/// The time between two attempts to lock the file. A thread that waits for the lock in the system could not be stopped.
 const ATTEMPTS: Duration = Duration::from_millis(20);
 
 /// The lock of a driver's calls.
@@ -32,7 +32,7 @@ pub(super) enum CallLock {
 /// Holds the lock.
 #[derive(Debug, Default)]
 pub(super) struct Locked {
-    // The file first: its lock ends when it is closed, before another call of this process gets its turn.
+    // The file comes first: it is closed, which ends its lock, before the next call of this process begins.
     _file: Option<File>,
     _process: Option<OwnedMutexGuard<()>>,
 }
@@ -53,7 +53,7 @@ impl CallLock {
     }
 }
 
-/// Locks a whole file for its open file description, as the Go helper does. Such a lock and one of `flock` ignore each other.
+/// Locks a whole file for its open file description, as the Go library does. Such a lock and a lock by `flock` ignore each other.
 async fn lock_file(path: &PathBuf) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     let whole = libc::flock {

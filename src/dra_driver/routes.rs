@@ -24,7 +24,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// No service. `aborted` ends running calls and refuses new ones.
+    /// Routes without a service. When `aborted` is cancelled, running calls end, and new ones are refused.
     pub(super) fn new(aborted: CancellationToken) -> Self {
         Routes { services: Arc::default(), aborted }
     }
@@ -40,7 +40,9 @@ impl Routes {
             let mut service = service.clone();
             Box::pin(async move { service.call(request).await.unwrap_or_else(|never| match never {}) })
         });
-        Arc::get_mut(&mut self.services).expect("nobody shares routes that are being made").push((S::NAME, call));
+        Arc::get_mut(&mut self.services)
+            .expect("the routes are not shared before they are complete")
+            .push((S::NAME, call));
         self
     }
 

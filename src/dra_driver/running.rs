@@ -1,4 +1,4 @@
-//! A driver that serves.
+//! A running driver.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::dra_api::registration::registration_server::RegistrationServer;
 use crate::dra_api::{self, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
 use crate::slices::{DriverResources, Owner, SliceEngine, SliceOptions, WriteCounts};
 
-/// What the node last said about the registration.
+/// The result of the registration with the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Registration {
-    /// Nothing yet.
+    /// The node has not answered yet.
     #[default]
     Pending,
     /// The node uses the driver.
     Registered,
-    /// The node refuses the driver, for this reason. It tries again.
+    /// The node refuses the driver for this reason, and tries again.
     Refused(String),
 }
 
-/// A driver that serves the node. Dropping it ends it at once; [`stop`](RunningDriver::stop) finishes running calls before.
+/// A driver that serves the node. When dropped, it ends at once. [`stop`](RunningDriver::stop) lets running calls finish first.
 pub struct RunningDriver {
     /// `None` after the stop.
     servers: Mutex<Option<Servers>>,
@@ -53,11 +53,11 @@ struct Servers {
     service: Option<SocketServer>,
     /// Ends the streams of health.
     streams: CancellationToken,
-    /// Publishes, from the first call on.
+    /// Publishes slices. `None` before the first call of [`publish`](RunningDriver::publish).
     slices: Option<SliceEngine>,
 }
 
-/// Starts the service, then the registration, so that a node that finds the registration also finds the service.
+/// Starts the service before the registration, so that a node that finds the registration socket can also connect to the service.
 pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<RunningDriver, StartError> {
     let health = driver.health();
     let services = [
@@ -110,7 +110,7 @@ pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<Run
     })
 }
 
-/// Starts one server, whose failure goes to the driver.
+/// Starts one server, and reports its failure to the driver.
 fn listen<D: Driver>(driver: &Arc<D>, socket: SocketSettings, routes: Routes) -> Result<SocketServer, StartError> {
     let SocketSettings { path, listen } = socket;
     let (driver, failed_path) = (driver.clone(), path.clone());
@@ -119,7 +119,7 @@ fn listen<D: Driver>(driver: &Arc<D>, socket: SocketSettings, routes: Routes) ->
 }
 
 impl RunningDriver {
-    /// What the node said about the registration, and each change of it.
+    /// The result of the registration, and its changes.
     pub fn registration(&self) -> watch::Receiver<Registration> {
         self.registration.clone()
     }
@@ -129,8 +129,8 @@ impl RunningDriver {
         &self.endpoint
     }
 
-    /// Replaces what the driver offers. Never waits for the API server: what fails there goes to
-    /// [`Driver::failed`](super::Driver::failed). The published slices outlive the driver, so that its next start reuses them.
+    /// Replaces the devices that the driver offers. Does not wait for the API server, whose errors go to
+    /// [`Driver::failed`](super::Driver::failed). The published slices outlive the driver, and its next start reuses them.
     ///
     /// # Errors
     /// [`PublishError`]. Nothing changes then.
@@ -160,8 +160,8 @@ impl RunningDriver {
         Ok(SliceEngine::start(client, options))
     }
 
-    /// Replaces what containers learn about the devices of a request, for example when the network device of a pod has its address. The
-    /// containers of the claim see the change. `request` is `REQUEST/ALTERNATIVE` for an alternative of a request. Blocks.
+    /// Replaces what containers learn about the devices of a request, for example when the network device of a pod has its address.
+    /// The containers of the claim see the change. `request` is `REQUEST/ALTERNATIVE` for an alternative of a request. Blocks.
     ///
     /// # Errors
     /// [`MetadataError`]. Nothing changes then, unless the file could not be written completely.
@@ -174,15 +174,15 @@ impl RunningDriver {
         self.metadata.as_ref().ok_or(MetadataError::Off)?.update(claim, request, devices)
     }
 
-    /// The slices that were written so far.
+    /// The numbers of slices that the driver has written so far.
     pub fn published(&self) -> WriteCounts {
         let servers = self.servers.lock();
         let engine = servers.as_ref().and_then(|servers| servers.slices.as_ref());
         engine.map(SliceEngine::counts).unwrap_or_default()
     }
 
-    /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. Calls that do not end
-    /// within the [time limit](super::DriverBuilder::stop_timeout) are aborted. A second stop does nothing.
+    /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. Calls that do not
+    /// end within the [time limit](super::DriverBuilder::stop_timeout) are aborted. A second stop does nothing.
     pub async fn stop(&self) {
         let Some(servers) = self.servers.lock().take() else { return };
         if let Some(registration) = servers.registration {

@@ -23,7 +23,7 @@ const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
 /// [`Failure`](super::Failure).
 pub(super) type Connections = BoxStream<'static, io::Result<UnixStream>>;
 
-/// Makes the listener of a socket. Gets the path of the socket.
+/// Creates the listener of a socket, given its path.
 pub(super) type Listen = Box<dyn FnOnce(&Path) -> io::Result<Connections> + Send>;
 
 /// One running server.
@@ -52,15 +52,15 @@ impl SocketServer {
         Ok(SocketServer { stop, routes, task, _file: file })
     }
 
-    /// Removes the socket and accepts no further connection and no further call. Waits until the running calls have ended, at most
-    /// `limit`, and ends them then.
+    /// Removes the socket, and accepts no further connection and no further call. Waits at most `limit` for the running calls, and
+    /// then aborts them.
     pub(super) async fn stop(mut self, limit: Duration) {
         self._file = None;
         self.stop.cancel();
         if timeout(limit, &mut self.task).await.is_err() {
             tracing::warn!(limit.seconds = limit.as_secs(), "calls of the node did not end in time");
             self.routes.abort();
-            // Idle connections may not answer. They have no call.
+            // An idle connection may not close by itself, and it has no call to wait for.
             let _ = timeout(NO_DESCRIPTOR, &mut self.task).await;
         }
     }
@@ -97,7 +97,8 @@ async fn serve(
         };
         std::future::ready(connection)
     });
-    // The server goes on until the last connection has closed, and the node keeps one open. So a failure is reported at once.
+    // The server ends only after its last connection has closed, and the node keeps one open. So the failure is reported here, at
+    // once.
     let report = async {
         // Without an error, the listener has ended by itself, or the server was stopped.
         let error = first_failure.await;
@@ -110,7 +111,7 @@ async fn serve(
     let serve = Server::builder().serve_with_incoming_shutdown(routes, accepted, stop.cancelled());
     let (end, ()) = tokio::join!(serve, report);
     if let Err(error) = end {
-        tracing::error!(error = %error_chain(&error), "the server of a socket ended with an error");
+        tracing::error!(error = %error_chain(&error), "a server of the driver failed");
     }
 }
 

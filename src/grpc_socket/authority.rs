@@ -1,12 +1,12 @@
 //! Replaces the `:authority` of requests before the HTTP/2 library reads them.
 //!
-//! The kubelet 1.36 sends the percent-encoded path of the socket as `:authority`. The crate h2 (0.4.20) refuses that header and resets
-//! the stream. Other clients in Go that dial the path of a socket send the same. No service on these sockets reads the header, so its
-//! value is replaced by a host name that h2 accepts.
+//! The kubelet 1.36 sends the percent-encoded path of the socket as `:authority`. The crate h2 (0.4.20) refuses that header and
+//! resets the stream. Other clients in Go that dial the path of a socket send the same. No service on these sockets reads the
+//! header, so its value is replaced by a host name that h2 accepts.
 //!
-//! Only the lengths inside a block of headers are read (RFC 7541), no Huffman code is decoded. Each field keeps its representation, so
-//! the client and h2 number the entries of the dynamic table alike. The new value is at most as long as the old one, so h2 never drops
-//! an entry that the client still uses.
+//! Of a block of headers, only the lengths are read (RFC 7541), and no Huffman code is decoded. Each field keeps its
+//! representation, so the client and h2 give the entries of the dynamic table the same numbers. The new value is at most as long as
+//! the old one, so h2 never drops an entry that the client still uses.
 
 use std::collections::VecDeque;
 use std::io;
@@ -41,7 +41,7 @@ const DYNAMIC_ENTRIES: usize = 4096 / 32;
 /// `:authority` as a string of HPACK, plain and in Huffman code.
 const NAMES: [&[u8]; 2] = [b"\x0a:authority", b"\x88\xb8\x3b\x53\x39\xec\x32\x7d\x7f"];
 
-/// A connection of a client with any `:authority`.
+/// A connection whose client may send any `:authority`.
 pub(crate) struct AnyAuthority<S> {
     stream: S,
     rewriter: Rewriter,
@@ -102,7 +102,7 @@ impl<S> Connected for AnyAuthority<S> {
 
 /// The bytes of the client are not those of an HTTP/2 connection.
 #[derive(Debug, PartialEq, thiserror::Error)]
-#[error("the client sends malformed headers")]
+#[error("the client sent malformed HTTP/2 headers")]
 pub(super) struct Malformed;
 
 /// The rewriting of one connection's bytes, without I/O.
@@ -159,7 +159,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// The length of what `pending` becomes next: the head of a frame, or the whole frame.
+    /// The length that `pending` must reach next: that of the head of a frame, or of the whole frame.
     fn wanted(&self) -> usize {
         Head::read(&self.pending).map_or(FRAME_HEAD, |head| FRAME_HEAD + head.length)
     }
@@ -193,7 +193,7 @@ impl Rewriter {
         while let Some(&first) = block.get(fields.at) {
             let start = fields.at;
             let (prefix, is_indexed) = match first {
-                // A field of a table, or a new size of the dynamic table: no value follows.
+                // An indexed field, or a new size of the dynamic table: no value follows.
                 0x80.. | 0x20..=0x3f => {
                     fields.integer(if first >= 0x80 { 7 } else { 5 })?;
                     output.extend_from_slice(&block[start..fields.at]);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::resource_api::{ServedVersion, Version, from_v1, is_not_served, resource, to_v1};
 
-/// The timeout of one call. The server may still perform it later. The watch reports it then.
+/// The timeout of one call. The server may still perform the call later, and the watch then reports its result.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A call to the API server failed.
@@ -44,11 +44,11 @@ pub(super) type Events = BoxStream<'static, watcher::Result<Event<ResourceSlice>
 
 /// Reads and writes slices. Each call has a timeout of its own.
 pub(super) trait SliceApi: Send + Sync + 'static {
-    /// Follows the slices. After an error the stream goes on, with delays.
+    /// Watches the slices. After an error the stream goes on, with delays.
     fn watch(&self) -> Events;
     /// Creates a slice. Returns what the server stored, as the other writes do.
     fn create<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice>;
-    /// Replaces a slice that has not changed.
+    /// Replaces a slice, unless it has changed in the API server.
     fn update<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice>;
     /// Deletes exactly this version of a slice.
     fn delete<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ()>;
@@ -100,7 +100,7 @@ impl SliceApi for KubeSlices {
                     }
                     missing = 0;
                     if is_expired(&event) {
-                        // The watcher of kube would start at the same version for ever.
+                        // The watcher of kube would try the same version again and again.
                         (version, events) = watched.start();
                     }
                     return Some((event, ((version, events), watched, missing)));

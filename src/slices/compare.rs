@@ -10,7 +10,7 @@ use podwright_actors::config::quantity::Amount;
 
 use super::resources::Slice;
 
-/// A feature of the API server without which it drops fields.
+/// A feature gate of the API server. A server without it drops the fields that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SuspectedFeature {
@@ -22,7 +22,7 @@ pub enum SuspectedFeature {
     DRADeviceBindingConditions,
     /// Devices that several claims share.
     DRAConsumableCapacity,
-    /// Another one.
+    /// The dropped fields belong to no known feature gate.
     Unknown,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Display for SuspectedFeature {
 }
 
 /// Whether the content of a stored slice is what the driver offers. Missing and empty values are equal, quantities are compared as
-/// numbers, and the time of a taint counts only if both have one.
+/// numbers, and the times of a taint are compared only if both have one.
 pub(super) fn is_same(desired: &Slice, stored: &Slice) -> bool {
     let is_same_devices = desired.devices.len() == stored.devices.len()
         && desired.devices.iter().zip(&stored.devices).all(|(desired, stored)| is_same_device(desired, stored));
@@ -71,7 +71,7 @@ fn is_same_taint(ours: &DeviceTaint, theirs: &DeviceTaint) -> bool {
     is_same_key(ours, theirs) && is_same_time
 }
 
-/// Whether two taints differ in their time at most.
+/// Whether two taints are equal apart from their times.
 pub(super) fn is_same_key(ours: &DeviceTaint, theirs: &DeviceTaint) -> bool {
     let value = |taint: &DeviceTaint| taint.value.clone().unwrap_or_default();
     ours.key == theirs.key && value(ours) == value(theirs) && ours.effect == theirs.effect
@@ -150,7 +150,7 @@ fn canonical_quantity(quantity: &mut Quantity) {
     }
 }
 
-/// The features that the API server seems not to have, because it stored less than it was sent. Empty if it stored everything.
+/// The feature gates that seem to be off in the API server, because it stored less than it was sent. Empty if it stored everything.
 pub(super) fn suspected_features(desired: &Slice, actual: &Slice) -> Vec<SuspectedFeature> {
     if is_same(desired, actual) {
         return Vec::new();

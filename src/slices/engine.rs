@@ -22,14 +22,15 @@ use super::worker::Worker;
 
 /// The delay between a change in the API server and the comparison with it, so that many changes are compared together.
 const CHANGE_DELAY: Duration = Duration::from_secs(30);
-/// How long an own write counts although the watch has not reported it, and when a pool with created slices is compared again.
+/// How long the result of an own write is assumed although the watch has not reported it, and the delay after which a pool with
+/// created slices is compared again.
 const OWN_WRITES: Duration = Duration::from_secs(60);
 /// The delays of a pool whose sync failed (client-go `DefaultTypedControllerRateLimiter`).
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
 /// The rate of the failures of all pools (as above).
 const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
 
-/// Gets the errors of the background. It must not wait.
+/// Receives the errors of background work. It must not block.
 pub type OnError = Arc<dyn Fn(SliceError) + Send + Sync>;
 
 /// Is called after each write that succeeded. It must not wait.
@@ -51,7 +52,8 @@ pub struct SliceOptions {
 }
 
 impl SliceOptions {
-    /// The slices of a driver. `on_error` gets the errors of the background and must not wait. If it panics, the publishing goes on.
+    /// The slices of a driver. `on_error` receives the errors of background work, and must not block. If it panics, the engine
+    /// continues to publish.
     pub fn new(driver: impl Into<String>, on_error: impl Fn(SliceError) + Send + Sync + 'static) -> Self {
         SliceOptions {
             driver: driver.into(),
@@ -72,13 +74,13 @@ impl SliceOptions {
         self
     }
 
-    /// Sees and writes only the slices of this pool. They are not bound to a node, even if a node owns them.
+    /// Reads and writes only the slices of this pool. They are not bound to a node, even if a node owns them.
     pub fn single_pool(mut self, pool: impl Into<String>) -> Self {
         self.only = Some(pool.into());
         self
     }
 
-    /// The delay between a change of a slice by somebody else and its repair. The default is 30 s.
+    /// The delay before the engine restores a slice that another client changed. The default is 30 s.
     pub fn change_delay(mut self, delay: Duration) -> Self {
         self.change_delay = delay;
         self
@@ -152,10 +154,10 @@ pub(super) struct Shared {
 /// A pool that the driver offers.
 #[derive(Clone)]
 pub(super) struct Desired {
-    /// Numbers the updates of the driver.
+    /// The number of the driver's update.
     pub(super) version: u64,
     pub(super) pool: Arc<Pool>,
-    /// Whether the pool cannot be published, which has been reported.
+    /// Whether the pool is not valid, and this was reported.
     pub(super) is_refused: bool,
 }
 
@@ -209,7 +211,7 @@ impl SliceEngine {
         SliceEngine { shared, stop, task }
     }
 
-    /// Replaces what the driver offers. Never waits for the API server.
+    /// Replaces the devices that the driver offers. Does not wait for the API server.
     ///
     /// # Errors
     /// [`WrongPool`] if the engine is for a [single pool](SliceOptions::single_pool), and another one is offered.
@@ -260,7 +262,8 @@ impl SliceEngine {
         }
     }
 
-    /// Ends the engine, and waits until it has ended. The slices stay. A write that runs may still be performed.
+    /// Ends the engine, and waits until it has ended. The slices stay. The API server may still perform a write that is in
+    /// progress.
     pub async fn stop(mut self) {
         self.stop.cancel();
         // The task ends by itself, and does not panic.

@@ -1,4 +1,4 @@
-//! What can fail in the background.
+//! The errors of publishing.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::api::CallError;
 use super::compare::SuspectedFeature;
 use super::resources::{InvalidPool, Slice};
 
-/// The slices of a driver are not what the driver offers.
+/// Why the slices of a driver differ from the devices that it offers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SliceError {
@@ -20,7 +20,8 @@ pub enum SliceError {
         /// What is wrong with it.
         source: InvalidPool,
     },
-    /// The API server stored less than it was sent. What it stored counts as what the driver offers, until the next update.
+    /// The API server stored less than it was sent. Until the next update, the engine treats the
+    /// stored content as desired.
     #[error("the API server dropped fields of the slice {} of the pool {}, suspected features: {}", .0.index, .0.pool,
         names(&.0.features))]
     DroppedFields(Box<DroppedFields>),
@@ -35,7 +36,7 @@ pub enum SliceError {
     /// The UID of the node is unknown. The library tries again.
     #[error("cannot read the node of the driver")]
     Owner(#[source] CallError),
-    /// The library made a mistake with this pool. It tries again.
+    /// The code that publishes this pool panicked. The library tries again.
     #[error("the sync of the pool {pool} panicked: {message}")]
     Panicked {
         /// The name of the pool.
@@ -49,7 +50,8 @@ pub enum SliceError {
 }
 
 impl SliceError {
-    /// Whether the library tries again by itself. Otherwise the driver has to offer something else.
+    /// Whether the library tries again by itself. If not, the driver must call
+    /// [`publish`](crate::dra_driver::RunningDriver::publish) with other content.
     pub fn is_recoverable(&self) -> bool {
         match self {
             SliceError::Invalid { .. } | SliceError::DroppedFields(_) => false,
@@ -72,7 +74,7 @@ pub struct DroppedFields {
     pub desired: Slice,
     /// What the API server stored.
     pub actual: Slice,
-    /// The features that the API server seems not to have.
+    /// The feature gates that seem to be off in the API server.
     pub features: Vec<SuspectedFeature>,
 }
 
@@ -80,7 +82,7 @@ pub struct DroppedFields {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {write} {slice}")]
 pub struct WriteError {
-    /// What was tried.
+    /// The kind of write.
     pub write: Write,
     /// The name of the slice, or the beginning of the name that it would have.
     pub slice: String,
@@ -91,11 +93,11 @@ pub struct WriteError {
 /// A kind of write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// A published slice gets another content.
+    /// Replaces the content of a published slice.
     Update,
-    /// A new slice is published.
+    /// Publishes a new slice.
     Create,
-    /// A published slice is removed.
+    /// Removes a published slice.
     Delete,
 }
 
@@ -109,7 +111,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// The driver offers another pool than its only one. Nothing changes.
+/// The driver offers a pool other than its single pool. Nothing changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the driver may only offer the pool {only}, and not {}", offered.join(", "))]
 pub struct WrongPool {

@@ -1,4 +1,4 @@
-//! Decides what is written so that the slices of a pool become what the driver offers. Pure.
+//! Decides which writes make the slices of a pool equal to what the driver offers. Pure.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Identity {
 }
 
 /// The writes, in the order in which they are done: existing slices are reused before others are created, and obsolete ones are
-/// deleted at last.
+/// deleted last.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub(super) struct Plan {
@@ -123,7 +123,7 @@ fn created(identity: &Identity, index: usize, count: usize, spec: ResourceSliceS
     ResourceSlice { metadata, spec }
 }
 
-/// The published slice with another content. Keeps its metadata and its node, which cannot be changed.
+/// The published slice with another content. Keeps its metadata and its node, which are immutable.
 fn updated(stored: &ResourceSlice, mut spec: ResourceSliceSpec) -> ResourceSlice {
     spec.node_name.clone_from(&stored.spec.node_name);
     let stored_devices = stored.spec.devices.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a driver offers.
+//! The devices that a driver offers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ impl DriverResources {
 /// The devices of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
-    /// The nodes with access to the devices. `None` for the node of the driver, or for all nodes.
+    /// The nodes with access to the devices. `None` if only the driver's node has access, or all nodes have.
     pub node_selector: Option<NodeSelector>,
     /// Whether all nodes have access to the devices.
     pub all_nodes: bool,
@@ -46,7 +46,7 @@ pub struct Slice {
     pub per_device_node_selection: bool,
 }
 
-/// The object that owns the slices. The API server deletes them after it.
+/// The object that owns the slices. When it is deleted, the garbage collector deletes them too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The API version of the owner.
@@ -55,7 +55,7 @@ pub struct Owner {
     pub kind: String,
     /// The name of the owner.
     pub name: String,
-    /// The UID. That of a Node is looked up if it is missing.
+    /// The UID. If it is `None`, the library looks up the UID of a Node.
     pub uid: Option<String>,
 }
 
@@ -87,10 +87,10 @@ impl Owner {
 #[non_exhaustive]
 pub enum InvalidPool {
     /// Two sets of counters have one name.
-    #[error("the counter set {0} appears twice")]
+    #[error("the counter set {0} appears twice: give each set a name of its own")]
     DuplicateCounterSet(String),
     /// Two devices have one name.
-    #[error("the device {0} appears twice")]
+    #[error("the device {0} appears twice: give each device a name of its own")]
     DuplicateDevice(String),
     /// A device consumes counters of a set that the pool does not have.
     #[error("the device {device} consumes the counter set {set}, which the pool does not have")]

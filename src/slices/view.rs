@@ -1,7 +1,7 @@
-//! The slices that the API server has, as far as the driver knows.
+//! The slices in the API server, as far as the driver knows.
 //!
-//! A watch lags behind writes, so the driver's own writes are laid over what the watch has reported until the watch reports them, or
-//! until they are too old.
+//! A watch lags behind writes. So the driver's own writes override what the watch has reported, until the watch reports them or
+//! they are too old.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// The slices of one driver, by name.
 #[derive(Default)]
 pub(super) struct View {
-    /// The only pool that is seen, in the mode for a single pool.
+    /// The only pool in the view, if the driver publishes a single pool.
     only: Option<String>,
     watched: BTreeMap<String, Arc<ResourceSlice>>,
     /// The objects of a list that is not complete.
@@ -85,7 +85,7 @@ impl View {
         [changed(&old, &self.watched), changed(&self.watched, &old)].concat()
     }
 
-    /// Forgets an own write that the watch has caught up with.
+    /// Forgets an own write that the watch has reported or passed.
     fn confirm(&mut self, name: &str, reported: &ResourceSlice) {
         let is_confirmed = |own: &OwnWrite| match own.is_deletion {
             // The version that was deleted may still be reported.

@@ -1,4 +1,4 @@
-//! The task that publishes.
+//! The task that publishes the pools.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -99,12 +99,12 @@ impl Worker {
         }
     }
 
-    /// Reports an error to the owner. A panic of the owner's function does not end the publishing.
+    /// Reports an error to the driver. A panic of its function does not stop the task.
     fn report(&self, error: SliceError) {
         let text = error_chain(&error).to_string();
         let report = AssertUnwindSafe(|| (self.shared.options.on_error)(error));
         if std::panic::catch_unwind(report).is_err() {
-            tracing::error!(error = text, "the function for errors of ResourceSlices panicked");
+            tracing::error!(error = text, "the error function of the ResourceSlice publisher panicked");
         }
     }
 
@@ -151,7 +151,8 @@ impl Worker {
         Ok(Identity { driver: options.driver.clone(), owner, node: options.node().map(str::to_owned) })
     }
 
-    /// Performs each write, also after one has failed: devices that are gone must vanish although the new state is faulty.
+    /// Performs each write, even after one has failed: slices of removed devices must be deleted although the new slices cannot be
+    /// written.
     async fn perform(&mut self, name: &str, desired: Option<&Desired>, plan: Plan) -> Vec<WriteError> {
         let api = self.api.clone();
         let mut errors = Vec::new();
@@ -202,8 +203,8 @@ impl Worker {
         errors
     }
 
-    /// Remembers what the API server stored. If it dropped fields, what it stored becomes what is desired, so that it is not written
-    /// again and again.
+    /// Remembers what the API server stored. If it dropped fields, what it stored becomes what is desired, so that it is not
+    /// written again and again.
     fn stored(&mut self, name: &str, desired: Option<&Desired>, index: usize, stored: ResourceSlice) {
         let actual = compare::content(&stored);
         self.view.written(stored, Instant::now() + self.shared.options.own_writes);
@@ -224,7 +225,7 @@ impl Worker {
         self.report(SliceError::DroppedFields(Box::new(dropped)));
     }
 
-    /// Changes what is desired, unless the driver offers something else meanwhile.
+    /// Changes what is desired, unless the driver has made another update in the meantime.
     fn change_desired(&self, name: &str, synced: &Desired, change: impl FnOnce(&mut Desired)) {
         if let Some(desired) = self.shared.desired.lock().get_mut(name)
             && desired.version == synced.version

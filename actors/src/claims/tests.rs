@@ -1,4 +1,4 @@
-//! Tables over the step.
+//! Tests of single steps, and of sequences of them.
 
 mod model;
 mod releases;
@@ -273,7 +273,7 @@ fn unwritable_file_calls_no_driver() {
     assert_eq!(node.waiting(), ["gpu Prepare cam"]);
 }
 
-/// KF38: a pod whose prepare was never sent stops without its driver.
+/// KF38: a pod for which no call was sent is released without its driver.
 #[test]
 fn release_does_not_call_a_driver_that_was_never_called() {
     let mut node = Node::default();
@@ -303,7 +303,7 @@ fn release_waits_for_a_prepare_under_way() {
 
 /// DRA-K4, DRA-U4 and KF37: after a restart the claim is known from the file alone, and is prepared again or released.
 #[test]
-fn restarted_agent_releases_what_the_file_has() {
+fn restarted_agent_releases_the_claims_of_the_file() {
     let mut node = Node::default();
     let cam = [needed("cam", "c-1", &["gpu"])];
     node.prepare("p-1", &cam);
@@ -321,7 +321,7 @@ fn restarted_agent_releases_what_the_file_has() {
     assert!(node.succeeded(release) && node.table.records().is_empty());
 }
 
-/// A crash after a successful unprepare, or a file that was full then, does not release a claim twice.
+/// After a successful unprepare, a crash or a full disk does not release a claim twice.
 #[test]
 fn unwritten_release_is_written_again_without_a_call() {
     let mut node = Node::default();

@@ -11,12 +11,12 @@ use super::validate::NO_PERMISSIONS;
 /// The remedy for an edit that an adapter cannot express.
 const USE_CDI: &str = "use a container runtime with CDI (containerd with enable_cdi, or CRI-O), or another device";
 
-/// The options of a mount of a file or directory of the node.
+/// The options of a bind mount of a file or directory of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindOptions {
     /// Whether the container may only read it.
     pub read_only: bool,
-    /// Where later mounts in it appear.
+    /// Where mounts that are created in it later appear.
     pub propagation: NodePropagation,
 }
 
@@ -25,9 +25,9 @@ pub struct BindOptions {
 pub enum NodePropagation {
     /// Only where they are created.
     Private,
-    /// Those of the node appear in the container.
+    /// Mounts that the node creates also appear in the container.
     Slave,
-    /// Those of each appear in the other.
+    /// Mounts that one of the two creates also appear in the other.
     Shared,
 }
 
@@ -38,8 +38,7 @@ pub struct FoundDevice {
     pub kind: FileType,
     /// The device number; 0 for a FIFO.
     pub number: u64,
-    /// The device at [`DeviceNode::on_host`]: whether it has this type and number, its mode without the type, its owner and its
-    /// group. `None` if there is none.
+    /// The device node at [`DeviceNode::on_host`]. `None` if there is none.
     pub on_host: Option<HostNode>,
 }
 
@@ -80,7 +79,7 @@ impl CdiError {
 }
 
 impl Mount {
-    /// What this edit is called in errors.
+    /// How errors name this edit.
     pub fn label(&self) -> String {
         format!("mount of {:?} at {:?}", self.host_path, self.container_path)
     }
@@ -119,7 +118,7 @@ impl Mount {
 }
 
 impl DeviceNode {
-    /// What this edit is called in errors.
+    /// How errors name this edit.
     pub fn label(&self) -> String {
         format!("device node {:?}", self.path)
     }

@@ -13,7 +13,7 @@ use super::error::SpecError;
 use super::resolve::Spec;
 use crate::adapters::trusted_dir::{self, UntrustedDirectory};
 
-/// How many files of one directory are read. A DRA driver writes a file for each claim of the node.
+/// The largest number of files in one directory. A DRA driver may write a file for each claim of the node.
 const MAX_FILES: usize = 10_000;
 
 /// The files of a directory that may be specifications, sorted by name.

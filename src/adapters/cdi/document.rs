@@ -65,8 +65,8 @@ pub struct Content {
     pub edits: Edits,
 }
 
-/// Parses a specification. An unknown field is an error, as the specification demands: a runtime that ignored it would apply half
-/// of a device.
+/// Parses a specification. An unknown field is an error, as the CDI specification demands: a runtime that ignored it would give the
+/// container an incomplete device.
 ///
 /// # Errors
 /// [`SpecError`] for the first fault. None of the devices can be used then.
@@ -88,7 +88,7 @@ pub fn parse(bytes: &[u8], format: Format) -> Result<Content, SpecError> {
 fn from_yaml(bytes: &[u8]) -> Result<Document, SpecError> {
     let text = std::str::from_utf8(bytes).map_err(SpecError::syntax)?;
     let options = serde_saphyr::options! {
-        // A mode such as 0660 is octal for the libraries of vendors.
+        // The libraries of vendors read a mode such as 0660 as octal.
         legacy_octal_numbers: true,
         with_snippet: false,
         // Parsing is recursive. A specification needs a quarter of this depth.

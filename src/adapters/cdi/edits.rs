@@ -70,7 +70,7 @@ impl DeviceNode {
     }
 }
 
-/// A network interface.
+/// A network interface that moves into the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetDevice {
@@ -128,7 +128,7 @@ pub struct IntelRdt {
     /// The memory bandwidth.
     #[serde(default, rename = "memBwSchema", deserialize_with = "nullable")]
     pub memory_bandwidth_schema: String,
-    /// The lines of the class, since version 1.1.0.
+    /// The lines of the class's schemata, since version 1.1.0.
     #[serde(default, deserialize_with = "nullable")]
     pub schemata: Vec<String>,
     /// Whether the cache is monitored, until version 1.0.0.
@@ -148,7 +148,7 @@ pub(super) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>
 }
 
 impl Edits {
-    /// The environment variables. A later variable of a name is used.
+    /// The environment variables. Of several with one name, the last one applies.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.env.iter().filter_map(|text| text.split_once('='))
     }
@@ -158,8 +158,8 @@ impl Edits {
         *self == Edits::default()
     }
 
-    /// Adds edits. As in a container's OCI configuration, a later variable, device node or mount replaces an earlier one of the same
-    /// name or path, and the later class of Resource Director Technology is used.
+    /// Adds edits. As in a container's OCI configuration, a later variable, device node or mount replaces an earlier one of the
+    /// same name or path, and the last class of Resource Director Technology applies.
     pub(super) fn add(&mut self, more: &Edits) {
         let name = |text: &str| text.split('=').next().unwrap_or_default().to_owned();
         for variable in &more.env {

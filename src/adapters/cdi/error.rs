@@ -10,7 +10,7 @@ use podwright_actors::text::plain;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CdiError {
-    /// A driver returned something else than a name.
+    /// A driver returned a text that is not the name of a device.
     #[error("{:?} is not the name of a CDI device: the driver must return VENDOR/CLASS=NAME", plain(.0, MAX_NAME))]
     Name(String),
     /// No specification has the device.
@@ -43,7 +43,7 @@ pub enum CdiError {
         /// What to do instead.
         remedy: &'static str,
     },
-    /// A file or device of the node that an edit names cannot be used.
+    /// An edit names a file or device that does not exist on the node or cannot be used.
     #[error("CDI {} cannot be applied: {error}: check that the device exists, and that its driver has written the right path",
         plain(.edit, MAX_TEXT))]
     Node {
@@ -104,7 +104,7 @@ pub enum SpecError {
     #[error("cdiVersion {0:?} is not known: use 0.3.0 to 0.8.0, 1.0.0 or 1.1.0")]
     Version(String),
     /// The version is older than a field that the specification has.
-    #[error("has {what}, which needs cdiVersion {needed}, and says {declared:?}: raise cdiVersion")]
+    #[error("has {what}, which needs cdiVersion {needed}, but declares {declared:?}: raise cdiVersion")]
     TooOld {
         /// What needs the later version.
         what: &'static str,

@@ -148,7 +148,7 @@ fn faults_name_the_field_and_what_is_allowed() {
 }
 
 #[test]
-fn fields_need_the_version_that_brought_them() {
+fn fields_need_the_version_that_introduced_them() {
     let device = |edits: Value| json!({"devices": [{"name": "g0", "containerEdits": edits}]});
     for (more, needed, before) in [
         (device(json!({"mounts": [{"hostPath": "/h", "containerPath": "/c", "type": "bind"}]})), "0.4.0", "0.3.0"),
@@ -180,7 +180,7 @@ fn edits_of_a_specification_count_once_and_come_first() {
     assert_eq!(resolved(all(), &names).unwrap(), ["SPEC_a=1", "y=a", "x=b", "SPEC_b=1"]);
     assert_eq!(resolved(all(), &[]).unwrap(), Vec::<String>::new());
 
-    // The second device of a specification does not bring the edits of the specification again.
+    // The edits of the specification apply once, although two of its devices are used.
     let mut all = all();
     all[0].edits = env(&["y=all"]);
     all[0].edits.hooks.push(Hook::default());

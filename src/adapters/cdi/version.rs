@@ -3,11 +3,11 @@
 use super::document::Document;
 use super::error::SpecError;
 
-/// The known versions, oldest first. Versions 0.8.0 and 1.0.0 brought no field.
+/// The known versions, oldest first. Versions 0.8.0 and 1.0.0 introduced no field.
 const KNOWN: [&str; 8] = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
 
-/// Checks that the version is known and has every field that the document uses. A container runtime refuses such a file too, so a
-/// device would work with one runtime only.
+/// Checks that the version is known, and that it has every field that the document uses. Container runtimes check the same, and a
+/// device must not work with one runtime and fail with another.
 pub(super) fn check(document: &Document) -> Result<(), SpecError> {
     let declared = document.cdi_version.as_str();
     let index = |version: &str| KNOWN.iter().position(|known| *known == version);
@@ -21,7 +21,7 @@ pub(super) fn check(document: &Document) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// What the document uses, and the version that brought it.
+/// The features that the document uses, each with the version that introduced it.
 fn needs(document: &Document) -> Vec<(&'static str, &'static str)> {
     let mut needs = Vec::new();
     let edits = document.devices.iter().map(|device| &device.container_edits).chain([&document.container_edits]);

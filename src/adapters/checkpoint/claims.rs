@@ -1,8 +1,9 @@
 //! The claims of pods in the file of the kubelet (`dra_manager_state`), and a journal of the changes since it was written.
 //!
-//! The file is a JSON object: `Data` is a JSON document as a string, `Checksum` its CRC-32 (upstream `checkpoint`, kubelet 1.36). So a
-//! node can change between a kubelet and this agent. The journal costs one line per change. Its first line has the checksum of the
-//! file that it continues. A journal of another file is ignored: the file was replaced after its last line.
+//! The file is a JSON object: `Data` is a JSON document as a string, `Checksum` its CRC-32 (upstream `checkpoint`, kubelet 1.36).
+//! So a node can switch between a kubelet and this agent. Each change adds one line to the journal. The first line of the journal
+//! has the checksum of the file that it continues. A journal with another checksum is ignored: the file was replaced after its last
+//! line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -23,8 +24,8 @@ const FILE: &str = "dra_manager_state";
 const JOURNAL: &str = "dra_manager_state.journal";
 /// The beginning of the first line of the journal; the checksum of the file follows.
 const HEADER: &str = "podwright claims ";
-/// What an operator does about damage. Prepared devices would be forgotten if the agent went on without the file.
-const REMEDY: &str = "drain the node, remove the file, and start the agent again";
+/// What an operator must do about a damaged file. Without the file, the agent would forget prepared devices.
+const REMEDY: &str = "drain the node, remove the file and its journal, and start the agent again";
 
 /// [`Checkpoint`] of claims in the root directory of an agent. Unlike other files, a damaged one keeps the node from starting.
 #[derive(Clone, Debug)]
@@ -59,16 +60,16 @@ impl ClaimCheckpoint {
     }
 }
 
-/// The claims of a file are not valid.
+/// Why the file or its journal is not valid.
 #[derive(Debug, thiserror::Error)]
 enum DamagedClaims {
     #[error("the file is empty: {REMEDY}")]
     Empty,
     #[error("the file is not a checkpoint of claims: {REMEDY}")]
     Form(#[source] serde_json::Error),
-    #[error("the checksum of the file does not fit its content: {REMEDY}")]
+    #[error("the checksum of the file does not match its content: {REMEDY}")]
     Checksum,
-    #[error("line {0} of the journal is damaged: {REMEDY}, and its journal")]
+    #[error("line {0} of the journal is damaged: {REMEDY}")]
     Line(usize),
 }
 
@@ -220,7 +221,7 @@ mod tests {
         writer.append(vec![GONE.into()]).await.unwrap_err();
     }
 
-    /// A crash between the file and the new journal, or a kubelet that wrote the file meanwhile.
+    /// A crash between the writes of the file and the new journal, or a kubelet that wrote the file in the meantime.
     #[tokio::test]
     async fn journal_of_another_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
@@ -245,7 +246,7 @@ mod tests {
         for bad in ["", "{", "{}", r#"{"Data":"{","Checksum":0}"#, &good.replace("cam", "mic")] {
             fs::write(&path, bad).unwrap();
             let error = open(dir.path()).err().unwrap();
-            assert!(error.contains("drain the node, remove the file"), "{bad}: {error}");
+            assert!(error.contains("drain the node, remove the file and its journal"), "{bad}: {error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), bad);
         }
         fs::write(&path, good).unwrap();

@@ -1,5 +1,5 @@
-//! Converts the answers of plugins. Plugins are other programs, so every text of theirs is bounded and checked before it reaches a
-//! log, a status or a file.
+//! Converts the answers of plugins. Plugins are other programs, so each text from a plugin is checked, and its length is limited,
+//! before it reaches a log, a status or a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,23 +13,24 @@ use super::plugins::Plugin;
 use crate::dra_api::registration::PluginInfo;
 use crate::dra_api::{v1, v1beta1};
 
-/// The longest type, name or service of a plugin, in bytes.
+/// The longest type, name or service name of a plugin, in bytes.
 const MAX_NAME: usize = 253;
 /// The longest path of a Unix socket, in bytes (`sun_path` without its terminator).
 const MAX_SOCKET_PATH: usize = 107;
 /// The largest number of services that a plugin may announce.
 const MAX_VERSIONS: usize = 64;
-/// The longest text of a device, in bytes. The names of the API have at most 253, and CDI names have two of them.
+/// The longest text of a device, in bytes. Names in the API have at most 253 bytes, and a CDI name consists of two names.
 const MAX_DEVICE_TEXT: usize = 1024;
 /// The largest number of devices that a driver may prepare for a claim. The API allocates at most 32 (`AllocationResultsMaxSize`,
-/// Kubernetes 1.36), and a driver may prepare several for one of them.
+/// Kubernetes 1.36), and a driver may prepare several devices for one of them.
 const MAX_DEVICES: usize = 256;
-/// The longest texts of all devices of a claim together, in bytes. The record of a claim is written with each pod that uses it.
+/// The largest total length of the texts of a claim's devices, in bytes. The agent writes the record of a claim for each pod that
+/// uses it.
 const MAX_DEVICES_TEXT: usize = 64 << 10;
-/// The longest UID that a driver may answer with, in bytes. A longer one was not asked for.
+/// The longest UID that a driver may answer with, in bytes. No claim has a longer one.
 const MAX_UID: usize = 253;
 
-/// Why what a plugin announces cannot be used.
+/// Why the information that a plugin announces cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPlugin {
@@ -47,7 +48,7 @@ pub enum InvalidPlugin {
     #[error("the endpoint {0:?} is not an absolute path")]
     RelativeEndpoint(String),
     /// Too many services.
-    #[error("{0} supported versions are more than {MAX_VERSIONS}")]
+    #[error("the plugin announces {0} supported versions, and at most {MAX_VERSIONS} are allowed")]
     Versions(usize),
 }
 
@@ -90,7 +91,7 @@ fn is_valid(text: &str, most: usize) -> bool {
 /// What a driver answered for each claim.
 pub type Answers<T> = BTreeMap<ClaimUid, Result<T, String>>;
 
-/// The claims of a request.
+/// Converts the claims of a request.
 pub(super) fn claims(claims: &[ClaimRef]) -> Vec<v1::Claim> {
     let claim = |claim: &ClaimRef| v1::Claim {
         namespace: claim.name.namespace().to_owned(),
@@ -100,7 +101,7 @@ pub(super) fn claims(claims: &[ClaimRef]) -> Vec<v1::Claim> {
     claims.iter().map(claim).collect()
 }
 
-/// The claims of a request of the version `v1beta1`.
+/// Converts the claims of a request to the version `v1beta1`.
 pub(super) fn claims_v1beta1(claims: Vec<v1::Claim>) -> Vec<v1beta1::Claim> {
     let claim = |v1::Claim { namespace, uid, name }| v1beta1::Claim { namespace, uid, name };
     claims.into_iter().map(claim).collect()
@@ -116,7 +117,7 @@ pub fn prepared(answer: v1::NodePrepareResourcesResponse) -> Answers<Vec<Prepare
     answer.claims.into_iter().map(|(uid, answer)| (claim_uid(&uid), claim(answer))).collect()
 }
 
-/// An answer of the version `v1beta1`, which has no share ids.
+/// Converts an answer of the version `v1beta1`, which has no share ids.
 pub fn prepared_v1beta1(answer: v1beta1::NodePrepareResourcesResponse) -> v1::NodePrepareResourcesResponse {
     let device = |device: v1beta1::Device| v1::Device {
         request_names: device.request_names,
@@ -138,7 +139,7 @@ pub fn unprepared(answer: v1::NodeUnprepareResourcesResponse) -> Answers<()> {
     answer.claims.into_iter().map(|(uid, answer)| (claim_uid(&uid), succeeded(&answer.error))).collect()
 }
 
-/// An answer of the version `v1beta1`.
+/// Converts an answer of the version `v1beta1`.
 pub fn unprepared_v1beta1(answer: v1beta1::NodeUnprepareResourcesResponse) -> v1::NodeUnprepareResourcesResponse {
     let claims = answer.claims.into_iter();
     let claims = claims.map(|(uid, claim)| (uid, v1::NodeUnprepareResourceResponse { error: claim.error })).collect();
@@ -149,9 +150,9 @@ pub fn unprepared_v1beta1(answer: v1beta1::NodeUnprepareResourcesResponse) -> v1
 fn check_size(devices: &[v1::Device]) -> Result<(), String> {
     if devices.len() > MAX_DEVICES {
         let found = devices.len();
-        return Err(format!("the driver answered with {found} devices, which are more than {MAX_DEVICES}"));
+        return Err(format!("the driver answered with {found} devices, and at most {MAX_DEVICES} are allowed"));
     }
-    // Each text takes more than its bytes in the record, also an empty one.
+    // In the record, each text takes more bytes than it has, even an empty one.
     let length = |text: &String| text.len() + 4;
     let texts = |device: &v1::Device| -> usize {
         let lists = device.request_names.iter().chain(&device.cdi_device_ids).chain(&device.share_id);
@@ -160,7 +161,7 @@ fn check_size(devices: &[v1::Device]) -> Result<(), String> {
     let bytes: usize = devices.iter().map(texts).sum();
     if bytes > MAX_DEVICES_TEXT {
         return Err(format!(
-            "the texts of the devices that the driver answered with have {bytes} bytes, which are more than {MAX_DEVICES_TEXT}"
+            "the texts of the devices that the driver answered with have {bytes} bytes, and at most {MAX_DEVICES_TEXT} are allowed"
         ));
     }
     Ok(())
@@ -183,7 +184,7 @@ fn succeeded(error: &str) -> Result<(), String> {
     if error.is_empty() { Ok(()) } else { Err(plain(error, MAX_TEXT).into_owned()) }
 }
 
-/// A UID. One that cannot be the UID of a claim is made printable, because an error names it.
+/// Converts a UID. A text that cannot be the UID of a claim is made printable, because an error names it.
 fn claim_uid(uid: &str) -> ClaimUid {
     ClaimUid::from(&*plain(uid, MAX_UID))
 }
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_text_makes_the_devices_void() {
+    fn an_error_text_discards_the_devices() {
         let of = |answer| prepared(answer).remove(&ClaimUid::from("c-1")).unwrap();
         let expected = PreparedDevice {
             pool: "n7".to_owned(),

@@ -21,7 +21,7 @@ use crate::dra_api::v1::dra_plugin_client::DraPluginClient;
 use crate::dra_api::v1beta1::dra_plugin_client::DraPluginClient as V1Beta1Client;
 use crate::dra_api::{v1, v1beta1};
 
-/// The longest answer that is accepted, in bytes (the default of `google.golang.org/grpc`).
+/// The longest answer that the agent accepts, in bytes (the default of `google.golang.org/grpc`).
 const MAX_ANSWER: usize = 4 << 20;
 
 const PREPARE_V1: &str = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
@@ -197,11 +197,11 @@ impl DriverClient {
                 CurrentChannel::Unreachable(why) => return Err(unreachable(driver, &why)),
             };
             let mut request = Request::new(message);
-            // The driver learns how long the agent waits.
+            // The driver reads from the request how long the agent waits.
             request.set_timeout(self.limit.saturating_sub(start.elapsed()));
             tokio::select! {
                 answer = send(channel, request) => answer.map_err(|status| self.classify(driver, start, &status)),
-                () = instance.removed() => Err(unavailable(driver, "it has deregistered during the call")),
+                () = instance.removed() => Err(unavailable(driver, "it deregistered during the call")),
             }
         };
         let deadline = || CallError::DeadlineExceeded { driver: driver.clone(), limit: self.limit };

@@ -20,7 +20,7 @@ use super::registry::{Drivers, Instance};
 use crate::dra_api::health::dra_resource_health_client::DraResourceHealthClient;
 use crate::dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
 
-/// The pause after a stream has ended (upstream `healthStream` in `dra_manager.go`, kubelet 1.36).
+/// The pause before the next stream after one has ended (upstream `healthStream` in `dra_manager.go`, kubelet 1.36).
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Watches the health of the devices of all drivers.
@@ -30,7 +30,7 @@ pub(super) struct HealthMonitor {
     streams: Mutex<HashMap<DriverName, usize>>,
 }
 
-/// A stream that is open. When it is dropped, the health of the driver is cleared unless the driver has another stream.
+/// An open stream. When it is dropped, the health of the driver's devices is cleared, unless another stream of the driver is open.
 struct OpenStream<'a> {
     monitor: &'a HealthMonitor,
     driver: &'a DriverName,
@@ -82,7 +82,7 @@ impl HealthMonitor {
         }
     }
 
-    /// Opens one stream after the other until the instance is removed, or does not have the service.
+    /// Opens one stream after another until the instance is removed, or turns out not to have the service.
     async fn watch(&self, instance: &Instance) {
         while let Some(channel) = instance.connected().await {
             let ended = tokio::select! {
@@ -148,7 +148,7 @@ fn report(device: health::DeviceHealth) -> Option<DeviceReport> {
 mod tests {
     use super::*;
 
-    /// DRA-H7: unknown values are no fault.
+    /// DRA-H7: an unknown status is not an error.
     #[test]
     fn statuses_are_converted() {
         for (status, health) in [

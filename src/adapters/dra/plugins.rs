@@ -6,7 +6,7 @@
 //!                                                            `--Entered, Done-'
 //! ```
 //!
-//! A socket in the registry directory is what makes a plugin registered. A plugin whose connection breaks stays registered.
+//! A plugin is registered as long as its socket is in the registry directory. A plugin whose connection breaks stays registered.
 
 mod manager;
 mod registration;
@@ -29,7 +29,7 @@ pub struct Plugin {
     pub kind: String,
     /// The name of the driver.
     pub name: String,
-    /// The path of the socket that serves the plugin. The registration socket if the plugin named none.
+    /// The path of the socket that serves the plugin. It is the registration socket if the plugin announced no path.
     pub endpoint: PathBuf,
     /// The services that the plugin supports.
     pub versions: Vec<String>,
@@ -40,9 +40,9 @@ pub type HandlerError = Box<dyn Error + Send + Sync>;
 
 /// Handles the plugins of one type.
 ///
-/// For each registration socket, a handler gets `validate`, then `register`, then `deregister`, and never a call before the previous
-/// one has returned. Calls for different sockets may overlap, also for sockets of one plugin name. A call that panics counts as
-/// failed. A call that does not return delays no other socket.
+/// For each registration socket, a handler gets `validate`, then `register`, then `deregister`, and never a call before the
+/// previous one has returned. Calls for different sockets may overlap, also for sockets of one plugin name. A call that panics
+/// counts as failed. A call that does not return delays no other socket.
 pub trait PluginHandler: Send + Sync + 'static {
     /// Checks what a plugin announces. Must not wait.
     ///
@@ -56,11 +56,11 @@ pub trait PluginHandler: Send + Sync + 'static {
     /// The plugin is not used. The registration is tried again from its start after a backoff.
     fn register<'a>(&'a self, plugin: &'a Plugin) -> BoxFuture<'a, Result<(), HandlerError>>;
 
-    /// Stops to use a plugin that was registered.
+    /// Stops using a plugin that was registered.
     fn deregister<'a>(&'a self, plugin: &'a Plugin) -> BoxFuture<'a, ()>;
 }
 
-/// A path in the registry directory, and what is known about it.
+/// The state of a path in the registry directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PluginSocket {
@@ -82,6 +82,6 @@ pub struct PluginFailure {
     pub error: String,
     /// The number of failures in a row.
     pub tries: u32,
-    /// The time until the next operation.
+    /// The time until the next try.
     pub retry_in: Duration,
 }

@@ -1,6 +1,6 @@
 //! The DRA drivers that are registered, and a connection to each of their instances.
 //!
-//! A driver has several instances while it is updated: the new one registers before the old one leaves. Calls go to the newest
+//! A driver has several instances while it is updated: the new one registers before the old one deregisters. Calls go to the newest
 //! instance that is connected. [`Drivers`] is published after every change.
 
 mod instance;
@@ -82,7 +82,7 @@ impl Registry {
             removed = drivers.remove(driver, endpoint);
             removed.is_some()
         });
-        // After the lock of the drivers has been released, because cancelling wakes other tasks.
+        // This comes after the lock of the drivers is released, because cancelling wakes other tasks.
         if let Some(instance) = removed {
             instance.remove();
         }

@@ -1,12 +1,12 @@
 //! One connection to a Unix socket, with a gRPC channel on it.
 //!
-//! A channel of tonic connects again by itself, and only with its next call. The state of a connection would be known from calls
-//! only, and each call could open one more. So a channel here has exactly one connection: it reports its end, and a channel whose
-//! connection has ended fails every call.
+//! By itself, a channel of tonic connects again only for its next call. The agent would learn the state of a connection only from
+//! calls, and each call could open another connection. So a channel here has exactly one connection. The connection reports its
+//! end, and from then on every call on the channel fails.
 //!
-//! A server that stops, or that limits the age of connections, says with a frame (`GOAWAY`) that it takes no further call. The calls and
-//! streams that run may go on for long. The HTTP/2 library does not report the frame before the last of them has ended, so the bytes
-//! that arrive are looked through for it.
+//! A server that stops, or that limits the age of connections, sends the frame `GOAWAY`: it accepts no further calls on the
+//! connection. Running calls and streams may go on for a long time. The HTTP/2 library reports the frame only after the last of
+//! them has ended, so this module scans the incoming bytes for the frame.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Untrusted(#[from] UntrustedSocket),
     /// The socket does not accept HTTP/2.
-    #[error("{path} does not speak gRPC", path = .path.display())]
+    #[error("{path} does not speak gRPC: check which program serves it", path = .path.display())]
     Handshake {
         /// The socket.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub(super) struct Connection {
     channel: Channel,
-    /// Whether it takes no further call.
+    /// Whether it accepts no further calls.
     ended: CancellationToken,
     /// Whether it is closed.
     closed: CancellationToken,
@@ -98,7 +98,8 @@ impl Connection {
         self.channel.clone()
     }
 
-    /// Waits until the connection takes no further call. What runs may go on until it is [closed](Connection::is_closed). Cancel safe.
+    /// Waits until the connection accepts no further calls. Running calls may go on until it is [closed](Connection::is_closed).
+    /// Cancel safe.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -109,7 +110,7 @@ impl Connection {
     }
 }
 
-/// A stream that reports its end, and that its owner can cut.
+/// A stream that reports its end, and that its owner can close.
 struct ReportingStream {
     stream: UnixStream,
     frames: Frames,
@@ -120,7 +121,7 @@ struct ReportingStream {
 
 impl AsyncRead for ReportingStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // An HTTP/2 connection always reads, so it notices the cut at once.
+        // An HTTP/2 connection always reads, so it notices the close at once.
         if self.cut.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
@@ -134,7 +135,7 @@ impl AsyncRead for ReportingStream {
     }
 }
 
-/// Follows the frames of HTTP/2 in the bytes from a server.
+/// Finds the HTTP/2 frames in the bytes from a server.
 #[derive(Debug, Default)]
 struct Frames {
     /// The bytes of the next header that have arrived.
@@ -202,11 +203,11 @@ mod tests {
 
     fn frame(kind: u8, payload: usize) -> Vec<u8> {
         let length = u32::try_from(payload).unwrap().to_be_bytes();
-        // The payload looks like headers of the frame that is looked for.
+        // The payload looks like headers of `GOAWAY` frames.
         [&length[1..], &[kind, 0, 0, 0, 0, 0], &vec![Frames::GOAWAY; payload]].concat()
     }
 
-    /// The frame is found wherever the bytes are cut, and not in payloads.
+    /// The frame is found however the bytes are split, and never inside a payload.
     #[test]
     fn goaway_is_found_among_the_frames() {
         let before = [frame(4, 18), frame(0, 300), frame(6, 8), frame(8, 0)].concat();

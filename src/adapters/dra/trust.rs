@@ -1,5 +1,5 @@
-//! Which sockets of plugins are used. Whoever serves the socket of a driver gets the claims of pods, and names the devices that their
-//! containers get. So only root and the user of the agent may put a socket there.
+//! Which sockets of plugins the agent trusts. The process that serves a driver's socket gets the claims of pods, and names the
+//! devices that their containers get. So only root and the user of the agent may put a socket there.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 /// The largest number of links that a path may lead through (`MAXSYMLINKS` of Linux).
 const MAX_LINKS: usize = 40;
 
-/// Why a file is not used.
+/// Why a file is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
@@ -20,7 +20,7 @@ pub enum Distrust {
     /// Another user may change the directory.
     #[error("other users can write to it (mode {0:04o})")]
     Mode(u32),
-    /// The last part of the path is a link, or another file than a socket.
+    /// The last part of the path is a symbolic link, or a file that is not a socket.
     #[error("it is not a socket")]
     NotSocket,
     /// A process of another user serves the socket.
@@ -44,7 +44,7 @@ pub enum UntrustedSocket {
         /// Why it is not trusted.
         why: Distrust,
     },
-    /// The system does not say who may have put the socket there.
+    /// The system cannot report who could have put the socket there.
     #[error("cannot check {path}", path = .path.display())]
     Check {
         /// The socket, or a directory above it.
@@ -54,8 +54,8 @@ pub enum UntrustedSocket {
     },
 }
 
-/// Why a file is not used: another user than root and the agent's could have put it there, or, if it is a directory, could put files
-/// into it. Anyone may write to a socket; that only lets them connect to the plugin.
+/// Why a file is not trusted: a user other than root and the agent's could have put it there or, if it is a directory, could put
+/// files into it. Any user may have write permission for a socket, which only lets that user connect to the plugin.
 pub(super) fn distrust(meta: &Metadata, user: u32) -> Option<Distrust> {
     let mode = meta.mode() & 0o7777;
     if meta.uid() != 0 && meta.uid() != user {
@@ -68,8 +68,8 @@ pub(super) fn distrust(meta: &Metadata, user: u32) -> Option<Distrust> {
 }
 
 /// Checks that nobody but root and the user of the agent can put another socket at this absolute path. Links to directories are
-/// followed, and each part that they lead through is checked. A directory like `/tmp`, in which users can only remove their own files,
-/// may be above the directory of the socket. The group of the agent may write to the directories.
+/// followed, and each part that they lead through is checked. A directory like `/tmp`, in which users can only remove their own
+/// files, may be above the directory of the socket. The group of the agent may write to the directories.
 ///
 /// # Errors
 /// [`UntrustedSocket`].

@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 /// The directory below the root directory in which drivers register.
 const REGISTRY: &str = "plugins_registry";
 
-/// The claims of pods cannot be handled.
+/// Why the agent cannot start to handle ResourceClaims.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimsStartError {
     #[error("cannot open the claims that an earlier agent recorded")]

@@ -65,7 +65,7 @@ impl FakeApi {
         if takes_one(&self.failures) { Err(CallError::Timeout) } else { Ok(()) }
     }
 
-    /// The calls since the last question.
+    /// Takes the calls since the last time it was called.
     fn calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.calls.lock())
     }
@@ -142,7 +142,7 @@ async fn lagging_watch_leads_to_no_second_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_by_somebody_else_is_repaired_after_30_seconds() {
+async fn change_by_another_client_is_reverted_after_30_seconds() {
     let (api, events) = FakeApi::new(|_| {});
     let errors = Arc::default();
     let engine = SliceEngine::with_api(api.clone(), options(&errors));
@@ -159,7 +159,7 @@ async fn change_by_somebody_else_is_repaired_after_30_seconds() {
     assert_eq!(api.calls(), ["update"]);
 }
 
-/// The watch reports neither the create nor the deletion by somebody else.
+/// The watch reports neither the create nor the deletion by another client.
 #[tokio::test(start_paused = true)]
 async fn created_slice_is_checked_again_after_60_seconds() {
     let (api, _events) = FakeApi::new(|_| {});
@@ -174,7 +174,7 @@ async fn created_slice_is_checked_again_after_60_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_and_panic_are_retried_and_stop_no_other_pool() {
+async fn failure_and_panic_are_retried_and_delay_no_other_pool() {
     let (api, _events) = FakeApi::new(|_| {});
     let errors: Arc<Mutex<Vec<SliceError>>> = Arc::default();
     let engine = SliceEngine::with_api(api.clone(), options(&errors));
@@ -191,7 +191,7 @@ async fn failure_and_panic_are_retried_and_stop_no_other_pool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_of_the_function_for_errors_does_not_end_the_publishing() {
+async fn panic_of_the_error_function_does_not_stop_publishing() {
     let (api, _events) = FakeApi::new(|_| {});
     let options = SliceOptions::new("d", |_| panic!("the driver made a mistake")).owner(Owner::node("n7", None));
     let engine = SliceEngine::with_api(api.clone(), options);
@@ -274,7 +274,7 @@ async fn obsolete_slices_are_deleted_although_an_update_fails() {
 
 /// DRA-S11
 #[tokio::test(start_paused = true)]
-async fn invalid_pool_is_reported_once_and_stops_no_other_pool() {
+async fn invalid_pool_is_reported_once_and_delays_no_other_pool() {
     let (api, events) = FakeApi::new(|_| {});
     let errors: Arc<Mutex<Vec<SliceError>>> = Arc::default();
     let engine = SliceEngine::with_api(api.clone(), options(&errors));

@@ -1,4 +1,4 @@
-//! A node whose claims a test allocates by hand, and the driver of `examples/`.
+//! An API server and the home of an agent, for tests that allocate claims by hand and use the driver of `examples/`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

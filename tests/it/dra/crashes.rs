@@ -26,9 +26,9 @@ use crate::support::processes::kill;
 /// The pods, which share the claim.
 const PODS: [&str; 2] = ["a", "b"];
 
-/// Kills the agent at a moment of a kind.
+/// Kills the agent at a chosen moment.
 struct Killer {
-    /// The moment, counted from 1.
+    /// The number of the moment at which it kills, counted from 1.
     at: usize,
     seen: AtomicUsize,
     agent: AtomicU32,
@@ -40,7 +40,7 @@ impl Killer {
         Arc::new(Killer { at, seen: AtomicUsize::new(0), agent: AtomicU32::new(0), killed: Notify::new() })
     }
 
-    /// A moment passes.
+    /// Counts a moment, and kills the agent if it is the chosen one.
     fn moment(&self) {
         let agent = self.agent.load(Ordering::SeqCst);
         if agent != 0 && self.seen.fetch_add(1, Ordering::SeqCst) + 1 == self.at {
@@ -74,7 +74,7 @@ impl Killer {
     }
 }
 
-/// A driver that checks what it is asked, and calls of which are moments.
+/// A driver that checks each call. Its calls count as moments.
 struct StrictDriver {
     calls: Option<Arc<Killer>>,
     root: PathBuf,
@@ -92,7 +92,7 @@ struct DriverState {
 impl StrictDriver {
     fn begin(&self, call: &'static str) {
         *self.state.lock().calls.entry(call).or_default() += 1;
-        // What the agent may forget by a crash was not prepared.
+        // A claim that the agent can forget in a crash must not be prepared.
         if recorded(&self.root).is_empty() {
             self.state.lock().faults.push(format!("{call} of a claim that is not in the file"));
         }
@@ -148,8 +148,8 @@ fn is_running(shared: &Path, pod: &str) -> bool {
     File::open(shared.join(format!("lock-{pod}"))).is_ok_and(|file| file.try_lock().is_err())
 }
 
-/// Runs two pods with one claim, and deletes one after the other. The agent is killed once meanwhile, and the next one continues.
-/// Returns whether it was killed.
+/// Runs two pods with one claim, and deletes one after the other. Meanwhile the agent is killed at most once, and the next one
+/// continues. Returns whether it was killed.
 async fn round(at: usize, moments_are_writes: bool) -> bool {
     let cluster = ClaimCluster::start().await;
     let (root, shared) = (cluster.home.root().to_owned(), cluster.home.shared().to_owned());
@@ -159,7 +159,7 @@ async fn round(at: usize, moments_are_writes: bool) -> bool {
     let agent = cluster.agent().await;
     let data = root.join("plugins").join(DRIVER);
     fs::create_dir_all(&data).unwrap();
-    // The agent may not have made its directory yet.
+    // The agent may not have created its directory yet.
     fs::create_dir_all(root.join("plugins_registry")).unwrap();
     let driver = DriverBuilder::new(DRIVER, driver).node_name("n1").client(client(&cluster.server).await);
     let driver = driver.registrar_dir(root.join("plugins_registry")).data_dir(data).start().await.unwrap();

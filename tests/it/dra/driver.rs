@@ -132,7 +132,7 @@ async fn failed_listener_is_a_fatal_failure() {
     assert_eq!(std::error::Error::source(&failure).unwrap().to_string(), "the network namespace is gone");
 }
 
-/// DRA-D4: the driver learns of the failure although the node keeps its connection, with a stream of health.
+/// DRA-D4: the failure is reported to the driver although the node keeps its connection and a health stream open.
 #[tokio::test]
 async fn failed_listener_is_reported_while_a_connection_is_open() {
     let folders = Folders::new();
@@ -226,7 +226,7 @@ async fn registration_lists_the_services_and_keeps_the_answer_of_the_node() {
     assert_eq!(*registration.borrow(), Registration::Registered);
 }
 
-/// The claims of a driver with an API server: only `cam` is as the node says.
+/// The driver reads the claims from an API server, where only `cam` is as the node says.
 #[tokio::test]
 async fn one_bad_claim_does_not_fail_the_others() {
     let (folders, server) = (Folders::new(), StandIn::start().await.unwrap());
@@ -371,7 +371,7 @@ async fn node_gets_the_newest_health_until_the_driver_stops() {
     assert!(lists.message().await.unwrap().is_none(), "the stream ends without an error");
 }
 
-/// Keeps the type of a custom listener usable: a stream of accepted connections.
+/// A custom listener is a stream of accepted connections.
 #[tokio::test]
 async fn custom_listener_serves() {
     let folders = Folders::new();

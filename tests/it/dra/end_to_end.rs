@@ -7,8 +7,8 @@ use serde_json::json;
 use super::claim_cluster::{ClaimCluster, DRIVER, log_of};
 use crate::agent::harness::{Agent, eventually, text};
 
-/// A pod of `cluster` sees its device until it ends, another one until it is deleted. The driver is slow, so a terminal phase that
-/// is written too early would be observed together with the CDI file.
+/// One pod of `cluster` has its device until it ends, another one until it is deleted. The driver is slow, so the test would see a
+/// terminal phase that is written too early while the CDI file still exists.
 pub(crate) async fn pods_have_their_device_until_they_end_or_are_deleted(cluster: &ClaimCluster, agent: &Agent) {
     let driver = cluster.driver(&["--delay", "300"]).await;
     cluster.run("cam", &["ends"]);
@@ -33,7 +33,7 @@ pub(crate) async fn pods_have_their_device_until_they_end_or_are_deleted(cluster
     assert_eq!((driver.count("prepared 1 for claim"), driver.count("unprepared claim")), (2, 2));
 }
 
-/// The driver and the agent have forgotten all claims.
+/// Checks that the driver and the agent have forgotten all claims.
 fn is_released(cluster: &ClaimCluster) {
     assert_eq!(cluster.cdi_files(), Vec::<String>::new());
     assert_eq!(cluster.recorded(), []);
@@ -66,8 +66,8 @@ async fn claim_of_two_pods_is_released_after_the_second_one() {
     assert_eq!((driver.count("prepared 1 for claim"), driver.count("unprepared claim")), (1, 1));
 }
 
-/// DRA-P9, DRA-G1, DRA-U3: the control plane makes the claim, and the spec names none. The node has no such resources and admits the pod
-/// nevertheless.
+/// DRA-P9, DRA-G1, DRA-U3: the control plane makes the claim, and the spec names none. The node has no such resources and admits
+/// the pod nevertheless.
 #[tokio::test]
 async fn extended_resources_are_the_devices_of_a_claim() {
     let cluster = ClaimCluster::start().await;

@@ -123,7 +123,7 @@ fn claim(uid: &str) -> ClaimRef {
     ClaimRef { name: ClaimName::new("shop", "cam"), uid: ClaimUid::from(uid) }
 }
 
-/// Polls a condition that nothing notifies of.
+/// Polls a condition for which there is no notification.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -290,7 +290,7 @@ async fn a_socket_that_is_created_again_has_a_new_plugin() {
     }
 }
 
-/// DRA-R5: a plugin without a handler is refused with a text, and tried again.
+/// DRA-R5: a plugin without a handler is refused with an error text, and the registration is tried again.
 #[tokio::test]
 async fn a_plugin_of_an_unknown_type_is_refused() {
     let node = Node::started();
@@ -354,7 +354,7 @@ async fn an_empty_endpoint_is_the_registration_socket() {
     assert_eq!(drivers.instances(&name())[0].instance.endpoint(), node.registry("gpu.sock"));
 }
 
-/// DRA-R9: a slow registration delays no other socket, and nothing else happens to its own path.
+/// DRA-R9: a slow registration delays no other socket, and its own path gets no second operation.
 #[tokio::test]
 async fn a_slow_registration_delays_no_other_socket() {
     let released = CancellationToken::new();
@@ -429,7 +429,7 @@ async fn sockets_are_counted_by_state() {
     eventually("the series are gone", || node.metric("plugin_manager_total_plugins").is_empty()).await;
 }
 
-/// A registry directory that cannot be used makes the node unhealthy, until it can.
+/// A registry directory that cannot be used makes the node unhealthy, until it can be used.
 #[tokio::test]
 async fn a_registry_directory_that_cannot_be_watched_is_reported() {
     let mut node = Node::new();

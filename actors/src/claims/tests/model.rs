@@ -1,4 +1,4 @@
-//! The laws of claims, checked by stateright in every state that small worlds can reach.
+//! The invariants of claims, checked by stateright in every state that small configurations can reach.
 //!
 //! Pods prepare and release their claims in every order. Drivers succeed, fail before or after they did what was asked, and answer
 //! late. The file is written or not, or written although the write failed. The agent is killed at any point, with calls and a write
@@ -17,12 +17,12 @@ use crate::claims::table::{ClaimTable, OperationId};
 use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
 use crate::ports::{ClaimRef, PreparedDevice};
 
-/// A world: which claims each pod needs, and how much may go wrong.
+/// A configuration: the claims that each pod needs, and how many faults and crashes may occur.
 struct World {
     pods: Vec<Vec<NeededClaim>>,
     faults: u8,
     crashes: u8,
-    /// Whether the step is broken on purpose, so that the laws are seen to fail.
+    /// How the step is broken on purpose, to check that the invariants then fail.
     mutation: Option<Mutation>,
 }
 
@@ -113,7 +113,7 @@ impl State {
             self.perform(Event::Saved(version), None);
         }
         if self.table.operations.is_empty() && self.table.unsaved.is_empty() {
-            // Equal worlds are equal, however many versions they have seen.
+            // States that differ only in version numbers are equal.
             self.table.version = 0;
             self.save_requested = false;
         }
@@ -280,7 +280,7 @@ impl Model for World {
                         claims: Vec::new(),
                         error: "unavailable".to_owned(),
                     };
-                    // A call that was not sent is not done; others that are not done may have been sent.
+                    // A call that was not sent was not performed. Another call that was not performed may have been sent.
                     DriverAnswer { succeeded: BTreeMap::new(), faults: vec![fault], is_unsent }
                 };
                 let Call { operation, driver, claims, .. } = call;
@@ -401,34 +401,34 @@ fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8) -> usize {
 }
 
 #[test]
-fn shared_claims_keep_the_laws() {
+fn shared_claims_keep_the_invariants() {
     let states = check(shared(), 1, 0);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
-fn replaced_claims_keep_the_laws() {
+fn replaced_claims_keep_the_invariants() {
     let states = check(replaced(), 1, 1);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
-fn claims_keep_the_laws_over_a_crash() {
+fn claims_keep_the_invariants_over_a_crash() {
     let states = check(vec![vec![needed("cam", "c-1", &["a"])]; 2], 1, 1);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
-/// A step that calls a driver before the file is written, or forgets a claim too early, breaks a law.
+/// A step that calls a driver before the file is written, or forgets a claim too early, breaks an invariant.
 #[test]
-fn broken_steps_break_a_law() {
+fn broken_steps_break_an_invariant() {
     for mutation in [Mutation::CallsBeforeFile, Mutation::ForgetsBeforeAnswer] {
         let world =
             World { pods: vec![vec![needed("cam", "c-1", &["a"])]], faults: 1, crashes: 1, mutation: Some(mutation) };
         let checker = world.checker().spawn_dfs().join();
         let broken = checker.discoveries().keys().any(|name| *name != "all pods are gone");
-        assert!(broken, "no law noticed the broken step");
+        assert!(broken, "no invariant noticed the broken step");
     }
 }

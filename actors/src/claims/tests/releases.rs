@@ -1,4 +1,4 @@
-//! What a release waits for, and what is owed to drivers.
+//! What a release waits for, and which drivers it must call.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn release_overtakes_a_prepare_that_has_not_begun() {
     assert!(node.succeeded(both));
 }
 
-/// A driver that was given up is not owed anything by a prepare that fails; one that succeeds makes it owed again.
+/// After a prepare that fails, a driver that was given up is still not called to unprepare. After one that succeeds, it is.
 #[test]
 fn give_up_lasts_over_failed_prepares() {
     let mut node = Node::default();
@@ -87,9 +87,9 @@ fn unwritten_removal_of_a_reference_is_written_by_the_next_release() {
     assert!(node.table.holds(&"p-2".into()) && node.calls.is_empty());
 }
 
-/// KF38: a call that was not sent is not owed a release, and a failed one is.
+/// KF38: a call that was not sent needs no release, and a call that failed does.
 #[test]
-fn call_that_was_not_sent_owes_no_release() {
+fn call_that_was_not_sent_needs_no_release() {
     let mut node = Node::default();
     let cam = [needed("cam", "c-1", &["gpu", "nic"])];
     node.prepare("p-1", &cam);
@@ -99,7 +99,7 @@ fn call_that_was_not_sent_owes_no_release() {
     }
     let release = node.release("p-1");
     assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
-    // What an earlier call may have prepared stays owed.
+    // The release of what an earlier call may have prepared is still due.
     node.prepare("p-1", &cam);
     node.answer("gpu", Err("deadline exceeded"));
     node.answer_with("nic", Err(unsent[1].clone()));
@@ -111,8 +111,8 @@ fn call_that_was_not_sent_owes_no_release() {
     assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
-/// A pod that was deleted by force may still use its devices when the control plane allocates others to the claim. The next pod waits
-/// for the release of the earlier ones.
+/// A pod that was deleted by force may still use its devices when the control plane allocates others to the claim. The next pod
+/// waits for the release of the earlier ones.
 #[test]
 fn claim_with_other_devices_waits_for_the_release_of_the_earlier_ones() {
     let mut node = Node::default();

@@ -25,7 +25,7 @@ use crate::adapters::dra::MAX_TEXT;
 /// The handlers, by the type of their plugins.
 pub(in crate::adapters::dra) type Handlers = BTreeMap<String, Arc<dyn PluginHandler>>;
 
-/// Keeps the registered plugins equal to the sockets in the registry directory.
+/// Keeps the registered plugins in step with the sockets in the registry directory.
 pub(in crate::adapters::dra) struct Manager {
     dir: PathBuf,
     pub(super) handlers: Handlers,
@@ -171,7 +171,7 @@ impl Manager {
         self.actors.hook_panicked();
     }
 
-    /// Follows the registry directory.
+    /// Watches the registry directory, and passes each listing to the core.
     async fn watch(self: Arc<Self>) {
         let mut watcher = Watcher::new(self.dir.clone());
         loop {
@@ -194,7 +194,7 @@ impl Manager {
         }
     }
 
-    /// Publishes why the directory is not watched. Each problem is logged once.
+    /// Records why the directory is not watched. Each problem is logged once.
     fn report(&self, problem: Option<WatchError>) {
         let text = problem.map(|error| plain(&error_text(&error), MAX_TEXT).into_owned());
         let mut last = self.problem.lock();
@@ -204,7 +204,7 @@ impl Manager {
         *last = text;
     }
 
-    /// Reports to the core when a delay has passed.
+    /// Tells the core when a delay may have passed.
     async fn wake(self: Arc<Self>) {
         loop {
             let due = self.sockets.lock().next_due().map(|due| due.since(self.now()));

@@ -1,4 +1,5 @@
-//! Registers a plugin: asks it over its registration socket what it is, passes it to its handler, and tells it the result.
+//! Registers a plugin: reads its information through its registration socket, passes it to its handler, and notifies it of the
+//! result.
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -25,19 +26,19 @@ use crate::dra_api::registration::{InfoRequest, RegistrationStatus};
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const GET_INFO_LIMIT: Duration = Duration::from_secs(1);
 const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
-/// The longest answer that is accepted, in bytes.
+/// The longest answer that the agent accepts, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
 /// Why a plugin could not be registered or deregistered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OperationError {
-    #[error("no connection to the plugin")]
+    #[error("cannot connect to the plugin")]
     Connect(#[source] ConnectError),
     #[error("the plugin did not answer {call} within {limit:?}")]
     NoAnswer { call: &'static str, limit: Duration },
     #[error("the plugin answered {call} with {code}: {text}")]
     Call { call: &'static str, code: &'static str, text: String },
-    #[error("what the plugin announces is not valid")]
+    #[error("the information of the plugin is not valid")]
     Invalid(#[source] InvalidPlugin),
     #[error("no handler for plugins of the type {kind:?}: the node accepts {known:?}")]
     UnknownType { kind: String, known: Vec<String> },
@@ -87,7 +88,7 @@ pub(super) async fn register(manager: &Arc<Manager>, path: &Path) -> Result<Plug
     Ok(plugin)
 }
 
-/// Deregisters a plugin. The caller has removed it from the registered ones.
+/// Deregisters a plugin. The core has already removed it from the registered plugins.
 pub(super) async fn deregister(manager: &Arc<Manager>, plugin: &Plugin) -> Result<Plugin, OperationError> {
     let handler = handler(manager, plugin)?;
     guarded(manager, async { handler.deregister(plugin).await }).await?;
@@ -106,7 +107,7 @@ async fn notify(client: &mut RegistrationClient<Channel>, status: RegistrationSt
     within("NotifyRegistrationStatus", NOTIFY_LIMIT, notified).await.map(|_| ())
 }
 
-/// The answer to a call that must arrive within a limit.
+/// Waits for the answer to a call, at most `limit`.
 async fn within<T>(
     call: &'static str,
     limit: Duration,
@@ -119,8 +120,8 @@ async fn within<T>(
     })
 }
 
-/// The result of a handler's call; an error if the handler panics. The call must be inside of the future, because a handler may also
-/// panic before it returns one.
+/// The result of a handler's call; an error if the handler panics. The call must be inside of the future, because a handler may
+/// also panic before it returns one.
 async fn guarded<T>(manager: &Manager, call: impl Future<Output = T>) -> Result<T, OperationError> {
     AssertUnwindSafe(call).catch_unwind().await.map_err(|_| {
         manager.handler_panicked();

@@ -24,16 +24,16 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// The longest delay (upstream `maxDurationBeforeRetry`, kubelet 1.36).
 const LONGEST_DELAY: Duration = Duration::from_secs(122);
 
-/// Tells apart the sockets that existed at one path. Upstream draws random ids; numbers that are never used twice do as well.
+/// Distinguishes the sockets that have existed at one path. Upstream draws random ids. Numbers that are never reused serve as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Generation(u64);
 
-/// What tells a socket from another one that replaced it.
+/// What distinguishes a socket from a later one at the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) device: u64,
     pub(super) inode: u64,
-    /// The time of its creation, if the file system records it. File systems use inode numbers again.
+    /// The time of its creation, if the file system records it. File systems reuse inode numbers.
     pub(super) born: Option<u128>,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Identity {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) sockets: BTreeMap<PathBuf, Identity>,
-    /// The paths at which something was created since the last walk. A socket that was removed and created again unseen is
-    /// among them.
+    /// The paths at which something was created since the last walk. They include a socket that was removed and
+    /// created again between two walks.
     pub(super) created: BTreeSet<PathBuf>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Socket {
     pub(super) work: Work,
 }
 
-/// What is done about a path.
+/// The operation on a path, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Idle,
@@ -115,7 +115,7 @@ pub(super) enum Work {
 }
 
 impl Sockets {
-    /// One move: what has to be started because of an event, deregistrations first.
+    /// Applies an event. Returns the operations to start, deregistrations first.
     #[must_use]
     pub(super) fn step(&mut self, event: Event, now: Time) -> Vec<Operation> {
         match event {
@@ -172,7 +172,7 @@ impl Sockets {
             }
             self.last_generation += 1;
             socket.desired = Some((Generation(self.last_generation), identity));
-            // The failures were those of the socket before.
+            // The failures were those of an earlier socket at the path.
             match &mut socket.work {
                 Work::Delayed { .. } => socket.work = Work::Idle,
                 Work::Running { failures, .. } => *failures = 0,
@@ -199,7 +199,7 @@ impl Sockets {
         }
     }
 
-    /// Starts what is not delayed.
+    /// Starts the operations that are due.
     fn start(&mut self, now: Time) -> Vec<Operation> {
         self.sockets.retain(|_, socket| !socket.is_forgotten());
         let (mut deregister, mut register) = (Vec::new(), Vec::new());
@@ -236,7 +236,7 @@ impl Socket {
         self.desired.map(|(generation, _)| generation)
     }
 
-    /// Whether nothing is known about the path any more. A delay then is for nothing.
+    /// Whether the path has neither a socket nor a registered plugin. A delay has no purpose then.
     fn is_forgotten(&self) -> bool {
         self.desired.is_none() && self.registered.is_none() && !matches!(self.work, Work::Running { .. })
     }

@@ -1,7 +1,7 @@
 //! Watches the registry directory and the directories below it (inotify), and lists the sockets in them.
 //!
-//! Events only say when to walk the directories again, and which paths were created since the last walk. So a lost event, for
-//! example after an overflow of the queue, costs nothing but time.
+//! Events only say when to walk the directories again, and which paths were created since the last walk. So an event that is lost,
+//! for example because the queue overflowed, only delays the next walk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -23,14 +23,14 @@ use tracing::warn;
 use super::state::{Identity, Listing};
 use crate::adapters::dra::trust::{Distrust, distrust};
 
-/// How often the directories are walked without an event. Nothing reports, for example, that a parent of the registry directory
-/// was renamed.
+/// How often the directories are walked without an event. For example, no event reports that a parent of the registry
+/// directory was renamed.
 pub(super) const CHECK_PERIOD: Duration = Duration::from_secs(20);
 /// How often the directories are walked while they cannot be watched.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// The mode of the registry directory (upstream `pluginwatcher`, kubelet 1.36).
 const DIR_MODE: u32 = 0o750;
-/// How often a walk is repeated at most because something changed during it.
+/// How many walks a listing takes at most, if something changes during each of them.
 const MAX_WALKS: usize = 5;
 
 /// Why the registry directory is not watched.
@@ -82,7 +82,7 @@ impl Watcher {
     /// A watcher that has not begun.
     pub(super) fn new(dir: PathBuf) -> Self {
         Watcher {
-            // Without a slash at its end, which would make the system follow a link there.
+            // Without a trailing slash, which would make the system follow a symbolic link.
             dir: dir.components().collect(),
             user: rustix::process::geteuid().as_raw(),
             inotify: None,
@@ -94,12 +94,12 @@ impl Watcher {
         }
     }
 
-    /// Waits until something may have changed since the last listing. Pends for ever if nothing is watched. Cancel safe.
+    /// Waits until something may have changed since the last listing. Never completes if nothing is watched. Cancel safe.
     pub(super) async fn changed(&mut self) {
         loop {
             let Some(inotify) = &self.inotify else { return std::future::pending().await };
             let Ok(mut ready) = inotify.readable().await else { return };
-            // A walk reads events too, and the notification of these may come afterwards.
+            // A walk also reads events, so the notification may be for events that a walk has already read.
             if rustix::io::ioctl_fionread(inotify.get_ref()).is_ok_and(|bytes| bytes == 0) {
                 ready.clear_ready();
             } else {
@@ -108,10 +108,10 @@ impl Watcher {
         }
     }
 
-    /// Walks the directories, and watches those that are not watched yet. A listing may have a problem: it is complete, but changes
-    /// are not noticed. Must be called in a tokio runtime.
+    /// Walks the directories, and watches those that are not watched yet. If the listing comes with a problem, it is complete, but
+    /// later changes cause no event. Must be called in a tokio runtime.
     pub(super) async fn list(mut self) -> (Result<(Listing, Option<WatchError>), WatchError>, Self) {
-        // Registering a descriptor with tokio needs the runtime, which the thread below has not.
+        // Registering a descriptor with tokio needs the runtime, which the thread below is not part of.
         let started = if self.inotify.is_none() { self.begin() } else { Ok(()) };
         let (dir, user) = (self.dir.clone(), self.user);
         let walked = spawn_blocking(move || {
@@ -140,8 +140,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Walks until nothing is created during the walk. Otherwise a socket could be listed before its event, and the event would look
-    /// like a second socket at the same path.
+    /// Walks until nothing is created during a walk. Otherwise a walk could list a socket before its event is read, and the event
+    /// would look like a second socket at the same path.
     fn walk_until_quiet(&mut self) -> Result<(Listing, Option<WatchError>), WatchError> {
         ensure_dir(&self.dir)?;
         let mut walks = 0;
@@ -176,7 +176,7 @@ impl Watcher {
             self.watch(&dir, &mut walk);
             let entries = match fs::read_dir(&dir) {
                 Ok(entries) => entries,
-                // Another process has removed it. The registry directory itself is made again by the next walk.
+                // Another process has removed the directory. The next walk creates the registry directory itself again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && dir != self.dir => continue,
                 // A part that cannot be read must not stop the plugins of the other parts.
                 Err(error) if dir != self.dir => {
@@ -198,7 +198,7 @@ impl Watcher {
                     continue;
                 }
                 let path = entry.path();
-                // Does not follow links: a link may lead to a place that another user controls.
+                // Does not follow symbolic links: a link may lead to a directory that another user controls.
                 let meta = match entry.metadata() {
                     Ok(meta) => meta,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -279,9 +279,9 @@ impl Watcher {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(inotify.get_ref(), &mut buffer);
         let mut is_changed = false;
-        // The queue is bounded, but others can fill it while it is read.
+        // The queue is bounded, but other processes can fill it while it is read.
         for _ in 0..100_000 {
-            // Any error but an empty queue is repeated by the next walk, which finds all changes itself.
+            // On an error other than an empty queue, nothing is lost: the next walk finds all changes itself.
             let Ok(event) = reader.next() else { break };
             // The end of a watch that `keep` removed is no change.
             is_changed |= event.events() != ReadFlags::IGNORED;
@@ -297,7 +297,7 @@ impl Watcher {
 /// Creates the registry directory if it is missing, and checks it.
 fn ensure_dir(dir: &Path) -> Result<(), WatchError> {
     let created = DirBuilder::new().mode(DIR_MODE).recursive(true).create(dir);
-    // The error of a link or a file at the path says less than the check below.
+    // For a link or a file at the path, the check below gives a clearer error.
     let meta = match (fs::symlink_metadata(dir), created) {
         (Ok(meta), _) => meta,
         (Err(_), Err(source)) => return Err(WatchError::Io { step: "create", path: dir.to_owned(), source }),

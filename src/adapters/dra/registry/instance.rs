@@ -15,16 +15,17 @@ use tracing::{debug, info, warn};
 use super::state::Services;
 use crate::adapters::dra::transport::{ConnectError, Connection};
 
-/// The delay after the first failed attempt to connect, the factor with each further failure, and the share by which a delay varies
-/// (`google.golang.org/grpc/backoff`, `DefaultConfig`).
+/// The delay after the first failed attempt to connect, the factor with each further failure, and the fraction by which a delay
+/// varies (`google.golang.org/grpc/backoff`, `DefaultConfig`).
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const FACTOR: f64 = 1.6;
 const JITTER: f64 = 0.2;
-/// The longest delay. gRPC has 120 s, which a pod would have to wait for a driver that is back.
+/// The longest delay. With the 120 s of gRPC, a pod could wait that long for a driver that is already back.
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 /// The time limit of an attempt. The socket is on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// A connection that ends earlier counts as a failed attempt, so that a driver that accepts and closes is not called in a loop.
+/// A connection that ends earlier counts as a failed attempt, so that the agent does not connect in a loop to a driver that closes
+/// each connection at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// An instance of a driver: a process that registered one endpoint.
@@ -103,7 +104,7 @@ impl Instance {
         self.removed.cancelled().await;
     }
 
-    /// A channel for a call now. Without a connection, an attempt is made at once, and its result returned.
+    /// A channel for a call now. Without a connection, waits for an attempt that begins at once, and returns its result.
     pub(in crate::adapters::dra) async fn current(&self) -> CurrentChannel {
         let mut link = self.link.subscribe();
         let attempts = {
@@ -139,7 +140,7 @@ impl Instance {
 
     async fn reconnect(&self, report: &impl Fn(bool)) {
         let mut failures = 0;
-        // Connections that take no further call, while what they began goes on.
+        // Connections that accept no further calls, but whose running calls and streams go on.
         let mut leaving: Vec<Connection> = Vec::new();
         loop {
             leaving.retain(|connection| !connection.is_closed());
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_grow_to_their_limit_and_vary() {
+    fn delays_grow_to_their_limit_with_jitter() {
         let expected = [0.0, 1.0, 1.6, 2.56, 4.096, 6.5536, 10.0, 10.0];
         for (failures, seconds) in (0..).zip(expected) {
             for (draw, share) in [(0.0, 0.8), (0.5, 1.0), (1.0, 1.2)] {

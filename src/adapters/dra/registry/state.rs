@@ -12,7 +12,7 @@ use crate::dra_api::{HEALTH_SERVICE, NODE_RESOURCES_SERVICE, V1_SERVICE, V1BETA1
 /// The longest name of a driver (API `DriverNameMaxLength`, Kubernetes 1.36).
 const MAX_DRIVER_NAME: usize = 63;
 
-/// The version of the calls to a driver.
+/// The version of a driver's gRPC service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApiVersion {
     /// `v1.DRAPlugin`.
@@ -54,9 +54,9 @@ impl Services {
 #[non_exhaustive]
 pub enum UnsupportedDriver {
     /// The plugin supports no version that the node calls.
-    #[error("the plugin supports {0:?}, but the node calls one of {known:?}", known = [V1_SERVICE, V1BETA1_SERVICE])]
+    #[error("the plugin supports {0:?}, but must support one of {known:?}", known = [V1_SERVICE, V1BETA1_SERVICE])]
     Versions(Vec<String>),
-    /// The name is not that of a driver.
+    /// The name is not valid for a driver.
     #[error(
         "the driver name {0:?} is not a DNS subdomain of at most {MAX_DRIVER_NAME} characters, like gpu.example.com"
     )]
@@ -87,7 +87,7 @@ pub struct AlreadyRegistered {
     endpoint: String,
 }
 
-/// The registered drivers, a snapshot.
+/// A snapshot of the registered drivers.
 #[derive(Clone, Debug, Default)]
 pub struct Drivers {
     /// The instances of each driver, in the order of their registration. No list is empty.
@@ -237,7 +237,7 @@ mod tests {
         assert!(!drivers.is_registered(&gpu) && drivers.names().next().is_none());
     }
 
-    /// A plugin that restarts registers again under the same endpoint. The end of the old connection is not that of the new one.
+    /// A plugin that restarts registers again with the same endpoint. The end of the old connection does not affect the new one.
     #[test]
     fn a_removed_instance_does_not_change_its_successor() {
         let (old, new) = (instance("gpu", "/i.sock"), instance("gpu", "/i.sock"));

@@ -88,7 +88,7 @@ async fn an_older_driver_is_called_by_its_version() {
 
 /// DRA-C4, DRA-P7: a call ends at its time limit, which the driver knows.
 #[tokio::test]
-async fn a_driver_that_does_not_answer_is_given_up_at_the_limit() {
+async fn a_call_without_an_answer_ends_at_its_time_limit() {
     let mut node = Node::new();
     node.start_with(|config| config.call_limit = Duration::from_secs(1));
     let (driver, _served) = node.connected_driver().await;

@@ -59,7 +59,7 @@ fn run(events: Vec<(u64, Event, Vec<Operation>)>) -> Sockets {
     sockets
 }
 
-/// DRA-R3: a socket that is gone is deregistered, and nothing of it is kept.
+/// DRA-R3: the plugin of a removed socket is deregistered, and the path is forgotten.
 #[test]
 fn a_socket_is_registered_once_and_deregistered_when_it_is_gone() {
     let sockets = run(vec![
@@ -74,7 +74,7 @@ fn a_socket_is_registered_once_and_deregistered_when_it_is_gone() {
     assert_eq!(sockets.iter().count(), 0);
 }
 
-/// DRA-R4: a socket that was created again is a new one, also if the walk before did not see that it was gone.
+/// DRA-R4: a socket that was created again is a new one, even if no walk saw that it was gone.
 #[test]
 fn a_socket_that_was_created_again_is_registered_again() {
     for (inode, created) in [(2, vec![]), (1, vec![A]), (2, vec![A])] {
@@ -91,7 +91,7 @@ fn a_socket_that_was_created_again_is_registered_again() {
     }
 }
 
-/// A removal during the registration becomes a deregistration after it, because the plugin has entered before.
+/// A socket that is removed during its registration is deregistered after it, because the plugin had already entered.
 #[test]
 fn a_removal_during_a_registration_is_not_lost() {
     run(vec![
@@ -170,7 +170,7 @@ fn a_new_generation_does_not_wait() {
         // The failure is the first one of its generation, so the delay is the first one too.
         (600, failed(A), vec![]),
         (1_100, Event::Due, vec![register(A)]),
-        // A socket that appears during the operation counts: its failure was that of the socket before.
+        // The socket was replaced during the operation, so the failure belongs to the earlier socket.
         (1_100, listing(&[(A, 3)], &[A]), vec![]),
         (1_100, failed(A), vec![register(A)]),
     ]);
@@ -207,7 +207,7 @@ fn random() -> impl Strategy<Value = Random> {
     ]
 }
 
-/// What a handler would have seen.
+/// The calls that a handler would have got.
 #[derive(Default)]
 struct Handler {
     running: HashMap<PathBuf, Option<u64>>,
@@ -234,8 +234,8 @@ impl Handler {
 }
 
 proptest! {
-    /// Whatever happens: a handler never sees two calls for one path at once, and in the end exactly the sockets that exist are
-    /// registered.
+    /// In any order of events, a handler never gets two calls for one path at once, and in the end exactly the sockets that exist
+    /// are registered.
     #[test]
     fn the_registered_plugins_become_the_existing_sockets(events in proptest::collection::vec(random(), 0..60)) {
         let paths = [A, B, "/r/c.sock"];
