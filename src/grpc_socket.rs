@@ -1,4 +1,4 @@
-//! What the servers of gRPC on Unix sockets share: the tolerance of any `:authority`, and the file of a socket.
+//! Parts that all gRPC servers on Unix sockets share: they accept any `:authority`, and they own the file of their socket.
 
 mod authority;
 mod file;

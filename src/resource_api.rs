@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use version::{ServedVersion, Version, is_not_served};
 
-/// The claims of an API server.
+/// Reads claims from an API server.
 #[derive(Clone)]
 pub(crate) struct Claims {
     client: Client,
@@ -24,12 +24,12 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Finds out the version with the first call, and keeps it.
+    /// The first call finds the version that the server serves, and later calls use it.
     pub(crate) fn new(client: Client) -> Self {
         Claims { client, version: Arc::default() }
     }
 
-    /// Reads a claim. Without a timeout.
+    /// Reads a claim. The caller limits the time.
     ///
     /// # Errors
     /// The error of the API server, or of the connection to it.
@@ -43,13 +43,13 @@ impl Claims {
     }
 }
 
-/// A kind of `resource.k8s.io` in a version.
+/// The kind `K` of `resource.k8s.io` in a version.
 pub(crate) fn resource<K: Resource<DynamicType = ()>>(version: Version) -> ApiResource {
     let v1 = ApiResource::erase::<K>(&());
     ApiResource { version: version.as_str().to_owned(), api_version: version.api_version(), ..v1 }
 }
 
-/// Converts an object of the API server.
+/// Converts an object of this version to `v1`.
 ///
 /// # Errors
 /// [`kube::Error::SerdeError`] if the object does not have the form of its version.
@@ -59,7 +59,7 @@ pub(crate) fn to_v1<K: DeserializeOwned>(version: Version, object: &DynamicObjec
     serde_json::from_value(object).map_err(kube::Error::SerdeError)
 }
 
-/// Converts an object for the API server.
+/// Converts a `v1` object to this version.
 ///
 /// # Errors
 /// [`kube::Error::SerdeError`].

@@ -224,8 +224,7 @@ text_id! {
     ClaimUid
 }
 
-/// The base request of a ResourceClaim: the part of `request` before the slash. An alternative of a request is named
-/// `REQUEST/ALTERNATIVE`.
+/// The request of a ResourceClaim that `request` belongs to: the part before the slash. A subrequest is named `REQUEST/SUBREQUEST`.
 pub fn base_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(base, _)| base)
 }

@@ -1,5 +1,5 @@
-//! The pod-resources socket: monitoring agents read from it which devices the pods have (service `v1.PodResourcesLister`, KEP-606 and
-//! KEP-3695).
+//! The pod-resources socket: monitoring agents read from it which devices the pods have (service `v1.PodResourcesLister`, KEP-606
+//! and KEP-3695).
 //!
 //! ```text
 //!   Listener ──> Seats ──> AnyAuthority ──> Lister ──> CallRate, then the answer on a blocking thread
@@ -38,13 +38,13 @@ use crate::metrics::PodResourcesMethod;
 
 /// The delay after a failure to listen before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
-/// The connections that are open at a time. A new connection displaces the oldest one.
+/// The limit of open connections. A new connection beyond it closes the oldest one.
 const SEATS: SeatLimits = SeatLimits { anonymous: 64, authenticated: 0 };
-/// The calls of one connection that are open at a time.
+/// The limit of open calls on one connection.
 const MAX_STREAMS: u32 = 16;
 /// The largest request in bytes. A request has at most a namespace and a name, with 316 bytes together.
 const MAX_REQUEST: usize = 4096;
-/// How many answers are computed at a time. The limit leaves CPU time for pods.
+/// The number of answers that are computed at the same time. The limit leaves CPU time for pods.
 const MAX_COMPUTING: usize = 2;
 
 /// The socket, not yet listening.
@@ -54,8 +54,8 @@ pub(crate) struct PodResourcesEndpoint {
 }
 
 impl PodResourcesEndpoint {
-    /// Serves until `stop` is cancelled, then removes the socket. If the agent cannot listen, it logs that once and tries again. Pods
-    /// do not wait for the socket.
+    /// Serves until `stop` is cancelled, then removes the socket. If the agent cannot listen, it logs that once and tries again.
+    /// Pods do not wait for the socket.
     pub(crate) async fn serve(self, view: NodeView, stop: CancellationToken) {
         stop.run_until_cancelled(self.serve_always(view)).await;
     }
@@ -73,7 +73,7 @@ impl PodResourcesEndpoint {
             connections(listener, Seats::new(SEATS)).map(|bytes| Ok::<_, io::Error>(AnyAuthority::new(bytes)));
         let server = Server::builder().max_concurrent_streams(MAX_STREAMS);
         if let Err(error) = server.serve_with_incoming(lister, connections).await {
-            tracing::error!(%error, "the pod-resources socket is not served any more");
+            tracing::error!(%error, "the pod-resources socket is no longer served");
         }
     }
 
@@ -105,7 +105,7 @@ fn bind(path: &Path) -> io::Result<(Listener, SocketFile)> {
     if let Some(dir) = path.parent() {
         // The mode of the kubelet's directory.
         std::fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
-        // Another user could put a socket of his own at the path.
+        // Otherwise another user could put a socket at the path.
         trusted_dir::open(dir)?;
     }
     SocketFile::remove_old(path)?;
@@ -122,7 +122,8 @@ struct Lister {
 }
 
 impl Lister {
-    /// Counts a call, and computes its answer on a blocking thread. A call over the rate is refused and not counted (as upstream).
+    /// Counts a call, and computes its answer on a blocking thread. A call over the rate is refused and not counted, as in the
+    /// kubelet.
     async fn answer<T: Send + 'static>(
         &self,
         method: PodResourcesMethod,
@@ -154,8 +155,8 @@ impl PodResourcesLister for Lister {
         self.answer(PodResourcesMethod::Get, move |view| answer::get(view, &pod_namespace, &pod_name)).await
     }
 
-    /// The node has no device manager, and binds no CPUs or memory to containers, so it can give out none of them (upstream answers the
-    /// same with the policies `none`).
+    /// The node has no device manager, and binds no CPUs or memory to containers, so it can give out none of them (upstream answers
+    /// the same with the policies `none`).
     async fn get_allocatable_resources(
         &self,
         _: Request<AllocatableResourcesRequest>,

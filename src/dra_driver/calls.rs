@@ -206,7 +206,7 @@ fn answers_of<T>(
     claims.iter().map(answer).collect()
 }
 
-/// A device with the names of requests that the node expects: those in the spec of the claim, without alternatives.
+/// A device with the names of requests that the node expects: those in the spec of the claim, without the names of subrequests.
 fn checked(mut device: PreparedDevice) -> Result<PreparedDevice, String> {
     if device.pool.is_empty() || device.device.is_empty() {
         return Err(format!(

@@ -24,7 +24,7 @@ pub(super) const VERSIONS: [&str; 1] = ["v1alpha1"];
 /// The largest file that is read, in bytes.
 const LARGEST_FILE: u64 = 4 << 20;
 
-/// What containers learn about a device.
+/// The metadata of a device that its containers can read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceMetadata {
@@ -36,7 +36,7 @@ pub struct DeviceMetadata {
     pub network_data: Option<NetworkDeviceData>,
 }
 
-/// A device with what containers learn about it.
+/// A device with its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DescribedDevice {
     /// The driver of the device.
@@ -45,7 +45,7 @@ pub struct DescribedDevice {
     pub pool: String,
     /// The name of the device in its pool.
     pub name: String,
-    /// What containers learn.
+    /// The metadata.
     #[serde(flatten)]
     pub metadata: DeviceMetadata,
 }
@@ -53,14 +53,14 @@ pub struct DescribedDevice {
 /// The devices of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestMetadata {
-    /// The name of the request; `REQUEST/ALTERNATIVE` for an alternative.
+    /// The name of the request, or `REQUEST/SUBREQUEST` for a subrequest.
     pub name: String,
     /// The devices.
     #[serde(default)]
     pub devices: Vec<DescribedDevice>,
 }
 
-/// The claim of a file.
+/// The claim that a file belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimIdentity {
     /// The name.
@@ -69,11 +69,11 @@ pub struct ClaimIdentity {
     pub namespace: String,
     /// The UID.
     pub uid: String,
-    /// Counts the versions of the content, from 1.
+    /// The generation of the content. It begins with 1, and grows with each change.
     pub generation: i64,
 }
 
-/// The content of a file: the devices of one driver for a request of a claim, or for its alternatives.
+/// The content of a file: the devices of one driver for a request of a claim, or for its subrequests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMetadata {
@@ -87,21 +87,21 @@ pub struct ClaimMetadata {
     pub requests: Vec<RequestMetadata>,
 }
 
-/// A file with metadata cannot be read.
+/// Why a file with metadata cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadMetadataError {
     /// The system's error.
     #[error("cannot read the metadata of devices")]
     Io(#[from] io::Error),
-    /// The file is larger than any driver writes it.
+    /// The file is larger than any file that a driver writes.
     #[error("the metadata of devices has more than {LARGEST_FILE} bytes")]
     TooLarge,
-    /// The file has another form. The driver may be rewriting it: read it again.
-    #[error("the metadata of devices is malformed")]
+    /// The content is malformed. The driver may be rewriting the file: read it again.
+    #[error("the metadata of devices is malformed: read it again, because the driver may be rewriting it")]
     Malformed(#[from] serde_json::Error),
-    /// Each object has another version.
-    #[error("the metadata of devices has no known version, but {0:?}; known is {VERSIONS:?}")]
+    /// No object has a known version.
+    #[error("the metadata of devices has the versions {0:?}, but this library reads only {VERSIONS:?}")]
     UnknownVersions(Vec<String>),
 }
 

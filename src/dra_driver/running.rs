@@ -161,7 +161,7 @@ impl RunningDriver {
     }
 
     /// Replaces what containers learn about the devices of a request, for example when the network device of a pod has its address.
-    /// The containers of the claim see the change. `request` is `REQUEST/ALTERNATIVE` for an alternative of a request. Blocks.
+    /// The containers of the claim see the change. `request` is `REQUEST/SUBREQUEST` for a subrequest. Blocks.
     ///
     /// # Errors
     /// [`MetadataError`]. Nothing changes then, unless the file could not be written completely.

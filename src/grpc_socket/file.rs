@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The file of a socket. Dropping it removes the file, unless another process has replaced the file meanwhile.
+/// The file of a socket. When dropped, it removes the file, unless another process has replaced the file in the meantime.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,

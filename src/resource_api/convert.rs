@@ -1,5 +1,5 @@
-//! The differences between the versions: `v1beta2` has the form of `v1`. In `v1beta1`, a request of a claim has the fields of `exactly`
-//! itself, and a device of a slice has its fields in `basic` (`k8s.io/api/resource`, Kubernetes 1.34).
+//! The differences between the versions: `v1beta2` has the form of `v1`. In `v1beta1`, a request of a claim has the fields of
+//! `exactly` itself, and a device of a slice has its fields in `basic` (`k8s.io/api/resource`, Kubernetes 1.34).
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::version::Version;
 pub(super) fn to_v1(version: Version, object: &mut Value) {
     if version == Version::V1Beta1 {
         each(object, "/spec/devices/requests", |request| {
-            // A request with alternatives has the same form in each version.
+            // A request with subrequests has the same form in each version.
             if !request.contains_key("firstAvailable") && !request.contains_key("exactly") {
                 wrap(request, "exactly");
             }
@@ -34,7 +34,7 @@ fn each(object: &mut Value, list: &str, change: impl Fn(&mut Map<String, Value>)
     items.into_iter().flatten().filter_map(Value::as_object_mut).for_each(change);
 }
 
-/// Moves all fields but the name into a field.
+/// Moves all fields except the name into `field`.
 fn wrap(object: &mut Map<String, Value>, field: &str) {
     let name = object.remove("name");
     let rest = Value::Object(std::mem::take(object));
@@ -42,7 +42,7 @@ fn wrap(object: &mut Map<String, Value>, field: &str) {
     object.insert(field.to_owned(), rest);
 }
 
-/// Moves the fields of a field beside the name.
+/// Moves the fields of `field` up into the object, beside the name.
 fn unwrap(object: &mut Map<String, Value>, field: &str) {
     match object.remove(field) {
         Some(Value::Object(fields)) => object.extend(fields),

@@ -1,4 +1,4 @@
-//! Which version an API server serves.
+//! Finds the version of `resource.k8s.io` that an API server serves.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ pub(crate) enum Version {
 const VERSIONS: [Version; 3] = [Version::V1, Version::V1Beta2, Version::V1Beta1];
 
 impl Version {
-    /// How many versions there are.
+    /// The number of versions.
     pub(crate) const COUNT: usize = VERSIONS.len();
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -36,7 +36,8 @@ impl Version {
 /// The version that an API server serves, as far as it is known. The first guess is the newest one.
 #[derive(Debug, Default)]
 pub(crate) struct ServedVersion {
-    /// Counts the versions that were not served. Goes round, because an update of the server may remove an old version.
+    /// Counts the versions that were not served. After the last version, the search continues with the first one, because an update
+    /// of the server may remove an old version.
     missed: AtomicUsize,
 }
 
@@ -46,7 +47,7 @@ impl ServedVersion {
         VERSIONS[self.missed.load(Ordering::Relaxed) % VERSIONS.len()]
     }
 
-    /// Records that a version is not served. A version that another caller has recorded meanwhile is not counted twice.
+    /// Records that a version is not served. If another caller has already recorded it, nothing changes.
     pub(crate) fn is_missing(&self, version: Version) {
         let next =
             |missed: usize| (VERSIONS[missed % VERSIONS.len()] == version).then_some((missed + 1) % VERSIONS.len());
@@ -79,7 +80,7 @@ impl ServedVersion {
     }
 }
 
-/// Whether the API server does not know the path of a call. A server that knows the path names the object that it does not have.
+/// Whether the API server does not know the path of a call. A server that knows the path names the missing object in its answer.
 pub(crate) fn is_not_served(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())

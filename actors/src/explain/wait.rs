@@ -243,7 +243,7 @@ pub enum SubjectKind {
     ApiServer,
     /// A DRA driver.
     Driver,
-    /// A ResourceClaim, by namespace and name; all of the pod's without a name.
+    /// A ResourceClaim, by namespace and name. Without a name, all claims of the pod.
     Claim,
     /// Nothing.
     Nobody,

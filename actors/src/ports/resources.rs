@@ -72,7 +72,7 @@ pub struct ResourceWait {
     pub is_release: bool,
     /// The resource, such as a ResourceClaim by namespace and name; empty if it is not known.
     pub resource: String,
-    /// Who has to act, such as a DRA driver. `None` if nobody in particular, or if another pod comes first.
+    /// Who must act, such as a DRA driver. `None` if that is not known, or if an operation of another pod comes first.
     pub driver: Option<String>,
     /// Since when.
     pub since: Time,

@@ -1,4 +1,4 @@
-//! The flag that switches optional behaviour, with the names of the kubelet's feature gates.
+//! The flag that turns optional behaviour on or off, with the names of the kubelet's feature gates.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::actors::claims::ClaimFeatures;
 
-/// A feature gate: its name, and the part of the features that it sets.
+/// A feature gate: its name, and the field that it sets.
 type Gate = (&'static str, fn(&mut ClaimFeatures) -> &mut bool);
 
 /// The gates that this agent has (upstream `pkg/features`, Kubernetes 1.36).

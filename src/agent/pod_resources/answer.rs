@@ -17,13 +17,13 @@ use crate::dra_api::pod_resources::{
     PodResources,
 };
 
-/// All active pods, also those without devices.
+/// Answers with all active pods, including those without devices.
 pub(super) fn list(view: &NodeView) -> ListPodResourcesResponse {
     let pods = active_pods(view.pods());
     ListPodResourcesResponse { pod_resources: pods.map(|pod| resources(&pod, view.claims.as_deref())).collect() }
 }
 
-/// One active pod.
+/// Answers with one active pod.
 pub(super) fn get(view: &NodeView, namespace: &str, name: &str) -> Result<GetPodResourcesResponse, Status> {
     let is_it = |pod: &PodFacts| pod.full_name.namespace() == namespace && pod.full_name.name() == name;
     let pods = view.pods().into_iter().filter(is_it).collect();
@@ -35,7 +35,7 @@ pub(super) fn get(view: &NodeView, namespace: &str, name: &str) -> Result<GetPod
     Ok(GetPodResourcesResponse { pod_resources: Some(resources(&pod, view.claims.as_deref())) })
 }
 
-/// The pods that may use devices: those that count for admission, and those that stop although nobody desires them any more.
+/// The pods that may use devices: those that count for admission, and those that are stopping and no longer desired.
 fn active_pods(pods: Vec<PodFacts>) -> impl Iterator<Item = Arc<PodObject>> {
     pods.into_iter().filter_map(|pod| {
         let lifecycle = pod.snapshot.as_ref().map(|snapshot| snapshot.lifecycle);

@@ -1,4 +1,4 @@
-//! How often the socket may be called.
+//! Limits the rate of calls to the socket.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 /// The time in which one further call is admitted, for a rate of 100 per second (upstream `DefaultQPS`, kubelet 1.36).
 const INTERVAL: Duration = Duration::from_millis(10);
-/// How many calls are admitted at once after a pause (upstream `DefaultBurstTokens`, kubelet 1.36).
+/// The number of calls that are admitted at once after a pause (upstream `DefaultBurstTokens`, kubelet 1.36).
 const BURST: u32 = 10;
 
 /// Limits the calls of all clients together.
 #[derive(Debug)]
 pub(super) struct CallRate {
-    /// When a whole burst is admitted again. `None` before the first call.
+    /// When a full burst is admitted again. `None` before the first call.
     recovered: Option<Instant>,
 }
 

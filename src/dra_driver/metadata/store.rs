@@ -1,4 +1,4 @@
-//! The files on the node.
+//! The metadata files on the node.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -22,7 +22,7 @@ const MOUNTS: &str = "/var/run/kubernetes.io/dra-device-attributes";
 /// The annotation of a claim from a template, with the name that the pod has for the claim (`resource.k8s.io/v1`).
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// The metadata of devices cannot be written.
+/// Why the metadata of devices cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetadataError {
@@ -69,7 +69,7 @@ pub(in crate::dra_driver) struct MetadataStore {
     changing: Mutex<()>,
 }
 
-/// What is in the way of a claim's files.
+/// Which files exist at the path of a claim's files.
 enum Existing {
     Nothing,
     /// The files of the same claim.
@@ -187,8 +187,8 @@ impl MetadataStore {
         }
     }
 
-    /// Writes a content under the next generation, unless the file has the same content. An existing file is rewritten in place, because
-    /// the containers of the claim have mounted it.
+    /// Writes the content with the next generation, unless the file already has this content. An existing file is rewritten in
+    /// place, because the containers of the claim have mounted it.
     fn write(&self, path: &Path, content: &mut ClaimMetadata) -> Result<(), MetadataError> {
         if let Some(old) = read(path) {
             content.metadata.generation = old.metadata.generation;
@@ -232,8 +232,8 @@ impl MetadataStore {
     }
 }
 
-/// The devices by file and request: one file for each base request, with the indexes of the devices. A device without requests serves all
-/// requests of its allocation.
+/// The devices by file and request: one file for each base request, with the indexes of the devices. A device without requests
+/// serves all requests of its allocation.
 fn requests(claim: &Claim, devices: &[PreparedDevice]) -> BTreeMap<String, BTreeMap<String, Vec<usize>>> {
     let mut files: BTreeMap<String, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
     for (index, device) in devices.iter().enumerate() {
@@ -262,7 +262,7 @@ fn requests(claim: &Claim, devices: &[PreparedDevice]) -> BTreeMap<String, BTree
     files
 }
 
-/// Whose files a folder has.
+/// Which claim the files in a directory belong to.
 fn existing(dir: &Path, uid: &ClaimUid) -> Existing {
     let Ok(requests) = entries(dir) else { return Existing::Other };
     let mut found = Existing::Nothing;
@@ -289,14 +289,14 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Writes a file that readers see only complete.
+/// Replaces a file with a rename, so that readers see either the old or the new content.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(new, path)
 }
 
-/// Writes a file without a new inode. A reader at the same time may see a mixture, and reads again.
+/// Rewrites a file in place, so that it keeps its inode. A reader may see incomplete content meanwhile, and must read again.
 fn rewrite(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     file.write_all(text.as_bytes())?;
