@@ -50,8 +50,8 @@ pub enum SliceError {
 }
 
 impl SliceError {
-    /// Whether the library tries again by itself. If not, the driver must call
-    /// [`publish`](crate::dra_driver::RunningDriver::publish) with other content.
+    /// Whether the library tries again by itself. If not, the next [`update`](super::SliceEngine::update) must
+    /// offer other content.
     pub fn is_recoverable(&self) -> bool {
         match self {
             SliceError::Invalid { .. } | SliceError::DroppedFields(_) => false,
