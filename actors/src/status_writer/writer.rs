@@ -131,7 +131,7 @@ impl StatusWriter {
     /// Whether nothing has to be written. The queue is locked while pods move into it, so no pod is missed.
     fn is_idle(&self) -> bool {
         let queue = self.state.queue.lock();
-        queue.len() == 0 && self.unwritten.is_empty()
+        queue.is_empty() && self.unwritten.is_empty()
     }
 
     /// Updates the API server's pod: patches its status, then deletes it if it has ended and its deletion was requested.
