@@ -52,7 +52,7 @@ pub(crate) fn run(tokio: &Runtime, instance: &Instance, n: usize, rest: Duration
         kubeconfig.as_os_str(),
     ];
     let agent = Agent::start(instance, directory, &flags)?;
-    wait("the node is ready", || Ok(server.get("nodes", "", "bench").filter(|node| is_ready(node)).map(drop)))?;
+    wait("the node is ready", || Ok(server.get("nodes", "", "bench").filter(is_ready).map(drop)))?;
     server.forget_requests();
     let begin = Instant::now();
     for number in 0..n {
