@@ -81,7 +81,7 @@ async fn claims_are_read_in_the_version_that_the_server_serves() {
     let (cam, gone) = (ClaimName::new("shop", "cam"), ClaimName::new("shop", "gone"));
     let claim = api.claim(&cam).await.unwrap();
     assert_eq!(claim.metadata.uid.as_deref(), Some("c-1"));
-    let [request] = &claim.spec.devices.as_ref().unwrap().requests.as_deref().unwrap()[..] else { panic!("{claim:?}") };
+    let [request] = claim.spec.devices.as_ref().unwrap().requests.as_deref().unwrap() else { panic!("{claim:?}") };
     assert_eq!(request.exactly.as_ref().unwrap().device_class_name, "gpu");
     let status = claim.status.as_ref().unwrap();
     let results = status.allocation.as_ref().unwrap().devices.as_ref().unwrap().results.as_ref().unwrap();

@@ -132,7 +132,7 @@ async fn container_that_writes_to_its_log_on_a_full_disk_runs_and_stops() {
         tokio::time::timeout(PATIENCE, wait).await.expect("the output of the container is not in its log");
     };
     // The last record fits only up to the end of a page.
-    until(&|| fs::metadata(&log).unwrap().len() % 4096 == 0).await;
+    until(&|| fs::metadata(&log).unwrap().len().is_multiple_of(4096)).await;
     let lines = || fs::read_to_string(&log).unwrap().lines().filter(|line| line.ends_with(" stdout F x")).count();
     let before = lines();
     fs::remove_file(fill).unwrap();
