@@ -42,6 +42,7 @@ impl Node {
     fn start_with(features: ClaimFeatures) -> Self {
         let (dir, stop, metrics) = (tempfile::tempdir().unwrap(), CancellationToken::new(), Metrics::new());
         let registry = dir.path().join("plugins_registry");
+        std::fs::create_dir(&registry).unwrap();
         let plugins = DraPlugins::start(PluginsConfig::new(registry), &metrics, &stop).unwrap();
         let claims = Arc::<FakeClaims>::default();
         let ports = ClaimPorts {

@@ -33,6 +33,7 @@ impl Node {
     async fn new() -> Self {
         let (server, dir) = (StandIn::start().await.unwrap(), tempfile::tempdir().unwrap());
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n7"}})).unwrap();
+        std::fs::create_dir(dir.path().join("plugins_registry")).unwrap();
         Node { server, dir, metrics: Metrics::new(), plugins: None, stop: CancellationToken::new() }
     }
 

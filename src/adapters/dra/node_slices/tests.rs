@@ -226,7 +226,7 @@ async fn slices_stay_for_the_delay_and_until_the_first_message_of_a_new_registra
     rig.set("gpu", &[(2, true)]);
     rig.until(100).await;
     // The same resources again: the slices are compared, and not deleted.
-    assert_eq!(rig.log(), ["10 hold gpu", "20 open 2", "20 publish gpu g0"]);
+    assert_eq!(rig.log(), ["10 hold gpu", "20 publish gpu g0", "20 open 2"]);
     rig.send(2, Sent::Device("g1"));
     rig.until(101).await;
     assert_eq!(rig.log(), ["100 publish gpu g1"]);
