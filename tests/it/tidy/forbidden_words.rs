@@ -48,6 +48,8 @@ fn cores_are_pure() {
         "actors/src/recorder/capture",
         "actors/src/pod_worker/wait.rs",
         "actors/src/config",
+        "actors/src/controllers/resource_claim",
+        "actors/src/controllers/resource_claim.rs",
         "actors/src/explain.rs",
         "actors/src/explain/activities.rs",
         "actors/src/explain/chain.rs",

@@ -57,6 +57,7 @@ pub(super) const ACTORS: Layers = &[
             "mirrors",
             "status_writer",
             "node_status",
+            "controllers",
         ],
     ),
     ("replay", &["replay"]),

@@ -1,0 +1,53 @@
+//! The ResourceClaim controller: makes ResourceClaims from ResourceClaimTemplates for pods and pod groups, removes consumers that have
+//! ended, gives back allocations that nobody uses, and deletes the generated claims of pods that have ended.
+//!
+//! ```text
+//!   watches --WatchEvent--> Core --keys--> queue --key--> Core::begin --> Pass
+//!                            ^                                             |  step: Request
+//!                            |                                             v
+//!                            `----- step: Answer <------------------- API server
+//! ```
+//!
+//! [`Core`] has the known objects with their indexes, and remembers what the watches have not shown yet. [`Pass::step`] decides, without
+//! I/O; an adapter performs each [`Request`] and gives the answer to the next step.
+//!
+//! What always holds:
+//! - At most one claim is generated for one claim of one pod or group, also if the answer to a create was lost.
+//! - A write of a status has every entry that the status must keep.
+//! - An entry of `status.reservedFor` is dropped only if its consumer has ended or does not exist.
+//! - No claim is reserved for a pod that has ended or is being deleted.
+//! - Known objects are never edited; requests carry copies.
+
+mod api;
+mod cache;
+mod claim_pass;
+mod counts;
+mod events;
+mod features;
+mod generate;
+mod keys;
+mod memory;
+mod names;
+mod owner_pass;
+mod owners;
+mod ownership;
+mod pass;
+mod reserve;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use api::{
+    Answer, ApiError, ApiErrorKind, COMPONENT, CONTROLLER_NAME, EVENT_REASON, FIELD_MANAGER, QUEUE_NAME, Request,
+    StatusApply, StatusEntry,
+};
+pub use cache::Core;
+pub use counts::{ClaimCounts, ClaimLabels, ClaimSource, asks_for_admin_access};
+pub use features::Features;
+pub use generate::TemplateRefused;
+pub use keys::{Key, ObjectKey, ParseKeyError};
+pub use names::{ClaimEntry, NameError, Named, generate_name};
+pub use owners::{Owner, OwnerId, OwnerKind};
+pub use ownership::{BindTarget, BindTargetError, MAX_CONSUMERS, NotOwned};
+pub use pass::{Fact, Fault, Pass, PassError, Report, Step};
+pub use table::WatchEvent;

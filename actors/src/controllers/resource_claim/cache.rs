@@ -1,0 +1,188 @@
+//! The known objects, their indexes, and the memories.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+
+use super::api::POD_CLAIM_NAME_ANNOTATION;
+use super::features::Features;
+use super::keys::ObjectKey;
+use super::memory::{PendingClaim, PendingClaims, Uids};
+use super::names::{ClaimEntry, Named};
+use super::owners::{Owner, OwnerId, object_key, pod_group_name};
+use super::table::{Change, Index, Table};
+use crate::time::Time;
+
+/// What the controller knows. The owner locks it for each event and for each step of a pass, and awaits nothing meanwhile.
+#[derive(Debug, Default)]
+pub struct Core {
+    pub(super) features: Features,
+    pub(super) pods: Table<Pod>,
+    pub(super) groups: Table<PodGroup>,
+    pub(super) claims: Table<ResourceClaim>,
+    pub(super) templates: Table<ResourceClaimTemplate>,
+    pub(super) pods_by_claim: Index<ObjectKey>,
+    pub(super) pods_by_template: Index<ObjectKey>,
+    pub(super) pods_by_group: Index<ObjectKey>,
+    pub(super) groups_by_claim: Index<ObjectKey>,
+    pub(super) groups_by_template: Index<ObjectKey>,
+    pub(super) claims_by_owner: Index<OwnerId>,
+    /// The UIDs of pods and groups that were deleted.
+    pub(super) deleted: Uids,
+    pub(super) pending: PendingClaims,
+}
+
+/// A claim that was generated for a claim of a spec.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The name of a claim that exists.
+    Claim(String),
+    /// A claim that was created a while ago, and that no watch has shown.
+    Unconfirmed(PendingClaim),
+}
+
+impl Core {
+    /// A core that knows nothing.
+    pub fn new(features: Features) -> Self {
+        Core { features, ..Core::default() }
+    }
+
+    /// Whether each watch has completed its first list. No pass may run before.
+    pub fn is_synced(&self) -> bool {
+        let has_groups = !self.features.pod_groups || self.groups.is_synced();
+        self.pods.is_synced() && self.claims.is_synced() && self.templates.is_synced() && has_groups
+    }
+
+    /// The known claims.
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        self.claims.iter()
+    }
+
+    /// The known pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.iter()
+    }
+
+    /// The pod or group, in its newest known state. `None` if it is gone, or was replaced under its name.
+    pub(super) fn current(&self, owner: &Owner) -> Option<Owner> {
+        let key = owner.key();
+        let current = match owner {
+            Owner::Pod(_) => Owner::Pod(self.pods.get(&key)?.clone()),
+            Owner::PodGroup(_) => Owner::PodGroup(self.groups.get(&key)?.clone()),
+        };
+        (current.uid() == owner.uid()).then_some(current)
+    }
+
+    /// The known group of a pod.
+    pub(super) fn group_of(&self, pod: &Pod) -> Option<&Arc<PodGroup>> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        self.groups.get(&ObjectKey::new(namespace, pod_group_name(pod)?))
+    }
+
+    /// The claim that was generated for a claim of a spec, known or pending. Of several, one that is not being deleted is chosen.
+    pub(super) fn generated(&self, owner: &OwnerId, entry: &str, now: Time) -> Option<Found> {
+        let is_of_entry = |claim: &ResourceClaim| {
+            let annotations = claim.metadata.annotations.as_ref();
+            annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME_ANNOTATION)).is_some_and(|e| e == entry)
+        };
+        let known = self.claims_by_owner.get(owner).filter_map(|key| self.claims.get(key));
+        let known: Vec<_> = known.filter(|claim| is_of_entry(claim)).collect();
+        let name = |claim: &ResourceClaim| Some(Found::Claim(claim.metadata.name.clone()?));
+        if let Some(claim) = known.iter().find(|claim| claim.metadata.deletion_timestamp.is_none()) {
+            return name(claim);
+        }
+        let pending = self.pending.of(owner, now).find(|pending| is_of_entry(&pending.claim));
+        match pending {
+            Some(pending) if pending.is_trusted(now) => name(&pending.claim),
+            Some(pending) => Some(Found::Unconfirmed(pending.clone())),
+            None => known.first().and_then(|claim| name(claim)),
+        }
+    }
+
+    /// Remembers a claim that the server has, unless a watch has shown it.
+    pub(super) fn remember(&mut self, owner: OwnerId, claim: ResourceClaim, now: Time) {
+        let known = self.claims.get(&object_key(&claim.metadata));
+        if known.is_none_or(|known| known.metadata.uid != claim.metadata.uid) {
+            self.pending.insert(owner, claim, now);
+        }
+    }
+
+    pub(super) fn pod_changed(&mut self, change: &Change<Pod>) {
+        self.pods.commit(change);
+        let key = object_key(&change.object().metadata);
+        let owners = |pod: Option<&Arc<Pod>>| pod.map(|pod| Owner::Pod(pod.clone()));
+        let (old, new) = (owners(change.old()), owners(change.new()));
+        self.pods_by_claim.update(&key, claim_keys(old.as_ref()), claim_keys(new.as_ref()));
+        self.pods_by_template.update(&key, template_keys(old.as_ref()), template_keys(new.as_ref()));
+        let group = |pod: Option<&Arc<Pod>>| Some(ObjectKey::new(&key.namespace, pod_group_name(pod?)?));
+        self.pods_by_group.update(&key, group(change.old()), group(change.new()));
+        self.owner_changed(old, new);
+    }
+
+    pub(super) fn group_changed(&mut self, change: &Change<PodGroup>) {
+        self.groups.commit(change);
+        let key = object_key(&change.object().metadata);
+        let owners = |group: Option<&Arc<PodGroup>>| group.map(|group| Owner::PodGroup(group.clone()));
+        let (old, new) = (owners(change.old()), owners(change.new()));
+        self.groups_by_claim.update(&key, claim_keys(old.as_ref()), claim_keys(new.as_ref()));
+        self.groups_by_template.update(&key, template_keys(old.as_ref()), template_keys(new.as_ref()));
+        self.owner_changed(old, new);
+    }
+
+    fn owner_changed(&mut self, old: Option<Owner>, new: Option<Owner>) {
+        match (old, new) {
+            // An object that a stale list did not have was not deleted.
+            (_, Some(new)) => self.deleted.remove(new.uid()),
+            (Some(old), None) => {
+                self.pending.owner_gone(&old.id());
+                if uses_claims(&old) {
+                    self.deleted.insert(old.uid());
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    pub(super) fn claim_changed(&mut self, change: &Change<ResourceClaim>) {
+        self.claims.commit(change);
+        let claim = change.object();
+        let owner = |claim: Option<&Arc<ResourceClaim>>| claim.and_then(|claim| OwnerId::of_claim(claim));
+        let key = object_key(&claim.metadata);
+        self.claims_by_owner.update(&key, owner(change.old()), owner(change.new()));
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        if change.is_gone() {
+            self.pending.claim_gone(uid);
+        } else {
+            self.pending.remove(uid);
+        }
+    }
+}
+
+/// Whether a pod has claims in its spec or for extended resources, or a group has claims.
+pub(super) fn uses_claims(owner: &Owner) -> bool {
+    let extended = match owner {
+        Owner::Pod(pod) => super::owners::extended_claim(pod).is_some(),
+        Owner::PodGroup(_) => false,
+    };
+    extended || !owner.claims().is_empty()
+}
+
+/// The claims of a spec whose names are known.
+pub(super) fn claim_keys(owner: Option<&Owner>) -> Vec<ObjectKey> {
+    let Some(owner) = owner else { return Vec::new() };
+    let (statuses, namespace) = (owner.statuses(), owner.key().namespace);
+    let named = |entry: ClaimEntry| match entry.named(&statuses) {
+        Ok(Named::Claim { name, .. }) if !name.is_empty() => Some(ObjectKey::new(&namespace, &name)),
+        Ok(Named::Claim { .. } | Named::NotNeeded) | Err(_) => None,
+    };
+    owner.claims().into_iter().filter_map(named).collect()
+}
+
+fn template_keys(owner: Option<&Owner>) -> Vec<ObjectKey> {
+    let Some(owner) = owner else { return Vec::new() };
+    let namespace = owner.key().namespace;
+    let templates = owner.claims().into_iter().filter_map(|entry| entry.template);
+    templates.map(|template| ObjectKey::new(&namespace, &template)).collect()
+}

@@ -1,0 +1,232 @@
+//! The pass of a claim: drops consumers that have ended, gives the allocation back with the last one, and deletes the generated claim
+//! of a pod that has ended.
+//!
+//! ```text
+//!  Walking <--> Looking, for a consumer that is not known
+//!     |-- consumers dropped ---------------> Dropping --.-- the allocation is gone --> RemovingFinalizer --.
+//!     |-- unused, and being deleted -------> Clearing --'                                                  |
+//!     `------------------------------------> owner: unused, and the pod has ended --> Deleting <-----------'
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+
+use super::api::{Answer, ApiError, ApiErrorKind, CLAIM_FINALIZER, Request, SCHEDULING_GROUP};
+use super::cache::Core;
+use super::keys::ObjectKey;
+use super::owners::{OwnerId, OwnerKind, controller, is_done, object_key};
+use super::ownership::is_allocated;
+use super::pass::{Fault, Step, fault, report};
+
+#[derive(Debug)]
+pub(super) struct ClaimPass {
+    /// The claim, as the cache or the last write returned it.
+    claim: Arc<ResourceClaim>,
+    open: VecDeque<ResourceClaimConsumerReference>,
+    survivors: Vec<ResourceClaimConsumerReference>,
+    has_dropped: bool,
+    stage: Stage,
+    faults: Vec<Fault>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Walking,
+    /// The server is asked for a consumer.
+    Looking(ResourceClaimConsumerReference),
+    /// The status without the dropped consumers is being written.
+    Dropping,
+    /// The status without the allocation is being written.
+    Clearing,
+    RemovingFinalizer,
+    /// The server is asked for the pod that controls the claim.
+    LookingForOwner(String),
+    Deleting,
+    Over,
+}
+
+enum Verdict {
+    Keep,
+    Drop,
+    Ask(Request),
+}
+
+impl ClaimPass {
+    pub(super) fn new(claim: &Arc<ResourceClaim>) -> Self {
+        let consumers = claim.status.as_ref().and_then(|status| status.reserved_for.clone());
+        ClaimPass {
+            claim: claim.clone(),
+            open: consumers.unwrap_or_default().into(),
+            survivors: Vec::new(),
+            has_dropped: false,
+            stage: Stage::Walking,
+            faults: Vec::new(),
+        }
+    }
+
+    pub(super) fn step(&mut self, core: &mut Core, answer: Option<Result<Answer, ApiError>>) -> Step {
+        let request = match answer {
+            Some(answer) => self.answered(core, answer),
+            None => self.walk(core),
+        };
+        match request {
+            Some(request) => Step::Call(request),
+            None => Step::Done(report(std::mem::take(&mut self.faults), Vec::new())),
+        }
+    }
+
+    fn answered(&mut self, core: &mut Core, answer: Result<Answer, ApiError>) -> Option<Request> {
+        let is_missing = matches!(&answer, Err(ApiError { kind: ApiErrorKind::NotFound, .. }));
+        match (std::mem::replace(&mut self.stage, Stage::Over), answer) {
+            (Stage::Looking(consumer), answer) => {
+                self.stage = Stage::Walking;
+                let is_replaced = matches!(&answer, Ok(Answer::Uid(uid)) if *uid != consumer.uid);
+                if is_missing || is_replaced {
+                    self.has_dropped = true;
+                } else {
+                    // A consumer that cannot be looked up is kept, and the others may go.
+                    if !matches!(answer, Ok(Answer::Uid(_))) {
+                        let key = ObjectKey::new(&self.key().namespace, &consumer.name);
+                        self.faults.push(fault("look up the consumer", key, answer));
+                    }
+                    self.survivors.push(consumer);
+                }
+                self.walk(core)
+            }
+            (Stage::Dropping | Stage::Clearing, Ok(Answer::Claim(claim))) => {
+                self.claim = Arc::from(claim);
+                // Otherwise the scheduler may have set the finalizer, and may be about to allocate.
+                let is_free = self.survivors.is_empty() && !is_allocated(&self.claim);
+                if is_free && self.has_finalizer() { self.remove_finalizer() } else { self.check_owner(core) }
+            }
+            (Stage::RemovingFinalizer, Ok(Answer::Claim(claim))) => {
+                self.claim = Arc::from(claim);
+                self.check_owner(core)
+            }
+            (Stage::LookingForOwner(uid), Ok(Answer::Uid(found))) => {
+                if found == uid {
+                    None
+                } else {
+                    self.delete()
+                }
+            }
+            (Stage::LookingForOwner(_), Err(_)) if is_missing => self.delete(),
+            (Stage::Deleting, Ok(_)) => None,
+            (Stage::Deleting, Err(_)) if is_missing => None,
+            (stage, answer) => {
+                let action = match stage {
+                    Stage::Dropping => "remove consumers of ResourceClaim",
+                    Stage::Clearing => "deallocate ResourceClaim",
+                    Stage::RemovingFinalizer => "remove the finalizer of ResourceClaim",
+                    Stage::LookingForOwner(_) => "look up the pod of ResourceClaim",
+                    Stage::Deleting => "delete ResourceClaim",
+                    Stage::Walking | Stage::Looking(_) | Stage::Over => "work on ResourceClaim",
+                };
+                self.faults.push(fault(action, self.key(), answer));
+                None
+            }
+        }
+    }
+
+    /// Decides on the consumers, in their order.
+    fn walk(&mut self, core: &mut Core) -> Option<Request> {
+        while let Some(consumer) = self.open.pop_front() {
+            match self.verdict(core, &consumer) {
+                Verdict::Keep => self.survivors.push(consumer),
+                Verdict::Drop => self.has_dropped = true,
+                Verdict::Ask(request) => {
+                    self.stage = Stage::Looking(consumer);
+                    return Some(request);
+                }
+            }
+        }
+        let is_unused = self.survivors.is_empty();
+        if self.has_dropped {
+            let mut claim = (*self.claim).clone();
+            let has_finalizer = self.has_finalizer();
+            if let Some(status) = &mut claim.status {
+                status.reserved_for = Some(self.survivors.clone()).filter(|consumers| !consumers.is_empty());
+                if is_unused && has_finalizer {
+                    status.allocation = None;
+                }
+            }
+            self.stage = Stage::Dropping;
+            return Some(Request::UpdateClaimStatus(Box::new(claim)));
+        }
+        if is_unused && self.claim.metadata.deletion_timestamp.is_some() && self.has_finalizer() {
+            if !is_allocated(&self.claim) {
+                return self.remove_finalizer();
+            }
+            let mut claim = (*self.claim).clone();
+            claim.status.get_or_insert_default().allocation = None;
+            self.stage = Stage::Clearing;
+            return Some(Request::UpdateClaimStatus(Box::new(claim)));
+        }
+        self.check_owner(core)
+    }
+
+    fn verdict(&self, core: &mut Core, consumer: &ResourceClaimConsumerReference) -> Verdict {
+        let key = ObjectKey::new(&self.key().namespace, &consumer.name);
+        let group = consumer.api_group.as_deref().unwrap_or_default();
+        let is_pod_group = core.features.pod_groups && group == SCHEDULING_GROUP && consumer.resource == "podgroups";
+        let is_pod = group.is_empty() && consumer.resource == "pods";
+        if !is_pod && !is_pod_group {
+            return Verdict::Keep;
+        }
+        if core.deleted.contains(&consumer.uid) {
+            return Verdict::Drop;
+        }
+        // Another object of the name may be an older one, whose successor no watch has shown. So the server is asked.
+        if is_pod_group {
+            let known = core.groups.get(&key).filter(|group| group.metadata.uid.as_ref() == Some(&consumer.uid));
+            return if known.is_some() { Verdict::Keep } else { Verdict::Ask(Request::GetPodGroup(key)) };
+        }
+        match core.pods.get(&key).filter(|pod| pod.metadata.uid.as_ref() == Some(&consumer.uid)) {
+            Some(pod) if is_done(pod) => Verdict::Drop,
+            Some(_) => Verdict::Keep,
+            None => Verdict::Ask(Request::GetPod(key)),
+        }
+    }
+
+    fn remove_finalizer(&mut self) -> Option<Request> {
+        let mut claim = (*self.claim).clone();
+        claim.metadata.finalizers.iter_mut().for_each(|all| all.retain(|finalizer| finalizer != CLAIM_FINALIZER));
+        self.stage = Stage::RemovingFinalizer;
+        Some(Request::UpdateClaim(Box::new(claim)))
+    }
+
+    /// Deletes the unused claim of a pod that has ended, so that its devices are free while the pod stays around.
+    fn check_owner(&mut self, core: &mut Core) -> Option<Request> {
+        if !self.survivors.is_empty() || self.claim.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let OwnerId { kind: OwnerKind::Pod, namespace, uid } = OwnerId::of_claim(&self.claim)? else { return None };
+        let key = ObjectKey::new(&namespace, &controller(&self.claim)?.name);
+        // The pod may be too new for the watch, and the garbage collector deletes the claims of pods that are gone.
+        let pod = core.pods.get(&key)?;
+        if pod.metadata.uid.as_ref() == Some(&uid) {
+            return if is_done(pod) { self.delete() } else { None };
+        }
+        if core.deleted.contains(&uid) {
+            return self.delete();
+        }
+        self.stage = Stage::LookingForOwner(uid);
+        Some(Request::GetPod(key))
+    }
+
+    fn delete(&mut self) -> Option<Request> {
+        self.stage = Stage::Deleting;
+        let uid = self.claim.metadata.uid.clone().unwrap_or_default();
+        Some(Request::DeleteClaim { claim: self.key(), uid })
+    }
+
+    fn key(&self) -> ObjectKey {
+        object_key(&self.claim.metadata)
+    }
+
+    fn has_finalizer(&self) -> bool {
+        self.claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLAIM_FINALIZER)
+    }
+}

@@ -1,0 +1,299 @@
+//! The pass of a pod or pod group: generates its claims, writes their names to its status, and reserves them for a pod on a node.
+//!
+//! ```text
+//!              .--> Confirming --.
+//!  Generating -+--> Listing -----+--> Generating, the same claim again
+//!      |       `--> Creating --------> Generating, the next claim
+//!      `-- all claims --> Applying, if a name is new --> Reserving <--> Updating, one claim after the other
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::api::{Answer, ApiError, ApiErrorKind, Request, StatusApply, StatusEntry};
+use super::cache::{Core, Found};
+use super::counts::asks_for_admin_access;
+use super::generate::{check_template, new_claim};
+use super::keys::ObjectKey;
+use super::memory::PendingClaim;
+use super::names::{ClaimEntry, NameError, Named};
+use super::owners::{Owner, OwnerId, OwnerKind, pod_group_name};
+use super::ownership::{BindTarget, bind_target};
+use super::pass::{Fact, Fault, Step, fault, report};
+use crate::time::Time;
+
+#[derive(Debug)]
+pub(super) struct OwnerPass {
+    /// The newest known state; read again at each step.
+    pub(super) owner: Owner,
+    pub(super) claims: Vec<ClaimEntry>,
+    /// The place of the claim that is worked on.
+    pub(super) at: usize,
+    pub(super) stage: Stage,
+    /// The names that this pass has found or made, and that the status does not have.
+    pub(super) new_names: BTreeMap<String, String>,
+    /// The names of claims that may exist. They are written only with others, so that the write does not remove them.
+    unconfirmed: BTreeMap<String, String>,
+    /// The claims that this pass has reserved. The watch may not show that yet.
+    pub(super) reserved: BTreeSet<ObjectKey>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) facts: Vec<Fact>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Begin,
+    Generating,
+    /// The server is asked whether it still has a claim that was created a while ago.
+    Confirming(PendingClaim),
+    /// The server is asked whether it has performed a create that was not answered.
+    Listing,
+    Creating {
+        admin_access: bool,
+    },
+    Applying,
+    Reserving,
+    /// The status of a claim is being written.
+    Updating(ObjectKey),
+}
+
+impl OwnerPass {
+    pub(super) fn new(owner: Owner) -> Self {
+        OwnerPass {
+            claims: owner.claims(),
+            owner,
+            at: 0,
+            stage: Stage::Begin,
+            new_names: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+            faults: Vec::new(),
+            facts: Vec::new(),
+        }
+    }
+
+    pub(super) fn step(&mut self, core: &mut Core, answer: Option<Result<Answer, ApiError>>, now: Time) -> Step {
+        if let Some(answer) = answer {
+            self.answered(core, answer, now);
+        }
+        // The object may have ended or been replaced during the call.
+        let Some(owner) = core.current(&self.owner).filter(Owner::may_get_claims) else { return self.end() };
+        self.owner = owner;
+        loop {
+            let request = match self.stage {
+                Stage::Begin => {
+                    if let Owner::Pod(pod) = &self.owner
+                        && let Some(group) = pod_group_name(pod).filter(|_| core.features.pod_groups)
+                        && core.group_of(pod).is_none()
+                    {
+                        self.faults.push(Fault::GroupNotFound(ObjectKey::new(&self.owner.key().namespace, group)));
+                        return self.end();
+                    }
+                    self.stage = Stage::Generating;
+                    None
+                }
+                Stage::Generating => match self.claims.get(self.at).cloned() {
+                    Some(entry) => match self.generate(core, &entry, now) {
+                        Ok(request) => request,
+                        Err(fault) => {
+                            self.generation_failed(&entry, fault);
+                            None
+                        }
+                    },
+                    None => self.apply(),
+                },
+                Stage::Reserving if self.at == self.claims.len() => return self.end(),
+                Stage::Reserving => self.reserve(core),
+                // Each of these waits for an answer, which sets another stage.
+                Stage::Confirming(_)
+                | Stage::Listing
+                | Stage::Creating { .. }
+                | Stage::Applying
+                | Stage::Updating(_) => return self.end(),
+            };
+            if let Some(request) = request {
+                return Step::Call(request);
+            }
+        }
+    }
+
+    fn end(&mut self) -> Step {
+        Step::Done(report(std::mem::take(&mut self.faults), std::mem::take(&mut self.facts)))
+    }
+
+    /// Finds the claim of an entry, or names the call that is needed. Without a call, the next entry follows.
+    fn generate(&mut self, core: &mut Core, entry: &ClaimEntry, now: Time) -> Result<Option<Request>, Fault> {
+        let statuses = self.owner.statuses();
+        let namespace = self.owner.key().namespace;
+        let mut recorded = None;
+        match entry.named(&statuses) {
+            Ok(Named::NotNeeded) => return Ok(self.next()),
+            Ok(Named::Claim { name, is_generated }) => {
+                if let Some(claim) = core.claims.get(&ObjectKey::new(&namespace, &name)) {
+                    match core.belongs_to(claim, &self.owner) {
+                        Err(foreign) if is_generated => self.facts.push(Fact::Foreign(foreign)),
+                        Ok(()) | Err(_) => return Ok(self.next()),
+                    }
+                }
+                recorded = Some(name);
+            }
+            Err(NameError::NotCreated(_)) => {}
+            Err(fault @ NameError::Unsupported(_)) => return Err(fault.into()),
+        }
+        let Some(template) = &entry.template else { return Ok(self.next()) };
+        let (id, is_own) = match &self.owner {
+            Owner::Pod(pod) => {
+                let group = core.group_of(pod).cloned();
+                match (bind_target(pod, group.as_deref(), entry, core.features)?, group) {
+                    (BindTarget::PodGroup, Some(group)) => (Owner::PodGroup(group).id(), false),
+                    (BindTarget::PodGroup, None) | (BindTarget::Pod, _) => (self.owner.id(), true),
+                }
+            }
+            Owner::PodGroup(_) => (self.owner.id(), true),
+        };
+        match core.generated(&id, &entry.name, now) {
+            Some(Found::Claim(name)) => {
+                if recorded.as_ref() != Some(&name) {
+                    self.new_names.insert(entry.name.clone(), name);
+                }
+                return Ok(self.next());
+            }
+            Some(Found::Unconfirmed(pending)) => {
+                let key = ObjectKey::new(&namespace, pending.claim.metadata.name.as_deref().unwrap_or_default());
+                self.stage = Stage::Confirming(pending);
+                return Ok(Some(Request::GetClaim(key)));
+            }
+            // The pass of the group makes the claims of the group. Its new status brings the pod back.
+            None if !is_own => return Ok(self.next()),
+            None => {}
+        }
+        if core.pending.is_unanswered(&id, &entry.name) {
+            self.stage = Stage::Listing;
+            return Ok(Some(Request::ListClaims { namespace }));
+        }
+        let key = ObjectKey::new(&namespace, template);
+        let Some(template) = core.templates.get(&key) else { return Err(Fault::TemplateNotFound(key)) };
+        check_template(&template.spec.spec, core.features)
+            .map_err(|refused| Fault::TemplateRefused { template: key, refused })?;
+        let claim = new_claim(&self.owner, &entry.name, template);
+        // The answer may get lost in many ways, also with this pass.
+        core.pending.create_sent(&id, &entry.name);
+        self.stage = Stage::Creating { admin_access: asks_for_admin_access(&claim.spec) };
+        Ok(Some(Request::CreateClaim(Box::new(claim))))
+    }
+
+    fn next(&mut self) -> Option<Request> {
+        self.at += 1;
+        None
+    }
+
+    /// One claim could not be generated. The others are not held back.
+    fn generation_failed(&mut self, entry: &ClaimEntry, fault: Fault) {
+        let kind = self.owner.kind();
+        let prefix = match kind {
+            OwnerKind::Pod => "PodResourceClaim",
+            OwnerKind::PodGroup => "PodGroupResourceClaim",
+        };
+        let message = format!("{prefix} {}: {fault}", entry.name);
+        let (owner, uid) = (self.owner.key(), self.owner.uid().to_owned());
+        self.facts.push(Fact::GenerationFailed { kind, owner, uid, message });
+        self.faults.push(fault);
+        self.stage = Stage::Generating;
+        self.at += 1;
+    }
+
+    /// Writes the names, if one is new. The write replaces all names that the controller has written before, so it has all of them.
+    fn apply(&mut self) -> Option<Request> {
+        self.at = 0;
+        if self.new_names.is_empty() {
+            self.stage = Stage::Reserving;
+            return None;
+        }
+        self.stage = Stage::Applying;
+        let statuses = self.owner.statuses();
+        let entry = |entry: &ClaimEntry| {
+            let known = statuses.iter().find(|status| status.name == entry.name);
+            let with = |claim: &String| StatusEntry { name: entry.name.clone(), claim: Some(claim.clone()) };
+            let new = self.new_names.get(&entry.name).map(with);
+            new.or_else(|| known.cloned()).or_else(|| self.unconfirmed.get(&entry.name).map(with))
+        };
+        let entries = self.claims.iter().filter_map(entry).collect();
+        Some(Request::ApplyStatus(StatusApply::new(&self.owner, entries)))
+    }
+
+    fn answered(&mut self, core: &mut Core, answer: Result<Answer, ApiError>, now: Time) {
+        let key = self.owner.key();
+        let id = self.owner.id();
+        let entry = self.claims.get(self.at).cloned();
+        match (std::mem::replace(&mut self.stage, Stage::Generating), entry) {
+            (Stage::Confirming(pending), Some(entry)) => self.confirmed(core, &entry, &pending, answer, now),
+            (Stage::Listing, Some(entry)) => match answer {
+                Ok(Answer::Claims(claims)) => {
+                    let own = claims.into_iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
+                    own.for_each(|claim| core.remember(id.clone(), claim, now));
+                    core.pending.create_settled(&id, &entry.name);
+                }
+                answer => self.generation_failed(&entry, fault("list the ResourceClaims for", key, answer)),
+            },
+            (Stage::Creating { admin_access }, Some(entry)) => {
+                let succeeded = matches!(answer, Ok(Answer::Claim(_)));
+                self.facts.push(Fact::Created { succeeded, admin_access });
+                match answer {
+                    Ok(Answer::Claim(claim)) => {
+                        core.pending.create_settled(&id, &entry.name);
+                        self.new_names.insert(entry.name, claim.metadata.name.clone().unwrap_or_default());
+                        core.remember(id, *claim, now);
+                        self.at += 1;
+                    }
+                    answer => {
+                        if matches!(&answer, Err(error) if error.kind != ApiErrorKind::Unknown) {
+                            core.pending.create_settled(&id, &entry.name);
+                        }
+                        self.generation_failed(&entry, fault("create a ResourceClaim for", key, answer));
+                    }
+                }
+            }
+            (Stage::Applying, _) => {
+                self.stage = Stage::Reserving;
+                if answer != Ok(Answer::Done) {
+                    self.new_names.clear();
+                    self.faults.push(fault("write the status of", key, answer));
+                }
+            }
+            (Stage::Updating(claim), _) => {
+                self.stage = Stage::Reserving;
+                match answer {
+                    Ok(Answer::Claim(_)) => {
+                        self.reserved.insert(claim);
+                    }
+                    answer => self.faults.push(fault("reserve ResourceClaim", claim, answer)),
+                }
+                self.at += 1;
+            }
+            // No call was asked for.
+            (stage, _) => self.stage = stage,
+        }
+    }
+
+    /// The server has answered whether it still has a pending claim.
+    fn confirmed(
+        &mut self,
+        core: &mut Core,
+        entry: &ClaimEntry,
+        pending: &PendingClaim,
+        answer: Result<Answer, ApiError>,
+        now: Time,
+    ) {
+        match answer {
+            Ok(Answer::Uid(uid)) if uid == pending.uid() => core.pending.confirm(&uid, now),
+            Ok(Answer::Uid(_)) | Err(ApiError { kind: ApiErrorKind::NotFound, .. }) => {
+                core.pending.remove(pending.uid());
+            }
+            answer => {
+                let name = pending.claim.metadata.name.clone().unwrap_or_default();
+                let key = ObjectKey::new(&self.owner.key().namespace, &name);
+                self.unconfirmed.insert(entry.name.clone(), name);
+                self.generation_failed(entry, fault("read ResourceClaim", key, answer));
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One pass for one item of the queue: a machine that names the next call, and takes its answer.
+
+use std::fmt;
+
+use super::api::{Answer, ApiError, Request};
+use super::cache::Core;
+use super::claim_pass::ClaimPass;
+use super::generate::TemplateRefused;
+use super::keys::{Key, ObjectKey};
+use super::names::NameError;
+use super::owner_pass::OwnerPass;
+use super::owners::{Owner, OwnerKind};
+use super::ownership::{BindTargetError, NotOwned};
+use crate::time::Time;
+
+/// A pass that runs. Dropping it at any point is safe: the core remembers a create whose answer was not given to a step.
+#[derive(Debug)]
+pub struct Pass(Machine);
+
+#[derive(Debug)]
+enum Machine {
+    /// The object does not exist, or needs nothing.
+    Nothing,
+    Owner(Box<OwnerPass>),
+    Claim(Box<ClaimPass>),
+}
+
+/// What a pass does next.
+#[derive(Debug)]
+#[must_use]
+pub enum Step {
+    /// Perform the call, and give the answer to the next step.
+    Call(Request),
+    /// The pass is over.
+    Done(Report),
+}
+
+/// The end of a pass.
+#[derive(Debug)]
+pub struct Report {
+    /// Whether the item is finished, or must be tried again.
+    pub result: Result<(), PassError>,
+    /// What is to be counted, published and logged.
+    pub facts: Vec<Fact>,
+}
+
+/// Something that happened in a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A create was answered, for `resourceclaim_controller_creates_total`.
+    Created {
+        /// Whether it succeeded.
+        succeeded: bool,
+        /// Whether the claim asks for admin access.
+        admin_access: bool,
+    },
+    /// A claim of a pod or group could not be generated: a Warning event with the reason [`EVENT_REASON`](super::EVENT_REASON).
+    GenerationFailed {
+        /// The kind of the owner.
+        kind: OwnerKind,
+        /// The owner.
+        owner: ObjectKey,
+        /// The UID of the owner.
+        uid: String,
+        /// The message of the event.
+        message: String,
+    },
+    /// The name in the status is that of another object's claim. A new claim replaces it.
+    Foreign(NotOwned),
+    /// A claim has no place for a further consumer.
+    Full(ObjectKey),
+}
+
+/// Why a part of a pass failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The group of the pod is not known.
+    #[error("PodGroup {0} of the pod was not found")]
+    GroupNotFound(ObjectKey),
+    /// The template is not known.
+    #[error("ResourceClaimTemplate {0} was not found: create it")]
+    TemplateNotFound(ObjectKey),
+    /// The template may not be used.
+    #[error("ResourceClaimTemplate {template} is refused: {refused}")]
+    TemplateRefused {
+        /// The template.
+        template: ObjectKey,
+        /// The reason.
+        refused: TemplateRefused,
+    },
+    /// The claim of the spec has no known source.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The consumer of the claim cannot be decided.
+    #[error(transparent)]
+    BindTarget(#[from] BindTargetError),
+    /// A call failed.
+    #[error("could not {action} {object}: {error}")]
+    Api {
+        /// What the call was to do.
+        action: &'static str,
+        /// The object of the call.
+        object: ObjectKey,
+        /// The answer.
+        error: ApiError,
+    },
+    /// The answer does not belong to the call.
+    #[error("the answer to the call that was to {action} {object} has another type")]
+    UnexpectedAnswer {
+        /// What the call was to do.
+        action: &'static str,
+        /// The object of the call.
+        object: ObjectKey,
+    },
+}
+
+/// All faults of a pass. The item must be tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassError(
+    /// The faults, at least one.
+    pub Vec<Fault>,
+);
+
+impl fmt::Display for PassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join("; "))
+    }
+}
+
+impl std::error::Error for PassError {}
+
+impl Core {
+    /// Begins the pass for an item. The first step has no answer.
+    pub fn begin(&self, key: &Key) -> Pass {
+        let owner_pass = |owner: Owner| Machine::Owner(Box::new(OwnerPass::new(owner)));
+        let machine = match key {
+            Key::Claim(claim) => self.claims.get(claim).map(|claim| Machine::Claim(Box::new(ClaimPass::new(claim)))),
+            Key::Pod(pod) => self.pods.get(pod).map(|pod| owner_pass(Owner::Pod(pod.clone()))),
+            Key::PodGroup(group) => self.groups.get(group).map(|group| owner_pass(Owner::PodGroup(group.clone()))),
+        };
+        Pass(machine.unwrap_or(Machine::Nothing))
+    }
+}
+
+impl Pass {
+    /// One step. `answer` is that of the call of the step before. Total: no I/O, no clock, no panic.
+    pub fn step(&mut self, core: &mut Core, answer: Option<Result<Answer, ApiError>>, now: Time) -> Step {
+        match &mut self.0 {
+            Machine::Nothing => Step::Done(report(Vec::new(), Vec::new())),
+            Machine::Owner(pass) => pass.step(core, answer, now),
+            Machine::Claim(pass) => pass.step(core, answer),
+        }
+    }
+}
+
+pub(super) fn report(faults: Vec<Fault>, facts: Vec<Fact>) -> Report {
+    Report { result: if faults.is_empty() { Ok(()) } else { Err(PassError(faults)) }, facts }
+}
+
+pub(super) fn fault(action: &'static str, object: ObjectKey, answer: Result<Answer, ApiError>) -> Fault {
+    match answer {
+        Ok(_) => Fault::UnexpectedAnswer { action, object },
+        Err(error) => Fault::Api { action, object, error },
+    }
+}

@@ -1,0 +1,58 @@
+//! Reserves the allocated claims of a pod that already has a node. For other pods the scheduler does that.
+
+use super::api::{Request, StatusEntry};
+use super::cache::Core;
+use super::keys::ObjectKey;
+use super::names::{ClaimEntry, Named};
+use super::owner_pass::{OwnerPass, Stage};
+use super::owners::{Owner, node_name};
+use super::ownership::{
+    BindTarget, belongs_to_pod, bind_target, is_allocated, is_full, is_reservable, is_reserved_for_pod,
+};
+use super::pass::Fact;
+
+impl OwnerPass {
+    /// Reserves the claim that is worked on, if that is needed. Without a call, the next claim follows.
+    pub(super) fn reserve(&mut self, core: &Core) -> Option<Request> {
+        let request = self.claims.get(self.at).cloned().and_then(|entry| self.reservation(core, &entry));
+        if request.is_none() {
+            self.at += 1;
+        }
+        request
+    }
+
+    fn reservation(&mut self, core: &Core, entry: &ClaimEntry) -> Option<Request> {
+        let Owner::Pod(pod) = &self.owner else { return None };
+        node_name(pod)?;
+        // The watch does not show the names that this pass has written.
+        let new = |name: &String| vec![StatusEntry { name: entry.name.clone(), claim: Some(name.clone()) }];
+        let statuses = self.new_names.get(&entry.name).map_or_else(|| self.owner.statuses(), new);
+        let Ok(Named::Claim { name, is_generated }) = entry.named(&statuses) else { return None };
+        let key = ObjectKey::new(&self.owner.key().namespace, &name);
+        let claim = core.claims.get(&key)?;
+        let is_foreign = is_generated && belongs_to_pod(claim, pod, core.features).is_err();
+        let is_reserved = is_reserved_for_pod(claim, pod, core.features) || self.reserved.contains(&key);
+        if is_foreign || is_reserved || !is_allocated(claim) {
+            return None;
+        }
+        if !is_reservable(claim) {
+            if is_full(claim) {
+                self.facts.push(Fact::Full(key));
+            }
+            return None;
+        }
+        let group = core.group_of(pod).cloned();
+        let consumer = match (bind_target(pod, group.as_deref(), entry, core.features), group) {
+            (Ok(BindTarget::PodGroup), Some(group)) => Owner::PodGroup(group).consumer(),
+            (Ok(BindTarget::PodGroup | BindTarget::Pod), _) => self.owner.consumer(),
+            (Err(fault), _) => {
+                self.faults.push(fault.into());
+                return None;
+            }
+        };
+        let mut claim = (**claim).clone();
+        claim.status.get_or_insert_default().reserved_for.get_or_insert_default().push(consumer);
+        self.stage = Stage::Updating(key);
+        Some(Request::UpdateClaimStatus(Box::new(claim)))
+    }
+}

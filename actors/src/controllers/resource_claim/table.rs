@@ -1,0 +1,177 @@
+//! The last known objects of one kind, and what an event of a watch changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::keys::ObjectKey;
+use super::owners::object_key;
+
+/// An event of a watch, as kube's watcher reports it.
+#[derive(Clone, Debug)]
+pub enum WatchEvent<T> {
+    /// The object was added or changed.
+    Apply(Arc<T>),
+    /// The object was deleted; its last state.
+    Delete(Arc<T>),
+    /// A list begins. What is known stays known until its end.
+    Init,
+    /// The list has the object.
+    InitApply(Arc<T>),
+    /// The list is complete. Known objects that it did not have are gone.
+    InitDone,
+}
+
+/// What an event means.
+#[derive(Clone, Debug)]
+pub(super) enum Change<T> {
+    Added(Arc<T>),
+    Changed { old: Arc<T>, new: Arc<T> },
+    Gone(Arc<T>),
+}
+
+impl<T> Change<T> {
+    pub(super) fn old(&self) -> Option<&Arc<T>> {
+        match self {
+            Change::Added(_) => None,
+            Change::Changed { old, .. } | Change::Gone(old) => Some(old),
+        }
+    }
+
+    pub(super) fn new(&self) -> Option<&Arc<T>> {
+        match self {
+            Change::Added(new) | Change::Changed { new, .. } => Some(new),
+            Change::Gone(_) => None,
+        }
+    }
+
+    /// The newest state of the object.
+    pub(super) fn object(&self) -> &Arc<T> {
+        match self {
+            Change::Added(object) | Change::Changed { new: object, .. } | Change::Gone(object) => object,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self, Change::Gone(_))
+    }
+}
+
+/// The last known objects of one kind.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    known: HashMap<ObjectKey, Arc<T>>,
+    /// What a list that has begun has shown.
+    listed: Option<BTreeSet<ObjectKey>>,
+    /// Whether a list was completed.
+    is_synced: bool,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { known: HashMap::new(), listed: None, is_synced: false }
+    }
+}
+
+impl<T: Metadata<Ty = ObjectMeta>> Table<T> {
+    /// The changes that an event means. The objects become known by [`Table::commit`].
+    pub(super) fn changes(&mut self, event: WatchEvent<T>) -> Vec<Change<T>> {
+        match event {
+            WatchEvent::Apply(object) => self.applied(object),
+            WatchEvent::Delete(object) => {
+                let key = object_key(object.metadata());
+                let known = self.known.get(&key);
+                known
+                    .map(|known| if known.metadata().uid == object.metadata().uid { object } else { known.clone() })
+                    .map(Change::Gone)
+                    .into_iter()
+                    .collect()
+            }
+            WatchEvent::Init => {
+                self.listed = Some(BTreeSet::new());
+                Vec::new()
+            }
+            WatchEvent::InitApply(object) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(object_key(object.metadata()));
+                }
+                self.applied(object)
+            }
+            WatchEvent::InitDone => {
+                self.is_synced = true;
+                let Some(listed) = self.listed.take() else { return Vec::new() };
+                let mut gone: Vec<_> = self.known.iter().filter(|(key, _)| !listed.contains(key)).collect();
+                gone.sort_by_key(|(key, _)| *key);
+                gone.into_iter().map(|(_, object)| Change::Gone(object.clone())).collect()
+            }
+        }
+    }
+
+    fn applied(&self, new: Arc<T>) -> Vec<Change<T>> {
+        match self.known.get(&object_key(new.metadata())).cloned() {
+            None => vec![Change::Added(new)],
+            Some(old) if old.metadata().uid == new.metadata().uid => vec![Change::Changed { old, new }],
+            Some(old) => vec![Change::Gone(old), Change::Added(new)],
+        }
+    }
+
+    pub(super) fn commit(&mut self, change: &Change<T>) {
+        let key = object_key(change.object().metadata());
+        match change.new() {
+            Some(new) => self.known.insert(key, new.clone()),
+            None => self.known.remove(&key),
+        };
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<T>> {
+        self.known.get(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.known.values()
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+}
+
+/// Objects by a key that several of them may have.
+#[derive(Debug)]
+pub(super) struct Index<K>(HashMap<K, BTreeSet<ObjectKey>>);
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Index(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash + Ord> Index<K> {
+    /// Replaces the keys of an object.
+    pub(super) fn update(
+        &mut self,
+        object: &ObjectKey,
+        old: impl IntoIterator<Item = K>,
+        new: impl IntoIterator<Item = K>,
+    ) {
+        let mut change: BTreeMap<K, bool> = old.into_iter().map(|key| (key, false)).collect();
+        change.extend(new.into_iter().map(|key| (key, true)));
+        for (key, is_new) in change {
+            if is_new {
+                self.0.entry(key).or_default().insert(object.clone());
+            } else if let Some(objects) = self.0.get_mut(&key) {
+                objects.remove(object);
+                if objects.is_empty() {
+                    self.0.remove(&key);
+                }
+            }
+        }
+    }
+
+    pub(super) fn get(&self, key: &K) -> impl Iterator<Item = &ObjectKey> {
+        self.0.get(key).into_iter().flatten()
+    }
+}
