@@ -224,12 +224,12 @@ mod tests {
     fn temporary_file_is_hidden() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("started");
-        // A directory cannot be replaced by a file, so the write fails at the end.
-        std::fs::create_dir_all(path.join("x")).unwrap();
-        std::fs::create_dir_all(dir.path().join(".started.tmp/x")).unwrap();
+        // A directory at the temporary name is in the way of a write.
+        std::fs::create_dir(dir.path().join(".started.tmp")).unwrap();
         write(&path, &sample(), Durability::Disk).unwrap_err();
-        assert!(dir.path().join(".started.tmp/x").is_dir(), "the name of the temporary file");
-        std::fs::remove_dir_all(dir.path().join(".started.tmp")).unwrap();
+        std::fs::remove_dir(dir.path().join(".started.tmp")).unwrap();
+        // A directory cannot be replaced by a file, so this write fails at its end.
+        std::fs::create_dir_all(path.join("x")).unwrap();
         write(&path, &sample(), Durability::Disk).unwrap_err();
         let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(names.collect::<Vec<_>>(), ["started"], "nothing is left");
