@@ -61,6 +61,14 @@ impl PodResourcesEndpoint {
     }
 
     async fn serve_always(&self, view: NodeView) {
+        loop {
+            self.serve_once(view.clone()).await;
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Listens, and serves until the listener fails.
+    async fn serve_once(&self, view: NodeView) {
         let (listener, _file) = self.bound().await;
         tracing::info!(path = %self.path.display(), "pod-resources socket is open");
         let lister = PodResourcesListerServer::new(Lister {
@@ -72,9 +80,9 @@ impl PodResourcesEndpoint {
         let connections =
             connections(listener, Seats::new(SEATS)).map(|bytes| Ok::<_, io::Error>(AnyAuthority::new(bytes)));
         let server = Server::builder().max_concurrent_streams(MAX_STREAMS);
-        if let Err(error) = server.serve_with_incoming(lister, connections).await {
-            tracing::error!(%error, "the pod-resources socket is no longer served");
-        }
+        let ended = server.serve_with_incoming(lister, connections).await;
+        let error = ended.err().map(|error| error.to_string()).unwrap_or_default();
+        tracing::error!(error, "the pod-resources socket was closed: it is opened again in {} s", RETRY.as_secs());
     }
 
     /// Tries to listen until that succeeds. The first failure is logged.

@@ -53,7 +53,7 @@ pub(super) fn plan(identity: &Identity, name: &str, desired: Option<&Pool>, seen
     } else if is_complete && changed.iter().filter(|changed| **changed).count() <= 1 {
         newest
     } else {
-        newest + 1
+        newest.saturating_add(1)
     };
 
     let mut plan = Plan { deletes, ..Plan::default() };

@@ -218,7 +218,9 @@ impl ClaimManager {
             }
         }
         let reach = |(driver, claims): (_, Vec<ClaimRef>)| async move {
-            let Err(error) = self.drivers.reach(driver).await else { return Vec::new() };
+            let reached = AssertUnwindSafe(async { self.drivers.reach(driver).await }).catch_unwind().await;
+            let panicked = || Err(DriverError::failed(format!("the client of DRA driver {driver} panicked")));
+            let Err(error) = reached.unwrap_or_else(|_| panicked()) else { return Vec::new() };
             check_answer::<()>(driver, &claims, Err(error)).faults
         };
         let faults = join_all(calls.into_iter().map(reach)).await.concat();
@@ -387,6 +389,9 @@ impl ClaimTasks {
         let write = async {
             while AssertUnwindSafe(manager.write(&stop)).catch_unwind().await.is_err() {
                 tracing::error!("the task that writes the file of claims panicked: it starts again");
+                if stop.is_cancelled() {
+                    break;
+                }
                 sleep(AFTER_PANIC).await;
                 manager.save.notify_one();
             }

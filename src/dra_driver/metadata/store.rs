@@ -102,7 +102,9 @@ impl MetadataStore {
             fs::remove_dir_all(&dir).map_err(at(&dir))?;
         }
         let annotations = claim.object().and_then(|object| object.metadata.annotations.as_ref());
-        let pod_claim_name = annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME)).cloned();
+        let pod_claim_name = annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME));
+        // Authors of claims choose the annotation, and it becomes a part of a path in containers.
+        let pod_claim_name = pod_claim_name.map(|name| file_name(name).map(str::to_owned)).transpose()?;
         for (file, requests) in files {
             let of_request = |(name, devices_of_it): (String, Vec<usize>)| RequestMetadata {
                 name,

@@ -243,9 +243,15 @@ impl Devices {
         self.prepared.contains(part)
     }
 
-    /// The CDI devices that a container with these claims has to get.
+    /// The CDI devices that a container with these claims has to get, each once.
     pub(super) fn expected<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> Vec<String> {
-        parts.flat_map(|part| self.known.get(part).into_iter().flatten().cloned()).collect()
+        let mut devices: Vec<String> = Vec::new();
+        for device in parts.flat_map(|part| self.known.get(part).into_iter().flatten()) {
+            if !devices.contains(device) {
+                devices.push(device.clone());
+            }
+        }
+        devices
     }
 
     /// Nothing leaks: what a driver has prepared is in the file, so that an agent will release it.

@@ -113,11 +113,11 @@ impl Core {
         self.pods.commit(change);
         let key = object_key(&change.object().metadata);
         let owners = |pod: Option<&Arc<Pod>>| pod.map(|pod| Owner::Pod(pod.clone()));
-        let (old, new) = (owners(change.old()), owners(change.new()));
+        let (old, new) = (owners(change.old()), owners(change.current()));
         self.pods_by_claim.update(&key, claim_keys(old.as_ref()), claim_keys(new.as_ref()));
         self.pods_by_template.update(&key, template_keys(old.as_ref()), template_keys(new.as_ref()));
         let group = |pod: Option<&Arc<Pod>>| Some(ObjectKey::new(&key.namespace, pod_group_name(pod?)?));
-        self.pods_by_group.update(&key, group(change.old()), group(change.new()));
+        self.pods_by_group.update(&key, group(change.old()), group(change.current()));
         self.owner_changed(old, new);
     }
 
@@ -125,7 +125,7 @@ impl Core {
         self.groups.commit(change);
         let key = object_key(&change.object().metadata);
         let owners = |group: Option<&Arc<PodGroup>>| group.map(|group| Owner::PodGroup(group.clone()));
-        let (old, new) = (owners(change.old()), owners(change.new()));
+        let (old, new) = (owners(change.old()), owners(change.current()));
         self.groups_by_claim.update(&key, claim_keys(old.as_ref()), claim_keys(new.as_ref()));
         self.groups_by_template.update(&key, template_keys(old.as_ref()), template_keys(new.as_ref()));
         self.owner_changed(old, new);
@@ -150,7 +150,7 @@ impl Core {
         let claim = change.object();
         let owner = |claim: Option<&Arc<ResourceClaim>>| claim.and_then(|claim| OwnerId::of_claim(claim));
         let key = object_key(&claim.metadata);
-        self.claims_by_owner.update(&key, owner(change.old()), owner(change.new()));
+        self.claims_by_owner.update(&key, owner(change.old()), owner(change.current()));
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
         if change.is_gone() {
             self.pending.claim_gone(uid);

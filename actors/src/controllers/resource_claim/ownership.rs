@@ -24,7 +24,7 @@ pub struct NotOwned {
     /// The expected owner.
     pub owner: ObjectKey,
     /// The name of the pod's group, whose claims the pod may use too.
-    pub group: Option<String>,
+    pub group: Option<Box<str>>,
 }
 
 /// Checks that a generated claim belongs to a pod, or to the group of the pod.
@@ -41,7 +41,7 @@ pub(super) fn belongs_to_pod(claim: &ResourceClaim, pod: &Pod, features: Feature
         claim: object_key(&claim.metadata),
         kind: OwnerKind::Pod,
         owner: object_key(&pod.metadata),
-        group: group.map(str::to_owned),
+        group: group.map(Box::from),
     };
     if is_owned { Ok(()) } else { Err(fault()) }
 }

@@ -41,7 +41,7 @@ impl<T> Change<T> {
         }
     }
 
-    pub(super) fn new(&self) -> Option<&Arc<T>> {
+    pub(super) fn current(&self) -> Option<&Arc<T>> {
         match self {
             Change::Added(new) | Change::Changed { new, .. } => Some(new),
             Change::Gone(_) => None,
@@ -120,7 +120,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Table<T> {
 
     pub(super) fn commit(&mut self, change: &Change<T>) {
         let key = object_key(change.object().metadata());
-        match change.new() {
+        match change.current() {
             Some(new) => self.known.insert(key, new.clone()),
             None => self.known.remove(&key),
         };

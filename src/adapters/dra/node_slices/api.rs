@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, Client};
 use podwright_actors::ids::DriverName;
 use podwright_actors::text::{error_text, plain};
@@ -22,6 +23,7 @@ use crate::adapters::dra::MAX_TEXT;
 use crate::adapters::dra::registry::Instance;
 use crate::dra_api::node_resources::node_resources_client::NodeResourcesClient;
 use crate::dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
+use crate::resource_api::{ServedVersion, Version, resource};
 use crate::slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
 
 /// The timeout of a call to the API server.
@@ -45,13 +47,17 @@ impl PartialEq for InstanceRef {
 pub(super) struct KubePorts {
     client: Client,
     node: String,
-    slices: Api<ResourceSlice>,
+    version: ServedVersion,
     metrics: SliceMetrics,
 }
 
 impl KubePorts {
     pub(super) fn new(client: Client, node: &str, metrics: SliceMetrics) -> Self {
-        KubePorts { slices: Api::all(client.clone()), client, node: node.to_owned(), metrics }
+        KubePorts { client, node: node.to_owned(), version: ServedVersion::default(), metrics }
+    }
+
+    fn slices(&self, version: Version) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &resource::<ResourceSlice>(version))
     }
 
     async fn find_node(&self) -> Result<(), ApiError> {
@@ -75,9 +81,14 @@ impl KubePorts {
         // Without its node, the node has not been authorized yet.
         self.find_node().await?;
         let selected = ListParams::default().fields(&self.selector(target));
-        match limited(self.slices.delete_collection(&DeleteParams::default(), &selected)).await {
+        let delete = |version| {
+            let (slices, selected) = (self.slices(version), selected.clone());
+            async move { slices.delete_collection(&DeleteParams::default(), &selected).await.map(drop) }.boxed()
+        };
+        match limited(self.version.call(delete)).await {
+            // The server has no version of the resource, and so no slices.
             Err(ApiError::Failed(error)) if is_not_found(&error) => Ok(()),
-            answer => answer.map(drop),
+            answer => answer,
         }
     }
 
@@ -85,8 +96,15 @@ impl KubePorts {
         let mut page = ListParams::default().fields(&self.selector(&Target::AllDrivers)).limit(PAGE);
         let mut drivers = BTreeSet::new();
         loop {
-            let slices = limited(self.slices.list(&page)).await?;
-            drivers.extend(slices.items.iter().map(|slice| DriverName::from(slice.spec.driver.as_str())));
+            let list = |version| {
+                let (slices, page) = (self.slices(version), page.clone());
+                async move { slices.list(&page).await }.boxed()
+            };
+            let slices = limited(self.version.call(list)).await?;
+            // The field of the driver has the same place in all versions.
+            drivers.extend(
+                slices.items.iter().filter_map(|slice| slice.data["spec"]["driver"].as_str()).map(DriverName::from),
+            );
             match slices.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(drivers),

@@ -17,11 +17,16 @@ pub(super) enum InvalidMessage {
     TooLong(usize),
     #[error("the pool {0:?} appears twice")]
     DuplicatePool(String),
-    #[error("the pool {pool:?} has the generation {generation}: send 0, or a generation that grows")]
+    #[error(
+        "the pool {pool:?} has the generation {generation}: send 0, or a generation that grows by one with each change"
+    )]
     Generation { pool: String, generation: i64 },
     #[error("{field} of the slice {index} of the pool {pool:?} is no JSON list of resource.k8s.io/v1")]
     Json { field: &'static str, index: usize, pool: String, source: serde_json::Error },
 }
+
+/// The largest generation of a pool that a driver may send. It leaves room for the changes that follow.
+const MAX_GENERATION: i64 = i64::MAX / 2;
 
 /// The resources of a message. A pool without a name has the name of the node.
 pub(super) fn resources(
@@ -35,7 +40,7 @@ pub(super) fn resources(
     let mut pools = BTreeMap::new();
     for NodePool { name, generation, slices } in message.pools {
         let name = if name.is_empty() { node.to_owned() } else { name };
-        if generation < 0 {
+        if !(0..=MAX_GENERATION).contains(&generation) {
             return Err(InvalidMessage::Generation { pool: name, generation });
         }
         let slices = slices.into_iter().enumerate().map(|(index, sent)| slice(sent, index, &name));

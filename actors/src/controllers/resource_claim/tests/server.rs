@@ -15,6 +15,7 @@ use crate::controllers::resource_claim::table::WatchEvent;
 use crate::time::Time;
 
 /// An object of a kind that the controller watches.
+#[expect(clippy::large_enum_variant, reason = "a test has few objects")]
 #[derive(Clone, Debug)]
 pub(super) enum Object {
     Pod(Pod),
