@@ -9,13 +9,16 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use k8s_openapi::api::resource::v1::Device;
+use podwright::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig};
 use podwright::adapters::kube::KubeClaimApi;
+use podwright::metrics::Metrics;
 use podwright::slices::{DriverResources, Owner, SliceEngine, SliceOptions};
 use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiError, ClaimApi};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::support::DRIVER;
 
@@ -29,6 +32,9 @@ async fn answer(State(requests): State<Requests>, request: Request) -> Response 
     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
     let body = to_bytes(request.into_body(), usize::MAX).await.unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if path == "/api/v1/nodes/n7" {
+        return json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}}).to_string().into_response();
+    }
     let Some(beta) = path.strip_prefix(BETA) else {
         requests.send((format!("{method} {path}"), body)).unwrap();
         return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
@@ -46,7 +52,7 @@ async fn answer(State(requests): State<Requests>, request: Request) -> Response 
             "status": {"allocation": {"devices": {"results": [
                 {"request": "r", "driver": DRIVER, "pool": "n7", "device": "g0"}]}}},
         }),
-        (Method::GET, "/resourceslices") => json!({
+        (Method::GET | Method::DELETE, "/resourceslices") => json!({
             "apiVersion": api_version, "kind": "ResourceSliceList", "metadata": {"resourceVersion": "1"}, "items": [],
         }),
         (Method::POST, "/resourceslices") => {
@@ -95,6 +101,20 @@ async fn claims_are_read_in_the_version_that_the_server_serves() {
         assert_eq!(requests.try_recv().unwrap().0, expected);
     }
     assert!(requests.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn slices_are_deleted_in_the_version_that_the_server_serves() {
+    let (client, mut requests) = old_server().await;
+    let (dir, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    let plugins = DraPlugins::start(PluginsConfig::new(dir.path()), &Metrics::new(), &stop).unwrap();
+    plugins.manage_slices(SlicesConfig::new(client, "n7"));
+    for version in ["v1", "v1beta2", "v1beta1"] {
+        let deleted = format!("DELETE /apis/resource.k8s.io/{version}/resourceslices");
+        assert_eq!(requests.recv().await.unwrap().0, deleted);
+    }
+    stop.cancel();
+    plugins.stopped().await;
 }
 
 #[tokio::test]
