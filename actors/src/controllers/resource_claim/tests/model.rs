@@ -399,7 +399,7 @@ fn list<'a, T: Clone + 'a>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// No claim of a pod or group has two claims, no entry of a status gets lost, no consumer that runs is dropped, nothing is reserved
     /// for a pod that has ended, and in the end each pod has its claims.
