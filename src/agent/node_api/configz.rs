@@ -12,6 +12,7 @@ use super::streams::IDLE_LIMIT;
 use crate::actors::texts::format::duration;
 use crate::adapters::sources::{CHECK_FREQUENCY, Origin};
 use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
+#[cfg(any(feature = "cri", feature = "process", feature = "simulated"))]
 use crate::agent::runtime::Runtime;
 
 /// The answer of `/configz`.
