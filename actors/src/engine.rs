@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //!
-//! - An update has no queue. It is applied to the record before `update_pod` returns, and a query after it sees it.
+//! - An update has no queue. It is applied to the record before `update_pod` returns, and later queries include it.
 //! - No lock is common to all pods while a record is stepped. A shard of the map of cells is locked for reading while a cell is
 //!   updated, and for writing only while a cell is inserted or removed. `effects.rs` states the order of the locks.
 //! - A worker is woken after the lock of its cell is released, so that it does not wait for the thread that woke it.

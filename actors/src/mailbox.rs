@@ -41,7 +41,7 @@ where
     }
 
     /// Puts a message into the mailbox, and waits until it is handled if the mailbox is full. A stopped actor drops the
-    /// message: its node has stopped, so nobody needs it.
+    /// message: its node has stopped, so the message has no use.
     pub(crate) async fn post(&self, message: M) {
         match self.recipient.try_send(message) {
             Ok(()) => {}

@@ -20,7 +20,7 @@
 //! | `node_facts` | what the node and the runtime support, and the cgroup driver |
 //! | `conditions`, `events` | the runtime's conditions, and its container events |
 //! | `cgroups`, `id_ranges` | cgroups of pods, and user ID ranges of their user namespaces |
-//! | `streams` | asks the runtime for the URLs of exec, attach and port-forward sessions |
+//! | `streams` | gets the URLs of exec, attach and port-forward sessions from the runtime |
 //! | `files`, `layout` | logs, links to logs, `/etc/hosts`, termination messages |
 //!
 //! The adapter keeps no record of its own about sandboxes and containers. The owner of a sandbox or container, its run and the

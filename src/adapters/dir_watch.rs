@@ -71,7 +71,7 @@ mod tests {
         changed().await.unwrap().unwrap();
         assert!(watch.changed().now_or_never().is_none());
         drop(fs::File::open(&path).unwrap());
-        // `now_or_never` may not see an event that exists already, because tokio learns of it later.
+        // `now_or_never` may miss an event that exists already, because tokio polls the file descriptor later.
         let reader = tokio::time::timeout(Duration::from_millis(200), watch.changed()).await;
         assert!(reader.is_err(), "a reader is no change");
         drop(file);

@@ -231,7 +231,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         };
         let evictor = Evictor::new(parts, clock.clone(), metrics.clone());
         EvictionActor::new(Arc::new(evictor), eviction_period, stop.clone()).start();
-        // As upstream, a node under pressure rejects a pod before any other handler sees it.
+        // As upstream, a node under pressure rejects a pod before the other handlers check it.
         admission.insert(0, Arc::new(PressureGate(evictions.clone())));
     }
     if let Some(objects) = objects.clone() {

@@ -190,7 +190,7 @@ pub struct RuntimeHandler {
     pub user_namespaces: bool,
 }
 
-/// The runtime's name, which is the prefix of container ids in statuses. A runtime that learns its name from a call
+/// The runtime's name, which is the prefix of container ids in statuses. A runtime that reads its name from the answer of a call
 /// sets it before its first list. Clones share the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeName(Arc<OnceLock<String>>);

@@ -69,7 +69,7 @@ impl NodeSyncer {
         // A pod that runs once and was just stopped has ended, so it needs no cgroup.
         if step == CgroupStep::Ready || !pod.runs_once() {
             let _activity = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
-            // Not cancelled half way: nobody would remove a cgroup that is made after the cancellation.
+            // The task runs to its end, because no other part removes a cgroup that is created after a cancellation.
             cgroups.make(pod).await.map_err(failed)?;
         }
         Ok(step)

@@ -30,7 +30,7 @@ pub fn internal_error(reason: &str) -> String {
     format!("Internal error occurred: {reason}")
 }
 
-/// The answer to a client that speaks no protocol of the server (`apimachinery/pkg/util/httpstream`, `Handshake`).
+/// The answer to a client that offers no protocol of the server (`apimachinery/pkg/util/httpstream`, `Handshake`).
 pub fn no_common_protocol(client: &[&str], server: &[&str]) -> String {
     let (client, server) = (client.join(" "), server.join(" "));
     format!("unable to upgrade: unable to negotiate protocol: client supports [{client}], server accepts [{server}]")

@@ -72,7 +72,7 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
 /// alive.
 ///
 /// If a rule can restart all containers, a container without a run may have had its runs removed for such a restart. It
-/// looks like a container that never started, so the pod counts as alive.
+/// looks like a container that never started, so the pod stays alive.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if may_restart_all(pod.spec())
         && !has_failed_init(pod, status)

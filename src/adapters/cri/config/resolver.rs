@@ -49,7 +49,7 @@ pub(crate) struct ClusterDns {
 const ROOT: &str = ".";
 
 /// A domain without its final dot, so that `a.example.` and `a.example` are not both listed. The root domain is kept: a pod that
-/// lists it as its only search domain wants no search domains.
+/// lists it as its only search domain has no search domains.
 pub(super) fn without_final_dot(domain: &str) -> String {
     match domain {
         ROOT => domain.to_owned(),
