@@ -3,4 +3,5 @@
 //! A controller has a core, which keeps the known objects and decides, and which opens no connection and reads no clock. Its passes
 //! name the next call of the API, and take the answer.
 
+pub mod claim_controller;
 pub mod resource_claim;

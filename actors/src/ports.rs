@@ -24,6 +24,8 @@ mod node_api;
 mod node_meter;
 mod pod_api;
 mod pull_secrets;
+#[doc(hidden)]
+pub mod resource_claims;
 mod resources;
 mod runtime;
 mod runtime_class;

@@ -6,7 +6,8 @@
 //!
 //! - Each subsystem has one struct ([`PodWorkerMetrics`], [`HousekeepingMetrics`], ...) with a method per event. Each
 //!   registers itself in any [`Registry`]. There are no statics, so every test and every engine has its own.
-//! - [`Metrics`] composes them over one registry and encodes it as OpenMetrics or as classic Prometheus text.
+//! - [`Metrics`] composes those of a node over one registry and encodes it as OpenMetrics or as classic Prometheus text.
+//!   [`ControllersMetrics`] does so for the controllers of the control plane.
 //! - Closed label sets are enums, so that a series that does not exist cannot be counted.
 //! - Methods called for every sync ([`PodWorkerMetrics::worked`], [`ActorMetrics::handled`]) are a few relaxed atomic
 //!   additions: no lock, no hashing of labels, no allocation.
@@ -26,6 +27,7 @@ mod actors;
 mod admission;
 mod certificates;
 mod containers;
+mod controllers;
 mod dra;
 mod encode;
 mod events;
@@ -54,6 +56,7 @@ pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
+pub use controllers::{ClaimSeries, ControllersMetrics, ResourceClaimControllerMetrics};
 pub use dra::{ClaimOperation, ClaimsInUse, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};

@@ -38,8 +38,8 @@ mod table;
 mod tests;
 
 pub use api::{
-    Answer, ApiError, ApiErrorKind, COMPONENT, CONTROLLER_NAME, EVENT_REASON, FIELD_MANAGER, QUEUE_NAME, Request,
-    StatusApply, StatusEntry,
+    Answer, ApiError, ApiErrorKind, COMPONENT, CONTROLLER_NAME, EVENT_REASON, FIELD_MANAGER, OwnerWarning,
+    POD_GROUP_API_VERSION, QUEUE_NAME, Request, StatusApply, StatusEntry,
 };
 pub use cache::Core;
 pub use counts::{ClaimCounts, ClaimLabels, ClaimSource, asks_for_admin_access};

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use podwright_metrics::Metrics;
+use podwright_metrics::ActorsMetrics;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ pub(crate) struct Work<'a, K, Fill, Added, Perform> {
     /// Works on a key.
     pub(crate) perform: Perform,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) metrics: &'a Metrics,
+    pub(crate) metrics: &'a ActorsMetrics,
 }
 
 /// Works on the keys of a queue until `stop` is cancelled. Work that runs then is dropped. Work that panics is tried again.
@@ -64,7 +64,7 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
             () = (work.added)() => {}
             Some((key, outcome)) = active.next() => {
                 let outcome = outcome.unwrap_or_else(|_| {
-                    work.metrics.actors.hook_panicked();
+                    work.metrics.hook_panicked();
                     tracing::error!("a write to the API server panicked");
                     Outcome::Retry { at_least: AFTER_PANIC }
                 });

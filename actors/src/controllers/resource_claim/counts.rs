@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 
+use podwright_metrics::ClaimSeries;
+
 use super::api::{EXTENDED_RESOURCE_ANNOTATION, POD_CLAIM_NAME_ANNOTATION};
 use super::cache::Core;
 use super::ownership::is_allocated;
@@ -54,6 +56,11 @@ impl ClaimLabels {
         };
         let admin_access = asks_for_admin_access(&claim.spec);
         ClaimLabels { allocated: is_allocated(claim), admin_access, source }
+    }
+
+    /// The series of the gauge.
+    pub const fn series(self) -> ClaimSeries {
+        ClaimSeries::new(self.allocated, self.admin_access, self.source.as_str())
     }
 
     fn index(self) -> usize {

@@ -3,28 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The namespace and the name of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    /// The namespace.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// The object of this name in a namespace.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-}
-
-/// Prints `NAMESPACE/NAME`, as in `kubectl`.
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub use crate::ports::resource_claims::ObjectKey;
 
 /// An item of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

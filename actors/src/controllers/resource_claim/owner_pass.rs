@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::api::{Answer, ApiError, ApiErrorKind, Request, StatusApply, StatusEntry};
+use super::api::{Answer, ApiError, ApiErrorKind, OwnerWarning, Request, StatusApply, StatusEntry};
 use super::cache::{Core, Found};
 use super::counts::asks_for_admin_access;
 use super::generate::{check_template, new_claim};
@@ -195,7 +195,7 @@ impl OwnerPass {
         };
         let message = format!("{prefix} {}: {fault}", entry.name);
         let (owner, uid) = (self.owner.key(), self.owner.uid().to_owned());
-        self.facts.push(Fact::GenerationFailed { kind, owner, uid, message });
+        self.facts.push(Fact::GenerationFailed(OwnerWarning { kind, owner, uid, message }));
         self.faults.push(fault);
         self.stage = Stage::Generating;
         self.at += 1;
@@ -217,7 +217,8 @@ impl OwnerPass {
             new.or_else(|| known.cloned()).or_else(|| self.unconfirmed.get(&entry.name).map(with))
         };
         let entries = self.claims.iter().filter_map(entry).collect();
-        Some(Request::ApplyStatus(StatusApply::new(&self.owner, entries)))
+        let (kind, owner, uid) = (self.owner.kind(), self.owner.key(), self.owner.uid().to_owned());
+        Some(Request::ApplyStatus(StatusApply { kind, owner, uid, entries }))
     }
 
     fn answered(&mut self, core: &mut Core, answer: Result<Answer, ApiError>, now: Time) {
@@ -254,7 +255,7 @@ impl OwnerPass {
             }
             (Stage::Applying, _) => {
                 self.stage = Stage::Reserving;
-                if answer != Ok(Answer::Done) {
+                if !matches!(answer, Ok(Answer::Written { .. })) {
                     self.new_names.clear();
                     self.faults.push(fault("write the status of", key, answer));
                 }

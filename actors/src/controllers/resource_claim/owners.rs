@@ -7,36 +7,10 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::api::{POD_GROUP_API_VERSION, SCHEDULING_GROUP, StatusEntry};
+use super::api::{SCHEDULING_GROUP, StatusEntry};
 use super::keys::{Key, ObjectKey};
 use super::names::ClaimEntry;
-
-/// The kind of an object that owns generated claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum OwnerKind {
-    /// A pod.
-    Pod,
-    /// A pod group.
-    PodGroup,
-}
-
-impl OwnerKind {
-    /// The kind in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            OwnerKind::Pod => "Pod",
-            OwnerKind::PodGroup => "PodGroup",
-        }
-    }
-
-    /// The API version in calls and owner references.
-    pub const fn api_version(self) -> &'static str {
-        match self {
-            OwnerKind::Pod => "v1",
-            OwnerKind::PodGroup => POD_GROUP_API_VERSION,
-        }
-    }
-}
+pub use crate::ports::resource_claims::OwnerKind;
 
 /// Which object controls a claim: the key of the index of claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::api::{Answer, ApiError, Request};
+use super::api::{Answer, ApiError, OwnerWarning, Request};
 use super::cache::Core;
 use super::claim_pass::ClaimPass;
 use super::generate::TemplateRefused;
 use super::keys::{Key, ObjectKey};
 use super::names::NameError;
 use super::owner_pass::OwnerPass;
-use super::owners::{Owner, OwnerKind};
+use super::owners::Owner;
 use super::ownership::{BindTargetError, NotOwned};
 use crate::time::Time;
 
@@ -55,16 +55,7 @@ pub enum Fact {
         admin_access: bool,
     },
     /// A claim of a pod or group could not be generated: a Warning event with the reason [`EVENT_REASON`](super::EVENT_REASON).
-    GenerationFailed {
-        /// The kind of the owner.
-        kind: OwnerKind,
-        /// The owner.
-        owner: ObjectKey,
-        /// The UID of the owner.
-        uid: String,
-        /// The message of the event.
-        message: String,
-    },
+    GenerationFailed(OwnerWarning),
     /// The name in the status is that of another object's claim. A new claim replaces it.
     Foreign(NotOwned),
     /// A claim has no place for a further consumer.

@@ -25,6 +25,16 @@ pub enum WatchEvent<T> {
     InitDone,
 }
 
+impl<T> WatchEvent<T> {
+    /// The object of the event.
+    pub fn object(&self) -> Option<&Arc<T>> {
+        match self {
+            WatchEvent::Apply(object) | WatchEvent::Delete(object) | WatchEvent::InitApply(object) => Some(object),
+            WatchEvent::Init | WatchEvent::InitDone => None,
+        }
+    }
+}
+
 /// What an event means.
 #[derive(Clone, Debug)]
 pub(super) enum Change<T> {

@@ -237,14 +237,14 @@ impl Cluster {
     fn creates(&self) -> Vec<(bool, bool)> {
         let create = |fact: &Fact| match fact {
             Fact::Created { succeeded, admin_access } => Some((*succeeded, *admin_access)),
-            Fact::GenerationFailed { .. } | Fact::Foreign(_) | Fact::Full(_) => None,
+            Fact::GenerationFailed(_) | Fact::Foreign(_) | Fact::Full(_) => None,
         };
         self.facts.iter().filter_map(create).collect()
     }
 
     fn messages(&self) -> Vec<String> {
         let message = |fact: &Fact| match fact {
-            Fact::GenerationFailed { message, .. } => Some(message.clone()),
+            Fact::GenerationFailed(warning) => Some(warning.message.clone()),
             Fact::Created { .. } | Fact::Foreign(_) | Fact::Full(_) => None,
         };
         self.facts.iter().filter_map(message).collect()

@@ -234,7 +234,7 @@ impl Server {
                 self.put(group.into());
             }
         }
-        Ok(Answer::Done)
+        Ok(Answer::Written { resource_version: self.versions.to_string() })
     }
 }
 

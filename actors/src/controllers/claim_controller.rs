@@ -1,0 +1,285 @@
+//! Runs the ResourceClaim controller: takes the events of the watches, and performs the passes.
+//!
+//! ```text
+//!  watches --pod_event, claim_event, ...--> ClaimController --keys--> WorkQueue
+//!                                            Core, locked               | at most `workers` keys at once
+//!                                              ^                        v
+//!                                              `--- Pass::step <---- pass ---> ResourceClaimApi (a port)
+//! ```
+//!
+//! - One [`ClaimController`] lives for one term as the leader. It begins with an empty [`Core`], so that nothing which another leader
+//!   has changed meanwhile is remembered.
+//! - No pass begins before all watches have completed their first lists. Then all claims, and all pods and groups that need work, are
+//!   queued.
+//! - The core is locked for one event or one step, and never during a call.
+//! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
+//! - A panic in a pass or in the handling of an event is counted and logged, and the controller continues.
+
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
+use podwright_metrics::{ClaimSeries, ControllersMetrics};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use super::resource_claim::{
+    CONTROLLER_NAME, ClaimCounts, Core, Fact, Features, Key, PassError, Report, Step, WatchEvent,
+};
+use crate::ports::Clock;
+use crate::ports::resource_claims::ResourceClaimApi;
+use crate::work_queue::{Backoff, Outcome, Pace, Work, WorkQueue, work};
+
+/// The number of workers, as in upstream.
+const WORKERS: NonZeroUsize = NonZeroUsize::new(50).unwrap();
+/// The delays of a key whose pass failed (client-go `DefaultTypedControllerRateLimiter`).
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
+/// The rate of the retries of all keys (as above).
+const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
+/// The shortest delay after a pass that panicked.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// The settings of the controller.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimControllerConfig {
+    /// The feature gates.
+    pub features: Features,
+    /// The largest number of passes at one time (`concurrent-resourceclaim-syncs`). The default is 50.
+    pub workers: NonZeroUsize,
+}
+
+impl Default for ClaimControllerConfig {
+    fn default() -> Self {
+        ClaimControllerConfig { features: Features::default(), workers: WORKERS }
+    }
+}
+
+/// What the controller needs from outside.
+#[derive(Clone)]
+pub struct ClaimControllerPorts {
+    /// Performs the calls.
+    pub api: Arc<dyn ResourceClaimApi>,
+    /// Measures the delays.
+    pub clock: Arc<dyn Clock>,
+    /// Counts.
+    pub metrics: ControllersMetrics,
+}
+
+/// The ResourceClaim controller of one term as the leader. The methods may be called from any thread, and do not wait for a pass.
+/// Dropping the controller stops it.
+pub struct ClaimController {
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What the handle and the task share.
+struct Shared {
+    config: ClaimControllerConfig,
+    ports: ClaimControllerPorts,
+    core: Mutex<Core>,
+    /// Whether all watches have completed their first lists, and all keys were queued.
+    is_synced: AtomicBool,
+    queue: Mutex<WorkQueue<Key>>,
+    /// Notified when keys were added to the queue.
+    added: Notify,
+}
+
+impl ClaimController {
+    /// Starts the controller as the leader, with an empty cache. Each watch must begin after the lease was acquired, with a list that
+    /// is a consistent read. Otherwise the cache could lack a claim that the previous leader has generated.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(config: ClaimControllerConfig, ports: ClaimControllerPorts) -> Self {
+        let shared = Arc::new(Shared {
+            core: Mutex::new(Core::new(config.features)),
+            is_synced: AtomicBool::new(false),
+            queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
+            added: Notify::new(),
+            config,
+            ports,
+        });
+        let weak = Arc::downgrade(&shared);
+        shared.ports.metrics.resource_claims.count_claims(move || {
+            let counts = weak.upgrade().map_or_else(|| Core::default().claim_counts(), |shared| shared.claim_counts());
+            counts.iter().map(|(labels, claims)| (labels.series(), *claims)).collect::<Vec<(ClaimSeries, u64)>>()
+        });
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(run(shared.clone(), stop.clone()));
+        tasks.close();
+        ClaimController { shared, stop, tasks }
+    }
+
+    /// Takes an event of the watch of pods, of all namespaces.
+    pub fn pod_event(&self, event: WatchEvent<Pod>) {
+        self.shared.event("Pod", event, Core::pod_event);
+    }
+
+    /// Takes an event of the watch of claims, of all namespaces.
+    pub fn claim_event(&self, event: WatchEvent<ResourceClaim>) {
+        self.shared.event("ResourceClaim", event, Core::claim_event);
+    }
+
+    /// Takes an event of the watch of templates, of all namespaces.
+    pub fn template_event(&self, event: WatchEvent<ResourceClaimTemplate>) {
+        self.shared.event("ResourceClaimTemplate", event, Core::template_event);
+    }
+
+    /// Takes an event of the watch of pod groups, of all namespaces. This watch is needed only with the feature
+    /// [`pod_groups`](Features::pod_groups).
+    pub fn pod_group_event(&self, event: WatchEvent<PodGroup>) {
+        self.shared.event("PodGroup", event, Core::pod_group_event);
+    }
+
+    /// Whether all watches have completed their first lists.
+    pub fn is_synced(&self) -> bool {
+        self.shared.is_synced.load(Ordering::Acquire)
+    }
+
+    /// The number of keys in the queue, with those whose passes run or wait for a backoff.
+    pub fn queued(&self) -> usize {
+        self.shared.queue.lock().len()
+    }
+
+    /// The number of known claims by their labels.
+    pub fn claim_counts(&self) -> ClaimCounts {
+        self.shared.claim_counts()
+    }
+
+    /// Stops all passes, and waits until they have ended. The API server may still perform the calls that are in progress. Events that
+    /// come later have no effect.
+    ///
+    /// Cancel safe.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for ClaimController {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Performs passes until `stop` is cancelled. Passes that run at that time are dropped.
+async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    let passes = Work {
+        queue: &shared.queue,
+        limit: shared.config.workers.get(),
+        fill: |_: &mut WorkQueue<Key>| {},
+        added: || shared.added.notified(),
+        perform: |key: Key| shared.perform(key),
+        clock: &*shared.ports.clock,
+        metrics: &shared.ports.metrics.actors,
+    };
+    work(passes, stop).await;
+}
+
+impl Shared {
+    /// Updates the core, then queues the keys that the event announces.
+    fn event<T>(
+        &self,
+        kind: &'static str,
+        event: WatchEvent<T>,
+        handle: impl FnOnce(&mut Core, WatchEvent<T>) -> Vec<Key>,
+    ) where
+        T: Metadata<Ty = ObjectMeta>,
+    {
+        let object = event.object().cloned();
+        let Ok(keys) = catch_unwind(AssertUnwindSafe(|| self.keys(event, handle))) else {
+            self.ports.metrics.actors.hook_panicked();
+            let metadata = object.map(|object| object.metadata().clone()).unwrap_or_default();
+            let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+            let controller = CONTROLLER_NAME;
+            tracing::error!(controller, kind, namespace, name, "the handling of an event panicked");
+            return;
+        };
+        if keys.is_empty() {
+            return;
+        }
+        let now = self.ports.clock.now();
+        let mut queue = self.queue.lock();
+        // An addition with a time ends a backoff: the event may be what the pass waits for.
+        keys.iter().for_each(|key| queue.add_at(key, now));
+        drop(queue);
+        self.added.notify_one();
+    }
+
+    fn keys<T>(&self, event: WatchEvent<T>, handle: impl FnOnce(&mut Core, WatchEvent<T>) -> Vec<Key>) -> Vec<Key> {
+        let mut core = self.core.lock();
+        let keys = handle(&mut core, event);
+        if self.is_synced.load(Ordering::Acquire) {
+            return keys;
+        }
+        if !core.is_synced() {
+            // These are among all keys, which follow.
+            return Vec::new();
+        }
+        let keys = core.all_keys();
+        self.is_synced.store(true, Ordering::Release);
+        keys
+    }
+
+    async fn perform(&self, key: Key) -> Outcome {
+        let span = tracing::info_span!("pass", controller = CONTROLLER_NAME, object = %key);
+        let pass = AssertUnwindSafe(self.pass(&key)).catch_unwind().instrument(span.clone());
+        let result = pass.await;
+        let _entered = span.enter();
+        match result {
+            Ok(Ok(())) => Outcome::Finished,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the pass failed and will be repeated");
+                Outcome::Retry { at_least: Duration::ZERO }
+            }
+            Err(_) => {
+                self.ports.metrics.actors.hook_panicked();
+                tracing::error!("the pass panicked and will be repeated");
+                Outcome::Retry { at_least: AFTER_PANIC }
+            }
+        }
+    }
+
+    /// One pass.
+    async fn pass(&self, key: &Key) -> Result<(), PassError> {
+        let mut pass = self.core.lock().begin(key);
+        let mut answer = None;
+        let Report { result, facts } = loop {
+            let step = pass.step(&mut self.core.lock(), answer.take(), self.ports.clock.now());
+            match step {
+                Step::Call(request) => answer = Some(self.ports.api.call(request).await),
+                Step::Done(report) => break report,
+            }
+        };
+        facts.into_iter().for_each(|fact| self.publish(fact));
+        result
+    }
+
+    /// Counts, records or logs what happened in a pass.
+    fn publish(&self, fact: Fact) {
+        match fact {
+            Fact::Created { succeeded, admin_access } => {
+                self.ports.metrics.resource_claims.created(succeeded, admin_access);
+            }
+            Fact::GenerationFailed(warning) => self.ports.api.record(warning),
+            Fact::Foreign(error) => tracing::info!(%error, "a new ResourceClaim replaces the one of another object"),
+            Fact::Full(claim) => tracing::warn!(%claim, "the ResourceClaim has the largest number of consumers"),
+        }
+    }
+
+    fn claim_counts(&self) -> ClaimCounts {
+        self.core.lock().claim_counts()
+    }
+}

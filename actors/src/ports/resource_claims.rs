@@ -1,0 +1,205 @@
+//! The calls of the ResourceClaim controller to the API server.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use serde_json::{Value, json};
+
+/// The component of events.
+pub const COMPONENT: &str = "resource_claim";
+/// The reason of the Warning event for a claim that could not be generated.
+pub const EVENT_REASON: &str = "FailedResourceClaimCreation";
+/// The field manager of every write of a status by apply.
+pub const FIELD_MANAGER: &str = "ResourceClaimController";
+/// The version of pod groups in owner references and calls.
+pub const POD_GROUP_API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
+
+/// Performs the calls of the ResourceClaim controller, and records its events.
+pub trait ResourceClaimApi: Send + Sync + 'static {
+    /// Performs one call. The implementation sets the timeout, and does not repeat the call. If the future is dropped, the server may
+    /// still perform the call.
+    ///
+    /// # Errors
+    /// [`ApiError`]. Its kind must be [`ApiErrorKind::Unknown`] unless it is certain that the server has changed nothing: for a
+    /// timeout, a closed connection, a status of 500 and above, and an answer that cannot be decoded.
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>>;
+
+    /// Records a Warning event of a pod or pod group. Never waits; may drop the event.
+    fn record(&self, warning: OwnerWarning);
+}
+
+/// A Warning event of a pod or pod group, with the reason [`EVENT_REASON`] and the component [`COMPONENT`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerWarning {
+    /// The kind of the object.
+    pub kind: OwnerKind,
+    /// The object.
+    pub owner: ObjectKey,
+    /// The UID of the object.
+    pub uid: String,
+    /// The message.
+    pub message: String,
+}
+
+/// The namespace and the name of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The object of this name in a namespace.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// Prints `NAMESPACE/NAME`, as in `kubectl`.
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The kind of an object that owns generated claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OwnerKind {
+    /// A pod.
+    Pod,
+    /// A pod group.
+    PodGroup,
+}
+
+impl OwnerKind {
+    /// The kind in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OwnerKind::Pod => "Pod",
+            OwnerKind::PodGroup => "PodGroup",
+        }
+    }
+
+    /// The API version in calls and owner references.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            OwnerKind::Pod => "v1",
+            OwnerKind::PodGroup => POD_GROUP_API_VERSION,
+        }
+    }
+}
+
+/// A call of the API.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Create a claim by its `generateName`. Answer: [`Answer::Claim`], as the server made it.
+    CreateClaim(Box<ResourceClaim>),
+    /// Write the names of claims to the status of a pod or group by server-side apply. Answer:
+    /// [`Answer::Written`].
+    ApplyStatus(StatusApply),
+    /// Replace the status of a claim; the object has its resource version. Answer: [`Answer::Claim`].
+    UpdateClaimStatus(Box<ResourceClaim>),
+    /// Replace a claim; the object has its resource version. Answer: [`Answer::Claim`].
+    UpdateClaim(Box<ResourceClaim>),
+    /// Delete a claim if it has this UID. Answer: [`Answer::Done`].
+    DeleteClaim {
+        /// The claim.
+        claim: ObjectKey,
+        /// Its UID, a precondition.
+        uid: String,
+    },
+    /// Read a claim from the server. Answer: [`Answer::Uid`].
+    GetClaim(ObjectKey),
+    /// Read a pod from the server. Answer: [`Answer::Uid`].
+    GetPod(ObjectKey),
+    /// Read a pod group from the server. Answer: [`Answer::Uid`].
+    GetPodGroup(ObjectKey),
+    /// List the claims of a namespace from the server, by a consistent read. Answer: [`Answer::Claims`].
+    ListClaims {
+        /// The namespace.
+        namespace: String,
+    },
+}
+
+/// The answer to a successful call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The claim that the server returned.
+    Claim(Box<ResourceClaim>),
+    /// The claims that the server listed.
+    Claims(Vec<ResourceClaim>),
+    /// The UID of the object that the server returned.
+    Uid(String),
+    /// The server stored the status.
+    Written {
+        /// The resource version of the pod or group after the write.
+        resource_version: String,
+    },
+    /// The call succeeded.
+    Done,
+}
+
+/// What a failed call has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiErrorKind {
+    /// The object does not exist. Nothing was changed.
+    NotFound,
+    /// Another writer was faster, or a precondition failed. Nothing was changed.
+    Conflict,
+    /// The server refused the call for another reason. Nothing was changed.
+    Refused,
+    /// No answer has come, or the server failed. The call may have been performed.
+    Unknown,
+}
+
+/// A call failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What the call has done.
+    pub kind: ApiErrorKind,
+    /// The message of the server or of the client.
+    pub message: String,
+}
+
+/// One entry of `status.resourceClaimStatuses`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StatusEntry {
+    /// The name of the claim in the spec of the pod or group.
+    pub name: String,
+    /// The name of the ResourceClaim. Without one, no claim is needed.
+    pub claim: Option<String>,
+}
+
+/// The claims that are written to the status of a pod or group. The apply is forced, and its manager is [`FIELD_MANAGER`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusApply {
+    /// The kind of the owner.
+    pub kind: OwnerKind,
+    /// The owner.
+    pub owner: ObjectKey,
+    /// The UID of the owner. The server refuses the write for another object of the name.
+    pub uid: String,
+    /// All entries that the status has after the write.
+    pub entries: Vec<StatusEntry>,
+}
+
+impl StatusApply {
+    /// The body of the apply.
+    pub fn body(&self) -> Value {
+        let entry = |entry: &StatusEntry| match &entry.claim {
+            Some(claim) => json!({ "name": entry.name, "resourceClaimName": claim }),
+            None => json!({ "name": entry.name }),
+        };
+        let entries: Vec<_> = self.entries.iter().map(entry).collect();
+        json!({
+            "apiVersion": self.kind.api_version(),
+            "kind": self.kind.as_str(),
+            "metadata": { "namespace": self.owner.namespace, "name": self.owner.name, "uid": self.uid },
+            "status": { "resourceClaimStatuses": entries },
+        })
+    }
+}
