@@ -59,11 +59,12 @@ fn read_back(text: &[u8], log: &[u8]) {
 }
 
 /// The last `tail_window` bytes of a log are enough to get the end of its output.
-fn ends(text: &[u8], log: &[u8], records: usize, bytes: usize) {
-    let end = tail(log, false, records, bytes);
+fn ends(text: &[u8], log: &[u8], lines: usize, bytes: usize) {
+    let end = tail(log, false, lines, bytes);
     let newline: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
     let written = [text, newline].concat();
     assert!(end.len() <= bytes && written.ends_with(&end));
-    let start = log.len().saturating_sub(tail_window(records, bytes));
-    assert!(tail(&log[start..], start > 0, records, bytes) == end, "the window is too small");
+    assert!(end.split_inclusive(|byte| *byte == b'\n').count() <= lines, "more than {lines} lines");
+    let start = log.len().saturating_sub(tail_window(bytes));
+    assert!(tail(&log[start..], start > 0, lines, bytes) == end, "the window is too small");
 }

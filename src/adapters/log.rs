@@ -77,9 +77,9 @@ pub(super) const MAX_PIECE: usize = 16 * 1024;
 /// The most bytes of a log that become a termination message (`kubelet/container/runtime.go`, kubelet 1.36).
 #[cfg(any(feature = "cri", feature = "process"))]
 const TERMINATION_MESSAGE_BYTES: usize = 2048;
-/// The most records of a log that become a termination message (same source).
+/// The most lines of a log that become a termination message (same source).
 #[cfg(any(feature = "cri", feature = "process"))]
-const TERMINATION_MESSAGE_RECORDS: usize = 80;
+const TERMINATION_MESSAGE_LINES: usize = 80;
 
 /// The end of a log, for the termination message of its container. Blocks.
 ///
@@ -87,14 +87,14 @@ const TERMINATION_MESSAGE_RECORDS: usize = 80;
 /// If the log cannot be read, or is not a regular file.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub(super) fn end_of_log(dir: &LogDir, file: &str) -> io::Result<Vec<u8>> {
-    const WINDOW: u64 = tail_window(TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES) as u64;
+    const WINDOW: u64 = tail_window(TERMINATION_MESSAGE_BYTES) as u64;
     let mut raw = Vec::new();
     let mut file = dir.open()?.file(file)?;
     let start = file.metadata()?.len().saturating_sub(WINDOW);
     file.seek(SeekFrom::Start(start))?;
     // The file may grow while it is read.
     file.take(WINDOW).read_to_end(&mut raw)?;
-    Ok(tail(&raw, start > 0, TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES))
+    Ok(tail(&raw, start > 0, TERMINATION_MESSAGE_LINES, TERMINATION_MESSAGE_BYTES))
 }
 
 /// One record of a log.
@@ -130,16 +130,18 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The text of the last records of a log: at most `max_records` records, and at most `max_bytes` bytes.
+/// The text of the last lines of a log: at most `max_lines` lines, and at most `max_bytes` bytes. The records of one line count
+/// once, because the documentation of `terminationMessagePolicy` counts lines of output. Upstream counts records, so a line of many
+/// short records displaces the lines before it (`pkg/util/tail`, kubelet 1.36).
 ///
 /// `bytes` is the end of the log. `cut` means that `bytes` may begin in the middle of a record, which is then ignored.
 /// [`tail_window`] returns how many bytes the caller has to read.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Vec<u8> {
+pub fn tail(bytes: &[u8], cut: bool, max_lines: usize, max_bytes: usize) -> Vec<u8> {
     let whole = bytes.split_inclusive(|b| *b == b'\n').skip(usize::from(cut));
     let records: Vec<Record<'_>> = whole.filter_map(Record::parse).collect();
     let mut text = Vec::new();
-    for record in &records[records.len().saturating_sub(max_records)..] {
+    for record in &records[first_of_last_lines(&records, max_lines)..] {
         text.extend_from_slice(record.text);
         if record.ends {
             text.push(b'\n');
@@ -149,10 +151,28 @@ pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Ve
     text
 }
 
-/// How many bytes from the end of a log [`tail`] needs for these limits, even if they begin in the middle of a record.
+/// The index of the first record of the last `count` lines. Records after the last end of a line are a line of their own.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub const fn tail_window(max_records: usize, max_bytes: usize) -> usize {
-    HEADER + MAX_PIECE + max_records * HEADER + max_bytes
+fn first_of_last_lines(records: &[Record<'_>], count: usize) -> usize {
+    let mut lines = 0;
+    let mut follows_end = true;
+    for (index, record) in records.iter().enumerate().rev() {
+        if record.ends || follows_end {
+            lines += 1;
+        }
+        if lines > count {
+            return index + 1;
+        }
+        follows_end = false;
+    }
+    0
+}
+
+/// How many bytes from the end of a log [`tail`] needs for so many bytes of text, even if they begin in the middle of a record. Each
+/// record has at least one byte of text or the end of a line.
+#[cfg(any(feature = "cri", feature = "process"))]
+pub const fn tail_window(max_bytes: usize) -> usize {
+    HEADER + MAX_PIECE + max_bytes * (HEADER + 1)
 }
 
 /// An upper bound on the bytes of a record besides its text: the time, the stream, the tag and the newline.

@@ -230,12 +230,14 @@ impl Reader {
 
     /// The index of the file in which the last `lines` lines begin, and how many lines of that file come before them.
     fn last_lines(&self, older: &[RotatedFile], mut newest: &File, lines: u64) -> io::Result<(usize, u64)> {
-        let mut count = count_lines(newest)?;
+        let (complete, open) = count_lines(newest)?;
+        let mut count = complete + open;
         newest.rewind()?;
         let mut first = older.len();
         while count < lines && first > 0 {
             match self.open_rotated(older[first - 1].at).and_then(count_lines) {
-                Ok(more) => count += more,
+                // A line that does not end in this file is counted with the file in which it ends.
+                Ok((complete, _)) => count += complete,
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) => return Err(error),
             }
@@ -268,22 +270,26 @@ fn rotated(dir: &OpenLogDir, current: &str) -> io::Result<Vec<RotatedFile>> {
     Ok(file_names::rotated(current, names.iter().map(String::as_str)))
 }
 
-/// The number of complete lines in a file.
-fn count_lines(mut file: impl Read) -> io::Result<u64> {
+/// The number of complete lines in a file, and the number of lines that its end leaves open: lines whose end was not written yet, and
+/// lines that wait for it.
+fn count_lines(mut file: impl Read) -> io::Result<(u64, u64)> {
     let (mut printer, mut buffer, mut out) = (Printer::default(), vec![0; CHUNK], Vec::new());
+    let newlines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count() as u64;
     let mut lines = 0;
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(lines),
+            Ok(0) => break,
             Ok(count) => {
                 printer.feed(&buffer[..count], &mut out);
-                lines += out.iter().filter(|byte| **byte == b'\n').count() as u64;
+                lines += newlines(&out);
                 out.clear();
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    printer.finish(&mut out);
+    Ok((lines, newlines(&out)))
 }
 
 #[cfg(test)]

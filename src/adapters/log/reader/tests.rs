@@ -80,6 +80,27 @@ fn rotated_log_files_are_read_as_one_log() {
     assert_eq!(Reader::open(&logs(dir.path()), 2, ReadOptions::default()).err().unwrap().kind(), ErrorKind::NotFound);
 }
 
+#[test]
+fn a_line_without_an_end_is_one_of_the_last_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let tail = |records: &str, lines| {
+        fs::write(dir.path().join("1.log"), records).unwrap();
+        let options = ReadOptions { tail: Some(lines), ..ReadOptions::default() };
+        let mut reader = Reader::open(&logs(dir.path()), 1, options).unwrap();
+        let text = rest(&mut reader);
+        text + std::str::from_utf8(&reader.finish()).unwrap()
+    };
+    // The prompt of a shell, and one more record that is not complete yet.
+    let prompt = "T stdout F a\nT stdout P b\nT stdout F c\nT stdout P $ \nT stdout P ls\nT std";
+    for (lines, text) in [(0, ""), (1, "$ ls\n"), (2, "bc\n$ ls\n"), (3, "a\nbc\n$ ls\n"), (9, "a\nbc\n$ ls\n")] {
+        assert_eq!(tail(prompt, lines), text, "the last {lines}");
+    }
+    let both = "T stdout F a\nT stdout P b\nT stderr F c\nT stderr P d\n";
+    for (lines, text) in [(1, "d\n"), (2, "c\nd\n"), (3, "b\nc\nd\n"), (4, "a\nb\nc\nd\n")] {
+        assert_eq!(tail(both, lines), text, "the last {lines}");
+    }
+}
+
 fn set_modified(dir: &Path, at: Timestamp) {
     for file in fs::read_dir(dir).unwrap().flatten() {
         let file = File::options().append(true).open(file.path()).unwrap();

@@ -214,9 +214,33 @@ mod tests {
 
     #[test]
     fn log_tail_joins_the_pieces_of_a_long_line() {
-        let text = "x".repeat(3 * MAX_PIECE + 100);
+        let text = "x".repeat(20 * MAX_PIECE + 100);
         let log = log(text.as_bytes());
-        let window = &log[log.len() - tail_window(80, 2048)..];
+        let window = &log[log.len().saturating_sub(tail_window(2048))..];
         assert_eq!(tail(window, true, 80, 2048), format!("{}\n", "x".repeat(2047)).as_bytes());
+    }
+
+    #[test]
+    fn log_tail_counts_the_pieces_of_a_line_once() {
+        let dots = |end: &str| "T stdout P .\n".repeat(100) + end;
+        let log = format!("T stdout F first\nT stdout F second\n{}T stderr F third\n", dots("T stdout F !\n"));
+        let line = format!("{}!\n", ".".repeat(100));
+        for (lines, text) in [
+            (4, format!("first\nsecond\n{line}third\n")),
+            (3, format!("second\n{line}third\n")),
+            (2, format!("{line}third\n")),
+            (1, "third\n".to_owned()),
+            (0, String::new()),
+        ] {
+            assert_eq!(tail(log.as_bytes(), false, lines, 2048), text.as_bytes(), "{lines} lines");
+        }
+        // A line whose end was not written yet.
+        let open = format!("T stdout F first\n{}", dots(""));
+        assert_eq!(tail(open.as_bytes(), false, 1, 2048), ".".repeat(100).as_bytes());
+        assert_eq!(tail(open.as_bytes(), false, 2, 2048), format!("first\n{}", ".".repeat(100)).as_bytes());
+        // The shortest records.
+        let short = "2026-01-02T03:04:05.678901234Z stdout P .\n".repeat(10_000);
+        let window = &short[short.len() - tail_window(2048)..];
+        assert_eq!(tail(window.as_bytes(), true, 80, 2048), ".".repeat(2048).as_bytes());
     }
 }
