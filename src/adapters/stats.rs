@@ -1,7 +1,7 @@
-//! The CPU time and the memory of containers, as runtimes measure them.
+//! The CPU time and the memory of containers, and the networks of pods, as runtimes measure them.
 
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::ContainerId;
+use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::ports::{RuntimeError, UsedSpace};
 use podwright_actors::time::Time;
 
@@ -12,6 +12,42 @@ pub trait RuntimeStats: Send + Sync + 'static {
     /// # Errors
     /// [`RuntimeError`] if the runtime cannot measure.
     fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>>;
+
+    /// The networks of all running pods. A pod that shares the network of the node is left out. By default, all pods share it.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] if the runtime cannot measure.
+    fn networks(&self) -> BoxFuture<'_, Result<Vec<PodNetwork>, RuntimeError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+/// The network interfaces of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodNetwork {
+    /// The pod.
+    pub pod: PodUid,
+    /// When the interfaces were measured.
+    pub at: Time,
+    /// The interface of the default route.
+    pub default: Option<InterfaceUsage>,
+    /// All interfaces.
+    pub interfaces: Vec<InterfaceUsage>,
+}
+
+/// What a network interface has received and sent since it was created. A value that is not reported is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceUsage {
+    /// The name.
+    pub name: String,
+    /// The bytes that were received.
+    pub rx_bytes: Option<u64>,
+    /// The errors while receiving.
+    pub rx_errors: Option<u64>,
+    /// The bytes that were sent.
+    pub tx_bytes: Option<u64>,
+    /// The errors while sending.
+    pub tx_errors: Option<u64>,
 }
 
 /// The usage of one container. A value that the runtime does not report is absent.

@@ -54,6 +54,7 @@ use super::log::LogDir;
 use super::{POD_DIR, pod_group, regular, trusted_dir};
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
+pub use usage::{PodSpace, VolumeSpace};
 
 /// The size limit of a file that the agent reads from a volume, in bytes. A file of variables is much smaller.
 const MAX_VOLUME_FILE: u64 = 1 << 20;

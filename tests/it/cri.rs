@@ -15,6 +15,7 @@ mod image;
 mod instance;
 mod life;
 mod names;
+mod networks;
 mod outages;
 #[cfg(feature = "kube")]
 mod pull_secrets;

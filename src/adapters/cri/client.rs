@@ -105,6 +105,8 @@ impl Client {
             UpdateContainer within LIMIT;
         runtime.list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse,
             ListContainerStats within LIMIT;
+        runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse,
+            ListPodSandboxStats within LIMIT;
         runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
             ReopenContainerLog within LIMIT;
         runtime.exec(ExecRequest) -> ExecResponse, Exec within LIMIT;

@@ -44,7 +44,7 @@ use crate::adapters::adoption::{KubeletPod, KubeletPods};
 use crate::adapters::cdi::SpecCache;
 use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
-use crate::adapters::stats::{ContainerUsage, RuntimeStats};
+use crate::adapters::stats::{ContainerUsage, PodNetwork, RuntimeStats};
 use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// How many bytes of a command's output are kept ([`ExecOutput`]).
@@ -222,6 +222,10 @@ impl StreamingRuntime for CriRuntime {
 impl RuntimeStats for CriRuntime {
     fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>> {
         self.inner.usage().boxed()
+    }
+
+    fn networks(&self) -> BoxFuture<'_, Result<Vec<PodNetwork>, RuntimeError>> {
+        self.inner.networks().boxed()
     }
 }
 

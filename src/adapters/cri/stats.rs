@@ -1,12 +1,13 @@
-//! The usage of containers, as the runtime reports it.
+//! The usage of containers and the networks of pods, as the runtime reports them.
 
+use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{RuntimeError, UsedSpace};
 use podwright_actors::time::Time;
 
 use super::config::labels;
 use super::inner::CriRuntimeInner;
 use super::v1;
-use crate::adapters::stats::{ContainerUsage, MemoryUsage};
+use crate::adapters::stats::{ContainerUsage, InterfaceUsage, MemoryUsage, PodNetwork};
 
 impl CriRuntimeInner {
     /// The usage of all containers of this agent.
@@ -15,6 +16,41 @@ impl CriRuntimeInner {
         let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
         let answer = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
         Ok(answer.stats.into_iter().filter_map(usage).collect())
+    }
+
+    /// The networks of all pods of this agent.
+    pub(super) async fn networks(&self) -> Result<Vec<PodNetwork>, RuntimeError> {
+        let label_selector = labels::selector(self.facts.layout(), None);
+        let filter = Some(v1::PodSandboxStatsFilter { label_selector, ..Default::default() });
+        let answer = self.client.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest { filter }).await?;
+        Ok(answer.stats.into_iter().filter_map(network).collect())
+    }
+}
+
+/// The network of one sandbox. The runtime reports none for a sandbox that shares the network of the node.
+fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
+    let pod = stats.attributes?.metadata?.uid;
+    let v1::NetworkUsage { timestamp, default_interface, interfaces } = stats.linux?.network?;
+    let default = default_interface.map(interface);
+    // The runtime reports the default interface only once.
+    let others =
+        interfaces.into_iter().map(interface).filter(|found| Some(&found.name) != default.as_ref().map(|it| &it.name));
+    let interfaces: Vec<_> = default.iter().cloned().chain(others).collect();
+    if interfaces.is_empty() {
+        return None;
+    }
+    let at = Time::from_nanos(u64::try_from(timestamp).unwrap_or(0));
+    Some(PodNetwork { pod: PodUid::new(&pod), at, default, interfaces })
+}
+
+fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceUsage {
+    let value = |number: Option<v1::UInt64Value>| number.map(|number| number.value);
+    InterfaceUsage {
+        name: usage.name,
+        rx_bytes: value(usage.rx_bytes),
+        rx_errors: value(usage.rx_errors),
+        tx_bytes: value(usage.tx_bytes),
+        tx_errors: value(usage.tx_errors),
     }
 }
 
@@ -64,5 +100,32 @@ mod tests {
         let found = usage(runs).unwrap();
         assert_eq!((found.id.as_str(), found.at, found.cpu), ("c", Time::from_nanos(9), Some(5)));
         assert_eq!((found.memory.working_set, found.nano_cores, found.layer), (Some(3), None, None));
+    }
+
+    #[test]
+    fn default_interface_of_a_pod_is_listed_once() {
+        let number = |value| Some(v1::UInt64Value { value });
+        let interface = |name: &str, received| v1::NetworkInterfaceUsage {
+            name: name.into(),
+            rx_bytes: number(received),
+            ..Default::default()
+        };
+        let sandbox = |network| {
+            let metadata = Some(v1::PodSandboxMetadata { uid: "u".into(), ..Default::default() });
+            let attributes = Some(v1::PodSandboxAttributes { metadata, ..Default::default() });
+            v1::PodSandboxStats { attributes, linux: Some(v1::LinuxPodSandboxStats { network }) }
+        };
+        let usage = |default_interface, interfaces| v1::NetworkUsage { timestamp: 7, default_interface, interfaces };
+        assert_eq!(network(sandbox(None)), None);
+        assert_eq!(network(sandbox(Some(usage(None, vec![])))), None);
+        let both = vec![interface("net1", 2), interface("eth0", 1)];
+        for interfaces in [both, vec![interface("net1", 2)]] {
+            let found = network(sandbox(Some(usage(Some(interface("eth0", 1)), interfaces)))).unwrap();
+            assert_eq!((found.pod.to_string().as_str(), found.at), ("u", Time::from_nanos(7)));
+            let names: Vec<_> =
+                found.interfaces.iter().map(|it| (it.name.as_str(), it.rx_bytes, it.tx_bytes)).collect();
+            assert_eq!(names, [("eth0", Some(1), None), ("net1", Some(2), None)]);
+            assert_eq!(found.default.unwrap().name, "eth0");
+        }
     }
 }

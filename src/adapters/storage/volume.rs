@@ -18,7 +18,7 @@ use super::fs_group::{FsGroup, volume_mode};
 use super::payload::{self, Payload};
 use super::{Disk, PASSABLE, PRIVATE, component, empty_dir, io_error, is_dir, make_dir};
 
-pub(super) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
+const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 const PROJECTED: &str = "kubernetes.io~projected";
 const CONFIG_MAP: &str = "kubernetes.io~configmap";
@@ -99,11 +99,7 @@ impl Disk {
         outdated: &mut Vec<StorageError>,
         step: &CallProgress,
     ) -> Result<PathBuf, StorageError> {
-        let plugin = match volume {
-            volume if volume.config_map.is_some() => CONFIG_MAP,
-            volume if volume.secret.is_some() => SECRET,
-            _ => PROJECTED,
-        };
+        let plugin = plugin(volume).unwrap_or(PROJECTED);
         let path = dir.join("volumes").join(plugin).join(component(&volume.name)?);
         step.at(&path);
         let files = match files {
@@ -167,6 +163,26 @@ impl Disk {
                 remedy: "use the medium Memory, or no medium".into(),
             }),
         }
+    }
+}
+
+/// The directory of the volumes of this kind, in the directory of a pod's volumes. `None` for a volume outside the pod's directory.
+pub(super) fn plugin(volume: &Volume) -> Option<&'static str> {
+    match volume {
+        volume if volume.config_map.is_some() => Some(CONFIG_MAP),
+        volume if volume.secret.is_some() => Some(SECRET),
+        volume if volume.projected.is_some() => Some(PROJECTED),
+        volume if volume.downward_api.is_some() => Some(DOWNWARD_API),
+        volume => matches!(kind(volume).as_deref(), None | Some("emptyDir")).then_some(EMPTY_DIR),
+    }
+}
+
+/// Whether the files of a volume count as local storage of its pod: an emptyDir on disk or a config map.
+pub(super) fn is_local_storage(volume: &Volume) -> bool {
+    let in_memory = |source: &EmptyDirVolumeSource| source.medium.as_deref() == Some("Memory");
+    match plugin(volume) {
+        Some(EMPTY_DIR) => !volume.empty_dir.as_ref().is_some_and(in_memory),
+        plugin => plugin == Some(CONFIG_MAP),
     }
 }
 

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::access::Gatekeeper;
 use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorityError};
 use super::routes::{NodeApi, router};
+use super::stats::VolumeMeter;
 use super::streams::Streams;
 use crate::adapters::kube::KubeReviews;
 use crate::adapters::stats::RuntimeStats;
@@ -118,6 +119,7 @@ impl NodeApiEndpoint {
         };
         let api = NodeApi {
             streams: Arc::new(Streams::new(parts.streams).metrics(parts.view.metrics.streaming.clone())),
+            volumes: Arc::new(VolumeMeter::new(parts.view.logs.clone())),
             view: parts.view,
             stats: parts.stats,
             node: node.as_str().into(),

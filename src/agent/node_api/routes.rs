@@ -37,6 +37,7 @@ pub(super) struct NodeApi {
     pub(super) view: NodeView,
     pub(super) streams: Arc<Streams>,
     pub(super) stats: Arc<dyn RuntimeStats>,
+    pub(super) volumes: Arc<stats::VolumeMeter>,
     /// The name of the node.
     pub(super) node: Arc<str>,
     pub(super) logs: LogReaders,

@@ -1,162 +1,49 @@
 //! The usage of the node, its pods and their containers: `/stats/summary` and `/metrics/resource`.
 
 mod exposition;
+mod fields;
 mod machine;
 mod network;
+mod volumes;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::routes::NodeApi;
-use crate::actors::ids::ContainerId;
+use crate::actors::ids::{ContainerId, PodUid};
+use crate::actors::pod::PodObject;
 use crate::actors::ports::{ContainerStatus, DiskMeter, RuntimeError};
 use crate::actors::text::error_chain;
 use crate::actors::time::Time;
 use crate::adapters::stats::ContainerUsage;
 use crate::metrics::Format;
+use fields::{
+    ContainerStats, CpuStats, FsStats, MemoryStats, NodeStats, PodReference, PodStats, ResourceUsage, RlimitStats,
+    Summary, SwapStats,
+};
+pub(super) use volumes::VolumeMeter;
 
-/// The statistics (`k8s.io/kubelet/pkg/apis/stats/v1alpha1`, 1.36). Fields without a value are absent.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Summary {
-    pub(super) node: NodeStats,
-    pub(super) pods: Vec<PodStats>,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct NodeStats {
-    pub(super) node_name: String,
-    pub(super) start_time: String,
-    #[serde(flatten)]
-    pub(super) used: ResourceUsage,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) network: Option<network::NetworkStats>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) fs: Option<FsStats>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rlimit: Option<RlimitStats>,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PodStats {
-    pub(super) pod_ref: PodReference,
-    pub(super) start_time: String,
-    pub(super) containers: Vec<ContainerStats>,
-    #[serde(flatten)]
-    pub(super) used: ResourceUsage,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct PodReference {
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) uid: String,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ContainerStats {
-    pub(super) name: String,
-    pub(super) start_time: String,
-    /// Seconds since the epoch.
-    #[serde(skip)]
-    pub(super) started: f64,
-    #[serde(flatten)]
-    pub(super) used: ResourceUsage,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rootfs: Option<FsStats>,
-}
-
-/// CPU time, memory and swap space.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct ResourceUsage {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cpu: Option<CpuStats>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) memory: Option<MemoryStats>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) swap: Option<SwapStats>,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CpuStats {
-    pub(super) time: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage_nano_cores: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage_core_nano_seconds: Option<u64>,
-    /// Milliseconds since the epoch.
-    #[serde(skip)]
-    pub(super) at: i64,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct MemoryStats {
-    pub(super) time: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) available_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) working_set_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rss_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) page_faults: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) major_page_faults: Option<u64>,
-    /// Milliseconds since the epoch.
-    #[serde(skip)]
-    pub(super) at: i64,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SwapStats {
-    pub(super) time: String,
-    pub(super) swap_usage_bytes: u64,
-    /// Milliseconds since the epoch.
-    #[serde(skip)]
-    pub(super) at: i64,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct FsStats {
-    pub(super) time: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) available_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) capacity_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) used_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) inodes_free: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) inodes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) inodes_used: Option<u64>,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct RlimitStats {
-    pub(super) time: String,
-    pub(super) maxpid: u64,
-    pub(super) curproc: u64,
-}
-
-pub(super) async fn summary(State(api): State<NodeApi>) -> Response {
-    match measure(&api).await {
+/// The answer of `/stats/summary`. With `only_cpu_and_memory=true`, it has nothing but CPU time and memory, as that of a kubelet.
+pub(super) async fn summary(State(api): State<NodeApi>, Query(query): Query<Vec<(String, String)>>) -> Response {
+    let is_short = query.iter().any(|(name, value)| name == "only_cpu_and_memory" && value == "true");
+    let summary = async {
+        let (mut summary, pods) = measure(&api).await?;
+        if is_short {
+            summary.node.rlimit = None;
+            summary.pods.iter_mut().flat_map(|pod| &mut pod.containers).for_each(|container| container.rootfs = None);
+        } else {
+            add_disks_and_networks(&api, &mut summary, &pods).await;
+        }
+        Ok::<_, RuntimeError>(summary)
+    };
+    match summary.await {
         Ok(summary) => Json(summary).into_response(),
         Err(error) => {
             let why = format!("Internal Error: {}", error_chain(&error));
@@ -166,7 +53,7 @@ pub(super) async fn summary(State(api): State<NodeApi>) -> Response {
 }
 
 pub(super) async fn resource_metrics(State(api): State<NodeApi>) -> Response {
-    let measured = measure(&api).await;
+    let measured = measure(&api).await.map(|(summary, _)| summary);
     if let Err(error) = &measured {
         let error = error_chain(error).to_string();
         tracing::warn!(error, "cannot measure the containers for /metrics/resource");
@@ -174,15 +61,17 @@ pub(super) async fn resource_metrics(State(api): State<NodeApi>) -> Response {
     ([(CONTENT_TYPE, Format::Classic.content_type())], exposition::text(measured.ok().as_ref())).into_response()
 }
 
-async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
+/// The CPU time and the memory of the node, its pods and their containers, and the objects of these pods.
+async fn measure(api: &NodeApi) -> Result<(Summary, Vec<Arc<PodObject>>), RuntimeError> {
     let usage = api.stats.usage().await?;
     let usage: HashMap<ContainerId, ContainerUsage> = usage.into_iter().map(|used| (used.id.clone(), used)).collect();
-    let mut pods = Vec::new();
+    let (mut pods, mut objects) = (Vec::new(), Vec::new());
     for pod in api.view.pods() {
         let Some(status) = api.view.node.observer().last(&pod.uid) else { continue };
         let containers = of_containers(&status.containers, &usage);
         let start = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.to_string());
         let Some(first_start) = first_start(&containers) else { continue };
+        objects.extend(pod.object);
         pods.push(PodStats {
             pod_ref: PodReference {
                 name: pod.full_name.name().to_owned(),
@@ -192,23 +81,45 @@ async fn measure(api: &NodeApi) -> Result<Summary, RuntimeError> {
             start_time: start.unwrap_or(first_start),
             used: sum_of(&containers),
             containers,
+            ..PodStats::default()
         });
     }
     let mut node = machine::node(api.view.now());
     node.node_name = api.node.to_string();
-    node.network = network::node();
+    Ok((Summary { node, pods }, objects))
+}
+
+/// Adds the disks and the networks of the node and its pods. What cannot be measured is left out.
+async fn add_disks_and_networks(api: &NodeApi, summary: &mut Summary, pods: &[Arc<PodObject>]) {
+    summary.node.network = network::node();
     if let Ok(space) = api.view.logs.node_file_system().await {
-        node.fs = Some(FsStats {
-            time: Timestamp::now().to_string(),
-            available_bytes: Some(space.available),
-            capacity_bytes: Some(space.capacity),
-            used_bytes: Some(space.capacity.saturating_sub(space.available)),
-            inodes_free: Some(space.inodes_free),
-            inodes: Some(space.inodes),
-            inodes_used: Some(space.inodes.saturating_sub(space.inodes_free)),
-        });
+        let used_bytes = Some(space.capacity.saturating_sub(space.available));
+        let inodes_used = Some(space.inodes.saturating_sub(space.inodes_free));
+        let time = Timestamp::now().to_string();
+        summary.node.fs = Some(FsStats { time, used_bytes, inodes_used, ..volumes::of_file_system(&space) });
     }
-    Ok(Summary { node, pods })
+    let mut networks = networks(api, pods).await;
+    let spaces = api.volumes.measure(pods).await;
+    for pod in &mut summary.pods {
+        let uid = PodUid::new(&pod.pod_ref.uid);
+        pod.network = networks.remove(&uid);
+        if let Some(measured) = spaces.get(&uid) {
+            volumes::add(pod, measured, summary.node.fs.as_ref());
+        }
+    }
+}
+
+/// The networks of the pods that do not share the network of the node.
+async fn networks(api: &NodeApi, pods: &[Arc<PodObject>]) -> HashMap<PodUid, network::NetworkStats> {
+    let measured = api.stats.networks().await.unwrap_or_else(|error| {
+        let error = error_chain(&error).to_string();
+        tracing::debug!(error, "cannot measure the networks of the pods for /stats/summary");
+        Vec::new()
+    });
+    let host_network = pods.iter().filter(|pod| pod.spec().host_network == Some(true)).map(|pod| pod.uid());
+    let host_network: HashSet<&PodUid> = host_network.collect();
+    let own = measured.into_iter().filter(|network| !host_network.contains(&network.pod));
+    own.map(|network| (network.pod.clone(), network::of_pod(network))).collect()
 }
 
 /// The containers with a usage, by name. Of two runs of a container, the one that was created last counts: two series with the same
@@ -264,6 +175,7 @@ fn of_container(name: &str, started: Time, used: &ContainerUsage) -> ContainerSt
             inodes_used: Some(layer.inodes),
             ..FsStats::default()
         }),
+        logs: None,
     }
 }
 

@@ -267,7 +267,21 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
         (&json!("n1"), &json!(uid)),
         "{summary}"
     );
-    assert!(summary["pods"][0]["containers"][0]["memory"]["workingSetBytes"].as_u64() > Some(0), "{summary}");
+    let pod = &summary["pods"][0];
+    assert!(pod["containers"][0]["memory"]["workingSetBytes"].as_u64() > Some(0), "{summary}");
+    assert!(
+        pod["ephemeral-storage"]["usedBytes"].as_u64() >= pod["containers"][0]["logs"]["usedBytes"].as_u64(),
+        "{pod}"
+    );
+    assert!(pod["containers"][0]["logs"]["usedBytes"].as_u64() > Some(0), "{pod}");
+    assert!(pod.get("network").is_none(), "a process shares the network of the node: {pod}");
+    let (_, short) = admin.get("/stats/summary?only_cpu_and_memory=true").await;
+    let short: Value = serde_json::from_str(&short).unwrap();
+    assert!(short["pods"][0]["cpu"].is_object() && short["node"]["memory"].is_object(), "{short}");
+    for (of, field) in [("node", "fs"), ("node", "network"), ("node", "rlimit"), ("pod", "ephemeral-storage")] {
+        let object = if of == "node" { &short["node"] } else { &short["pods"][0] };
+        assert!(object.get(field).is_none(), "{field}: {short}");
+    }
     let pods: Value = serde_json::from_str(&admin.get("/runningpods/").await.1).unwrap();
     assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "main", "{pods}");
 }

@@ -1,13 +1,15 @@
-//! The network interfaces of the node, as the kernel counts their bytes.
+//! The network interfaces of the node and its pods, as the kernel counts their bytes.
 
 use std::fs;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// The interfaces of the node. The values of the default interface are repeated at the top.
+use crate::adapters::stats::{InterfaceUsage, PodNetwork};
+
+/// The interfaces of the node or of a pod. The values of the default interface are repeated at the top.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(in super::super) struct NetworkStats {
+pub(super) struct NetworkStats {
     time: String,
     #[serde(flatten)]
     default: Option<InterfaceStats>,
@@ -18,10 +20,29 @@ pub(in super::super) struct NetworkStats {
 #[serde(rename_all = "camelCase")]
 struct InterfaceStats {
     name: String,
-    rx_bytes: u64,
-    rx_errors: u64,
-    tx_bytes: u64,
-    tx_errors: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rx_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rx_errors: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_errors: Option<u64>,
+}
+
+impl From<InterfaceUsage> for InterfaceStats {
+    fn from(InterfaceUsage { name, rx_bytes, rx_errors, tx_bytes, tx_errors }: InterfaceUsage) -> Self {
+        InterfaceStats { name, rx_bytes, rx_errors, tx_bytes, tx_errors }
+    }
+}
+
+/// The interfaces of a pod with a network of its own.
+pub(super) fn of_pod(network: PodNetwork) -> NetworkStats {
+    NetworkStats {
+        time: network.at.to_timestamp().to_string(),
+        default: network.default.map(InterfaceStats::from),
+        interfaces: network.interfaces.into_iter().map(InterfaceStats::from).collect(),
+    }
 }
 
 /// The interfaces in the network namespace of the agent. `None` if the kernel does not list them.
@@ -50,7 +71,13 @@ fn interfaces(dev: &str) -> Vec<InterfaceStats> {
         // Eight counts of what was received, and eight of what was sent.
         let [rx_bytes, _, rx_errors, _, _, _, _, _, tx_bytes, _, tx_errors, ..] = counts[..] else { return None };
         let is_own = !IGNORED.iter().any(|prefix| name.starts_with(prefix));
-        is_own.then(|| InterfaceStats { name: name.to_owned(), rx_bytes, rx_errors, tx_bytes, tx_errors })
+        is_own.then(|| InterfaceStats {
+            name: name.to_owned(),
+            rx_bytes: Some(rx_bytes),
+            rx_errors: Some(rx_errors),
+            tx_bytes: Some(tx_bytes),
+            tx_errors: Some(tx_errors),
+        })
     };
     dev.lines().filter_map(of_line).collect()
 }

@@ -176,6 +176,13 @@ impl RuntimeService for FakeService {
         Ok(Response::new(v1::ListContainerStatsResponse::default()))
     }
 
+    async fn list_pod_sandbox_stats(
+        &self,
+        _: Request<v1::ListPodSandboxStatsRequest>,
+    ) -> Result<Response<v1::ListPodSandboxStatsResponse>, Status> {
+        Ok(Response::new(v1::ListPodSandboxStatsResponse::default()))
+    }
+
     async fn remove_container(
         &self,
         request: Request<v1::RemoveContainerRequest>,

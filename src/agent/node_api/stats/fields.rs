@@ -1,0 +1,154 @@
+//! The answer of `/stats/summary` (`k8s.io/kubelet/pkg/apis/stats/v1alpha1`, 1.36). Fields without a value are absent.
+
+use serde::Serialize;
+
+use super::network::NetworkStats;
+
+/// The statistics of the node and its pods.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Summary {
+    pub(super) node: NodeStats,
+    pub(super) pods: Vec<PodStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeStats {
+    pub(super) node_name: String,
+    pub(super) start_time: String,
+    #[serde(flatten)]
+    pub(super) used: ResourceUsage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) network: Option<NetworkStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fs: Option<FsStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rlimit: Option<RlimitStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodStats {
+    pub(super) pod_ref: PodReference,
+    pub(super) start_time: String,
+    pub(super) containers: Vec<ContainerStats>,
+    #[serde(flatten)]
+    pub(super) used: ResourceUsage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) network: Option<NetworkStats>,
+    #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
+    pub(super) volumes: Vec<VolumeStats>,
+    #[serde(rename = "ephemeral-storage", skip_serializing_if = "Option::is_none")]
+    pub(super) ephemeral_storage: Option<FsStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct PodReference {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) uid: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContainerStats {
+    pub(super) name: String,
+    pub(super) start_time: String,
+    /// Seconds since the epoch.
+    #[serde(skip)]
+    pub(super) started: f64,
+    #[serde(flatten)]
+    pub(super) used: ResourceUsage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rootfs: Option<FsStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logs: Option<FsStats>,
+}
+
+/// One volume of a pod.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct VolumeStats {
+    #[serde(flatten)]
+    pub(super) space: FsStats,
+    pub(super) name: String,
+}
+
+/// CPU time, memory and swap space.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct ResourceUsage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu: Option<CpuStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<MemoryStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) swap: Option<SwapStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CpuStats {
+    pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_nano_cores: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_core_nano_seconds: Option<u64>,
+    /// Milliseconds since the epoch.
+    #[serde(skip)]
+    pub(super) at: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MemoryStats {
+    pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) working_set_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rss_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) page_faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) major_page_faults: Option<u64>,
+    /// Milliseconds since the epoch.
+    #[serde(skip)]
+    pub(super) at: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SwapStats {
+    pub(super) time: String,
+    pub(super) swap_usage_bytes: u64,
+    /// Milliseconds since the epoch.
+    #[serde(skip)]
+    pub(super) at: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FsStats {
+    pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) capacity_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inodes_free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inodes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inodes_used: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct RlimitStats {
+    pub(super) time: String,
+    pub(super) maxpid: u64,
+    pub(super) curproc: u64,
+}

@@ -1,0 +1,41 @@
+//! The networks of pods, as containerd measures them.
+
+use podwright::adapters::stats::RuntimeStats;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ContainerRuntime, SandboxConfig};
+use serde_json::json;
+
+use super::containerd::Containerd;
+use crate::agent::harness::eventually;
+
+#[tokio::test]
+async fn cri_pods_with_a_network_of_their_own_are_measured() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let root = tempfile::tempdir().unwrap();
+    let runtime = containerd.open(root.path());
+    let mut sandboxes = Vec::new();
+    for (uid, host_network) in [("own", false), ("shared", true)] {
+        let pod = json!({
+            "metadata": {"name": uid, "namespace": "n", "uid": uid},
+            "spec": {"hostNetwork": host_network, "containers": [{"name": "main"}]},
+        });
+        let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+        sandboxes.push(runtime.run_sandbox(SandboxConfig { pod, attempt: 0 }).await.unwrap());
+    }
+    // The interface of a new pod announces itself.
+    let network = eventually("the pod has sent bytes", || async {
+        let networks = runtime.networks().await.unwrap();
+        let uids: Vec<String> = networks.iter().map(|network| network.pod.to_string()).collect();
+        assert!(uids.iter().all(|uid| uid == "own"), "{uids:?}");
+        let network = networks.into_iter().next()?;
+        (network.default.as_ref()?.tx_bytes > Some(0)).then_some(network)
+    })
+    .await;
+    let names: Vec<_> = network.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["eth0"]);
+    assert_eq!(network.default.as_ref(), network.interfaces.first());
+    for sandbox in &sandboxes {
+        runtime.stop_sandbox(sandbox).await.unwrap();
+        runtime.remove_sandbox(sandbox).await.unwrap();
+    }
+}
