@@ -3,6 +3,8 @@
 pub(crate) mod api_node;
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod browser;
+#[cfg(feature = "process")]
+pub(crate) mod disks;
 pub(crate) mod fake_cgroups;
 pub(crate) mod fake_claims;
 pub(crate) mod fake_disks;

@@ -2,51 +2,23 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use podwright_actors::ports::{ContainerRuntime, ContainerState, ContainerStatus, RuntimeError, SandboxConfig};
 use rustix::fs::{FlockOperation, flock};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::adoption::watch;
 use super::isolation::on_node;
+use crate::support::disks::SmallDisk;
 use crate::support::processes::{
     PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
 };
 
 fn summary(status: &ContainerStatus) -> (i32, &str, &str) {
     (status.exit_code, &status.reason, &status.message)
-}
-
-/// A file system of 1 MiB in a directory. It is unmounted when this is dropped.
-struct SmallDisk<'a>(&'a Path);
-
-impl<'a> SmallDisk<'a> {
-    /// `None` if this process may not mount.
-    fn new(dir: &'a Path) -> Option<Self> {
-        if let Err(error) = mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(c"size=1m,mode=755")) {
-            eprintln!("skipped: this process may not mount: {error}");
-            return None;
-        }
-        Some(SmallDisk(dir))
-    }
-
-    /// Fills the file system with one file.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("fill");
-        let mut file = File::create(&path).unwrap();
-        while file.write_all(&[1; 4096]).is_ok() {}
-        path
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        let _ = unmount(self.0, UnmountFlags::DETACH);
-    }
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState,
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
+use super::disks::unmount_below;
+
 /// The longest wait of a test. It guards only against hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,7 @@ pub(crate) fn config(root: &Path) -> ProcessConfig {
     config
 }
 
-/// A root directory whose containers are killed when it is dropped.
+/// A root directory. When it is dropped, its containers are killed and the volumes in it are unmounted.
 pub(crate) struct Root {
     root: TempDir,
     shared: TempDir,
@@ -85,6 +87,7 @@ impl Drop for Root {
                 let _ = fifo.write_all(b"KILL\n");
             }
         }
+        unmount_below(self.path());
     }
 }
 
@@ -203,4 +206,27 @@ pub(crate) fn parent(pid: u32) -> u32 {
 /// Sends a signal.
 pub(crate) fn kill(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+#[tokio::test]
+async fn root_directory_leaves_no_mount_behind() {
+    let root = Root::new();
+    let dir = root.path().canonicalize().unwrap();
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = |name: &str| {
+        let path = dir.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let (outer, inner) = (at("pods/u/volumes/ram"), "below");
+    let Some(disk) = super::disks::SmallDisk::new(&outer) else { return };
+    std::fs::create_dir(outer.join(inner)).unwrap();
+    let (below, open) = (outer.join(inner), std::fs::File::create(outer.join("open")).unwrap());
+    let nested = super::disks::SmallDisk::new(&below).unwrap();
+    std::mem::forget((disk, nested));
+    assert_eq!(mounts().matches(dir.to_str().unwrap()).count(), 2);
+    drop(root);
+    assert!(!mounts().contains(dir.to_str().unwrap()), "{}", mounts());
+    assert!(!dir.exists());
+    drop(open);
 }
