@@ -68,8 +68,9 @@ pub fn main() -> ExitCode {
     match command(cli.command) {
         Ok(code) => code,
         Err(error) => {
+            let remedy = error_text::remedy_for_full_disk(error.chain()).map(|remedy| format!(": {remedy}"));
             // If standard error is closed, nobody can read the message.
-            let _ = writeln!(std::io::stderr(), "podwright: {error:#}");
+            let _ = writeln!(std::io::stderr(), "podwright: {error:#}{}", remedy.unwrap_or_default());
             ExitCode::FAILURE
         }
     }

@@ -20,6 +20,9 @@ pub const MAX_BYTES: usize = 10 << 20;
 
 /// How many levels of objects and lists a manifest may have.
 const MAX_DEPTH: usize = 32;
+/// The parser's text for brackets that are nested so deeply that it stops before it counts levels (granit-parser 2.1,
+/// `ErrorKind::RecursionLimitExceeded`). Its error has no code for this case.
+const NESTED_TOO_DEEPLY: &str = "recursion limit exceeded";
 /// How many YAML documents a manifest may have.
 const MAX_DOCUMENTS: usize = 1024;
 /// How many values the aliases of a manifest may repeat.
@@ -149,7 +152,7 @@ fn brief(error: &serde_saphyr::Error) -> String {
             return format!("has more than {MAX_DOCUMENTS} documents: split it into smaller manifests");
         }
         Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => {
-            return format!("has more than {MAX_DEPTH} levels of objects and lists: no pod has so many, correct it");
+            return too_many_levels();
         }
         Error::Budget { .. } => return "has too many values: split it into smaller manifests".into(),
         Error::AliasReplayLimitExceeded { .. } | Error::AliasExpansionLimitExceeded { .. } => {
@@ -160,7 +163,14 @@ fn brief(error: &serde_saphyr::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     let line = line.split(" at line ").next().unwrap_or(line);
+    if line == NESTED_TOO_DEEPLY {
+        return too_many_levels();
+    }
     format!("not valid YAML or JSON: {line}")
+}
+
+fn too_many_levels() -> String {
+    format!("has more than {MAX_DEPTH} levels of objects and lists: no pod has so many, correct it")
 }
 
 /// Collects the pods and faults of a manifest.

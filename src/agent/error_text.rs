@@ -1,6 +1,7 @@
-//! Parts of error texts: the limits for foreign text in them, and the text of a system error.
+//! Parts of error texts: the limits for foreign text in them, the text of a system error, and the remedy for a full disk.
 
-use std::io;
+use std::error::Error;
+use std::io::{self, ErrorKind};
 
 /// The maximum length in bytes of request text that an error answer repeats.
 pub(crate) const MAX_ECHO_BYTES: usize = 300;
@@ -13,4 +14,40 @@ pub(crate) fn reason(error: &io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// What the user can do about a full disk.
+const FREE_SPACE: &str = "free disk space and inodes on its file system, or choose another root directory with --root";
+
+/// The remedy for a system error: that for a full disk, or else `otherwise`.
+pub(crate) fn remedy(error: &io::Error, otherwise: &'static str) -> &'static str {
+    of_full_disk(error).unwrap_or(otherwise)
+}
+
+/// The remedy for an error whose cause is a full disk.
+pub(crate) fn remedy_for_full_disk<'a>(chain: impl Iterator<Item = &'a (dyn Error + 'static)>) -> Option<&'static str> {
+    chain.filter_map(|cause| cause.downcast_ref::<io::Error>()).find_map(of_full_disk)
+}
+
+fn of_full_disk(error: &io::Error) -> Option<&'static str> {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded).then_some(FREE_SPACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn full_disk_has_a_remedy_and_other_errors_keep_theirs() {
+        for (errno, expected) in [(Errno::NOSPC, FREE_SPACE), (Errno::DQUOT, FREE_SPACE), (Errno::ACCESS, "x")] {
+            assert_eq!(remedy(&errno.into(), "x"), expected, "{errno:?}");
+        }
+        let of_chain = |errno: Errno| {
+            let error = anyhow::Error::new(io::Error::from(errno)).context("cannot open it");
+            remedy_for_full_disk(error.chain())
+        };
+        assert_eq!((of_chain(Errno::NOSPC), of_chain(Errno::IO)), (Some(FREE_SPACE), None));
+    }
 }

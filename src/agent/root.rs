@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::error_text::reason;
+use super::error_text::{reason, remedy};
 use crate::adapters::trusted_dir::{self, UntrustedDirectory};
 
 /// The default root directory of an agent that runs as root.
@@ -34,13 +34,13 @@ pub(crate) struct RootDirectory {
 /// Why the agent cannot use a root directory or a default directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
-    #[error("cannot create the root directory {path} ({why}): choose another with --root", path = .path.display(),
-        why = reason(.error))]
+    #[error("cannot create the root directory {path} ({why}): {remedy}", path = .path.display(), why = reason(.error),
+        remedy = remedy(.error, "choose another with --root"))]
     Make { path: PathBuf, error: io::Error },
     #[error("the root directory cannot be used")]
     Untrusted(#[from] UntrustedDirectory),
-    #[error("cannot write to the root directory {path} ({why}): make it writable, or choose another with --root",
-        path = .path.display(), why = reason(.error))]
+    #[error("cannot write to the root directory {path} ({why}): {remedy}", path = .path.display(), why = reason(.error),
+        remedy = remedy(.error, "make it writable, or choose another with --root"))]
     Write { path: PathBuf, error: io::Error },
     #[error("the root directory {path} is in use by another agent: stop that agent, or choose another with --root",
         path = .0.display())]
@@ -181,6 +181,19 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
+
+    #[test]
+    fn root_directory_on_a_full_disk_has_a_remedy_of_its_own() {
+        let (path, error) = (PathBuf::from("/r"), || io::Error::from(rustix::io::Errno::NOSPC));
+        for refused in
+            [RootError::Make { path: path.clone(), error: error() }, RootError::Write { path, error: error() }]
+        {
+            let text = refused.to_string();
+            assert!(text.contains("(no space left on device): free disk space"), "{text}");
+        }
+        let denied = RootError::Make { path: "/r".into(), error: rustix::io::Errno::ACCESS.into() }.to_string();
+        assert!(denied.ends_with("(permission denied): choose another with --root"), "{denied}");
+    }
 
     #[test]
     fn a_second_agent_cannot_lock_the_same_root_directory() {

@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use crate::actors::Registration;
 use crate::actors::eviction::MissingGracePeriod;
-use crate::actors::node::{NodeHandle, StartNodeError};
+use crate::actors::node::{NodeHandle, ShutdownReport, StartNodeError};
 use crate::actors::recorder::Note;
+use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::SourceContext;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,7 @@ use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::runtime_ports::OpenRuntimeError;
 use super::screen::{Screen, Terminal};
 use super::shutdown::{MachineShutdown, wait_until_false};
+use super::view::NodeView;
 use finished::{finished, log_outcome};
 use manifests::ManifestSources;
 use signals::Signals;
@@ -217,7 +219,7 @@ async fn serve(
                 _report = async {
                     // A shutdown of the machine ends services too. The pods have their whole time.
                     wait_until_false(is_shutting_down).await;
-                    let report = view.node.shutdown(on_exit).await;
+                    let report = stop_node(&view, on_exit, args.runtime.keeps_pods()).await;
                     #[cfg(feature = "kube")]
                     if args.registration.deregister_on_exit {
                         cluster::deregister(&view.node).await;
@@ -237,7 +239,7 @@ async fn serve(
         () = node_taken(&view.node) => {
             tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping");
             sources.cancel();
-            view.node.shutdown(on_exit).await;
+            stop_node(&view, on_exit, args.runtime.keeps_pods()).await;
             Err(RunError::NodeTaken(name))
         }
     };
@@ -265,6 +267,18 @@ async fn serve(
         print(&Screen::final_table(&view));
     }
     code
+}
+
+/// Stops the node, and its pods if `config` says so. Logs what happens to the other pods.
+async fn stop_node(view: &NodeView, config: ShutdownConfig, runtime_keeps_pods: bool) -> ShutdownReport {
+    let report = view.node.shutdown(config).await;
+    let pods = report.left_running;
+    match (pods, runtime_keeps_pods) {
+        (0, _) => {}
+        (_, true) => tracing::info!(pods, "pods are left running for the next agent"),
+        (_, false) => tracing::info!(pods, "simulated pods end with the agent"),
+    }
+    report
 }
 
 /// Resolves when another agent runs with the name of this node.

@@ -142,6 +142,18 @@ impl Runtime {
         }
     }
 
+    /// Whether pods that an agent does not stop run on after its end. Simulated pods are in the memory of the agent.
+    pub(crate) fn keeps_pods(&self) -> bool {
+        match *self {
+            #[cfg(feature = "process")]
+            Runtime::Process => true,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => true,
+            #[cfg(feature = "simulated")]
+            Runtime::Simulated => false,
+        }
+    }
+
     /// Whether an agent that was started in a terminal stops its pods when it ends. The pods of a container runtime belong to
     /// the machine, not to the terminal.
     pub(crate) fn stops_pods_in_terminal(&self) -> bool {

@@ -193,7 +193,6 @@ impl NodeHandle {
         let pods = shutdown::pods(&self.engine, &self.desired);
         let count = pods.len();
         if config.is_disabled() {
-            tracing::info!(pods = count, "pods are left running for the next agent");
             return ShutdownReport { left_running: count, ..ShutdownReport::default() };
         }
         tracing::info!(pods = count, seconds = config.total().as_secs(), "stopping pods");

@@ -172,6 +172,15 @@ fn manifest_that_is_too_large_is_refused_with_its_limit() {
         (" ".repeat(MAX_BYTES + 1), "has more than 10 MiB: split it into smaller manifests"),
         ("--- {}\n".repeat(1025), "has more than 1024 documents: split it into smaller manifests"),
         (format!("a: {lists}"), "has more than 32 levels of objects and lists: no pod has so many, correct it"),
+        // The parser stops before it counts the levels.
+        (
+            format!("a: {}", "[".repeat(5000)),
+            "has more than 32 levels of objects and lists: no pod has so many, correct it",
+        ),
+        (
+            format!("a: {}", "{a: ".repeat(5000)),
+            "has more than 32 levels of objects and lists: no pod has so many, correct it",
+        ),
         (aliases, "its aliases repeat more than 10000 values: write fewer aliases (`*name`)"),
         (format!("[{}]", "1, ".repeat(300_000)), "has too many values: split it into smaller manifests"),
     ] {

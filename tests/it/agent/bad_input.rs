@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 
 use super::harness::{AgentHome, eventually, manifest, podwright, text};
+use crate::support::disks::SmallDisk;
 
 const SLEEPS: &str = "exec sleep 1000";
 
@@ -102,6 +103,24 @@ async fn unusable_root_directory_is_an_error_with_remedy() {
         assert_eq!(output.status.code(), Some(1), "{root}");
         let printed = text(&output.stderr);
         assert!(printed.contains(says) && printed.contains("--root"), "{printed}");
+    }
+}
+
+#[tokio::test]
+async fn full_disk_ends_a_new_agent_with_remedy() {
+    let home = AgentHome::new();
+    let at = home.shared().join("disk");
+    fs::create_dir(&at).unwrap();
+    let Some(disk) = SmallDisk::new(&at) else { return };
+    disk.fill();
+    let (root, manifests) = (at.join("root"), home.manifests());
+    let (root, manifests) = (root.to_str().unwrap(), manifests.to_str().unwrap());
+    for runtime in ["process", "simulated"] {
+        let flags = ["--runtime", runtime, "--manifests", manifests, "--admin", "127.0.0.1:0", "--node-name", "n1"];
+        let output = podwright(&[&["run", "--root", root][..], &flags].concat()).await;
+        assert_eq!(output.status.code(), Some(1), "{runtime}: {}", text(&output.stdout));
+        let printed = text(&output.stderr);
+        assert!(printed.contains(root) && printed.contains("free disk space and inodes"), "{runtime}: {printed}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! The agent over the simulated runtime.
 
-use super::harness::{AgentHome, text};
+use rustix::process::Signal;
+
+use super::harness::{AgentHome, manifest, text};
 
 #[tokio::test]
 async fn example_pods_run_simulated_without_a_process() {
@@ -45,5 +47,22 @@ async fn invalid_simulation_flag_ends_the_agent_with_remedy() {
         let output = home.run(args).await;
         assert_ne!(output.status.code(), Some(0));
         assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+}
+
+#[tokio::test]
+async fn simulated_pods_are_not_said_to_run_after_the_agent() {
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
+    for (runtime, says, not) in [
+        ("simulated", "simulated pods end with the agent pods=1", "left running"),
+        ("process", "pods are left running for the next agent pods=1", "simulated pods"),
+    ] {
+        let mut agent = home.start(&["--runtime", runtime]).await;
+        agent.ready("web-n1").await;
+        agent.signal(Signal::TERM);
+        assert_eq!(agent.ended().await, Some(0));
+        let log = agent.logged();
+        assert!(log.contains(says) && !log.contains(not), "{runtime}: {log}");
     }
 }
