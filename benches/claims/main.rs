@@ -26,7 +26,6 @@ mod ports;
 mod report;
 mod workload;
 
-use std::env;
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
@@ -49,17 +48,7 @@ const TINY: usize = 10;
 fn main() -> ExitCode {
     let names = WORKLOADS.map(|(name, _)| name);
     let offer = Offer { names: &names, sizes: &SIZES, runs: 1 };
-    let done = match args::parse(env::args().skip(1), offer) {
-        Ok(task) => perform(task),
-        Err(error) => Err(format!("{error}\nusage: cargo bench --bench claims -- [--quick] [--n N]... [WORKLOAD]...")),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    args::run(offer, "usage: cargo bench --bench claims -- [--quick] [--n N]... [WORKLOAD]...", perform)
 }
 
 fn perform(task: Task) -> Result<(), String> {

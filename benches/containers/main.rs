@@ -37,7 +37,6 @@ mod required;
 #[path = "../../tests/it/cri/v1.rs"]
 mod v1;
 
-use std::env;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -62,19 +61,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let offer = Offer { names: &["containers"], sizes: &SIZES, runs: RUNS };
-    let done = match args::parse(env::args().skip(1), offer) {
-        Ok(task) => perform(task).map_err(|error| error.to_string()),
-        Err(error) => {
-            Err(format!("{error}\nusage: cargo bench --bench containers -- [--quick] [--n N]... [--runs RUNS]"))
-        }
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    args::run(offer, "usage: cargo bench --bench containers -- [--quick] [--n N]... [--runs RUNS]", perform)
 }
 
 fn perform(task: Task) -> Result<(), Error> {

@@ -38,7 +38,6 @@ mod runs;
 mod suites;
 mod update_storm;
 
-use std::env;
 use std::process::ExitCode;
 
 use alloc_tracker::Allocator;
@@ -64,17 +63,7 @@ const TINY: Scale = Scale { n: 16, shrink: 10_000 };
 fn main() -> ExitCode {
     let names: Vec<_> = suites::SUITES.iter().map(|suite| suite.name).collect();
     let offer = Offer { names: &names, sizes: &report::SIZES, runs: RUNS };
-    let done = match args::parse(env::args().skip(1), offer) {
-        Ok(task) => perform(task),
-        Err(error) => Err(format!("{error}\n{USAGE}")),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    args::run(offer, USAGE, perform)
 }
 
 fn perform(task: Task) -> Result<(), String> {

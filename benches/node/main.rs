@@ -29,7 +29,6 @@ mod ports;
 mod process;
 mod report;
 
-use std::env;
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
@@ -49,17 +48,7 @@ const TINY: usize = 20;
 
 fn main() -> ExitCode {
     let offer = Offer { names: &["node"], sizes: &SIZES, runs: 1 };
-    let done = match args::parse(env::args().skip(1), offer) {
-        Ok(task) => perform(task),
-        Err(error) => Err(format!("{error}\nusage: cargo bench --bench node -- [--quick] [--n N]...")),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    args::run(offer, "usage: cargo bench --bench node -- [--quick] [--n N]...", perform)
 }
 
 fn perform(task: Task) -> Result<(), String> {

@@ -3,6 +3,10 @@
 //! Cargo starts a bench with `--bench` for `cargo bench` and without it for `cargo test --benches`; nextest passes
 //! `--list`, and then runs each name with `--exact`.
 
+use std::env;
+use std::fmt::Display;
+use std::process::ExitCode;
+
 /// The workloads of a bench and their default sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer<'a> {
@@ -38,11 +42,26 @@ pub(crate) struct Plan {
 /// The most pods of a quick measurement.
 const QUICK: usize = 10_000;
 
+/// Performs the task of this process's command line. Prints an error to standard error, and `usage` too if the command line is wrong.
+pub(crate) fn run<E: Display>(offer: Offer<'_>, usage: &str, perform: impl FnOnce(Task) -> Result<(), E>) -> ExitCode {
+    let done = match parse(env::args().skip(1), offer) {
+        Ok(task) => perform(task).map_err(|error| error.to_string()),
+        Err(error) => Err(format!("{error}\n{usage}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Parses the arguments without the program's name.
 ///
 /// # Errors
 /// The error text for an invalid argument.
-pub(crate) fn parse(args: impl Iterator<Item = String>, offer: Offer<'_>) -> Result<Task, String> {
+fn parse(args: impl Iterator<Item = String>, offer: Offer<'_>) -> Result<Task, String> {
     let mut args = args;
     let mut filters = Vec::new();
     let mut sizes = Vec::new();
