@@ -173,7 +173,7 @@ async fn mirror_pod_that_a_user_deletes_is_created_again_at_once() {
     assert_eq!(node.this.node.runtime.times_of("stop"), [0.0; 0]);
 }
 
-// KF6, KF8
+// KF6, KF7, KF8
 #[actix::test]
 async fn containers_follow_the_files_while_the_api_server_is_away() {
     let setup = Setup::new(true);
@@ -186,8 +186,11 @@ async fn containers_follow_the_files_while_the_api_server_is_away() {
     node.this.node.wait(10.0).await;
     assert_eq!(node.this.node.runtime.running("1"), ["main"]);
     node.files(&[web("2").grace(5)]).await;
-    node.this.node.wait(10.0).await;
-    assert_eq!(node.this.node.runtime.running("1"), [""; 0], "the API source has never delivered");
+    node.this.node.wait(3.0).await;
+    let running = |uid: &str| node.this.node.runtime.running(uid);
+    assert_eq!((running("1").len(), running("2").len()), (1, 0), "the new pod waits until the old one has stopped");
+    node.this.node.wait(7.0).await;
+    assert_eq!(running("1"), [""; 0], "the API source has never delivered");
     assert_eq!(node.this.node.runtime.running("2"), ["main"]);
 
     // The source was restored, and calls still fail.
