@@ -1,6 +1,7 @@
 //! The calls of the node, for all versions of the service.
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +10,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use podwright_actors::ids::{DriverName, base_request};
 use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
 use podwright_actors::text::error_chain;
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::{Instrument, info_span};
@@ -99,11 +101,11 @@ impl<D: Driver> Calls<D> {
         }
         let asked: Vec<ClaimRef> =
             claims.iter().map(|claim| ClaimRef { name: claim.name().clone(), uid: claim.uid().clone() }).collect();
+        let (this, described) = (self.clone(), claims.clone());
+        let prepare = async move { this.driver.prepare(claims).await };
         let this = self.clone();
-        let prepare = async move {
-            let Some(metadata) = &this.metadata else { return this.driver.prepare(claims).await };
-            let described = claims.clone();
-            let mut results = this.driver.prepare(claims).await?;
+        let describe = move |mut results: ClaimResults<Vec<PreparedDevice>>| {
+            let Some(metadata) = &this.metadata else { return results };
             for claim in &described {
                 let describe = |device: &PreparedDevice| this.driver.metadata(claim, device);
                 if let Some(result) = results.get_mut(claim.uid())
@@ -113,44 +115,57 @@ impl<D: Driver> Calls<D> {
                     *result = Err(error.into());
                 }
             }
-            Ok(results)
+            results
         };
-        let results = self.call(prepare).await?;
+        let results = self.call(prepare, describe).await?;
         answers.extend(answers_of(&asked, results, |devices| devices.into_iter().map(checked).collect()));
         Ok(answers)
     }
 
     async fn unprepare_in_span(self: Arc<Self>, claims: Vec<ClaimRef>) -> Result<Answers<()>, Status> {
-        let (this, asked) = (self.clone(), claims.clone());
-        let unprepare = async move {
-            let Some(metadata) = &this.metadata else { return this.driver.unprepare(claims).await };
-            let described = claims.clone();
-            let mut results = this.driver.unprepare(claims).await?;
+        let (this, asked, described) = (self.clone(), claims.clone(), claims.clone());
+        let unprepare = async move { this.driver.unprepare(claims).await };
+        let metadata = self.metadata.clone();
+        let remove = move |mut results: ClaimResults<()>| {
+            let Some(metadata) = metadata else { return results };
             for claim in &described {
                 if let Some(result @ Ok(())) = results.get_mut(&claim.uid) {
                     *result = metadata.unprepare(claim).map_err(Into::into);
                 }
             }
-            Ok(results)
+            results
         };
-        let results = self.call(unprepare).await?;
+        let results = self.call(unprepare, remove).await?;
         Ok(answers_of(&asked, results, Ok))
     }
 
-    /// Calls the driver under the lock. If the node gives up the call, it still runs to its end, so that the driver's state stays
-    /// consistent.
+    /// Calls the driver under the lock, and then `files`, which may block. If the node gives up the call, it still runs to its end, so
+    /// that the driver's state stays consistent.
     async fn call<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T, CallError>> + Send + 'static,
+        files: impl FnOnce(T) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let locked = self.lock.lock().await;
         let locked = locked.map_err(|error| Status::unavailable(format!("cannot lock the driver's calls: {error}")))?;
-        let aborted = self.aborted.clone();
+        let (aborted, has_files) = (self.aborted.clone(), self.metadata.is_some());
         let call = async move {
             let _locked = locked;
-            tokio::select! {
+            let results = tokio::select! {
                 result = call => result.map_err(|error| Status::unknown(error_chain(&*error).to_string())),
                 () = aborted.cancelled() => Err(Status::unavailable("the driver stops")),
+            }?;
+            if !has_files {
+                return Ok(results);
+            }
+            // This is not aborted: the next holder of the lock writes the same files.
+            let span = tracing::Span::current();
+            match spawn_blocking(move || span.in_scope(|| files(results))).await {
+                Ok(results) => Ok(results),
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => resume_unwind(panic),
+                    Err(_) => Err(Status::unavailable("the driver stops")),
+                },
             }
         };
         match tokio::spawn(call.in_current_span()).await {

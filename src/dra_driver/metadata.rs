@@ -2,6 +2,7 @@
 //!
 //! The driver writes the file on the node, and a CDI file mounts it. The container reads it with [`ClaimMetadata::read`].
 
+mod file;
 mod store;
 
 use std::collections::BTreeMap;

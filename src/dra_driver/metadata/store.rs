@@ -1,8 +1,8 @@
 //! The metadata files on the node.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -10,7 +10,10 @@ use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, base_request};
 use podwright_actors::ports::{ClaimRef, PreparedDevice};
 use serde_json::json;
 
-use super::{ClaimIdentity, ClaimMetadata, DescribedDevice, DeviceMetadata, RequestMetadata};
+use super::file::{self, Stored, ignore_missing};
+use super::{
+    ClaimIdentity, ClaimMetadata, DescribedDevice, DeviceMetadata, LARGEST_FILE, ReadMetadataError, RequestMetadata,
+};
 use crate::dra_driver::Claim;
 
 /// The folder below the folder of the driver.
@@ -48,6 +51,22 @@ pub enum MetadataError {
     /// A name contains a slash, or begins with a dot.
     #[error("{0:?} cannot be the name of a file")]
     Name(String),
+    /// The metadata would be larger than what containers read. Nothing is written.
+    #[error("the metadata of the request {request:?} has {bytes} bytes, and at most {LARGEST_FILE} are allowed")]
+    TooLarge {
+        /// The request, or the one that its subrequests belong to.
+        request: String,
+        /// The size.
+        bytes: usize,
+    },
+    /// The file is damaged. Its next prepare writes it anew.
+    #[error("{path} is damaged: prepare the claim again", path = .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ReadMetadataError,
+    },
     /// A file cannot be read or written.
     #[error("cannot use {path}", path = .path.display())]
     Io {
@@ -69,12 +88,14 @@ pub(in crate::dra_driver) struct MetadataStore {
     changing: Mutex<()>,
 }
 
-/// Which files exist at the path of a claim's files.
-enum Existing {
-    Nothing,
-    /// The files of the same claim.
-    Same,
-    /// Files of an earlier claim of the name, or files that cannot be read.
+/// Whose file a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// There is no file: a prepare was cut off before it wrote one.
+    Nobody,
+    /// The claim in question. Its file may be damaged: then its CDI file mounts it.
+    Claim,
+    /// An earlier or later claim of the name.
     Other,
 }
 
@@ -98,9 +119,7 @@ impl MetadataStore {
         let files = requests(claim, devices);
         let dir = self.claim_dir(claim.name())?;
         let _changing = self.changing.lock();
-        if matches!(existing(&dir, claim.uid()), Existing::Other) {
-            fs::remove_dir_all(&dir).map_err(at(&dir))?;
-        }
+        self.remove(&dir, |owner| owner != Owner::Claim, claim.uid())?;
         let annotations = claim.object().and_then(|object| object.metadata.annotations.as_ref());
         let pod_claim_name = annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME));
         // Authors of claims choose the annotation, and it becomes a part of a path in containers.
@@ -122,7 +141,7 @@ impl MetadataStore {
                 requests: requests.into_iter().map(of_request).collect(),
             };
             let path = dir.join(file_name(&file)?).join(FILE);
-            self.write(&path, &mut content)?;
+            self.write(&path, &file, &mut content)?;
             self.write_cdi(claim.uid(), &file, &path, &content)?;
             if let Some(first) = first {
                 let id = format!("{}/metadata={}_{file}", self.driver, claim.uid());
@@ -144,31 +163,75 @@ impl MetadataStore {
         let unknown_request =
             || MetadataError::UnknownRequest { claim: claim.name.clone(), request: request.to_owned() };
         let dir = self.claim_dir(&claim.name)?;
-        let path = dir.join(file_name(base_request(request))?).join(FILE);
+        let file = base_request(request);
+        let path = dir.join(file_name(file)?).join(FILE);
+        let unknown_claim = || MetadataError::UnknownClaim { claim: claim.name.clone(), uid: claim.uid.clone() };
         let _changing = self.changing.lock();
-        if !matches!(existing(&dir, &claim.uid), Existing::Same) {
-            return Err(MetadataError::UnknownClaim { claim: claim.name.clone(), uid: claim.uid.clone() });
+        let is_of_claim = |(_, owner): &(PathBuf, Owner)| *owner == Owner::Claim;
+        if !self.owners(&dir, &claim.uid)?.iter().any(is_of_claim) {
+            return Err(unknown_claim());
         }
-        let mut content = read(&path).ok_or_else(unknown_request)?;
+        let mut content = match file::read(&path).map_err(at(&path))? {
+            Stored::Content(content) if content.metadata.uid == claim.uid.as_str() => content,
+            Stored::Content(_) => return Err(unknown_claim()),
+            Stored::Missing => return Err(unknown_request()),
+            Stored::Unreadable(source) => return Err(MetadataError::Damaged { path, source }),
+        };
         let found = content.requests.iter_mut().find(|found| found.name == request).ok_or_else(unknown_request)?;
         found.devices = devices;
-        self.write(&path, &mut content)
+        self.write(&path, file, &mut content)
     }
 
     /// Removes the files of a claim. Those of another claim of the same name stay. Blocking.
     pub(in crate::dra_driver) fn unprepare(&self, claim: &ClaimRef) -> Result<(), MetadataError> {
         let dir = self.claim_dir(&claim.name)?;
         let _changing = self.changing.lock();
+        // The CDI files say which damaged files are of this claim, so they are removed last.
+        self.remove(&dir, |owner| owner != Owner::Other, &claim.uid)?;
         let prefix = format!("{}_metadata_{}_", self.driver, claim.uid);
         for entry in entries(&self.cdi_dir).map_err(at(&self.cdi_dir))? {
             if entry.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
                 fs::remove_file(&entry).or_else(ignore_missing).map_err(at(&entry))?;
             }
         }
-        if matches!(existing(&dir, &claim.uid), Existing::Same) {
-            fs::remove_dir_all(&dir).or_else(ignore_missing).map_err(at(&dir))?;
-        }
         Ok(())
+    }
+
+    /// Removes the folders of requests with such an owner, and then the folder of the claim if it is empty.
+    fn remove(&self, dir: &Path, which: impl Fn(Owner) -> bool, uid: &ClaimUid) -> Result<(), MetadataError> {
+        for (request, owner) in self.owners(dir, uid)? {
+            if which(owner) {
+                let removed = if request.is_dir() { fs::remove_dir_all(&request) } else { fs::remove_file(&request) };
+                removed.or_else(ignore_missing).map_err(at(&request))?;
+            }
+        }
+        match fs::remove_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => ignore_missing(error).map_err(at(dir)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The folders of requests in the folder of a claim name, each with its owner as the claim with this UID sees it.
+    fn owners(&self, dir: &Path, uid: &ClaimUid) -> Result<Vec<(PathBuf, Owner)>, MetadataError> {
+        let owner = |request: PathBuf| {
+            let path = request.join(FILE);
+            let owner = match file::read(&path).map_err(at(&path))? {
+                Stored::Content(content) if content.metadata.uid == uid.as_str() => Owner::Claim,
+                Stored::Content(_) => Owner::Other,
+                Stored::Missing => Owner::Nobody,
+                Stored::Unreadable(_) => {
+                    let name = request.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                    if self.cdi_file(uid, name).exists() { Owner::Claim } else { Owner::Other }
+                }
+            };
+            Ok((request, owner))
+        };
+        entries(dir).map_err(at(dir))?.into_iter().map(owner).collect()
+    }
+
+    /// The CDI file that mounts the file of a request.
+    fn cdi_file(&self, uid: &ClaimUid, request: &str) -> PathBuf {
+        self.cdi_dir.join(format!("{}_metadata_{uid}_{request}.json", self.driver))
     }
 
     fn claim_dir(&self, claim: &ClaimName) -> Result<PathBuf, MetadataError> {
@@ -191,19 +254,28 @@ impl MetadataStore {
 
     /// Writes the content with the next generation, unless the file already has this content. An existing file is rewritten in
     /// place, because the containers of the claim have mounted it.
-    fn write(&self, path: &Path, content: &mut ClaimMetadata) -> Result<(), MetadataError> {
-        if let Some(old) = read(path) {
+    fn write(&self, path: &Path, request: &str, content: &mut ClaimMetadata) -> Result<(), MetadataError> {
+        let stored = file::read(path).map_err(at(path))?;
+        if let Stored::Content(old) = &stored {
             content.metadata.generation = old.metadata.generation;
-            if old == *content {
+            if old == content {
                 return Ok(());
             }
             content.metadata.generation += 1;
-            return rewrite(path, &content.text(&self.versions)).map_err(at(path));
         }
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(at(dir))?;
+        let text = content.text(&self.versions);
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(MetadataError::TooLarge { request: request.to_owned(), bytes: text.len() });
         }
-        replace(path, &content.text(&self.versions)).map_err(at(path))
+        match stored {
+            Stored::Content(_) | Stored::Unreadable(_) => file::rewrite(path, &text).map_err(at(path)),
+            Stored::Missing => {
+                if let Some(dir) = path.parent() {
+                    fs::create_dir_all(dir).map_err(at(dir))?;
+                }
+                file::replace(path, &text).map_err(at(path))
+            }
+        }
     }
 
     /// Writes the CDI file that mounts the file of a request.
@@ -229,8 +301,8 @@ impl MetadataStore {
             "devices": [{"name": format!("{uid}_{request}"), "containerEdits": {"mounts": [mount]}}],
         });
         fs::create_dir_all(&self.cdi_dir).map_err(at(&self.cdi_dir))?;
-        let path = self.cdi_dir.join(format!("{}_metadata_{uid}_{request}.json", self.driver));
-        replace(&path, &spec.to_string()).map_err(at(&path))
+        let path = self.cdi_file(uid, request);
+        file::replace(&path, &spec.to_string()).map_err(at(&path))
     }
 }
 
@@ -264,24 +336,6 @@ fn requests(claim: &Claim, devices: &[PreparedDevice]) -> BTreeMap<String, BTree
     files
 }
 
-/// Which claim the files in a directory belong to.
-fn existing(dir: &Path, uid: &ClaimUid) -> Existing {
-    let Ok(requests) = entries(dir) else { return Existing::Other };
-    let mut found = Existing::Nothing;
-    for request in requests {
-        match read(&request.join(FILE)) {
-            Some(content) if content.metadata.uid == uid.as_str() => found = Existing::Same,
-            _ => return Existing::Other,
-        }
-    }
-    found
-}
-
-/// The content of a file on the node; `None` if there is none that can be read.
-fn read(path: &Path) -> Option<ClaimMetadata> {
-    ClaimMetadata::read(path).ok()
-}
-
 /// The files in a folder. Empty if there is no folder.
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(dir) {
@@ -289,20 +343,6 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
-}
-
-/// Replaces a file with a rename, so that readers see either the old or the new content.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, text)?;
-    fs::rename(new, path)
-}
-
-/// Rewrites a file in place, so that it keeps its inode. A reader may see incomplete content meanwhile, and must read again.
-fn rewrite(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.set_len(text.len() as u64)
 }
 
 fn file_name(name: &str) -> Result<&str, MetadataError> {
@@ -315,8 +355,4 @@ fn file_name(name: &str) -> Result<&str, MetadataError> {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> MetadataError {
     let path = path.to_owned();
     |source| MetadataError::Io { path, source }
-}
-
-fn ignore_missing(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
@@ -45,6 +46,8 @@ pub(crate) struct TestDriver {
     pub(crate) health: Option<watch::Receiver<Vec<DeviceHealth>>>,
     /// The metadata of devices, by their names.
     pub(crate) metadata: Arc<Mutex<BTreeMap<String, DeviceMetadata>>>,
+    /// The threads that asked for metadata.
+    pub(crate) described_on: Arc<Mutex<Vec<ThreadId>>>,
 }
 
 /// What the driver reports to the test.
@@ -57,8 +60,8 @@ impl TestDriver {
     pub(crate) fn new() -> (Self, Reports) {
         let (waiting, waits) = mpsc::unbounded_channel();
         let (failures, failed) = mpsc::unbounded_channel();
-        let (acts, calls, gate, metadata) = Default::default();
-        let driver = TestDriver { acts, calls, gate, waiting, failures, health: None, metadata };
+        let (acts, calls, gate, metadata, described_on) = Default::default();
+        let driver = TestDriver { acts, calls, gate, waiting, failures, health: None, metadata, described_on };
         (driver, Reports { waiting: waits, failures: failed })
     }
 
@@ -108,6 +111,7 @@ impl Driver for TestDriver {
     }
 
     fn metadata(&self, _: &Claim, device: &PreparedDevice) -> DeviceMetadata {
+        self.described_on.lock().push(std::thread::current().id());
         self.metadata.lock().get(&device.device).cloned().unwrap_or_default()
     }
 

@@ -26,6 +26,7 @@ impl ClaimApi for Claims {
     fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>> {
         let annotations = match name.name() {
             "pod-gpu-x7" => json!({"resource.kubernetes.io/pod-claim-name": "gpu"}),
+            "escape" => json!({"resource.kubernetes.io/pod-claim-name": "../../etc"}),
             _ => json!({}),
         };
         let uid = if name.name() == "cam" { "c-1" } else { "c-2" };
@@ -64,7 +65,7 @@ impl Driver {
     async fn start() -> Self {
         let (folders, test) = (Folders::new(), TestDriver::new().0);
         let devices = [device("g0", "r/a"), device("g1", "r/b"), device("g2", "r/b"), device("g3", "q")];
-        for claim in ["cam", "pod-gpu-x7"] {
+        for claim in ["cam", "pod-gpu-x7", "escape"] {
             test.on(claim, Act::Devices(devices.to_vec()));
         }
         for name in ["g0", "g1", "g2", "g3"] {
@@ -211,6 +212,84 @@ async fn files_of_an_earlier_claim_are_replaced_and_its_release_keeps_the_new_on
     let answer = node.node_unprepare_resources(request).await.unwrap().into_inner();
     assert_ne!(answer.claims["c-1"].error, "");
     assert!(damaged.exists(), "the claim is not released");
+}
+
+/// Files may be slow, and the driver may block while it describes a device. The calls of other claims run on.
+#[tokio::test]
+async fn files_are_written_on_threads_that_may_block() {
+    let driver = Driver::start().await;
+    driver.prepare("cam", "c-1").await;
+    let threads = driver.test.described_on.lock().clone();
+    assert!(!threads.is_empty() && !threads.contains(&std::thread::current().id()));
+}
+
+/// A driver was killed while it rewrote a file. The containers have mounted the file, so it is repaired in place.
+#[tokio::test]
+async fn rewrite_that_was_cut_off_is_repeated() {
+    let driver = Driver::start().await;
+    driver.prepare("cam", "c-1").await;
+    let path = driver.host_file("cam", "r");
+    let (inode, whole) = (fs::metadata(&path).unwrap().ino(), fs::read_to_string(&path).unwrap());
+    let cut_off = |pending: Option<&str>| {
+        fs::write(&path, &whole[..40]).unwrap();
+        pending.into_iter().for_each(|text| fs::write(path.with_file_name("metadata.new"), text).unwrap());
+    };
+    let read = || {
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "the containers have mounted the file");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else remains");
+        ClaimMetadata::read(&path).unwrap().metadata.generation
+    };
+
+    let next = whole.replace("\"generation\":1", "\"generation\":7");
+    cut_off(Some(&next));
+    driver.running.update_metadata(&reference("cam", "c-1"), "r/b", Vec::new()).unwrap();
+    assert_eq!(read(), 8, "after the content that was being written");
+    cut_off(Some(&next));
+    driver.prepare("cam", "c-1").await;
+    assert_eq!(read(), 7, "this is the content of the driver");
+    // The second file may be damaged too, after a loss of power.
+    for pending in [None, Some("{")] {
+        cut_off(pending);
+        let update = driver.running.update_metadata(&reference("cam", "c-1"), "r/b", Vec::new());
+        assert!(matches!(update, Err(MetadataError::Damaged { .. })), "{update:?}");
+        driver.prepare("cam", "c-1").await;
+        assert_eq!(read(), 1);
+    }
+    cut_off(None);
+    driver.unprepare("cam", "c-0").await;
+    assert!(path.exists(), "another claim has no right to it");
+    driver.unprepare("cam", "c-1").await;
+    assert!(!driver.folders.data("dra-device-metadata/shop_cam").exists());
+}
+
+/// A prepare that was cut off leaves a folder without a file.
+#[tokio::test]
+async fn unprepare_leaves_no_folders() {
+    let driver = Driver::start().await;
+    fs::create_dir_all(driver.host_file("cam", "r").parent().unwrap()).unwrap();
+    driver.unprepare("cam", "c-1").await;
+    assert!(!driver.folders.data("dra-device-metadata/shop_cam").exists());
+}
+
+/// A larger file could not be read by containers, and would count as damaged.
+#[tokio::test]
+async fn metadata_that_is_too_large_is_not_written() {
+    let driver = Driver::start().await;
+    driver.prepare("cam", "c-1").await;
+    let large = DescribedDevice { name: "g".repeat(4 << 20), ..DescribedDevice::default() };
+    let update = driver.running.update_metadata(&reference("cam", "c-1"), "r/a", vec![large]);
+    let Err(error @ MetadataError::TooLarge { .. }) = update else { panic!("{update:?}") };
+    assert!(error.to_string().contains("at most 4194304"), "{error}");
+    assert_eq!(ClaimMetadata::read(driver.host_file("cam", "r")).unwrap().metadata.generation, 1);
+}
+
+/// The author of a claim chooses the annotation. Its value becomes a part of a path in containers.
+#[tokio::test]
+async fn name_of_a_pod_claim_that_is_a_path_is_refused() {
+    let driver = Driver::start().await;
+    let answer = driver.prepare("escape", "c-2").await;
+    assert!(answer.claims["c-2"].error.contains("../../etc"), "{}", answer.claims["c-2"].error);
+    assert!(!driver.folders.data("dra-device-metadata").exists() && !driver.folders.root().join("cdi").exists());
 }
 
 #[tokio::test]
