@@ -11,6 +11,7 @@ mod file;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::DriverName;
@@ -52,8 +53,8 @@ pub(super) struct DeviceState {
     pub(super) updated: Time,
 }
 
-/// The devices of each driver that has reported.
-pub(super) type Devices = BTreeMap<DriverName, BTreeMap<DeviceId, DeviceState>>;
+/// The devices of each driver that has reported. A copy shares the devices of a driver until they change.
+pub(super) type Devices = BTreeMap<DriverName, Arc<BTreeMap<DeviceId, DeviceState>>>;
 
 /// Devices of a driver whose health has changed.
 pub(super) type ChangedDevices = BTreeMap<DriverName, BTreeSet<DeviceId>>;
@@ -71,8 +72,10 @@ pub(super) struct Reported {
 #[derive(Debug, Default)]
 pub(super) struct HealthTable {
     devices: Devices,
-    /// Whether the file lacks a change.
-    is_unsaved: bool,
+    /// The number of changes that the file must have.
+    changes: u64,
+    /// The number of those that it has.
+    saved: u64,
 }
 
 impl DeviceState {
@@ -106,6 +109,11 @@ impl DeviceState {
         self.updated + self.timeout + FORGET_AFTER
     }
 
+    /// The time after which the report changes by itself.
+    fn due(&self) -> Time {
+        if self.is_informative() { self.updated + self.timeout } else { self.obsolete_at() }
+    }
+
     fn forget(&mut self) {
         self.health = DeviceHealth::Unknown;
         self.message.clear();
@@ -124,12 +132,12 @@ fn cut(mut message: String) -> String {
 impl HealthTable {
     /// A table of what an earlier agent recorded.
     pub(super) fn restore(devices: Devices) -> Self {
-        HealthTable { devices, is_unsaved: false }
+        HealthTable { devices, ..HealthTable::default() }
     }
 
     /// A driver has sent a message. A message with too many devices replaces those of earlier messages, the oldest ones first.
     pub(super) fn report(&mut self, driver: &DriverName, reports: Vec<DeviceReport>, now: Time) -> Reported {
-        let devices = self.devices.entry(driver.clone()).or_default();
+        let devices = Arc::make_mut(self.devices.entry(driver.clone()).or_default());
         let (mut changed, mut reported, mut dropped) = (BTreeSet::new(), BTreeSet::new(), 0);
         for report in reports {
             let id = DeviceId { pool: report.pool.clone(), device: report.device.clone() };
@@ -156,7 +164,7 @@ impl HealthTable {
                 }
             }
         }
-        self.is_unsaved |= !changed.is_empty();
+        self.changes += u64::from(!changed.is_empty());
         let mut all = self.expire(now);
         if !changed.is_empty() {
             all.entry(driver.clone()).or_default().extend(changed);
@@ -167,9 +175,9 @@ impl HealthTable {
     /// No stream of the driver exists any more. Returns the devices whose health has changed.
     pub(super) fn clear(&mut self, driver: &DriverName) -> ChangedDevices {
         let Some(devices) = self.devices.remove(driver) else { return ChangedDevices::new() };
-        self.is_unsaved = true;
-        let changed: BTreeSet<_> =
-            devices.into_iter().filter(|(_, state)| state.is_informative()).map(|(id, _)| id).collect();
+        self.changes += 1;
+        let informative = devices.iter().filter(|(_, state)| state.is_informative());
+        let changed: BTreeSet<_> = informative.map(|(id, _)| id.clone()).collect();
         if changed.is_empty() { ChangedDevices::new() } else { ChangedDevices::from([(driver.clone(), changed)]) }
     }
 
@@ -178,27 +186,25 @@ impl HealthTable {
     pub(super) fn expire(&mut self, now: Time) -> ChangedDevices {
         let mut all = ChangedDevices::new();
         for (driver, devices) in &mut self.devices {
+            if !devices.values().any(|state| state.due() < now) {
+                continue;
+            }
+            self.changes += 1;
+            let devices = Arc::make_mut(devices);
             for (id, state) in devices.iter_mut() {
                 if state.is_informative() && state.is_outdated(now) {
                     state.forget();
                     all.entry(driver.clone()).or_default().insert(id.clone());
                 }
             }
-            let before = devices.len();
             devices.retain(|_, state| !state.is_obsolete(now));
-            self.is_unsaved |= devices.len() < before;
         }
-        self.is_unsaved |= !all.is_empty();
         all
     }
 
     /// The time after which [`expire`](HealthTable::expire) has something to do.
     pub(super) fn next_expiry(&self) -> Option<Time> {
-        let due = |state: &DeviceState| match state.is_informative() {
-            true => state.updated + state.timeout,
-            false => state.obsolete_at(),
-        };
-        self.devices.values().flat_map(BTreeMap::values).map(due).min()
+        self.devices.values().flat_map(|devices| devices.values()).map(DeviceState::due).min()
     }
 
     /// The health of a device at `now`, and the driver's message.
@@ -210,13 +216,13 @@ impl HealthTable {
         }
     }
 
-    /// What the file must contain, if it lacks a change. The change counts as written from now on.
-    pub(super) fn take_unsaved(&mut self) -> Option<&Devices> {
-        std::mem::take(&mut self.is_unsaved).then_some(&self.devices)
+    /// What the file must contain, if it lacks a change, with the number of changes that this includes.
+    pub(super) fn unsaved(&self) -> Option<(u64, Devices)> {
+        (self.saved < self.changes).then(|| (self.changes, self.devices.clone()))
     }
 
-    /// The file could not be written.
-    pub(super) fn not_saved(&mut self) {
-        self.is_unsaved = true;
+    /// The file has this number of changes.
+    pub(super) fn saved(&mut self, changes: u64) {
+        self.saved = changes;
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::health::{self, ChangedDevices, DeviceId, HealthTable, MAX_DEVICES, Reported};
 use super::table::ClaimTable;
@@ -15,6 +17,8 @@ use crate::ports::{Checkpoint, CheckpointWriter, Clock, DeviceReport};
 use crate::text::error_chain;
 use crate::time::Time;
 
+/// The time between two writes of the file. A driver may report often, and the file has the devices of all drivers.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between a failed write of the file and the next one.
 const SAVE_RETRY: Duration = Duration::from_secs(5);
 /// A report is valid until its age is greater than its timeout, so the timer fires a little later.
@@ -27,10 +31,12 @@ pub(super) struct HealthStore {
     /// The drivers whose last message had too many devices. Each is logged once.
     overfull: Mutex<BTreeSet<DriverName>>,
     /// The pods that hold devices whose health has changed, or whose driver is back, until they are taken.
-    changed: Mutex<BTreeSet<PodUid>>,
+    to_refresh: Mutex<BTreeSet<PodUid>>,
     has_changed: Notify,
-    /// Notified if the time of the next expiry or the content of the file may have changed.
+    /// Notified if the time of the next expiry may have changed.
     wake: Notify,
+    /// Notified if the content of the file may have changed.
+    save: Notify,
 }
 
 impl HealthStore {
@@ -89,6 +95,11 @@ impl HealthStore {
 
     fn publish(&self, table: &Mutex<ClaimTable>, changed: &ChangedDevices) {
         self.wake.notify_one();
+        self.changed(table, changed);
+    }
+
+    fn changed(&self, table: &Mutex<ClaimTable>, changed: &ChangedDevices) {
+        self.save.notify_one();
         if changed.is_empty() {
             return;
         }
@@ -97,7 +108,7 @@ impl HealthStore {
 
     /// Requests a sync of pods.
     pub(super) fn refresh(&self, pods: impl IntoIterator<Item = PodUid>) {
-        let mut changed = self.changed.lock();
+        let mut changed = self.to_refresh.lock();
         changed.extend(pods);
         if !changed.is_empty() {
             self.has_changed.notify_one();
@@ -107,7 +118,7 @@ impl HealthStore {
     /// Waits until there are pods that have to be synced, and takes them. Cancel safe.
     pub(super) async fn changed_pods(&self) -> Vec<PodUid> {
         loop {
-            let pods = std::mem::take(&mut *self.changed.lock());
+            let pods = std::mem::take(&mut *self.to_refresh.lock());
             if !pods.is_empty() {
                 return pods.into_iter().collect();
             }
@@ -115,20 +126,28 @@ impl HealthStore {
         }
     }
 
-    /// Lets reports expire, and writes the file after each change.
+    /// Lets reports expire, and writes the file after changes. When `stop` fires, it writes the last change and ends.
     pub(super) async fn run(
         &self,
         table: &Mutex<ClaimTable>,
         clock: &dyn Clock,
-        writer: Option<Box<dyn CheckpointWriter>>,
+        writer: Option<&dyn CheckpointWriter>,
+        stop: &CancellationToken,
     ) {
-        let mut has_failed = false;
+        let save = async {
+            if let Some(writer) = writer {
+                self.save(writer, stop).await;
+            }
+        };
+        join(stop.run_until_cancelled(self.expire(table, clock)), save).await;
+    }
+
+    async fn expire(&self, table: &Mutex<ClaimTable>, clock: &dyn Clock) {
         loop {
             let now = clock.now();
             let expiry = self.health.lock().next_expiry().map(|at| at.since(now) + AFTER_EXPIRY);
-            let retry = has_failed.then_some(SAVE_RETRY);
             let timer = async {
-                match expiry.into_iter().chain(retry).min() {
+                match expiry {
                     Some(delay) => sleep(delay).await,
                     None => std::future::pending().await,
                 }
@@ -138,18 +157,41 @@ impl HealthStore {
                 () = timer => {}
             }
             let changed = self.health.lock().expire(clock.now());
-            if !changed.is_empty() {
-                self.publish(table, &changed);
+            self.changed(table, &changed);
+        }
+    }
+
+    /// Writes the newest state, one write at a time. All changes during a write and the interval after it lead to one write.
+    async fn save(&self, writer: &dyn CheckpointWriter, stop: &CancellationToken) {
+        loop {
+            let is_last = stop.is_cancelled();
+            let unsaved = self.health.lock().unsaved();
+            let pause = match unsaved {
+                Some((changes, devices)) => {
+                    // Not under the lock: a driver may report 10,000 devices.
+                    let content = health::write(&devices);
+                    drop(devices);
+                    match writer.save(vec![Arc::from(content)]).await {
+                        Ok(()) => {
+                            self.health.lock().saved(changes);
+                            SAVE_INTERVAL
+                        }
+                        Err(error) => {
+                            tracing::warn!(error = %error_chain(&error), "cannot write the file of device health");
+                            SAVE_RETRY
+                        }
+                    }
+                }
+                None if is_last => return,
+                None => {
+                    stop.run_until_cancelled(self.save.notified()).await;
+                    continue;
+                }
+            };
+            if is_last {
+                return;
             }
-            let Some(writer) = &writer else { continue };
-            let content = self.health.lock().take_unsaved().map(health::write);
-            let Some(content) = content else { continue };
-            let saved = writer.save(vec![Arc::from(content)]).await;
-            has_failed = saved.is_err();
-            if let Err(error) = saved {
-                tracing::warn!(error = %error_chain(&error), "cannot write the file of device health");
-                self.health.lock().not_saved();
-            }
+            stop.run_until_cancelled(sleep(pause)).await;
         }
     }
 }

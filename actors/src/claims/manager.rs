@@ -1,4 +1,4 @@
-//! Performs the steps: reads claims, calls drivers and writes the file.
+//! The hooks of pods with claims: checks the claims, and begins the operations on them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -8,42 +8,37 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join, join_all};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimOperation, ClaimsInUse, DraMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::devices::{DevicesError, cdi_devices};
 use super::error::{ClaimsError, OpenClaimsError};
-use super::fault::{ClaimFault, DriverAnswer, check_answer};
+use super::fault::{ClaimFault, check_answer};
 use super::file;
 use super::health_store::HealthStore;
 use super::record::NeededClaim;
 use super::resolve::{ClaimFeatures, PodClaim, check, pod_claims};
 use super::status::{ContainerClaim, StatusSources, container_claims};
-use super::step::{Effect, Event, Method};
+use super::step::{Effect, Event};
 use super::table::{ClaimTable, OperationId};
+use super::tasks::{ClaimTasks, Work};
 use super::tries::Tries;
 use crate::containers::definition::Definition;
 use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{
     Checkpoint, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, DeviceHealthSink, DeviceReport, DriverError,
-    PreparedDevice, ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
+    ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
 };
-use crate::text::error_chain;
 use crate::time::Time;
 
 /// The time between two tries to release the claims of a pod that ended without its worker (upstream `defaultReconcilePeriod`,
 /// kubelet 1.36).
-const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
-
-/// The time until a task that panicked starts again.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
+pub(super) const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
 
 /// What [`ClaimManager`] uses.
 #[derive(Clone)]
@@ -67,48 +62,34 @@ pub struct ClaimPorts {
 pub struct ClaimManager {
     pub(super) table: Mutex<ClaimTable>,
     /// The callers that wait for the end of an operation; `None` after the node has stopped.
-    callers: Mutex<Option<Callers>>,
+    pub(super) callers: Mutex<Option<Callers>>,
     tries: Mutex<Tries>,
     operations: AtomicU64,
     features: ClaimFeatures,
     api: Option<Arc<dyn ClaimApi>>,
-    drivers: Arc<dyn ClaimDrivers>,
+    pub(super) drivers: Arc<dyn ClaimDrivers>,
     pub(super) writer: Box<dyn CheckpointWriter>,
     pub(super) save: Notify,
     work: mpsc::UnboundedSender<Work>,
-    health: HealthStore,
-    clock: Arc<dyn Clock>,
+    pub(super) health: HealthStore,
+    pub(super) clock: Arc<dyn Clock>,
     metrics: DraMetrics,
     /// The pods whose claims are released without their workers.
-    ended_pods: Mutex<EndedPods>,
+    pub(super) ended_pods: Mutex<EndedPods>,
     /// Fires when the tasks have ended.
-    stopped: CancellationToken,
+    pub(super) stopped: CancellationToken,
 }
 
 /// The waiting callers, by their operations.
-type Callers = HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>;
+pub(super) type Callers = HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>;
 
 /// The pods that have ended without their workers.
 #[derive(Default)]
-struct EndedPods {
+pub(super) struct EndedPods {
     /// When the next try may begin.
-    next_tries: HashMap<PodUid, Time, FixedState>,
+    pub(super) next_tries: HashMap<PodUid, Time, FixedState>,
     /// The pods that were released since the last pass.
-    released: Vec<PodUid>,
-}
-
-/// Work for the task that calls drivers.
-enum Work {
-    Call { operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef> },
-    Reconcile(Vec<PodUid>),
-}
-
-/// The tasks of a [`ClaimManager`]. Nothing is called or written until they [run](ClaimTasks::run).
-#[must_use]
-pub struct ClaimTasks {
-    manager: Arc<ClaimManager>,
-    work: mpsc::UnboundedReceiver<Work>,
-    health_writer: Option<Box<dyn CheckpointWriter>>,
+    pub(super) released: Vec<PodUid>,
 }
 
 impl ClaimManager {
@@ -268,37 +249,6 @@ impl ClaimManager {
         }
     }
 
-    async fn call(&self, operation: OperationId, driver: DriverName, method: Method, claims: Vec<ClaimRef>) {
-        // The client may also panic before it returns a future, and the check of its answer may panic.
-        let answer = AssertUnwindSafe(async { self.answer(&driver, method, &claims).await }).catch_unwind().await;
-        let answer = answer.unwrap_or_else(|_| {
-            tracing::error!(%driver, "the client of a DRA driver panicked");
-            check_answer(
-                &driver,
-                &claims,
-                Err(DriverError::failed(format!("the client of DRA driver {driver} panicked"))),
-            )
-        });
-        self.drive(Event::Answered { operation, driver, claims, answer });
-    }
-
-    async fn answer(
-        &self,
-        driver: &DriverName,
-        method: Method,
-        claims: &[ClaimRef],
-    ) -> DriverAnswer<Vec<PreparedDevice>> {
-        match method {
-            Method::Prepare => check_answer(driver, claims, self.drivers.prepare(driver, claims).await),
-            Method::Unprepare => {
-                let no_devices = |result: Result<(), String>| result.map(|()| Vec::new());
-                let answer = self.drivers.unprepare(driver, claims).await;
-                let answer = answer.map(|claims| claims.into_iter().map(|(uid, r)| (uid, no_devices(r))).collect());
-                check_answer(driver, claims, answer)
-            }
-        }
-    }
-
     /// Records the end of an operation for [`ResourcePhase::waits`], and counts it.
     fn ended(
         &self,
@@ -314,23 +264,6 @@ impl ClaimManager {
         }
         result.map_err(ResourceError::new)
     }
-
-    async fn release_all(&self, pods: Vec<PodUid>) {
-        let release = |uid: PodUid| async move {
-            match self.release(&uid).await {
-                Ok(()) => {
-                    let mut ended = self.ended_pods.lock();
-                    ended.next_tries.remove(&uid);
-                    ended.released.push(uid);
-                }
-                Err(error) => {
-                    tracing::warn!(pod.uid = %uid, error = %error_chain(&error), "cannot release the claims of a pod that has ended");
-                    self.ended_pods.lock().next_tries.insert(uid, self.clock.now() + RECONCILE_PERIOD);
-                }
-            }
-        };
-        join_all(pods.into_iter().map(release)).await;
-    }
 }
 
 /// The number of claims whose drivers have prepared them in the lifetime of this agent.
@@ -343,74 +276,6 @@ fn claims_in_use(table: &ClaimTable) -> ClaimsInUse {
         }
     }
     in_use
-}
-
-impl ClaimTasks {
-    /// Keeps the health of devices in a file with one record. A file that cannot be used is logged, and then no health is known.
-    /// Blocks.
-    pub fn health_file(mut self, file: &dyn Checkpoint) -> Self {
-        self.health_writer = self.manager.health.open(file);
-        self
-    }
-
-    /// Calls drivers and writes the file until `stop` fires. Then writes the whole file once more, without its appended records, and ends.
-    /// The file may lack changes that no operation has reported as done.
-    pub async fn run(self, stop: CancellationToken) {
-        let ClaimTasks { manager, mut work, health_writer } = self;
-        let _stopped = manager.stopped.clone().drop_guard();
-        let calls = async {
-            let mut running: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-            loop {
-                tokio::select! {
-                    // New calls first, so that they do not wait for the results of others. The order is the same in each run.
-                    biased;
-                    next = work.recv() => match next {
-                        None => return,
-                        Some(Work::Call { operation, driver, method, claims }) => {
-                            running.push(manager.call(operation, driver, method, claims).boxed());
-                        }
-                        Some(Work::Reconcile(pods)) => running.push(manager.release_all(pods).boxed()),
-                    },
-                    Some(()) = running.next(), if !running.is_empty() => {}
-                }
-            }
-        };
-        // However the work ends, present and later callers get an error in place of waiting for ever.
-        let _end = EndCallers(&manager);
-        // A panic in the task of device health, or in the task that writes the file, does not end the calls.
-        let health = async {
-            let health = manager.health.run(&manager.table, &*manager.clock, health_writer);
-            if AssertUnwindSafe(health).catch_unwind().await.is_err() {
-                tracing::error!(
-                    "the task of device health panicked: reports no longer expire and are no longer saved, restart the agent"
-                );
-            }
-        };
-        let write = async {
-            while AssertUnwindSafe(manager.write(&stop)).catch_unwind().await.is_err() {
-                tracing::error!("the task that writes the file of claims panicked: it starts again");
-                if stop.is_cancelled() {
-                    break;
-                }
-                sleep(AFTER_PANIC).await;
-                manager.save.notify_one();
-            }
-        };
-        let operations = async {
-            stop.run_until_cancelled(join(calls, health)).await;
-            *manager.callers.lock() = None;
-        };
-        join(operations, write).await;
-    }
-}
-
-/// Answers all waiting callers of a manager with an error when it is dropped.
-struct EndCallers<'a>(&'a ClaimManager);
-
-impl Drop for EndCallers<'_> {
-    fn drop(&mut self) {
-        *self.0.callers.lock() = None;
-    }
 }
 
 impl ResourcePhase for ClaimManager {

@@ -42,7 +42,9 @@ pub(crate) struct PodClaim {
 #[non_exhaustive]
 pub enum ClaimRefused {
     /// The control plane has not generated the claim.
-    #[error("the ResourceClaim of the pod claim {0:?} was not created yet")]
+    #[error(
+        "the ResourceClaim of the pod claim {0:?} was not created yet: check that the resource claim controller runs"
+    )]
     NotCreated(String),
     /// The pod claim has none of the known sources.
     #[error("the pod claim {0:?} has unsupported fields: it needs resourceClaimName or resourceClaimTemplateName")]
@@ -51,7 +53,11 @@ pub enum ClaimRefused {
     #[error("ResourceClaim {} was not created for the pod", .0.name())]
     NotOwned(ClaimName),
     /// The claim is not reserved for the pod.
-    #[error("the pod is not allowed to use ResourceClaim {}: the claim is not reserved for it", .0.name())]
+    #[error(
+        "the pod is not allowed to use ResourceClaim {}: the claim is not reserved for it, check which pods its \
+         status.reservedFor names",
+        .0.name()
+    )]
     NotReserved(ClaimName),
     /// No devices are allocated to the claim.
     #[error("ResourceClaim {} is not allocated", .0.name())]

@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(tries.waits(&"b".into(), &[])[0].driver.as_deref(), Some("nic"));
     }
 
-    /// The try asked for the driver before it came, and fails after it.
+    /// The try found the driver missing, the driver became usable, and then the try failed.
     #[test]
-    fn driver_that_comes_during_a_try_leads_to_one_more() {
+    fn driver_that_becomes_usable_during_a_try_leads_to_another_try() {
         let (mut tries, prepare, pod) = (Tries::default(), ClaimOperation::Prepare, PodUid::from("a"));
         tries.begun(&pod, prepare, Time::from_secs(1));
         assert_eq!(tries.usable(&"gpu".into(), Time::from_secs(2)), []);

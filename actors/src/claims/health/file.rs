@@ -1,6 +1,7 @@
 //! The form of the file of device health (upstream `healthinfo.go`, kubelet 1.36).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub(in crate::claims) fn read(content: &str) -> Result<Devices, DamagedHealth> {
     let stored: BTreeMap<String, StoredDriver> = serde_json::from_str(content)?;
     let mut all = Devices::new();
     for (driver, StoredDriver { devices }) in stored {
-        let known = all.entry(DriverName::from(&*driver)).or_default();
+        let mut known = BTreeMap::new();
         for (key, device) in devices {
             let updated = device.last_updated.parse().map_err(|error| DamagedHealth::Time(key, error))?;
             let timeout = match u64::try_from(device.health_check_timeout) {
@@ -61,6 +62,7 @@ pub(in crate::claims) fn read(content: &str) -> Result<Devices, DamagedHealth> {
             let id = DeviceId { pool: device.pool_name, device: device.device_name };
             known.insert(id, DeviceState { health, message: device.message, timeout, updated });
         }
+        all.insert(DriverName::from(&*driver), Arc::new(known));
     }
     Ok(all)
 }

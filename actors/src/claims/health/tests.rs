@@ -20,15 +20,21 @@ fn names(changed: &ChangedDevices) -> Vec<&str> {
     changed.values().flatten().map(|id| &*id.device).collect()
 }
 
+fn take_unsaved(table: &mut HealthTable) -> Option<Devices> {
+    let (changes, devices) = table.unsaved()?;
+    table.saved(changes);
+    Some(devices)
+}
+
 /// DRA-H1: an equal report changes nothing, and the file is not written again.
 #[test]
 fn equal_report_changes_nothing() {
     let mut table = HealthTable::default();
     let both = || vec![report("g0", DeviceHealth::Unhealthy), report("g9", DeviceHealth::Unhealthy)];
     assert_eq!(names(&table.report(&gpu(), both(), at(0)).changed), ["g0", "g9"]);
-    assert!(table.take_unsaved().is_some());
+    assert!(take_unsaved(&mut table).is_some());
     assert!(table.report(&gpu(), both(), at(10)).changed.is_empty());
-    assert!(table.take_unsaved().is_none());
+    assert!(take_unsaved(&mut table).is_none());
     for edit in [
         |report: &mut DeviceReport| report.message = "hot".into(),
         |report: &mut DeviceReport| report.timeout_seconds = 12,
@@ -86,9 +92,9 @@ fn missing_device_becomes_unknown_once() {
     table.report(&gpu(), vec![of("g0"), of("g1")], at(0));
     assert!(table.report(&gpu(), vec![of("g1")], at(20)).changed.is_empty());
     assert_eq!(table.of(&gpu(), &id("g0"), at(20)).0, DeviceHealth::Healthy);
-    table.take_unsaved();
+    take_unsaved(&mut table);
     assert_eq!(names(&table.report(&gpu(), vec![of("g1")], at(31)).changed), ["g0"]);
-    let content = write(table.take_unsaved().unwrap());
+    let content = write(&take_unsaved(&mut table).unwrap());
     assert!(table.report(&gpu(), vec![of("g1")], at(40)).changed.is_empty());
     let restored = HealthTable::restore(read(&content).unwrap());
     assert_eq!(restored.of(&gpu(), &id("g0"), at(40)).0, DeviceHealth::Unknown);
@@ -102,7 +108,7 @@ fn file_has_the_form_of_the_kubelet() {
     let mut table = HealthTable::default();
     let report = DeviceReport { message: "hot".into(), timeout_seconds: 12, ..report("g0", DeviceHealth::Unhealthy) };
     table.report(&gpu(), vec![report], at(0));
-    let content = write(table.take_unsaved().unwrap());
+    let content = write(&take_unsaved(&mut table).unwrap());
     assert_eq!(
         content,
         r#"{"gpu":{"Devices":{"n7/g0":{"PoolName":"n7","DeviceName":"g0","Health":"Unhealthy","LastUpdated":"2023-11-14T22:13:20Z","HealthCheckTimeout":12000000000,"Message":"hot"}}}}"#
@@ -124,10 +130,10 @@ fn device_is_forgotten_some_time_after_its_health_is_unknown() {
     assert_eq!(names(&table.expire(at(31))), ["g0"]);
     let forgotten = at(30) + FORGET_AFTER;
     assert_eq!(table.next_expiry(), Some(forgotten));
-    table.take_unsaved();
-    assert!(table.expire(forgotten).is_empty() && table.take_unsaved().is_none());
+    take_unsaved(&mut table);
+    assert!(table.expire(forgotten).is_empty() && take_unsaved(&mut table).is_none());
     assert!(table.expire(forgotten + Duration::from_secs(1)).is_empty(), "no status shows anything of it");
-    assert!(table.take_unsaved().unwrap().values().all(BTreeMap::is_empty));
+    assert!(take_unsaved(&mut table).unwrap().values().all(|devices| devices.is_empty()));
     assert_eq!(table.next_expiry(), None);
 }
 
@@ -149,7 +155,7 @@ fn number_of_devices_of_a_driver_is_limited() {
     assert_eq!(table.of(&gpu(), &id("g00000"), at(2)).0, DeviceHealth::Healthy);
 
     let third = table.report(&gpu(), named(60_000..60_000 + MAX_DEVICES + 5), at(3));
-    assert_eq!((third.dropped, table.take_unsaved().unwrap()[&gpu()].len()), (MAX_DEVICES + 5, MAX_DEVICES));
+    assert_eq!((third.dropped, take_unsaved(&mut table).unwrap()[&gpu()].len()), (MAX_DEVICES + 5, MAX_DEVICES));
     let long = DeviceReport { device: "g".repeat(64), ..report("g0", DeviceHealth::Healthy) };
     assert_eq!(table.report(&gpu(), vec![long], at(4)).dropped, 1);
 }

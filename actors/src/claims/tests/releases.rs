@@ -99,7 +99,7 @@ fn call_that_was_not_sent_needs_no_release() {
     }
     let release = node.release("p-1");
     assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
-    // The release of what an earlier call may have prepared is still due.
+    // An earlier call to `gpu` may have prepared the claim. A later call that was not sent does not change that.
     node.prepare("p-1", &cam);
     node.answer("gpu", Err("deadline exceeded"));
     node.answer_with("nic", Err(unsent[1].clone()));

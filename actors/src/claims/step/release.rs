@@ -1,0 +1,66 @@
+//! The beginning of a release, and what releases a claim without its driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Calls, Effect, Method, add_call};
+use crate::claims::record::ReleaseDuty;
+use crate::claims::table::{ClaimTable, ClaimWork, Operation, OperationId, OperationKind, Stage};
+use crate::ids::{DriverName, PodUid};
+
+impl ClaimTable {
+    /// Ends the prepares of a pod that have not begun, because the pod stops.
+    pub(super) fn withdraw(&mut self, pod: &PodUid, effects: &mut Vec<Effect>) {
+        let is_waiting = |operation: &Operation| {
+            operation.pod == *pod
+                && operation.stage == Stage::Queued
+                && matches!(operation.kind, OperationKind::Prepare(_))
+        };
+        let waiting: Vec<_> = self.operations.iter().filter(|(_, o)| is_waiting(o)).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.leave_all(id);
+            self.operations.remove(&id);
+            effects.push(Effect::Done { operation: id, faults: Vec::new() });
+        }
+    }
+
+    /// Releases the claims in whose queues the release is the first now.
+    pub(super) fn begin_release(&mut self, id: OperationId, pod: &PodUid, effects: &mut Vec<Effect>) {
+        let names: BTreeSet<_> = self.ready_claims(id).cloned().collect();
+        let mut work = BTreeMap::new();
+        let mut calls = Calls::new();
+        for name in names.iter().cloned() {
+            let Some(record) = self.records.get_mut(&name).filter(|record| record.pods.contains(pod)) else { continue };
+            if record.pods.len() > 1 {
+                self.remove_pod(&name, pod);
+                self.changed(&name);
+                work.insert(name, ClaimWork::Saving { version: self.version, removes: false });
+                continue;
+            }
+            record.is_prepared = false;
+            let waiting: BTreeSet<_> = record.drivers_to_unprepare().cloned().collect();
+            if waiting.is_empty() {
+                self.changed(&name);
+                work.insert(name, ClaimWork::Saving { version: self.version, removes: true });
+                continue;
+            }
+            for driver in &waiting {
+                add_call(&mut calls, driver, &name, record);
+            }
+            work.insert(name, ClaimWork::Called { waiting, failed: false });
+        }
+        self.work(id, names, work, calls, Method::Unprepare, effects);
+    }
+
+    pub(super) fn give_up(&mut self, id: OperationId, driver: &DriverName, effects: &mut Vec<Effect>) {
+        let names = self.operations.get(&id).map(|operation| operation.claims.clone()).unwrap_or_default();
+        let mut work = BTreeMap::new();
+        for name in names.iter().cloned() {
+            let record = self.records.get_mut(&name).and_then(|record| record.drivers.get_mut(driver));
+            let Some(record) = record.filter(|record| record.duty == ReleaseDuty::Unprepare) else { continue };
+            record.duty = ReleaseDuty::GivenUp;
+            self.changed(&name);
+            work.insert(name, ClaimWork::Saving { version: self.version, removes: false });
+        }
+        self.work(id, names, work, Calls::new(), Method::Unprepare, effects);
+    }
+}
