@@ -57,32 +57,33 @@ impl PodResourcesEndpoint {
     /// Serves until `stop` is cancelled, then removes the socket. If the agent cannot listen, it logs that once and tries again.
     /// Pods do not wait for the socket.
     pub(crate) async fn serve(self, view: NodeView, stop: CancellationToken) {
-        stop.run_until_cancelled(self.serve_always(view)).await;
-    }
-
-    async fn serve_always(&self, view: NodeView) {
-        loop {
-            self.serve_once(view.clone()).await;
-            sleep(RETRY).await;
-        }
-    }
-
-    /// Listens, and serves until the listener fails.
-    async fn serve_once(&self, view: NodeView) {
-        let (listener, _file) = self.bound().await;
-        tracing::info!(path = %self.path.display(), "pod-resources socket is open");
-        let lister = PodResourcesListerServer::new(Lister {
+        let lister = Lister {
             view,
             rate: Arc::new(Mutex::new(CallRate::new())),
             computing: Arc::new(Semaphore::new(MAX_COMPUTING)),
-        });
-        let lister = lister.max_decoding_message_size(MAX_REQUEST);
-        let connections =
-            connections(listener, Seats::new(SEATS)).map(|bytes| Ok::<_, io::Error>(AnyAuthority::new(bytes)));
-        let server = Server::builder().max_concurrent_streams(MAX_STREAMS);
-        let ended = server.serve_with_incoming(lister, connections).await;
-        let error = ended.err().map(|error| error.to_string()).unwrap_or_default();
-        tracing::error!(error, "the pod-resources socket was closed: it is opened again in {} s", RETRY.as_secs());
+        };
+        stop.run_until_cancelled(self.serve_always(|listener| lister.clone().serve(listener))).await;
+    }
+
+    /// Opens the socket and serves it. If the socket is closed, or its file is removed, opens it again.
+    async fn serve_always<F: Future<Output = io::Result<()>>>(&self, serve: impl Fn(Listener) -> F) {
+        loop {
+            let (listener, file) = self.bound().await;
+            tracing::info!(path = %self.path.display(), "pod-resources socket is open");
+            let removed = async {
+                while !file.is_removed() {
+                    sleep(RETRY).await;
+                }
+            };
+            tokio::select! {
+                ended = serve(listener) => {
+                    let error = ended.err().map(|error| error.to_string()).unwrap_or_default();
+                    tracing::error!(error, "the pod-resources socket was closed: it is opened again in {} s", RETRY.as_secs());
+                    sleep(RETRY).await;
+                }
+                () = removed => tracing::error!("the file of the pod-resources socket was removed: the socket is opened again"),
+            }
+        }
     }
 
     /// Tries to listen until that succeeds. The first failure is logged.
@@ -130,6 +131,15 @@ struct Lister {
 }
 
 impl Lister {
+    /// Serves the connections of a listener until it fails.
+    async fn serve(self, listener: Listener) -> io::Result<()> {
+        let lister = PodResourcesListerServer::new(self).max_decoding_message_size(MAX_REQUEST);
+        let connections =
+            connections(listener, Seats::new(SEATS)).map(|bytes| Ok::<_, io::Error>(AnyAuthority::new(bytes)));
+        let server = Server::builder().max_concurrent_streams(MAX_STREAMS);
+        server.serve_with_incoming(lister, connections).await.map_err(io::Error::other)
+    }
+
     /// Counts a call, and computes its answer on a blocking thread. A call over the rate is refused and not counted, as in the
     /// kubelet.
     async fn answer<T: Send + 'static>(
@@ -170,5 +180,44 @@ impl PodResourcesLister for Lister {
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         self.answer(PodResourcesMethod::GetAllocatable, |_| Ok(AllocatableResourcesResponse::default())).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn socket_that_was_closed_or_removed_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let endpoint = PodResourcesEndpoint { path: dir.path().join("kubelet.sock") };
+        let openings = AtomicUsize::new(0);
+        let serve = |listener: Listener| {
+            let is_first = openings.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                let _listener = listener;
+                if is_first { Err(io::Error::from(io::ErrorKind::NotConnected)) } else { std::future::pending().await }
+            }
+        };
+        let opened = async |count| {
+            while openings.load(Ordering::Relaxed) < count {
+                sleep(RETRY).await;
+            }
+            assert!(endpoint.path.exists());
+        };
+        let test = async {
+            opened(2).await;
+            std::fs::remove_file(&endpoint.path).unwrap();
+            opened(3).await;
+        };
+        tokio::select! {
+            () = endpoint.serve_always(serve) => {}
+            tested = timeout(10 * RETRY, test) => tested.expect("the socket is opened again"),
+        }
+        assert!(!endpoint.path.exists(), "it is removed at the end");
     }
 }

@@ -23,6 +23,12 @@ impl SocketFile {
         Ok(SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() })
     }
 
+    /// Whether the path has no file any more, so that no client can connect. Blocking.
+    #[cfg(all(feature = "agent", feature = "dra"))]
+    pub(crate) fn is_removed(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Removes the socket of an earlier process, so that the path can be bound. Blocking.
     ///
     /// # Errors
