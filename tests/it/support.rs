@@ -18,6 +18,8 @@ pub(crate) mod fake_runtime;
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod logind;
 pub(crate) mod pods;
+#[cfg(any(feature = "dra", feature = "dra-driver", feature = "process"))]
+pub(crate) mod polling;
 #[cfg(feature = "process")]
 pub(crate) mod processes;
 #[cfg(all(feature = "agent", feature = "process"))]

@@ -12,12 +12,10 @@ use k8s_openapi::List;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use rustix::process::Signal;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
+pub(crate) use crate::support::polling::eventually;
 use crate::support::processes::{PATIENCE, Root, kill};
-
-/// The pause between two checks.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The root directory and manifest directory of an agent. Containers in it are killed when the test ends.
 pub(crate) struct AgentHome {
@@ -331,18 +329,6 @@ fn get(mut stream: impl Read + Write, path: &str, headers: &str) -> (u16, String
 pub(crate) async fn podwright(args: &[&str]) -> Output {
     let run = Command::new(env!("CARGO_BIN_EXE_podwright")).args(args).output();
     timeout(PATIENCE, run).await.expect("the command does not end").unwrap()
-}
-
-/// Calls `poll` until it returns a value.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, poll: impl Fn() -> F) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = poll().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "did not happen: {what}");
-        sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// A pod with one container, `main`, that runs a shell script.

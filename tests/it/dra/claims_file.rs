@@ -8,10 +8,9 @@ use podwright::adapters::checkpoint::ClaimCheckpoint;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ResourcePhase, TokioClock};
 use podwright_actors::time::Time;
-use podwright_metrics::Metrics;
 use serde_json::{Value, json};
 
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager};
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener};
 use crate::support::pods::pod;
 
 fn with_claim(name: &str, claim: &str) -> Arc<PodObject> {
@@ -36,7 +35,8 @@ async fn stopped_agent_leaves_all_claims_in_the_file_of_the_kubelet() {
     let (drivers, claims) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
     let clock = TokioClock::starting_at(Time::from_secs(1_800_000_000));
     let open = || {
-        claim_manager(&claims, &drivers, Arc::new(ClaimCheckpoint::new(root.path().to_owned())), clock, &Metrics::new())
+        let file = Arc::new(ClaimCheckpoint::new(root.path().to_owned()));
+        ManagerOpener::new(&claims, &drivers, clock).file(file).open()
     };
     let (manager, stop) = open();
     for (claim, pod) in [("cam", "a"), ("mic", "b"), ("gone", "c"), ("called", "d")] {

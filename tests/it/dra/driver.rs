@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::support::{Act, DRIVER, Folders, TestDriver, claim, client, connect};
+use crate::support::polling::until;
 
 pub(crate) mod kubelet;
 mod metadata;
@@ -404,14 +405,10 @@ async fn running_driver_publishes_its_devices() {
     let (test, _reports) = TestDriver::new();
     let driver = folders.builder(test.clone()).client(client(&server).await).node_name("n7").start().await.unwrap();
     driver.publish(offer("a")).unwrap();
-    while server.all("resourceslices").is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the offer is published", || !server.all("resourceslices").is_empty()).await;
     driver.publish(offer("b")).unwrap();
     let has_device = |slices: &[Arc<serde_json::Value>]| slices[0]["spec"]["devices"][0]["name"] == "b";
-    while !has_device(&server.all("resourceslices")) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the other offer is published", || has_device(&server.all("resourceslices"))).await;
     driver.stop().await;
     assert_eq!(server.all("resourceslices").len(), 1, "slices outlive the driver, so that an update reuses them");
     assert!(driver.publish(DriverResources::default()).is_err());

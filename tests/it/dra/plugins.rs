@@ -5,7 +5,7 @@ mod calls;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,6 +19,7 @@ use podwright::ports::{ClaimRef, DriverError};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::fake_driver::{Call, FakeDriver, Serve, Served};
+use crate::support::polling::until;
 
 const NAME: &str = "gpu.acme.test";
 
@@ -121,15 +122,6 @@ fn name() -> DriverName {
 
 fn claim(uid: &str) -> ClaimRef {
     ClaimRef { name: ClaimName::new("shop", "cam"), uid: ClaimUid::from(uid) }
-}
-
-/// Polls a condition for which there is no notification.
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 fn positive() -> Call {
@@ -249,8 +241,8 @@ async fn a_plugin_is_deregistered_when_its_socket_is_gone() {
     // What it would announce now does not matter.
     plugin.set(|behaviour| behaviour.endpoint = Some("/run/other.sock".to_owned()));
     drop(served);
-    eventually("it is gone", || node.plugins().sockets().is_empty()).await;
-    eventually("it is deregistered", || handler.calls().len() == 3).await;
+    until("it is gone", || node.plugins().sockets().is_empty()).await;
+    until("it is deregistered", || handler.calls().len() == 3).await;
     let calls = handler.calls.lock();
     assert_eq!(calls[2].0, "deregister");
     assert_eq!(calls[2].1, calls[1].1);
@@ -286,7 +278,7 @@ async fn a_socket_that_is_created_again_has_a_new_plugin() {
         let calls = handler.calls();
         assert!(calls.contains(&format!("deregister {old_name}")), "{calls:?}");
         drop(new_served);
-        eventually("it is gone", || node.plugins().sockets().is_empty()).await;
+        until("it is gone", || node.plugins().sockets().is_empty()).await;
     }
 }
 
@@ -303,7 +295,7 @@ async fn a_plugin_of_an_unknown_type_is_refused() {
     assert!(text.contains("FooPlugin") && text.contains("DRAPlugin"), "{text}");
     let socket = &node.plugins().sockets()[0];
     assert!(socket.is_desired && socket.registered.is_none());
-    eventually("the failures are counted", || {
+    until("the failures are counted", || {
         let failure = node.plugins().sockets()[0].failure.clone();
         failure.is_some_and(|failure| failure.tries == 2 && failure.error.contains("FooPlugin"))
     })
@@ -333,11 +325,11 @@ async fn a_plugin_whose_notification_fails_is_deregistered() {
         behaviour.notify_fails = true;
     });
     let _served = plugin.announce(&node.registry("a.sock"));
-    eventually("it is deregistered", || handler.calls() == ["validate a", "register a", "deregister a"]).await;
-    eventually("it is not registered", || node.plugins().sockets()[0].registered.is_none()).await;
+    until("it is deregistered", || handler.calls() == ["validate a", "register a", "deregister a"]).await;
+    until("it is not registered", || node.plugins().sockets()[0].registered.is_none()).await;
     plugin.set(|behaviour| behaviour.notify_fails = false);
     plugin.until(|calls| calls.len() == 4).await;
-    eventually("it is registered again", || handler.calls().len() == 5).await;
+    until("it is registered again", || handler.calls().len() == 5).await;
     assert_eq!(handler.calls()[3..], ["validate a", "register a"]);
     assert!(node.plugins().sockets()[0].registered.is_some());
 }
@@ -361,18 +353,17 @@ async fn a_slow_registration_delays_no_other_socket() {
     let handler = FakeHandler { slow: Some(("slow".to_owned(), released.clone())), ..FakeHandler::default() };
     let (node, handler) = node_with(handler);
     let (_slow, slow_served) = test_plugin("slow", &node.registry("slow.sock"));
-    eventually("it has begun", || handler.calls() == ["validate slow", "register slow"]).await;
+    until("it has begun", || handler.calls() == ["validate slow", "register slow"]).await;
     let (fast, _fast_served) = test_plugin("fast", &node.registry("fast.sock"));
     fast.registered().await;
     drop(slow_served);
-    eventually("the socket is gone", || {
+    until("the socket is gone", || {
         node.plugins().sockets().iter().any(|socket| socket.path.ends_with("slow.sock") && !socket.is_desired)
     })
     .await;
     assert_eq!(handler.calls().len(), 4, "one operation on the path runs");
     released.cancel();
-    eventually("the removal is not lost", || handler.calls().last().is_some_and(|last| last == "deregister slow"))
-        .await;
+    until("the removal is not lost", || handler.calls().last().is_some_and(|last| last == "deregister slow")).await;
 }
 
 /// A handler that panics counts as one that failed, and other plugins are registered.
@@ -426,7 +417,7 @@ async fn sockets_are_counted_by_state() {
     found.sort();
     assert_eq!(found, expected);
     drop(served);
-    eventually("the series are gone", || node.metric("plugin_manager_total_plugins").is_empty()).await;
+    until("the series are gone", || node.metric("plugin_manager_total_plugins").is_empty()).await;
 }
 
 /// A registry directory that cannot be used makes the node unhealthy, until it can be used.
@@ -436,11 +427,10 @@ async fn a_registry_directory_that_cannot_be_watched_is_reported() {
     std::fs::remove_dir(node.registry("")).unwrap();
     std::fs::write(node.path("plugins_registry"), "").unwrap();
     node.start();
-    eventually("it is reported", || node.plugins().problem().is_some_and(|text| text.contains("not a directory")))
-        .await;
+    until("it is reported", || node.plugins().problem().is_some_and(|text| text.contains("not a directory"))).await;
     assert!(node.plugins().problem().is_some());
     std::fs::remove_file(node.path("plugins_registry")).unwrap();
-    eventually("it is created and watched", || node.plugins().problem().is_none()).await;
+    until("it is created and watched", || node.plugins().problem().is_none()).await;
     let (_driver, _served) = node.connected_driver().await;
     let relative = DraPlugins::start(PluginsConfig::new("plugins"), &node.metrics, &node.stop);
     assert_eq!(relative.unwrap_err(), StartPluginsError::RelativeDirectory("plugins".into()));

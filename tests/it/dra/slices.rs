@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::support::{DRIVER, client};
+use crate::support::polling::until;
 
 /// An engine for the node `n7`, and its API server.
 struct Published {
@@ -57,15 +58,13 @@ impl Published {
             found == offered
                 && slices.iter().all(|slice| slice.spec.pool.resource_slice_count as usize == offered.len())
         };
-        self.until(is_done).await;
+        self.until("the offer is published", is_done).await;
         self.since(before)
     }
 
     /// Waits until the engine has counted its last write.
-    async fn until(&self, is_done: impl Fn() -> bool) {
-        while !is_done() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+    async fn until(&self, what: &str, is_done: impl Fn() -> bool) {
+        until(what, is_done).await;
         let writes = || {
             let WriteCounts { creates, updates, deletes } = self.engine.counts();
             creates + updates + deletes
@@ -76,9 +75,7 @@ impl Published {
             let writes = requests.iter().filter(|served| served.resource == "resourceslices" && is_write(served.verb));
             writes.filter(|served| served.code < 300).count() as u64
         };
-        while writes() < served() {
-            tokio::task::yield_now().await;
-        }
+        until("the last write is counted", || writes() >= served()).await;
     }
 
     fn since(&self, before: WriteCounts) -> WriteCounts {
@@ -136,7 +133,7 @@ async fn slices_are_reused() {
 
     let before = published.engine.counts();
     published.engine.update(DriverResources::default()).unwrap();
-    published.until(|| published.slices().is_empty()).await;
+    published.until("nothing is published", || published.slices().is_empty()).await;
     assert_eq!(published.since(before), counts(0, 0, 3));
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use podwright_actors::claims::{ClaimManager, ClaimsError};
 use podwright_actors::ids::ClaimName;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::ResourcePhase;
+use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, ResourcePhase};
 use podwright_actors::text::error_chain;
 use podwright_metrics::{Format, Metrics};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::explain::reading::waits;
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager, claim_manager_to_kill};
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
@@ -37,7 +37,7 @@ impl ClaimNode {
     }
 
     fn over(setup: Setup, drivers: Arc<FakeDrivers>, claims: Arc<FakeClaims>, file: Arc<FakeFinalStatuses>) -> Self {
-        let (manager, kill) = claim_manager_to_kill(&claims, &drivers, file.clone(), setup.clock, &Metrics::new());
+        let (manager, kill) = ManagerOpener::new(&claims, &drivers, setup.clock).file(file.clone()).open_to_kill();
         let node = Setup { resources: Some(manager.clone()), ..setup }.start();
         ClaimNode { node, drivers, claims, file, manager, kill }
     }
@@ -300,7 +300,7 @@ async fn claims_are_checked_before_any_driver_is_called() {
     tokio::time::pause();
     let (drivers, claims, metrics) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default(), Metrics::new());
     let clock = Setup::again(true).clock;
-    let (manager, _stop) = claim_manager(&claims, &drivers, Arc::<FakeFinalStatuses>::default(), clock, &metrics);
+    let (manager, _stop) = ManagerOpener::new(&claims, &drivers, clock).metrics(&metrics).open();
     claims.put("unregistered", &["nic"], &["a"]);
     claims.put("foreign", &["gpu"], &["b"]);
     claims.put_object(
@@ -321,10 +321,13 @@ async fn claims_are_checked_before_any_driver_is_called() {
         ),
         (
             with_claim("a", "foreign"),
-            "the pod is not allowed to use ResourceClaim foreign: the claim is not reserved for it",
+            "the pod is not allowed to use ResourceClaim foreign: the claim is not reserved for it, check which pods its status.reservedFor names",
         ),
         (with_claim("a", "unallocated"), "ResourceClaim unallocated is not allocated"),
-        (template(json!([])), "the ResourceClaim of the pod claim \"gpu\" was not created yet"),
+        (
+            template(json!([])),
+            "the ResourceClaim of the pod claim \"gpu\" was not created yet: check that the resource claim controller runs",
+        ),
         (
             template(json!([{"name": "gpu", "resourceClaimName": "other"}])),
             "ResourceClaim other was not created for the pod",
@@ -353,13 +356,47 @@ async fn claims_are_checked_before_any_driver_is_called() {
     assert_eq!(count(r#"is_error="false",operation_name="PrepareResources""#).as_deref(), Some("1"));
 }
 
+/// A panic of a driver's client while it connects is the error of the prepare, and the pod is tried again.
+#[actix::test]
+async fn panic_while_connecting_is_an_error_of_the_prepare() {
+    tokio::time::pause();
+    let (drivers, claims) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
+    let (manager, _stop) = ManagerOpener::new(&claims, &drivers, Setup::again(true).clock).open();
+    claims.put("cam", &["gpu"], &["a"]);
+    drivers.panic_in_reach("gpu");
+    let failed = manager.prepare(&with_claim("a", "cam").build()).await.unwrap_err();
+    assert_eq!(error_chain(&failed).to_string(), "the client of DRA driver gpu panicked");
+    assert!(!manager.holds(&"a".into()) && drivers.calls().is_empty());
+}
+
+/// The tasks end although each write of the file panics.
+#[actix::test]
+async fn panic_of_the_last_write_does_not_keep_the_agent_from_stopping() {
+    tokio::time::pause();
+    let (drivers, claims) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
+    let files = [(); 2].map(|()| Arc::<FakeFinalStatuses>::default());
+    let opener = ManagerOpener::new(&claims, &drivers, Setup::again(true).clock);
+    let (manager, stop) = opener.file(files[0].clone()).health_file(files[1].clone()).open();
+    files.iter().for_each(|file| file.panics(true));
+    let report = DeviceReport {
+        pool: "pool".to_owned(),
+        device: "g0".to_owned(),
+        health: DeviceHealth::Healthy,
+        timeout_seconds: 0,
+        message: String::new(),
+    };
+    manager.reported(&"gpu".into(), vec![report]);
+    stop.cancel();
+    tokio::time::timeout(std::time::Duration::from_secs(600), manager.stopped()).await.expect("the tasks end");
+}
+
 /// DRA-M1: the gauge counts prepared claims, of all drivers and of each.
 #[actix::test]
 async fn gauge_counts_prepared_claims() {
     tokio::time::pause();
     let (drivers, claims, metrics) = (FakeDrivers::of(&["a", "b"]), Arc::<FakeClaims>::default(), Metrics::new());
     let clock = Setup::again(true).clock;
-    let (manager, stop) = claim_manager(&claims, &drivers, Arc::<FakeFinalStatuses>::default(), clock, &metrics);
+    let (manager, stop) = ManagerOpener::new(&claims, &drivers, clock).metrics(&metrics).open();
     claims.put("one", &["a"], &["p"]);
     claims.put("two", &["a", "b"], &["q"]);
     let gauge = |driver: &str| {

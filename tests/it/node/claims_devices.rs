@@ -8,11 +8,10 @@ use podwright_actors::ids::ClaimName;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use podwright_actors::text::error_chain;
-use podwright_metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager_with, prepared_device};
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener, prepared_device};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::Setup;
@@ -36,7 +35,7 @@ impl Claims {
         edit(&mut features);
         let (drivers, api) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
         let (file, clock) = (Arc::<FakeFinalStatuses>::default(), Setup::again(true).clock);
-        let (manager, _stop) = claim_manager_with(features, &api, &drivers, file.clone(), clock, &Metrics::new());
+        let (manager, _stop) = ManagerOpener::new(&api, &drivers, clock).features(features).file(file.clone()).open();
         Claims { api, drivers, file, manager, _stop }
     }
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use podwright_actors::claims::ClaimManager;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
-use podwright_metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, claim_manager, prepared_device};
+use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener, prepared_device};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
@@ -18,7 +17,9 @@ struct HealthNode {
     claims: Arc<FakeClaims>,
     drivers: Arc<FakeDrivers>,
     manager: Arc<ClaimManager>,
-    _stop: CancellationToken,
+    /// The file of device health.
+    file: Arc<FakeFinalStatuses>,
+    stop: CancellationToken,
 }
 
 impl HealthNode {
@@ -26,9 +27,10 @@ impl HealthNode {
         let (drivers, claims) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
         let setup = Setup::new(true);
         let file = Arc::<FakeFinalStatuses>::default();
-        let (manager, stop) = claim_manager(&claims, &drivers, file, setup.clock, &Metrics::new());
+        let opener = ManagerOpener::new(&claims, &drivers, setup.clock).health_file(file.clone());
+        let (manager, stop) = opener.open();
         let node = Setup { resources: Some(manager.clone()), ..setup }.start();
-        HealthNode { node, claims, drivers, manager, _stop: stop }
+        HealthNode { node, claims, drivers, manager, file, stop }
     }
 
     fn report(&self, health: DeviceHealth, message: &str) {
@@ -125,4 +127,70 @@ async fn terminal_status_keeps_the_last_health() {
     this.node.wait(1.0).await;
     assert!(this.node.phase("a") != "Running");
     assert_eq!(this.resources("a"), entry("Unhealthy", Some("hot")));
+}
+
+/// The message of the device in the file.
+fn message_in(file: &FakeFinalStatuses) -> String {
+    let content: Value = serde_json::from_str(&file.records()[0]).unwrap();
+    content["gpu"]["Devices"]["pool/g0"]["Message"].as_str().unwrap().to_owned()
+}
+
+/// A driver that reports often causes few writes of the file, and the file gets the newest report. One write runs at a time: each of them
+/// takes longer than the time between two reports.
+#[actix::test]
+async fn file_of_health_is_written_rarely_and_has_the_newest_report() {
+    let this = HealthNode::start();
+    this.file.slow(300);
+    for report in 0..100 {
+        this.report(DeviceHealth::Healthy, &format!("report {report}"));
+        this.node.wait(0.1).await;
+    }
+    this.node.wait(5.0).await;
+    assert_eq!(message_in(&this.file), "report 99");
+    let writes = this.file.writes();
+    assert!((5..=9).contains(&writes), "one write in 1.3 s: {writes}");
+    this.node.wait(20.0).await;
+    assert_eq!(this.file.writes(), writes, "nothing has changed");
+}
+
+/// The report arrives less than the shortest time between two writes before the agent stops.
+#[actix::test]
+async fn last_report_is_in_the_file_after_a_stop() {
+    let this = HealthNode::start();
+    this.report(DeviceHealth::Healthy, "first");
+    this.node.wait(0.1).await;
+    this.report(DeviceHealth::Unhealthy, "last");
+    this.stop.cancel();
+    this.manager.stopped().await;
+    assert_eq!(message_in(&this.file), "last");
+}
+
+/// The stop comes before the next try of a write that failed.
+#[actix::test]
+async fn write_of_health_that_failed_is_repeated_at_a_stop() {
+    let this = HealthNode::start();
+    this.file.broken(true);
+    this.report(DeviceHealth::Healthy, "first");
+    this.node.wait(2.0).await;
+    this.file.broken(false);
+    this.stop.cancel();
+    this.manager.stopped().await;
+    assert_eq!(message_in(&this.file), "first");
+}
+
+/// A panic of the task that keeps the health ends neither the expiry of reports nor the writes.
+#[actix::test]
+async fn health_is_kept_after_a_panic() {
+    let this = HealthNode::start();
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    this.file.panics(true);
+    this.report(DeviceHealth::Healthy, "fine");
+    this.node.wait(3.0).await;
+    this.file.panics(false);
+    this.node.wait(2.0).await;
+    assert_eq!(message_in(&this.file), "fine");
+    this.node.wait(30.0).await;
+    assert_eq!(this.resources("a"), entry("Unknown", None), "the report expires");
 }

@@ -13,6 +13,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use super::adoption::watch;
 use super::isolation::on_node;
 use crate::support::disks::SmallDisk;
+use crate::support::polling::until;
 use crate::support::processes::{
     PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
 };
@@ -87,29 +88,19 @@ async fn container_that_writes_to_its_log_on_a_full_disk_runs_and_stops() {
         let dir = fs::read_dir(root.path().join(format!("pods/{pod}/containers/main"))).unwrap().next().unwrap();
         dir.unwrap().path().join(file)
     };
-    while !in_root("stops", "on").exists() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the container runs", || in_root("stops", "on").exists()).await;
     File::create(in_root("writes", "go.new")).unwrap();
     let fill = disk.fill();
     fs::rename(in_root("writes", "go.new"), in_root("writes", "go")).unwrap();
     assert_eq!(ended(&runtime, &writes).await.exit_code, 7);
     let log = root.path().join("pods/stops/logs/main/0.log");
-    let until = async |condition: &dyn Fn() -> bool| {
-        let wait = async {
-            while !condition() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, wait).await.expect("the output of the container is not in its log");
-    };
     // The last record fits only up to the end of a page.
-    until(&|| fs::metadata(&log).unwrap().len().is_multiple_of(4096)).await;
+    until("the log fills the disk", || fs::metadata(&log).unwrap().len().is_multiple_of(4096)).await;
     let lines = || fs::read_to_string(&log).unwrap().lines().filter(|line| line.ends_with(" stdout F x")).count();
     let before = lines();
     fs::remove_file(fill).unwrap();
     // A record of which only a part was written is not continued by the next one.
-    until(&|| lines() >= before + 2).await;
+    until("the output is in the log", || lines() >= before + 2).await;
     let text = fs::read_to_string(&log).unwrap();
     let stamps = |line: &str| line.matches("Z stdout").count();
     assert!(text.lines().all(|line| stamps(line) <= 1), "{text}");

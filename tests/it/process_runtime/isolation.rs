@@ -16,8 +16,9 @@ use serde_json::json;
 
 use super::settings::main_pid;
 use super::unprivileged::as_nobody;
+use crate::support::polling::until;
 use crate::support::processes::{
-    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status, until,
+    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
 };
 
 pub(super) fn shell(text: &str) -> [String; 3] {

@@ -17,7 +17,8 @@ use tokio::time::timeout;
 use super::isolation::{on_node, output, shell};
 use super::settings::{is_root, main_pid, process_field, secured};
 use super::unprivileged::as_nobody;
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, until};
+use crate::support::polling::until;
+use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script};
 
 /// The namespace of a process of the node; `None` if the process has ended.
 fn namespace(pid: u32, kind: &str) -> Option<PathBuf> {

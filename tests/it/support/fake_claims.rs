@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimTasks};
 use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
 use podwright_actors::ports::{
-    ApiError, ApiFuture, Checkpoint, ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice,
-    TokioClock,
+    ApiError, ApiFuture, Checkpoint, ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, NoCheckpoint,
+    PreparedDevice, TokioClock,
 };
 use podwright_metrics::Metrics;
 use serde_json::json;
@@ -35,6 +35,8 @@ struct DriversState {
     devices: Vec<PreparedDevice>,
     /// The drivers whose client panics before it makes a call.
     panicking: BTreeSet<String>,
+    /// The drivers whose client panics while it connects.
+    panicking_in_reach: BTreeSet<String>,
     /// The drivers that accept no connection.
     unreachable: BTreeSet<String>,
     failing: BTreeMap<String, String>,
@@ -81,6 +83,11 @@ impl FakeDrivers {
         } else {
             state.panicking.remove(driver)
         };
+    }
+
+    /// Makes the client of a driver panic while it connects.
+    pub(crate) fn panic_in_reach(&self, driver: &str) {
+        self.state.lock().panicking_in_reach.insert(driver.to_owned());
     }
 
     fn panic_if_set(&self, driver: &DriverName) {
@@ -157,6 +164,8 @@ impl ClaimDrivers for FakeDrivers {
     }
 
     fn reach<'a>(&'a self, driver: &'a DriverName) -> BoxFuture<'a, Result<(), DriverError>> {
+        let panics = self.state.lock().panicking_in_reach.contains(driver.as_str());
+        assert!(!panics, "the test makes the client panic");
         let is_reachable = !self.state.lock().unreachable.contains(driver.as_str());
         let error = format!("DRA driver {driver} cannot be reached");
         let result = if is_reachable { Ok(()) } else { Err(DriverError::unreachable(error)) };
@@ -234,60 +243,69 @@ impl ClaimApi for FakeClaims {
     }
 }
 
-/// Opens a manager of claims, whose tasks run until the token fires.
-pub(crate) fn claim_manager(
-    api: &Arc<FakeClaims>,
-    drivers: &Arc<FakeDrivers>,
-    checkpoint: Arc<dyn Checkpoint>,
-    clock: TokioClock,
-    metrics: &Metrics,
-) -> (Arc<ClaimManager>, CancellationToken) {
-    claim_manager_with(ClaimFeatures::default(), api, drivers, checkpoint, clock, metrics)
-}
-
-/// As [`claim_manager`], with optional behaviour.
-pub(crate) fn claim_manager_with(
+/// What a manager of claims is opened with.
+pub(crate) struct ManagerOpener {
+    ports: ClaimPorts,
     features: ClaimFeatures,
-    api: &Arc<FakeClaims>,
-    drivers: &Arc<FakeDrivers>,
-    checkpoint: Arc<dyn Checkpoint>,
-    clock: TokioClock,
-    metrics: &Metrics,
-) -> (Arc<ClaimManager>, CancellationToken) {
-    let (manager, tasks) = open(features, api, drivers, checkpoint, clock, metrics);
-    let stop = CancellationToken::new();
-    actix::spawn(tasks.run(stop.clone()));
-    (manager, stop)
+    health: Option<Arc<dyn Checkpoint>>,
 }
 
-/// As [`claim_manager`], but the token kills the tasks: they do not write the file for the last time.
-pub(crate) fn claim_manager_to_kill(
-    api: &Arc<FakeClaims>,
-    drivers: &Arc<FakeDrivers>,
-    checkpoint: Arc<dyn Checkpoint>,
-    clock: TokioClock,
-    metrics: &Metrics,
-) -> (Arc<ClaimManager>, CancellationToken) {
-    let (manager, tasks) = open(ClaimFeatures::default(), api, drivers, checkpoint, clock, metrics);
-    let kill = CancellationToken::new();
-    actix::spawn(kill.clone().run_until_cancelled_owned(tasks.run(CancellationToken::new())));
-    (manager, kill)
-}
+impl ManagerOpener {
+    /// A manager without a file, with the default features and metrics that no test reads.
+    pub(crate) fn new(api: &Arc<FakeClaims>, drivers: &Arc<FakeDrivers>, clock: TokioClock) -> Self {
+        let ports = ClaimPorts {
+            api: Some(api.clone()),
+            drivers: drivers.clone(),
+            checkpoint: Arc::new(NoCheckpoint),
+            clock: Arc::new(clock),
+            metrics: Metrics::new().dra.clone(),
+        };
+        ManagerOpener { ports, features: ClaimFeatures::default(), health: None }
+    }
 
-fn open(
-    features: ClaimFeatures,
-    api: &Arc<FakeClaims>,
-    drivers: &Arc<FakeDrivers>,
-    checkpoint: Arc<dyn Checkpoint>,
-    clock: TokioClock,
-    metrics: &Metrics,
-) -> (Arc<ClaimManager>, ClaimTasks) {
-    let ports = ClaimPorts {
-        api: Some(api.clone()),
-        drivers: drivers.clone(),
-        checkpoint,
-        clock: Arc::new(clock),
-        metrics: metrics.dra.clone(),
-    };
-    ClaimManager::open(ports, features).unwrap()
+    /// The file of claims.
+    pub(crate) fn file(mut self, file: Arc<dyn Checkpoint>) -> Self {
+        self.ports.checkpoint = file;
+        self
+    }
+
+    /// The file of device health.
+    pub(crate) fn health_file(mut self, file: Arc<dyn Checkpoint>) -> Self {
+        self.health = Some(file);
+        self
+    }
+
+    pub(crate) fn features(mut self, features: ClaimFeatures) -> Self {
+        self.features = features;
+        self
+    }
+
+    pub(crate) fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.ports.metrics = metrics.dra.clone();
+        self
+    }
+
+    /// Opens the manager, whose tasks run until the token fires.
+    pub(crate) fn open(self) -> (Arc<ClaimManager>, CancellationToken) {
+        let (manager, tasks) = self.opened();
+        let stop = CancellationToken::new();
+        actix::spawn(tasks.run(stop.clone()));
+        (manager, stop)
+    }
+
+    /// As [`open`](ManagerOpener::open), but the token kills the tasks: they do not write the file for the last time.
+    pub(crate) fn open_to_kill(self) -> (Arc<ClaimManager>, CancellationToken) {
+        let (manager, tasks) = self.opened();
+        let kill = CancellationToken::new();
+        actix::spawn(kill.clone().run_until_cancelled_owned(tasks.run(CancellationToken::new())));
+        (manager, kill)
+    }
+
+    fn opened(self) -> (Arc<ClaimManager>, ClaimTasks) {
+        let (manager, tasks) = ClaimManager::open(self.ports, self.features).unwrap();
+        match self.health {
+            Some(file) => (manager, tasks.health_file(&*file)),
+            None => (manager, tasks),
+        }
+    }
 }

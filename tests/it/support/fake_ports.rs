@@ -31,6 +31,7 @@ pub(crate) struct FakeFinalStatuses(Arc<FakeJournal>);
 struct FakeJournal {
     records: Mutex<Vec<String>>,
     broken: AtomicBool,
+    panics: AtomicBool,
     writes: AtomicUsize,
     slow: AtomicU64,
     openings: AtomicUsize,
@@ -54,6 +55,11 @@ impl FakeFinalStatuses {
     /// Makes all writes fail, or succeed again.
     pub(crate) fn broken(&self, broken: bool) {
         self.0.broken.store(broken, Ordering::Relaxed);
+    }
+
+    /// Makes all writes panic, or succeed again.
+    pub(crate) fn panics(&self, panics: bool) {
+        self.0.panics.store(panics, Ordering::Relaxed);
     }
 
     /// Makes each write take this many milliseconds.
@@ -89,6 +95,7 @@ impl FakeJournalWriter {
         if self.journal.openings.load(Ordering::Relaxed) != self.opening {
             return Err(CheckpointError::Superseded { path: "/journal".into() });
         }
+        assert!(!self.journal.panics.load(Ordering::Relaxed), "the test makes the write panic");
         if self.journal.broken.load(Ordering::Relaxed) {
             return Err(CheckpointError::new("/journal", "no space is left"));
         }

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use podwright::adapters::process::{OpenError, ProcessConfig, ProcessRuntime};
@@ -16,9 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
 use super::disks::unmount_below;
-
-/// The longest wait of a test. It guards only against hanging.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use super::polling::PATIENCE;
 
 /// The settings of every test. The shim is the real binary.
 pub(crate) fn config(root: &Path) -> ProcessConfig {
@@ -179,16 +176,6 @@ pub(crate) async fn ended(runtime: &ProcessRuntime, pod: &PodObject) -> Containe
         }
     };
     tokio::time::timeout(PATIENCE, wait).await.expect("the container does not end")
-}
-
-/// Waits until a condition holds that no event reports.
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("not true in time: {what}"));
 }
 
 /// Whether a process runs; a zombie does not.

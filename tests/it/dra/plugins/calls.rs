@@ -10,8 +10,9 @@ use podwright::dra_api::health::dra_resource_health_client::DraResourceHealthCli
 use podwright::dra_api::health::{DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use podwright::ports::DriverError;
 
-use super::{NAME, Node, claim, eventually, name, positive};
+use super::{NAME, Node, claim, name, positive};
 use crate::support::fake_driver::{Answer, Call, FakeDriver, Serve};
+use crate::support::polling::until;
 
 /// The claims as the fake driver records them.
 fn recorded(uids: &[&str]) -> Vec<[String; 3]> {
@@ -213,7 +214,7 @@ async fn a_connection_is_opened_again_by_itself() {
     assert!(node.plugins().drivers().is_registered(&name()), "the socket is still there");
     let _endpoint = driver.serve(Serve::All);
     node.until("it is connected again", |drivers| drivers.is_usable(&name())).await;
-    eventually("the driver has accepted it", || driver.accepted() == 2).await;
+    until("the driver has accepted it", || driver.accepted() == 2).await;
 }
 
 /// A driver that limits the age of its connections gets its calls over new ones, while a stream goes on.
@@ -229,7 +230,7 @@ async fn a_connection_that_takes_no_more_calls_is_replaced() {
     let mut client = DraResourceHealthClient::new(instance.connected().await.unwrap());
     let mut stream = client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
     stream.message().await.unwrap().unwrap();
-    eventually("the node has connected again", || driver.accepted() >= 2).await;
+    until("the node has connected again", || driver.accepted() >= 2).await;
     node.until("the driver is connected again", |drivers| drivers.is_usable(&name())).await;
     assert_eq!(node.prepare(&["c-1"]).await.unwrap().len(), 1);
     driver.send_health(NodeWatchResourcesResponse { devices: vec![DeviceHealth::default()] });
@@ -250,7 +251,10 @@ async fn a_removed_instance_ends_its_calls_and_streams() {
         driver.until(|calls| matches!(calls.last(), Some(Call::Prepare(..)))).await;
         drop(registration);
     });
-    assert_eq!(call_error(&call.unwrap_err()).code(), "Unavailable");
+    let error = call.unwrap_err();
+    assert_eq!(call_error(&error).code(), "Unavailable");
+    let text = "the connection to DRA driver gpu.acme.test ended during the call: it deregistered";
+    assert_eq!(call_error(&error).to_string(), text, "the driver may have performed the call");
     assert!(ends_soon(stream.message()).await.is_err());
     instance.removed().await;
     assert!(instance.connected().await.is_none());
