@@ -122,10 +122,26 @@ impl ClaimApi for BenchClaims {
 /// What was written to the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
-    /// The number of writes.
-    pub(crate) writes: u64,
+    /// Changes that were added to the journal.
+    pub(crate) appended: Writes,
+    /// Writes of the whole file, which begin a new journal.
+    pub(crate) saved: Writes,
+}
+
+/// Writes of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Writes {
+    pub(crate) count: u64,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+}
+
+impl Writes {
+    fn add(&mut self, records: &[Arc<str>]) {
+        self.count += 1;
+        self.records += records.len() as u64;
+        self.bytes += records.iter().map(|record| record.len() as u64).sum::<u64>();
+    }
 }
 
 /// The file of claims of the agent. Its writes are counted.
@@ -146,23 +162,14 @@ impl Checkpoint for CountedFile {
     }
 }
 
-impl CountedWriter {
-    fn count(&self, records: &[Arc<str>]) {
-        let mut written = self.written.lock();
-        written.writes += 1;
-        written.records += records.len() as u64;
-        written.bytes += records.iter().map(|record| record.len() as u64).sum::<u64>();
-    }
-}
-
 impl CheckpointWriter for CountedWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.count(&records);
+        self.written.lock().saved.add(&records);
         self.below.save(records)
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.count(&records);
+        self.written.lock().appended.add(&records);
         self.below.append(records)
     }
 }

@@ -38,10 +38,14 @@ pub(crate) struct Phase {
     pub(crate) driver_p99_ms: f64,
     /// The time until all operations had ended.
     pub(crate) all_ms: f64,
-    /// Per operation: the changes that the file has to have, and what was written.
+    /// Per operation: what was added to the journal.
     pub(crate) records_per_operation: f64,
     pub(crate) bytes_per_operation: f64,
-    pub(crate) writes: u64,
+    /// The number of times that records were added. One write has the records of all operations that wait for it.
+    pub(crate) appends: u64,
+    /// The number of times that the whole file was written in place of an append, and the bytes of all of them.
+    pub(crate) saves: u64,
+    pub(crate) saved_bytes: u64,
 }
 
 fn pods(n: usize) -> Vec<Arc<PodObject>> {
@@ -69,7 +73,9 @@ fn runtime() -> Runtime {
 
 /// Runs a workload with `n` pods. The manager has a thread of its own, as in the agent.
 pub(crate) fn run(service: Service, n: usize) -> Figures {
-    let pods = pods(n);
+    // The last pod makes the agent write its first file, which is whole.
+    let all = pods(n + 1);
+    let (pods, first) = (&all[..n], &all[n]);
     let directory = file("podwright-claims-bench");
     // Left by a run that was killed.
     let _missing = std::fs::remove_dir_all(&directory);
@@ -78,7 +84,7 @@ pub(crate) fn run(service: Service, n: usize) -> Figures {
     let written = Arc::<Mutex<Written>>::default();
     let ports = ClaimPorts {
         api: Some(Arc::new(BenchClaims::of(
-            pods.iter().map(|pod| (pod.metadata().name.as_deref().unwrap_or_default(), pod.uid().to_string())),
+            all.iter().map(|pod| (pod.metadata().name.as_deref().unwrap_or_default(), pod.uid().to_string())),
         ))),
         drivers: drivers.clone(),
         checkpoint: Arc::new(CountedFile { file: ClaimCheckpoint::new(directory.clone()), written: written.clone() }),
@@ -90,6 +96,9 @@ pub(crate) fn run(service: Service, n: usize) -> Figures {
     let stopped = stop.clone();
     let server = thread::spawn(move || runtime().block_on(tasks.run(stopped)));
     let figures = runtime().block_on(async {
+        timed(manager.prepare(first)).await;
+        timed(manager.release(first.uid())).await;
+        let _not_measured = drivers.take_calls();
         let prepare = phase(&drivers, &written, pods.iter().map(|pod| manager.prepare(pod))).await;
         let release = phase(&drivers, &written, pods.iter().map(|pod| manager.release(pod.uid()))).await;
         Figures { prepare, release }
@@ -124,9 +133,11 @@ async fn phase<E: std::fmt::Debug>(
         driver_p50_ms: percentile(&calls, 50),
         driver_p99_ms: percentile(&calls, 99),
         all_ms: millis(all),
-        records_per_operation: (after.records - before.records) as f64 / count,
-        bytes_per_operation: (after.bytes - before.bytes) as f64 / count,
-        writes: after.writes - before.writes,
+        records_per_operation: (after.appended.records - before.appended.records) as f64 / count,
+        bytes_per_operation: (after.appended.bytes - before.appended.bytes) as f64 / count,
+        appends: after.appended.count - before.appended.count,
+        saves: after.saved.count - before.saved.count,
+        saved_bytes: after.saved.bytes - before.saved.bytes,
     }
 }
 

@@ -6,6 +6,8 @@ pub mod checkpoint;
 pub mod log_reading;
 pub mod log_writing;
 pub mod manifest;
+#[cfg(all(feature = "dra", feature = "kube"))]
+pub mod node_resources;
 #[cfg(feature = "dra")]
 pub mod plugin_answers;
 pub mod recording;

@@ -18,6 +18,7 @@
 #[doc(hidden)]
 pub mod answers;
 mod client;
+mod driver_state;
 mod health;
 #[cfg(feature = "kube")]
 mod node_slices;
@@ -26,10 +27,9 @@ mod registry;
 mod transport;
 mod trust;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use podwright_actors::ids::DriverName;
@@ -42,10 +42,14 @@ use tokio_util::task::TaskTracker;
 use self::client::DriverClient;
 use self::health::HealthMonitor;
 use self::plugins::{Handlers, Manager};
-use self::registry::Registry;
+use self::registry::{NewConnections, Registry};
 use crate::dra_api::PLUGIN_TYPE;
 
 pub use self::client::CallError;
+pub use self::driver_state::{DriverState, HealthStreams, NodeResourcesStream, SliceDeletion};
+#[cfg(feature = "kube")]
+#[doc(hidden)]
+pub use self::node_slices::read_node_resources;
 #[cfg(feature = "kube")]
 pub use self::node_slices::{SlicesConfig, WIPE_DELAY};
 pub use self::plugins::{HandlerError, Plugin, PluginFailure, PluginHandler, PluginSocket};
@@ -103,10 +107,14 @@ pub struct DraPlugins {
     manager: Arc<Manager>,
     registry: Arc<Registry>,
     client: Arc<DriverClient>,
+    /// Set when the health of devices is watched.
+    health: OnceLock<Arc<HealthMonitor>>,
     tasks: TaskTracker,
     stopping: CancellationToken,
     #[cfg(feature = "kube")]
     slice_metrics: podwright_metrics::SliceMetrics,
+    #[cfg(feature = "kube")]
+    slices: node_slices::SlicesReport,
     _stop: DropGuard,
 }
 
@@ -148,10 +156,13 @@ impl DraPlugins {
             manager,
             registry,
             client,
+            health: OnceLock::new(),
             tasks,
             stopping,
             #[cfg(feature = "kube")]
             slice_metrics: metrics.slices.clone(),
+            #[cfg(feature = "kube")]
+            slices: Default::default(),
             _stop: stop.drop_guard(),
         }))
     }
@@ -161,10 +172,11 @@ impl DraPlugins {
         self.client.clone()
     }
 
-    /// Reports the health of all devices to a sink from now on. Must be called in a tokio runtime.
+    /// Reports the health of all devices to a sink from now on. Must be called once, in a tokio runtime.
     pub fn watch_health(&self, sink: Arc<dyn DeviceHealthSink>) {
-        let monitor = Arc::new(HealthMonitor::new(sink));
-        self.tasks.spawn(monitor.run(self.subscribe(), self.tasks.clone(), self.stopping.clone()));
+        let monitor = Arc::new(HealthMonitor::new(sink, self.stopping.clone()));
+        let _first = self.health.set(monitor.clone());
+        self.tasks.spawn(monitor.run(self.subscribe(), self.tasks.clone()));
     }
 
     /// Deletes the slices of drivers that are not connected, and publishes for drivers that offer node resources, from now on. Without
@@ -172,21 +184,18 @@ impl DraPlugins {
     #[cfg(feature = "kube")]
     pub fn manage_slices(&self, config: SlicesConfig) {
         let (drivers, metrics, stop) = (self.subscribe(), self.slice_metrics.clone(), self.stopping.clone());
-        self.tasks.spawn(node_slices::run(config, drivers, metrics, stop));
+        self.tasks.spawn(node_slices::run(config, drivers, metrics, self.slices.clone(), stop));
     }
 
-    /// Calls this with each driver that becomes usable: one of its instances is connected. Must be called in a tokio runtime.
+    /// Calls this with a driver whenever one of its instances has connected. Must be called in a
+    /// tokio runtime.
     pub fn on_usable(&self, report: impl Fn(&DriverName) + Send + 'static) {
         let (mut drivers, stop) = (self.subscribe(), self.stopping.clone());
         let work = async move {
-            let mut usable = BTreeSet::new();
+            let mut new = NewConnections::default();
             loop {
-                let now: BTreeSet<DriverName> = {
-                    let drivers = drivers.borrow_and_update();
-                    drivers.names().filter(|name| drivers.is_usable(name)).cloned().collect()
-                };
-                now.difference(&usable).for_each(&report);
-                usable = now;
+                let connected = new.in_snapshot(&drivers.borrow_and_update());
+                connected.iter().for_each(&report);
                 if drivers.changed().await.is_err() {
                     return;
                 }
@@ -200,6 +209,39 @@ impl DraPlugins {
     /// The registered drivers now.
     pub fn registered(&self) -> Drivers {
         self.registry.drivers()
+    }
+
+    /// The state of each driver that is registered, or whose slices will be deleted, in the order of their names.
+    pub fn states(&self) -> Vec<DriverState> {
+        let drivers = self.registered();
+        #[cfg(feature = "kube")]
+        let mut slices = self.slices.drivers();
+        #[cfg(not(feature = "kube"))]
+        let mut slices = std::collections::BTreeMap::<DriverName, _>::new();
+        for name in drivers.names() {
+            slices.entry(name.clone()).or_insert((None, None));
+        }
+        let state = |(name, (deletion, node_resources)): (DriverName, _)| {
+            let instances = drivers.instances(&name);
+            DriverState {
+                instances: instances.len(),
+                connected: instances.iter().filter(|state| state.is_connected).count(),
+                health: self.health.get().filter(|_| !instances.is_empty()).map(|health| health.streams(&name)),
+                node_resources,
+                deletion,
+                name,
+            }
+        };
+        slices.into_iter().map(state).collect()
+    }
+
+    /// The deletion of the slices that an earlier agent left. `None` once it has succeeded, and without an API server.
+    pub fn startup_deletion(&self) -> Option<SliceDeletion> {
+        #[cfg(feature = "kube")]
+        let deletion = self.slices.startup_deletion();
+        #[cfg(not(feature = "kube"))]
+        let deletion = None;
+        deletion
     }
 
     /// The registered drivers and their changes: drivers and instances that are added or removed, and connections that begin or

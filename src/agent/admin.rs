@@ -196,7 +196,7 @@ async fn explain_pod(
     answer.await
 }
 
-/// One line for each pod, then the problems of the node and of the manifests.
+/// One line for each pod, then the problems of the node, the state of the DRA drivers, and the problems of the manifests.
 async fn explain_all(
     State(view): State<NodeView>,
     State(blocking): State<BlockingAnswers>,
@@ -224,6 +224,9 @@ fn explain_text(view: &NodeView) -> String {
         text.push_str(&format!("no plugin can register: {}\n", plain(&problem, MAX_PROBLEM_BYTES)));
     }
     for line in view.failed_plugins() {
+        text.push_str(&format!("{}\n", plain(&line, MAX_PROBLEM_BYTES)));
+    }
+    for line in view.drivers() {
         text.push_str(&format!("{}\n", plain(&line, MAX_PROBLEM_BYTES)));
     }
     for problem in view.problems() {

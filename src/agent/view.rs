@@ -80,6 +80,21 @@ impl NodeView {
         failed
     }
 
+    /// The DRA drivers with their streams, and the slices that will be deleted, one line for each.
+    pub fn drivers(&self) -> Vec<String> {
+        #[cfg(feature = "dra")]
+        let drivers = {
+            let startup = self.plugins.iter().filter_map(|plugins| plugins.startup_deletion());
+            let startup =
+                startup.map(|deletion| format!("the slices that an earlier agent left are deleted {deletion}"));
+            let states = self.plugins.iter().flat_map(|plugins| plugins.states()).map(|state| state.to_string());
+            startup.chain(states).collect()
+        };
+        #[cfg(not(feature = "dra"))]
+        let drivers = Vec::new();
+        drivers
+    }
+
     /// The manifests that the sources cannot use at present.
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.node.desired().problems()

@@ -66,6 +66,12 @@ fn plugin_answer_corpus_becomes_bounded_texts() {
     run("plugin_answers", properties::plugin_answers::check);
 }
 
+#[cfg(all(feature = "dra", feature = "kube"))]
+#[test]
+fn node_resource_corpus_can_be_published_or_is_refused() {
+    run("node_resources", properties::node_resources::check);
+}
+
 #[cfg(feature = "kube")]
 #[test]
 fn spdy_corpus_is_read_the_same_in_any_chunking() {

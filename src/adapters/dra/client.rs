@@ -45,7 +45,7 @@ pub enum CallError {
         why: String,
     },
     /// The connection ended during the call. The driver may have performed it.
-    #[error("DRA driver {driver} cannot be reached: {why}")]
+    #[error("the connection to DRA driver {driver} ended during the call: {why}")]
     Unavailable {
         /// The driver.
         driver: DriverName,
@@ -201,7 +201,7 @@ impl DriverClient {
             request.set_timeout(self.limit.saturating_sub(start.elapsed()));
             tokio::select! {
                 answer = send(channel, request) => answer.map_err(|status| self.classify(driver, start, &status)),
-                () = instance.removed() => Err(unavailable(driver, "it deregistered during the call")),
+                () = instance.removed() => Err(unavailable(driver, "it deregistered")),
             }
         };
         let deadline = || CallError::DeadlineExceeded { driver: driver.clone(), limit: self.limit };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_actors::ids::DriverName;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport};
-use podwright_actors::text::error_text;
+use podwright_actors::text::{error_text, plain};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tracing::{Instrument, debug, info, info_span};
 
+use super::MAX_TEXT;
+use super::driver_state::HealthStreams;
 use super::registry::{Drivers, Instance};
 use crate::dra_api::health::dra_resource_health_client::DraResourceHealthClient;
 use crate::dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
@@ -25,12 +27,31 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Watches the health of the devices of all drivers.
 pub(super) struct HealthMonitor {
-    pub(super) sink: Arc<dyn DeviceHealthSink>,
-    /// The number of open streams of each driver.
-    streams: Mutex<HashMap<DriverName, usize>>,
+    sink: Arc<dyn DeviceHealthSink>,
+    /// The streams of each registered driver.
+    streams: Mutex<HashMap<DriverName, DriverStreams>>,
+    stopping: CancellationToken,
 }
 
-/// An open stream. When it is dropped, the health of the driver's devices is cleared, unless another stream of the driver is open.
+/// The streams of a driver, one for each instance.
+#[derive(Debug, Default)]
+struct DriverStreams {
+    open: usize,
+    /// How the last one ended.
+    end: Option<StreamEnd>,
+}
+
+/// How a stream ended.
+#[derive(Clone, Debug)]
+enum StreamEnd {
+    /// The driver has no such service.
+    NotOffered,
+    /// With this text.
+    Ended(String),
+}
+
+/// An open stream. When it is dropped, the health of the driver's devices is cleared, unless another stream of the driver is open, or
+/// the agent stops: then nothing is known to have changed.
 struct OpenStream<'a> {
     monitor: &'a HealthMonitor,
     driver: &'a DriverName,
@@ -40,32 +61,42 @@ impl Drop for OpenStream<'_> {
     fn drop(&mut self) {
         // The lock is held, so that the next stream of the driver does not report before the end of this one.
         let mut streams = self.monitor.streams.lock();
-        let Some(open) = streams.get_mut(self.driver) else { return };
-        *open -= 1;
-        if *open == 0 {
-            streams.remove(self.driver);
+        let Some(streams) = streams.get_mut(self.driver) else { return };
+        streams.open -= 1;
+        if streams.open == 0 && !self.monitor.stopping.is_cancelled() {
             self.monitor.sink.ended(self.driver);
         }
     }
 }
 
 impl HealthMonitor {
-    pub(super) fn new(sink: Arc<dyn DeviceHealthSink>) -> Self {
-        HealthMonitor { sink, streams: Mutex::default() }
+    /// A monitor that runs until the token is cancelled.
+    pub(super) fn new(sink: Arc<dyn DeviceHealthSink>, stopping: CancellationToken) -> Self {
+        HealthMonitor { sink, streams: Mutex::default(), stopping }
+    }
+
+    /// The streams of a driver.
+    pub(super) fn streams(&self, driver: &DriverName) -> HealthStreams {
+        match self.streams.lock().get(driver) {
+            Some(DriverStreams { open: 1.., .. }) => HealthStreams::Open,
+            Some(DriverStreams { end: Some(StreamEnd::NotOffered), .. }) => HealthStreams::NotOffered,
+            Some(DriverStreams { end: Some(StreamEnd::Ended(text)), .. }) => HealthStreams::Closed(Some(text.clone())),
+            Some(DriverStreams { end: None, .. }) | None => HealthStreams::Closed(None),
+        }
+    }
+
+    fn ended(&self, driver: &DriverName, end: StreamEnd) {
+        self.streams.lock().entry(driver.clone()).or_default().end = Some(end);
     }
 
     /// Watches each instance from its registration until it is removed.
-    pub(super) async fn run(
-        self: Arc<Self>,
-        mut drivers: watch::Receiver<Drivers>,
-        tasks: TaskTracker,
-        stop: CancellationToken,
-    ) {
+    pub(super) async fn run(self: Arc<Self>, mut drivers: watch::Receiver<Drivers>, tasks: TaskTracker) {
         let mut watched: Vec<Arc<Instance>> = Vec::new();
         loop {
             let now = drivers.borrow_and_update().clone();
             let instances = now.names().flat_map(|name| now.instances(name)).map(|state| state.instance.clone());
             let instances: Vec<_> = instances.collect();
+            self.streams.lock().retain(|name, streams| streams.open > 0 || now.is_registered(name));
             for instance in &instances {
                 if !watched.iter().any(|known| Arc::ptr_eq(known, instance)) {
                     let (monitor, instance) = (self.clone(), instance.clone());
@@ -75,7 +106,7 @@ impl HealthMonitor {
                 }
             }
             watched = instances;
-            match stop.run_until_cancelled(drivers.changed()).await {
+            match self.stopping.run_until_cancelled(drivers.changed()).await {
                 Some(Ok(())) => {}
                 None | Some(Err(_)) => return,
             }
@@ -84,18 +115,27 @@ impl HealthMonitor {
 
     /// Opens one stream after another until the instance is removed, or turns out not to have the service.
     async fn watch(&self, instance: &Instance) {
+        let driver = instance.driver();
         while let Some(channel) = instance.connected().await {
             let ended = tokio::select! {
-                ended = self.stream(instance.driver(), channel) => ended,
+                ended = self.stream(driver, channel) => ended,
                 () = instance.removed() => return,
             };
             match ended {
-                Ok(()) => debug!("the driver ended the stream of device health"),
+                Ok(()) => {
+                    debug!("the driver ended the stream of device health");
+                    self.ended(driver, StreamEnd::Ended("the driver ended it".to_owned()));
+                }
                 Err(status) if status.code() == Code::Unimplemented && !instance.services().health => {
                     debug!("the driver does not report the health of its devices");
+                    self.ended(driver, StreamEnd::NotOffered);
                     return;
                 }
-                Err(status) => info!(error = error_text(&status), "the stream of device health failed"),
+                Err(status) => {
+                    let error = plain(&error_text(&status), MAX_TEXT).into_owned();
+                    info!(error, "the stream of device health failed");
+                    self.ended(driver, StreamEnd::Ended(error));
+                }
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
@@ -111,7 +151,7 @@ impl HealthMonitor {
     async fn stream(&self, driver: &DriverName, channel: Channel) -> Result<(), Status> {
         let mut client = DraResourceHealthClient::new(channel);
         let mut messages = client.node_watch_resources(NodeWatchResourcesRequest {}).await?.into_inner();
-        *self.streams.lock().entry(driver.clone()).or_default() += 1;
+        self.streams.lock().entry(driver.clone()).or_default().open += 1;
         let _open = OpenStream { monitor: self, driver };
         while let Some(message) = messages.message().await? {
             let reports = message.devices.into_iter().filter_map(|device| {

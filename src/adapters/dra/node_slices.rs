@@ -5,6 +5,7 @@
 //!   state      decides (pure), with wiping and stream
 //!   actor      performs: deletions, streams and publishers are tasks
 //!   resources  reads the messages of drivers (pure)
+//!   report     the state, for people
 //!   ports      what the actor uses; api has the API server and the drivers
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod actor;
 mod api;
 mod ports;
+mod report;
 mod resources;
 mod state;
 mod stream;
@@ -34,6 +36,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::actor::Actor;
 use self::api::{InstanceRef, KubePorts};
+pub(super) use self::report::SlicesReport;
+#[doc(hidden)]
+pub use self::resources::read_node_resources;
 use self::state::{Delays, InstanceFacts, Snapshot};
 use super::registry::Drivers;
 
@@ -72,12 +77,13 @@ pub(super) async fn run(
     config: SlicesConfig,
     drivers: watch::Receiver<Drivers>,
     metrics: SliceMetrics,
+    report: SlicesReport,
     stop: CancellationToken,
 ) {
     let SlicesConfig { client, node, wipe_delay, startup_wipe_delay } = config;
     let delays = Delays { wipe: wipe_delay, startup_wipe: startup_wipe_delay };
     let ports = Arc::new(KubePorts::new(client, &node, metrics.clone()));
-    Actor::new(ports, &node, delays, metrics).run(drivers, snapshot, stop).await;
+    Actor::new(ports, &node, delays, metrics).report_to(report).run(drivers, snapshot, stop).await;
 }
 
 fn snapshot(drivers: &Drivers) -> Snapshot<InstanceRef> {

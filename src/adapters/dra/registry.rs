@@ -21,6 +21,7 @@ use super::plugins::{HandlerError, Plugin, PluginHandler};
 
 pub(super) use instance::CurrentChannel;
 pub use instance::Instance;
+pub(super) use state::NewConnections;
 pub use state::{AlreadyRegistered, ApiVersion, Drivers, InstanceState, Services, UnsupportedDriver};
 
 /// The registered drivers. The handler of plugins of the type `DRAPlugin`.

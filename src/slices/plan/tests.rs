@@ -74,6 +74,19 @@ fn empty_slice_is_created_with_its_owner() {
     assert_eq!((slice.spec.node_name.as_deref(), &slice.spec.devices), (Some("n7"), &None));
 }
 
+/// Another client may have written any generation.
+#[test]
+fn generation_does_not_overflow() {
+    let with_generation = |slice: &Arc<ResourceSlice>| {
+        let mut slice = ResourceSlice::clone(slice);
+        slice.spec.pool.generation = i64::MAX;
+        Arc::new(slice)
+    };
+    let seen: Vec<_> = published(&pool(&[&["a"], &["b"]])).iter().map(with_generation).collect();
+    let plan = planned(&pool(&[&["x"], &["y"]]), &seen);
+    assert_eq!(summary(&plan), (2, 0, 0, Some((i64::MAX, 2))));
+}
+
 /// DRA-S2, DRA-S4, DRA-S5, DRA-S6, DRA-S7: the driver offers the second pool while the first one is published.
 #[test]
 fn as_little_as_possible_is_written() {

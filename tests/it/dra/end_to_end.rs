@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::claim_cluster::{ClaimCluster, DRIVER, log_of};
 use crate::agent::harness::{Agent, eventually, text};
+use crate::support::polling::until;
 
 /// One pod of `cluster` has its device until it ends, another one until it is deleted. The driver is slow, so the test would see a
 /// terminal phase that is written too early while the CDI file still exists.
@@ -116,6 +117,12 @@ async fn driver_that_fails_is_named_and_can_be_given_up() {
     let event = cluster.event_with("web", "FailedPrepareDynamicResources", &fault).await;
     assert_eq!(event["type"], "Warning");
     assert!(names_fault(event["message"].as_str().unwrap()), "{event}");
+    let state = || async {
+        let output = agent.run_client(&["explain"]).await;
+        let line = format!("DRA driver {DRIVER}: 1 of 1 instances connected; reports the health of its devices\n");
+        text(&output.stdout).contains(&line).then_some(())
+    };
+    eventually("explain shows the state of the driver", state).await;
     let explained = agent.explain("web");
     let waits = "ResourceClaim default/cam is not prepared: ";
     assert!(explained.contains(waits) && names_fault(&explained), "{explained}");
@@ -174,8 +181,9 @@ async fn registry_directory_that_cannot_be_watched_is_reported_as_unhealthy() {
     };
     eventually("the agent is healthy", healthz(200)).await;
     let registry = cluster.home.root().join("plugins_registry");
-    fs::remove_dir_all(&registry).unwrap();
-    fs::write(&registry, "").unwrap();
+    // The agent creates the directory again whenever it finds none.
+    let replace = || fs::remove_dir_all(&registry).is_ok() && fs::write(&registry, "").is_ok();
+    until("a file is in place of the directory", replace).await;
     let (_, why) = eventually("the agent is not healthy", healthz(500)).await;
     let expected = "plugins_registry is not a directory: move it away\n";
     assert!(why.starts_with("no plugin can register: ") && why.ends_with(expected), "{why}");

@@ -22,6 +22,7 @@ use crate::support::fake_claims::FakeClaims;
 use crate::support::fake_driver::{Answer, FakeDriver, Serve, Served};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::pods::{PodBuilder, pod};
+use crate::support::polling::until;
 
 const DRIVER: &str = "gpu.acme.test";
 
@@ -103,6 +104,24 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// A user sees whether a driver reports the health of its devices.
+#[actix::test]
+async fn state_of_a_driver_has_its_health_streams() {
+    let node = Node::start();
+    let driver = node.driver();
+    let served = node.serve(&driver).await;
+    let state = |text: &'static str| {
+        let plugins = node.plugins.clone();
+        let states = move || plugins.states().iter().map(ToString::to_string).collect::<Vec<_>>();
+        async move { until(text, || matches!(&states()[..], [line] if line.ends_with(text))).await }
+    };
+    state("1 of 1 instances connected; reports the health of its devices").await;
+    driver.end_health(None);
+    state("the stream of device health ended: the driver ended it").await;
+    drop(served);
+    until("it is gone", || node.plugins.states().is_empty()).await;
 }
 
 /// A pod whose container uses the claim `cam` by this entry of its list.

@@ -14,8 +14,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::support::DRIVER;
-use crate::agent::harness::eventually;
 use crate::support::fake_driver::{FakeDriver, Serve, Served};
+use crate::support::polling::{eventually, until};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -128,6 +128,30 @@ async fn slices_that_an_earlier_agent_left_are_deleted_and_those_of_other_nodes_
         || async { node.metric("podwright_resource_slice_wipes_total{result=\"succeeded\"} 1").then_some(()) };
     eventually("the deletion is counted", is_counted).await;
     assert!(node.metric("podwright_resource_slice_wipes_total{result=\"failed\"} 1"));
+}
+
+/// A user sees what happens to the slices of a driver, and when.
+#[tokio::test]
+async fn state_of_a_driver_has_its_stream_and_the_deletion_of_its_slices() {
+    let mut node = Node::new().await;
+    // The deletion does not succeed.
+    node.server
+        .faults()
+        .inject(Rule::new().verb(Verb::DeleteCollection).resource("resourceslices"), Fault::status(500));
+    node.start().await;
+    let state = |text: &'static str| {
+        let plugins = node.plugins.clone().unwrap();
+        let lines = move || plugins.states().iter().map(ToString::to_string).collect::<Vec<_>>();
+        async move { until(text, || matches!(&lines()[..], [line] if line.contains(text))).await }
+    };
+    let plugins = node.plugins.clone().unwrap();
+    until("the deletion after the start has failed", || plugins.startup_deletion().is_some_and(|now| now.failures > 0))
+        .await;
+    let driver = node.driver();
+    let served = node.serve(&driver);
+    state("1 of 1 instances connected; the stream of node resources is open").await;
+    drop(served);
+    state("not registered; its slices are deleted").await;
 }
 
 /// DRA-N1, DRA-N4, DRA-W2

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use podwright_actors::Time;
 use podwright_actors::ids::DriverName;
-use podwright_actors::text::{error_text, plain};
+use podwright_actors::text::error_text;
 use podwright_metrics::SliceMetrics;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -18,10 +18,10 @@ use tonic::{Code, Status};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::ports::{Publisher, SlicePorts};
+use super::report::SlicesReport;
 use super::resources;
 use super::state::{CloseReason, Delays, Effect, Event, NodeSlices, Snapshot, Target};
 use super::stream::{StreamEnd, StreamId};
-use crate::adapters::dra::MAX_TEXT;
 
 /// How often the node is looked up until it exists.
 const NODE_PERIOD: Duration = Duration::from_secs(1);
@@ -40,6 +40,7 @@ pub(super) struct Actor<P: SlicePorts> {
     publishers: HashMap<DriverName, P::Publisher>,
     started: Instant,
     metrics: SliceMetrics,
+    report: SlicesReport,
 }
 
 impl<P: SlicePorts> Actor<P> {
@@ -56,7 +57,14 @@ impl<P: SlicePorts> Actor<P> {
             publishers: HashMap::new(),
             started: Instant::now(),
             metrics,
+            report: SlicesReport::default(),
         }
+    }
+
+    /// Publishes the state there after each change.
+    pub(super) fn report_to(mut self, report: SlicesReport) -> Self {
+        self.report = report;
+        self
     }
 
     /// Runs until `stop` fires. Then the slices stay as they are.
@@ -73,6 +81,7 @@ impl<P: SlicePorts> Actor<P> {
                 let now = Time::ZERO + self.started.elapsed();
                 let effects = self.core.step(event, now);
                 effects.into_iter().for_each(|effect| self.perform(effect));
+                self.report.set(&self.core, self.started);
             }
             let due = self.core.next_due().map(|due| due.since(Time::ZERO + self.started.elapsed()));
             tokio::select! {
@@ -245,8 +254,10 @@ impl<P: SlicePorts> Reader<P> {
                     let _stopped = self.events.send(Event::Received { driver, stream, resources }).await;
                 }
                 Err(error) => {
-                    let error = plain(&error_text(&error), MAX_TEXT).into_owned();
-                    warn!(error, "the node resources of a driver cannot be used: what it sent before counts");
+                    warn!(
+                        error = error.short(),
+                        "the node resources of a driver cannot be used: what it sent before counts"
+                    );
                 }
             }
         }

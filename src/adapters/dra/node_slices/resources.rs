@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use podwright_actors::text::{error_text, plain};
 use serde::de::DeserializeOwned;
 
+use crate::adapters::dra::MAX_TEXT;
 use crate::dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
 use crate::slices::{DriverResources, Pool, Slice};
 
@@ -23,6 +25,13 @@ pub(super) enum InvalidMessage {
     Generation { pool: String, generation: i64 },
     #[error("{field} of the slice {index} of the pool {pool:?} is no JSON list of resource.k8s.io/v1")]
     Json { field: &'static str, index: usize, pool: String, source: serde_json::Error },
+}
+
+impl InvalidMessage {
+    /// The error with its source, in one short line.
+    pub(super) fn short(&self) -> String {
+        plain(&error_text(self), MAX_TEXT).into_owned()
+    }
 }
 
 /// The largest generation of a pool that a driver may send. It leaves room for the changes that follow.
@@ -72,6 +81,15 @@ fn list<T: DeserializeOwned>(
     serde_json::from_slice(json).map_err(|source| InvalidMessage::Json { field, index, pool: pool.to_owned(), source })
 }
 
+/// Decodes and reads a message, for the fuzz targets. `None` if the bytes are no message.
+#[doc(hidden)]
+pub fn read_node_resources(bytes: &[u8]) -> Option<Result<DriverResources, String>> {
+    use prost::Message;
+
+    let message = NodeListAndWatchResourcesResponse::decode(bytes).ok()?;
+    Some(resources(message, "n7").map_err(|error| error.short()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +126,10 @@ mod tests {
         let text = |pools| read(pools).unwrap_err();
         assert_eq!(text(vec![pool("", 0, &[]), pool("n7", 0, &[])]), "the pool \"n7\" appears twice");
         assert!(text(vec![pool("p", -1, &[])]).starts_with("the pool \"p\" has the generation -1"));
+        // Later changes of the pool need greater generations.
+        assert!(read(vec![pool("p", i64::MAX / 2, &[])]).is_ok());
+        let largest = text(vec![pool("p", i64::MAX, &[])]);
+        assert!(largest.starts_with("the pool \"p\" has the generation 9223372036854775807: send 0"), "{largest}");
         assert!(text(vec![pool("p", 0, &["", "{}"])]).starts_with("devices_json of the slice 1 of the pool \"p\""));
         assert!(read(vec![pool("p", 0, &[""; 1023])]).is_ok());
         assert!(text(vec![pool("p", 0, &[""; 1024])]).starts_with("the message has 1025 pools and slices"));

@@ -17,7 +17,7 @@ use podwright_actors::Time;
 use podwright_actors::ids::DriverName;
 
 use super::stream::{Stream, StreamEnd, StreamId};
-use super::wiping::{StartupWipe, Wipe};
+use super::wiping::{PendingDeletion, StartupWipe, Wipe};
 use crate::slices::DriverResources;
 
 /// An instance of a driver.
@@ -193,6 +193,16 @@ impl<I: Clone + PartialEq> NodeSlices<I> {
     pub(super) fn next_due(&self) -> Option<Time> {
         let drivers = self.drivers.values().flat_map(|driver| [driver.wipe.due(), driver.stream.due()]);
         drivers.chain([self.startup.due()]).flatten().min()
+    }
+
+    /// The deletion of the slices that an earlier agent left, until it has succeeded.
+    pub(super) fn startup_deletion(&self) -> Option<PendingDeletion> {
+        self.startup.pending()
+    }
+
+    /// The drivers that are registered or have slices that will be deleted: each with this deletion, and its stream.
+    pub(super) fn drivers(&self) -> impl Iterator<Item = (&DriverName, Option<PendingDeletion>, &Stream<I>)> {
+        self.drivers.iter().map(|(name, driver)| (name, driver.wipe.pending(), &driver.stream))
     }
 
     fn registered(&mut self, mut snapshot: Snapshot<I>, now: Time, effects: &mut Vec<Effect<I>>) {

@@ -11,6 +11,15 @@ const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// The share by which a delay is longer at most.
 const JITTER: f64 = 0.2;
 
+/// A deletion that has not succeeded yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PendingDeletion {
+    /// When the next try begins. `None` while a try runs.
+    pub(super) due: Option<Time>,
+    /// The number of tries that failed.
+    pub(super) failures: u32,
+}
+
 /// The deletion of the slices of one driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wipe {
@@ -60,9 +69,14 @@ impl Wipe {
     }
 
     pub(super) fn due(&self) -> Option<Time> {
-        match self {
-            Wipe::Scheduled { due, .. } => Some(*due),
-            Wipe::Idle | Wipe::Running { .. } => None,
+        self.pending().and_then(|pending| pending.due)
+    }
+
+    pub(super) fn pending(&self) -> Option<PendingDeletion> {
+        match *self {
+            Wipe::Idle => None,
+            Wipe::Scheduled { due, failures } => Some(PendingDeletion { due: Some(due), failures }),
+            Wipe::Running { failures } => Some(PendingDeletion { due: None, failures }),
         }
     }
 }
@@ -104,9 +118,16 @@ impl StartupWipe {
     }
 
     pub(super) fn due(&self) -> Option<Time> {
-        match self {
-            StartupWipe::Scheduled { due, .. } => Some(*due),
-            StartupWipe::Deleting { .. } | StartupWipe::Listing { .. } | StartupWipe::Done => None,
+        self.pending().and_then(|pending| pending.due)
+    }
+
+    pub(super) fn pending(&self) -> Option<PendingDeletion> {
+        match *self {
+            StartupWipe::Done => None,
+            StartupWipe::Scheduled { due, failures } => Some(PendingDeletion { due: Some(due), failures }),
+            StartupWipe::Deleting { failures } | StartupWipe::Listing { failures } => {
+                Some(PendingDeletion { due: None, failures })
+            }
         }
     }
 }

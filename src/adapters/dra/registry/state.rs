@@ -92,6 +92,8 @@ pub struct AlreadyRegistered {
 pub struct Drivers {
     /// The instances of each driver, in the order of their registration. No list is empty.
     by_name: BTreeMap<DriverName, Vec<InstanceState>>,
+    /// The number of connections so far, to all drivers.
+    connections: u64,
 }
 
 /// An instance of a driver, and whether it is connected.
@@ -102,6 +104,25 @@ pub struct InstanceState {
     pub instance: Arc<Instance>,
     /// Whether a connection to it exists.
     pub is_connected: bool,
+    /// The number of its last connection, which is greater than those of all earlier connections to drivers; 0 before the first one.
+    pub connection: u64,
+}
+
+/// Finds the drivers that have connected since the last snapshot. A driver may have connected again between two snapshots that both show
+/// it connected, so the numbers of connections are compared.
+#[derive(Debug, Default)]
+pub(in crate::adapters::dra) struct NewConnections {
+    last: u64,
+}
+
+impl NewConnections {
+    /// The drivers with a new connection, in order.
+    pub(in crate::adapters::dra) fn in_snapshot(&mut self, drivers: &Drivers) -> Vec<DriverName> {
+        let last = std::mem::replace(&mut self.last, drivers.connections);
+        let is_new = |state: &InstanceState| state.is_connected && state.connection > last;
+        let new = drivers.by_name.iter().filter(|(_, instances)| instances.iter().any(is_new));
+        new.map(|(name, _)| name.clone()).collect()
+    }
 }
 
 impl Drivers {
@@ -140,7 +161,7 @@ impl Drivers {
             let endpoint = instance.endpoint().display().to_string();
             return Err(AlreadyRegistered { driver: instance.driver().clone(), endpoint });
         }
-        let state = InstanceState { instance: instance.clone(), is_connected: false };
+        let state = InstanceState { instance: instance.clone(), is_connected: false, connection: 0 };
         self.by_name.entry(instance.driver().clone()).or_default().push(state);
         Ok(())
     }
@@ -162,7 +183,14 @@ impl Drivers {
         let mut same = instances.filter(|state| Arc::ptr_eq(&state.instance, instance));
         // A removed instance may still report.
         let Some(state) = same.next() else { return false };
-        std::mem::replace(&mut state.is_connected, is_connected) != is_connected
+        if std::mem::replace(&mut state.is_connected, is_connected) == is_connected {
+            return false;
+        }
+        if is_connected {
+            self.connections += 1;
+            state.connection = self.connections;
+        }
+        true
     }
 }
 
@@ -235,6 +263,31 @@ mod tests {
         assert!(drivers.remove(&gpu, Path::new("/i2.sock")).is_some());
         assert!(drivers.remove(&gpu, Path::new("/i2.sock")).is_none());
         assert!(!drivers.is_registered(&gpu) && drivers.names().next().is_none());
+    }
+
+    /// A watcher may see the state only after the driver has disconnected and connected again.
+    #[test]
+    fn each_connection_is_new_once() {
+        let (gpu, nic) = (instance("gpu", "/gpu.sock"), instance("nic", "/nic.sock"));
+        let mut drivers = Drivers::default();
+        let mut new = NewConnections::default();
+        drivers.add(gpu.clone()).unwrap();
+        drivers.add(nic.clone()).unwrap();
+        assert_eq!(new.in_snapshot(&drivers), []);
+        drivers.set_connected(&gpu, true);
+        assert_eq!(new.in_snapshot(&drivers), [DriverName::from("gpu")]);
+        assert_eq!(new.in_snapshot(&drivers), []);
+        drivers.set_connected(&gpu, false);
+        drivers.set_connected(&gpu, true);
+        drivers.set_connected(&nic, true);
+        drivers.set_connected(&nic, false);
+        assert_eq!(new.in_snapshot(&drivers), [DriverName::from("gpu")], "the other one is not connected");
+        // The process of the driver restarts, and registers the same endpoint again.
+        drivers.remove(gpu.driver(), gpu.endpoint());
+        let gpu = instance("gpu", "/gpu.sock");
+        drivers.add(gpu.clone()).unwrap();
+        drivers.set_connected(&gpu, true);
+        assert_eq!(new.in_snapshot(&drivers), [DriverName::from("gpu")]);
     }
 
     /// A plugin that restarts registers again with the same endpoint. The end of the old connection does not affect the new one.

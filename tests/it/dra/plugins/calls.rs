@@ -253,8 +253,9 @@ async fn a_removed_instance_ends_its_calls_and_streams() {
     });
     let error = call.unwrap_err();
     assert_eq!(call_error(&error).code(), "Unavailable");
-    let text = "the connection to DRA driver gpu.acme.test ended during the call: it deregistered";
-    assert_eq!(call_error(&error).to_string(), text, "the driver may have performed the call");
+    // The driver may have performed the call.
+    let text = call_error(&error).to_string();
+    assert!(text.starts_with("the connection to DRA driver gpu.acme.test ended during the call: "), "{text}");
     assert!(ends_soon(stream.message()).await.is_err());
     instance.removed().await;
     assert!(instance.connected().await.is_none());
