@@ -314,6 +314,9 @@ fn restarted_agent_releases_the_claims_of_the_file() {
     assert_eq!(record.drivers[&driver("gpu")].devices, [device("g0")]);
     node.prepare("p-1", &cam);
     assert_eq!(node.waiting(), ["gpu Prepare cam"]);
+    node.answer("gpu", Ok("g1"));
+    let devices = &node.table.record(&claim_name("cam")).unwrap().drivers[&driver("gpu")].devices;
+    assert_eq!(*devices, [device("g1")], "the devices are replaced (KF42)");
     node.restart();
     let release = node.release("p-1");
     assert_eq!(node.waiting(), ["gpu Unprepare cam"]);

@@ -85,6 +85,11 @@ impl HealthMonitor {
         }
     }
 
+    fn open<'a>(&'a self, driver: &'a DriverName) -> OpenStream<'a> {
+        self.streams.lock().entry(driver.clone()).or_default().open += 1;
+        OpenStream { monitor: self, driver }
+    }
+
     fn ended(&self, driver: &DriverName, end: StreamEnd) {
         self.streams.lock().entry(driver.clone()).or_default().end = Some(end);
     }
@@ -151,8 +156,7 @@ impl HealthMonitor {
     async fn stream(&self, driver: &DriverName, channel: Channel) -> Result<(), Status> {
         let mut client = DraResourceHealthClient::new(channel);
         let mut messages = client.node_watch_resources(NodeWatchResourcesRequest {}).await?.into_inner();
-        self.streams.lock().entry(driver.clone()).or_default().open += 1;
-        let _open = OpenStream { monitor: self, driver };
+        let _open = self.open(driver);
         while let Some(message) = messages.message().await? {
             let reports = message.devices.into_iter().filter_map(|device| {
                 let report = report(device);
@@ -186,7 +190,38 @@ fn report(device: health::DeviceHealth) -> Option<DeviceReport> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Counts the ends of streams.
+    #[derive(Default)]
+    struct FakeSink(AtomicUsize);
+
+    impl DeviceHealthSink for FakeSink {
+        fn reported(&self, _: &DriverName, _: Vec<DeviceReport>) {}
+
+        fn ended(&self, _: &DriverName) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Another instance still reports during a rolling update, and a stop says nothing about devices.
+    #[test]
+    fn last_stream_of_a_driver_clears_its_health_unless_the_agent_stops() {
+        let (sink, stop, driver) = (Arc::<FakeSink>::default(), CancellationToken::new(), DriverName::from("gpu"));
+        let monitor = HealthMonitor::new(sink.clone(), stop.clone());
+        let ends = || sink.0.load(Ordering::Relaxed);
+        let (first, second) = (monitor.open(&driver), monitor.open(&driver));
+        drop(first);
+        assert_eq!((ends(), monitor.streams(&driver)), (0, HealthStreams::Open));
+        drop(second);
+        assert_eq!((ends(), monitor.streams(&driver)), (1, HealthStreams::Closed(None)));
+        let third = monitor.open(&driver);
+        stop.cancel();
+        drop(third);
+        assert_eq!(ends(), 1);
+    }
 
     /// DRA-H7: an unknown status is not an error.
     #[test]

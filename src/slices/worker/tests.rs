@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use futures_util::stream;
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
+use kube::core::Status;
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -94,8 +95,13 @@ impl SliceApi for FakeApi {
     fn delete<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ()> {
         Box::pin(async {
             self.start("delete")?;
-            self.slices.lock().remove(slice.metadata.name.as_deref().unwrap());
-            Ok(())
+            match self.slices.lock().remove(slice.metadata.name.as_deref().unwrap()) {
+                Some(_) => Ok(()),
+                None => {
+                    let missing = Status::failure("not found", "NotFound").with_code(404).boxed();
+                    Err(CallError::Failed(Box::new(kube::Error::Api(missing))))
+                }
+            }
         })
     }
 
@@ -121,6 +127,54 @@ fn resources(pools: &[(&str, &[&str])]) -> DriverResources {
 }
 
 const SOON: Duration = Duration::from_secs(1);
+
+/// An engine that has published one slice, in whose pool there is a slice of another name, too.
+async fn beside_another_slice(
+    api: &Arc<FakeApi>,
+    events: &mpsc::UnboundedSender<Event<ResourceSlice>>,
+    engine: &SliceEngine,
+) {
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(SOON).await;
+    let mut other = api.slices.lock().values().next().unwrap().clone();
+    other.metadata.name = Some("other".to_owned());
+    api.slices.lock().insert("other".to_owned(), other.clone());
+    events.send(Event::Apply(other)).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["node", "create"]);
+}
+
+/// Slices are reused before others are created, and superfluous ones are deleted last, although the other writes fail: their devices may
+/// be gone.
+#[tokio::test(start_paused = true)]
+async fn slices_are_updated_created_and_deleted_in_this_order_although_writes_fail() {
+    let (api, events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors));
+    beside_another_slice(&api, &events, &engine).await;
+    let mut two = resources(&[("p", &["b"])]);
+    two.pools.get_mut("p").unwrap().slices.extend(resources(&[("p", &["c"])]).pools.remove("p").unwrap().slices);
+    *api.failures.lock() = 2;
+    engine.update(two).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["update", "create", "delete", "update", "create"], "the first two have failed");
+    assert_eq!(api.slices.lock().len(), 2);
+    assert_eq!(errors.lock().len(), 1);
+}
+
+/// Another program was faster.
+#[tokio::test(start_paused = true)]
+async fn slice_that_is_gone_needs_no_deletion() {
+    let (api, events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors));
+    beside_another_slice(&api, &events, &engine).await;
+    api.slices.lock().remove("other");
+    engine.update(resources(&[("p", &["b"])])).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["update", "delete"]);
+    assert!(errors.lock().is_empty());
+}
 
 /// The watch never reports the created slice.
 #[tokio::test(start_paused = true)]

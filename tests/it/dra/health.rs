@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
-use podwright::adapters::dra::{DraPlugins, PluginsConfig};
+use podwright::adapters::dra::{DraPlugins, HealthStreams, PluginsConfig};
 use podwright::dra_api::health::{DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse};
-use podwright::dra_api::v1;
+use podwright::dra_api::{V1_SERVICE, v1};
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ResourcePhase, SystemClock};
@@ -104,6 +104,17 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// A driver that does not announce the service is asked once, and not again every 5 seconds.
+#[actix::test]
+async fn driver_without_the_service_is_asked_once() {
+    let node = Node::start();
+    let driver = node.driver();
+    driver.set(|behaviour| behaviour.versions = vec![V1_SERVICE.to_owned()]);
+    let _served = [driver.serve(Serve::V1), driver.announce(&node.dir.path().join("plugins_registry/gpu.sock"))];
+    let is_not_offered = || node.plugins.states().iter().any(|state| state.health == Some(HealthStreams::NotOffered));
+    until("the driver has refused the stream", is_not_offered).await;
 }
 
 /// A user sees whether a driver reports the health of its devices.

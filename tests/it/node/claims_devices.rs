@@ -87,6 +87,18 @@ async fn claim_without_a_container_is_prepared() {
     assert!(this.manager.holds(pod.uid()));
 }
 
+/// A container that names a claim and one of its requests, or two devices with one CDI device, gets each CDI device once.
+#[actix::test]
+async fn containers_get_each_cdi_device_once() {
+    let this = Claims::new();
+    this.api.put("cam", &["gpu"], &["a"]);
+    let share = PreparedDevice { device: "share".to_owned(), ..device("g0", "r0") };
+    this.drivers.set_devices(vec![device("g0", "r0"), share, device("g1", "r1")]);
+    let pod = with_uses("a", json!([{"name": "dev"}, {"name": "dev", "request": "r0"}])).build();
+    this.prepare(&pod).await.unwrap();
+    assert_eq!(this.devices(&pod, "main").unwrap(), ["gpu/gpu=g0", "gpu/gpu=g1"]);
+}
+
 /// DRA-P9, DRA-G1, DRA-U3: a claim that stands for extended resources is prepared, its devices go to the containers of its mappings, and
 /// it is released. The status has the health under the name of the resource.
 #[actix::test]

@@ -153,6 +153,18 @@ async fn file_of_health_is_written_rarely_and_has_the_newest_report() {
     assert_eq!(this.file.writes(), writes, "nothing has changed");
 }
 
+/// A report that arrives during a write is written by the next one.
+#[actix::test]
+async fn report_during_a_write_is_not_lost() {
+    let this = HealthNode::start();
+    this.file.slow(300);
+    this.report(DeviceHealth::Healthy, "first");
+    this.node.wait(0.1).await;
+    this.report(DeviceHealth::Healthy, "second");
+    this.node.wait(5.0).await;
+    assert_eq!((message_in(&this.file).as_str(), this.file.writes()), ("second", 2));
+}
+
 /// The report arrives less than the shortest time between two writes before the agent stops.
 #[actix::test]
 async fn last_report_is_in_the_file_after_a_stop() {

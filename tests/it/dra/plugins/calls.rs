@@ -154,9 +154,10 @@ async fn an_endpoint_may_be_served_later() {
     driver.registered().await;
     let start = Instant::now();
     for _ in 0..3 {
-        let error = node.prepare(&["c-1"]).await.unwrap_err();
-        let error = call_error(&error);
+        let unreachable = node.prepare(&["c-1"]).await.unwrap_err();
+        let error = call_error(&unreachable);
         assert_eq!(error.code(), "Unavailable");
+        assert!(matches!(unreachable, DriverError::Unreachable(_)), "nothing was sent");
         assert!(error.to_string().contains(node.path("dra.sock").to_str().unwrap()), "{error}");
     }
     assert!(start.elapsed() < Duration::from_secs(5), "a call without a connection fails fast");
