@@ -13,7 +13,7 @@
 //!
 //! What always holds:
 //! - At most one claim is generated for one claim of one pod or group, also if the answer to a create was lost.
-//! - A write of a status has every entry that the status must keep.
+//! - A write of a status keeps the entries of all other claims of the spec that exist, also while the watches lag.
 //! - An entry of `status.reservedFor` is dropped only if its consumer has ended or does not exist.
 //! - No claim is reserved for a pod that has ended or is being deleted.
 //! - Known objects are never edited; requests carry copies.
@@ -23,6 +23,7 @@ mod cache;
 mod claim_pass;
 mod counts;
 mod events;
+mod explain;
 mod features;
 mod generate;
 mod keys;
@@ -36,13 +37,15 @@ mod reserve;
 mod table;
 #[cfg(test)]
 mod tests;
+mod written;
 
 pub use api::{
     Answer, ApiError, ApiErrorKind, COMPONENT, CONTROLLER_NAME, EVENT_REASON, FIELD_MANAGER, OwnerWarning,
     POD_GROUP_API_VERSION, QUEUE_NAME, Request, StatusApply, StatusEntry,
 };
 pub use cache::Core;
-pub use counts::{ClaimCounts, ClaimLabels, ClaimSource, asks_for_admin_access};
+pub use counts::{ClaimCounts, ClaimLabels, ClaimSource, has_admin_access};
+pub use explain::{ClaimConsumer, ClaimExplanation, ClaimReason, ClaimState, FailedPass, ReasonKind};
 pub use features::Features;
 pub use generate::TemplateRefused;
 pub use keys::{Key, ObjectKey, ParseKeyError};

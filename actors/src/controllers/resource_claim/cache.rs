@@ -13,6 +13,7 @@ use super::memory::{PendingClaim, PendingClaims, Uids};
 use super::names::{ClaimEntry, Named};
 use super::owners::{Owner, OwnerId, object_key, pod_group_name};
 use super::table::{Change, Index, Table};
+use super::written::{OwnWrites, version};
 use crate::time::Time;
 
 /// What the controller knows. The owner locks it for each event and for each step of a pass, and awaits nothing meanwhile.
@@ -32,6 +33,7 @@ pub struct Core {
     /// The UIDs of pods and groups that were deleted.
     pub(super) deleted: Uids,
     pub(super) pending: PendingClaims,
+    pub(super) own_writes: OwnWrites,
 }
 
 /// A claim that was generated for a claim of a spec.
@@ -81,7 +83,8 @@ impl Core {
         self.groups.get(&ObjectKey::new(namespace, pod_group_name(pod)?))
     }
 
-    /// The claim that was generated for a claim of a spec, known or pending. Of several, one that is not being deleted is chosen.
+    /// The claim that was generated for a claim of a spec, known or pending. Of several, one that is not being deleted is chosen, and a
+    /// pending one if it has the newest version: a watch that lags may show an earlier claim that was deleted since.
     pub(super) fn generated(&self, owner: &OwnerId, entry: &str, now: Time) -> Option<Found> {
         let is_of_entry = |claim: &ResourceClaim| {
             let annotations = claim.metadata.annotations.as_ref();
@@ -90,14 +93,15 @@ impl Core {
         let known = self.claims_by_owner.get(owner).filter_map(|key| self.claims.get(key));
         let known: Vec<_> = known.filter(|claim| is_of_entry(claim)).collect();
         let name = |claim: &ResourceClaim| Some(Found::Claim(claim.metadata.name.clone()?));
-        if let Some(claim) = known.iter().find(|claim| claim.metadata.deletion_timestamp.is_none()) {
-            return name(claim);
-        }
-        let pending = self.pending.of(owner, now).find(|pending| is_of_entry(&pending.claim));
-        match pending {
+        let kept = known.iter().find(|claim| claim.metadata.deletion_timestamp.is_none());
+        let version_of =
+            |claim: &ResourceClaim| version(claim.metadata.resource_version.as_deref().unwrap_or_default());
+        let pending = self.pending.of(owner, now).filter(|pending| is_of_entry(&pending.claim));
+        let newest = pending.max_by_key(|pending| version_of(&pending.claim));
+        match newest.filter(|pending| kept.is_none_or(|kept| version_of(kept) < version_of(&pending.claim))) {
             Some(pending) if pending.is_trusted(now) => name(&pending.claim),
             Some(pending) => Some(Found::Unconfirmed(pending.clone())),
-            None => known.first().and_then(|claim| name(claim)),
+            None => kept.or(known.first()).and_then(|claim| name(claim)),
         }
     }
 
@@ -134,9 +138,13 @@ impl Core {
     fn owner_changed(&mut self, old: Option<Owner>, new: Option<Owner>) {
         match (old, new) {
             // An object that a stale list did not have was not deleted.
-            (_, Some(new)) => self.deleted.remove(new.uid()),
+            (_, Some(new)) => {
+                self.deleted.remove(new.uid());
+                self.own_writes.shown(&new);
+            }
             (Some(old), None) => {
                 self.pending.owner_gone(&old.id());
+                self.own_writes.owner_gone(&old.id());
                 if uses_claims(&old) {
                     self.deleted.insert(old.uid());
                 }

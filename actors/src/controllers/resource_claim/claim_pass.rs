@@ -34,14 +34,14 @@ pub(super) struct ClaimPass {
 #[derive(Debug)]
 enum Stage {
     Walking,
-    /// The server is asked for a consumer.
+    /// A call reads a consumer that is not known.
     Looking(ResourceClaimConsumerReference),
     /// The status without the dropped consumers is being written.
     Dropping,
     /// The status without the allocation is being written.
     Clearing,
     RemovingFinalizer,
-    /// The server is asked for the pod that controls the claim.
+    /// A call reads the pod that controls the claim.
     LookingForOwner(String),
     Deleting,
     Over,
@@ -50,7 +50,7 @@ enum Stage {
 enum Verdict {
     Keep,
     Drop,
-    Ask(Request),
+    LookUp(Request),
 }
 
 impl ClaimPass {
@@ -136,7 +136,7 @@ impl ClaimPass {
             match self.verdict(core, &consumer) {
                 Verdict::Keep => self.survivors.push(consumer),
                 Verdict::Drop => self.has_dropped = true,
-                Verdict::Ask(request) => {
+                Verdict::LookUp(request) => {
                     self.stage = Stage::Looking(consumer);
                     return Some(request);
                 }
@@ -178,15 +178,15 @@ impl ClaimPass {
         if core.deleted.contains(&consumer.uid) {
             return Verdict::Drop;
         }
-        // Another object of the name may be an older one, whose successor no watch has shown. So the server is asked.
+        // A known object with another UID may be an older one, whose successor no watch has shown. So a call reads the object.
         if is_pod_group {
             let known = core.groups.get(&key).filter(|group| group.metadata.uid.as_ref() == Some(&consumer.uid));
-            return if known.is_some() { Verdict::Keep } else { Verdict::Ask(Request::GetPodGroup(key)) };
+            return if known.is_some() { Verdict::Keep } else { Verdict::LookUp(Request::GetPodGroup(key)) };
         }
         match core.pods.get(&key).filter(|pod| pod.metadata.uid.as_ref() == Some(&consumer.uid)) {
             Some(pod) if is_done(pod) => Verdict::Drop,
             Some(_) => Verdict::Keep,
-            None => Verdict::Ask(Request::GetPod(key)),
+            None => Verdict::LookUp(Request::GetPod(key)),
         }
     }
 

@@ -37,7 +37,7 @@ impl ClaimSource {
 pub struct ClaimLabels {
     /// Whether devices are allocated to the claim.
     pub allocated: bool,
-    /// Whether a request asks for admin access.
+    /// Whether a request has admin access.
     pub admin_access: bool,
     /// Where the claim comes from.
     pub source: ClaimSource,
@@ -54,7 +54,7 @@ impl ClaimLabels {
         } else {
             ClaimSource::Other
         };
-        let admin_access = asks_for_admin_access(&claim.spec);
+        let admin_access = has_admin_access(&claim.spec);
         ClaimLabels { allocated: is_allocated(claim), admin_access, source }
     }
 
@@ -83,8 +83,8 @@ impl Core {
     }
 }
 
-/// Whether a request of a claim asks for admin access.
-pub fn asks_for_admin_access(spec: &ResourceClaimSpec) -> bool {
+/// Whether a request of a claim has admin access.
+pub fn has_admin_access(spec: &ResourceClaimSpec) -> bool {
     let requests = spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
     requests
         .into_iter()

@@ -90,6 +90,8 @@ impl Core {
                 let key = ObjectKey::new(&object_key(&pending.claim.metadata).namespace, &owner.name);
                 Some(if kind == OwnerKind::Pod { Key::Pod(key) } else { Key::PodGroup(key) })
             });
+            let mut owners: Vec<_> = owners.collect();
+            owners.sort_unstable();
             keys.extend(owners);
         }
         distinct(keys)
@@ -111,14 +113,16 @@ impl Core {
         distinct(keys)
     }
 
-    /// All claims, and all pods and groups that need work: the items of a controller that has become the leader.
+    /// All claims, and all pods and groups that need work: the items of a controller that has become the leader. Sorted, so that a run
+    /// with the same events repeats.
     #[must_use]
     pub fn all_keys(&self) -> Vec<Key> {
         let claims = self.claims.iter().map(|claim| Key::Claim(object_key(&claim.metadata)));
         let mut keys: Vec<_> = claims.collect();
         self.pods.iter().for_each(|pod| self.add_pod(pod, &mut keys));
         self.groups.iter().for_each(|group| self.add_group(group, &mut keys));
-        distinct(keys)
+        keys.sort_unstable();
+        keys
     }
 
     fn add_pods<'a>(&'a self, pods: impl Iterator<Item = &'a ObjectKey>, keys: &mut Vec<Key>) {
@@ -149,6 +153,7 @@ impl Core {
 
     /// The claims with consumers that no watch shows. Such a consumer may have come and gone between a lookup and a list.
     fn add_claims_of_unknown_consumers(&self, keys: &mut Vec<Key>) {
+        let begin = keys.len();
         for claim in self.claims.iter() {
             let key = object_key(&claim.metadata);
             let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
@@ -162,6 +167,7 @@ impl Core {
                 keys.push(Key::Claim(key.clone()));
             }
         }
+        keys[begin..].sort_unstable();
     }
 
     fn add_pod(&self, pod: &Arc<Pod>, keys: &mut Vec<Key>) {

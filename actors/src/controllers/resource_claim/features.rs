@@ -3,7 +3,7 @@
 /// Which optional behaviour applies. The names are those of the feature gates of Kubernetes 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// `DRAAdminAccess`: templates may ask for admin access.
+    /// `DRAAdminAccess`: templates may have requests with `adminAccess`.
     pub admin_access: bool,
     /// `DRAPrioritizedList`: templates may have requests with `firstAvailable`.
     pub prioritized_list: bool,

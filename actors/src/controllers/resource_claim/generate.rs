@@ -4,17 +4,17 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec, ResourceC
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::api::POD_CLAIM_NAME_ANNOTATION;
-use super::counts::asks_for_admin_access;
+use super::counts::has_admin_access;
 use super::features::Features;
 use super::names::generate_name;
 use super::owners::Owner;
 
-/// A template asks for what a feature gate has turned off.
+/// A template uses a field whose feature gate is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateRefused {
     /// Admin access. A claim without it could take the devices of others.
-    #[error("it asks for admin access: enable the feature gate DRAAdminAccess, or remove adminAccess")]
+    #[error("it has a request with adminAccess: enable the feature gate DRAAdminAccess, or remove adminAccess")]
     AdminAccess,
     /// A prioritized list of requests.
     #[error(
@@ -28,7 +28,7 @@ pub enum TemplateRefused {
 /// # Errors
 /// [`TemplateRefused`]
 pub(super) fn check_template(spec: &ResourceClaimSpec, features: Features) -> Result<(), TemplateRefused> {
-    if !features.admin_access && asks_for_admin_access(spec) {
+    if !features.admin_access && has_admin_access(spec) {
         return Err(TemplateRefused::AdminAccess);
     }
     let mut requests = spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::{Answer, ApiError, ApiErrorKind, OwnerWarning, Request, StatusApply, StatusEntry};
 use super::cache::{Core, Found};
-use super::counts::asks_for_admin_access;
+use super::counts::has_admin_access;
 use super::generate::{check_template, new_claim};
 use super::keys::ObjectKey;
 use super::memory::PendingClaim;
@@ -43,9 +43,9 @@ pub(super) struct OwnerPass {
 pub(super) enum Stage {
     Begin,
     Generating,
-    /// The server is asked whether it still has a claim that was created a while ago.
+    /// A call reads a claim that was created a while ago, because it may not exist any more.
     Confirming(PendingClaim),
-    /// The server is asked whether it has performed a create that was not answered.
+    /// A call lists the claims, because a create without an answer may have been performed.
     Listing,
     Creating {
         admin_access: bool,
@@ -99,7 +99,7 @@ impl OwnerPass {
                             None
                         }
                     },
-                    None => self.apply(),
+                    None => self.apply(core),
                 },
                 Stage::Reserving if self.at == self.claims.len() => return self.end(),
                 Stage::Reserving => self.reserve(core),
@@ -122,7 +122,7 @@ impl OwnerPass {
 
     /// Finds the claim of an entry, or names the call that is needed. Without a call, the next entry follows.
     fn generate(&mut self, core: &mut Core, entry: &ClaimEntry, now: Time) -> Result<Option<Request>, Fault> {
-        let statuses = self.owner.statuses();
+        let statuses = core.statuses(&self.owner);
         let namespace = self.owner.key().namespace;
         let mut recorded = None;
         match entry.named(&statuses) {
@@ -177,7 +177,7 @@ impl OwnerPass {
         let claim = new_claim(&self.owner, &entry.name, template);
         // The answer may get lost in many ways, also with this pass.
         core.pending.create_sent(&id, &entry.name);
-        self.stage = Stage::Creating { admin_access: asks_for_admin_access(&claim.spec) };
+        self.stage = Stage::Creating { admin_access: has_admin_access(&claim.spec) };
         Ok(Some(Request::CreateClaim(Box::new(claim))))
     }
 
@@ -201,22 +201,28 @@ impl OwnerPass {
         self.at += 1;
     }
 
-    /// Writes the names, if one is new. The write replaces all names that the controller has written before, so it has all of them.
-    fn apply(&mut self) -> Option<Request> {
+    /// Writes the names, if one is new. The server removes each name that an earlier write had and this one does not have. So the
+    /// write has all names: also those of claims that this pass could not work on, and those that the watch does not show yet.
+    fn apply(&mut self, core: &mut Core) -> Option<Request> {
         self.at = 0;
         if self.new_names.is_empty() {
             self.stage = Stage::Reserving;
             return None;
         }
         self.stage = Stage::Applying;
-        let statuses = self.owner.statuses();
+        let id = self.owner.id();
+        let (statuses, written) = (core.statuses(&self.owner), core.own_writes.entries(&id));
         let entry = |entry: &ClaimEntry| {
-            let known = statuses.iter().find(|status| status.name == entry.name);
+            let of_entry = |statuses: &[StatusEntry]| statuses.iter().find(|status| status.name == entry.name).cloned();
             let with = |claim: &String| StatusEntry { name: entry.name.clone(), claim: Some(claim.clone()) };
             let new = self.new_names.get(&entry.name).map(with);
-            new.or_else(|| known.cloned()).or_else(|| self.unconfirmed.get(&entry.name).map(with))
+            // A write whose answer was lost may have been performed. Then its name is newer than that of the watch.
+            let known = of_entry(&statuses).filter(|status| status.claim.is_none()).or_else(|| of_entry(written));
+            let known = known.or_else(|| of_entry(&statuses));
+            new.or(known).or_else(|| self.unconfirmed.get(&entry.name).map(with))
         };
-        let entries = self.claims.iter().filter_map(entry).collect();
+        let entries: Vec<_> = self.claims.iter().filter_map(entry).collect();
+        core.own_writes.sent(id, entries.clone());
         let (kind, owner, uid) = (self.owner.kind(), self.owner.key(), self.owner.uid().to_owned());
         Some(Request::ApplyStatus(StatusApply { kind, owner, uid, entries }))
     }
@@ -255,9 +261,12 @@ impl OwnerPass {
             }
             (Stage::Applying, _) => {
                 self.stage = Stage::Reserving;
-                if !matches!(answer, Ok(Answer::Written { .. })) {
-                    self.new_names.clear();
-                    self.faults.push(fault("write the status of", key, answer));
+                match answer {
+                    Ok(Answer::Written { resource_version }) => core.status_stored(&self.owner, &resource_version),
+                    answer => {
+                        self.new_names.clear();
+                        self.faults.push(fault("write the status of", key, answer));
+                    }
                 }
             }
             (Stage::Updating(claim), _) => {
@@ -270,7 +279,7 @@ impl OwnerPass {
                 }
                 self.at += 1;
             }
-            // No call was asked for.
+            // These stages have no call, so no answer belongs to them.
             (stage, _) => self.stage = stage,
         }
     }

@@ -77,6 +77,11 @@ impl Owner {
         self.metadata().uid.as_deref().unwrap_or_default()
     }
 
+    /// The version of the object in the API server.
+    pub(super) fn resource_version(&self) -> &str {
+        self.metadata().resource_version.as_deref().unwrap_or_default()
+    }
+
     pub(super) fn id(&self) -> OwnerId {
         OwnerId { kind: self.kind(), namespace: self.key().namespace, uid: self.uid().to_owned() }
     }

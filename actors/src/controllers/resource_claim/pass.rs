@@ -51,7 +51,7 @@ pub enum Fact {
     Created {
         /// Whether it succeeded.
         succeeded: bool,
-        /// Whether the claim asks for admin access.
+        /// Whether a request of the claim has admin access.
         admin_access: bool,
     },
     /// A claim of a pod or group could not be generated: a Warning event with the reason [`EVENT_REASON`](super::EVENT_REASON).

@@ -26,7 +26,7 @@ impl OwnerPass {
         node_name(pod)?;
         // The watch does not show the names that this pass has written.
         let new = |name: &String| vec![StatusEntry { name: entry.name.clone(), claim: Some(name.clone()) }];
-        let statuses = self.new_names.get(&entry.name).map_or_else(|| self.owner.statuses(), new);
+        let statuses = self.new_names.get(&entry.name).map_or_else(|| core.statuses(&self.owner), new);
         let Ok(Named::Claim { name, is_generated }) = entry.named(&statuses) else { return None };
         let key = ObjectKey::new(&self.owner.key().namespace, &name);
         let claim = core.claims.get(&key)?;

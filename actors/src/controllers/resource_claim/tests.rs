@@ -1,12 +1,14 @@
 //! Scenarios of the controller against a server in memory, whose watches show a change when the test says so.
 
 mod events;
+mod explain;
 mod generation;
 mod helpers;
 mod model;
 mod numbers;
 mod reservation;
 mod server;
+mod written;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Claims from templates, and their names in the status of pods and groups.
 
 use super::*;
+use crate::controllers::resource_claim::table::WatchEvent;
 
 /// CLAIM-S1, CLAIM-S7: one claim, recorded, and nothing to do after that.
 #[test]
@@ -225,6 +226,43 @@ fn old_claim_is_confirmed() {
     assert_eq!(cluster.calls, ["get claim p-res-00001", "apply p res=p-res-00001"]);
     cluster.server.delete_claim(&object("p-res-00001"));
     cluster.now = Time::from_secs(1_062);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["get claim p-res-00001", "create p-res-", "apply p res=p-res-00002"]);
+}
+
+/// A create without an answer was performed, and its claim was deleted before the claims were listed. The watch shows that claim later.
+#[test]
+fn claim_that_the_watch_shows_late_is_not_recorded() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    cluster.put(pod("p", &[("res", "tpl")]));
+    cluster.is_lagging = true;
+    let mut pass = cluster.core.begin(&Key::Pod(object("p")));
+    let Step::Call(request) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("no call") };
+    cluster.server.perform(&request).unwrap();
+    drop(pass);
+    let create = cluster.server.take_events();
+    cluster.server.delete_claim(&object("p-res-00001"));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00002"]);
+    create.into_iter().for_each(|event| drop(event.show(&mut cluster.core)));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+}
+
+/// A list that does not show a new claim may be older than the claim, or the claim is gone and no event will report that.
+#[test]
+fn claim_that_a_list_does_not_show_is_confirmed() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    cluster.put(pod("p", &[("res", "tpl")]));
+    cluster.is_lagging = true;
+    cluster.failing.push(("apply", ApiErrorKind::Unknown));
+    assert!(cluster.run("pod:shop/p").is_err());
+    cluster.server.delete_claim(&object("p-res-00001"));
+    cluster.server.take_events();
+    assert!(cluster.core.claim_event(WatchEvent::Init).is_empty());
+    assert_eq!(cluster.core.claim_event(WatchEvent::InitDone), [Key::Pod(object("p"))]);
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["get claim p-res-00001", "create p-res-", "apply p res=p-res-00002"]);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controllers::resource_claim::api::EXTENDED_RESOURCE_ANNOTATION;
-use crate::controllers::resource_claim::counts::{ClaimLabels, asks_for_admin_access};
+use crate::controllers::resource_claim::counts::{ClaimLabels, has_admin_access};
 
 fn counts(cluster: &Cluster) -> Vec<String> {
     let counts = cluster.core.claim_counts();
@@ -44,15 +44,15 @@ fn numbers_follow_the_claims() {
     }
 }
 
-/// CLAIM-S45: only a request that asks for admin access counts.
+/// CLAIM-S45: only a request with admin access counts.
 #[test]
 fn admin_access_is_that_of_exact_requests() {
     let mut claim = claim("c");
-    assert!(!asks_for_admin_access(&claim.spec));
+    assert!(!has_admin_access(&claim.spec));
     for (devices, expected) in
         [(requests(None), false), (requests(Some(false)), false), (requests(Some(true)), true), (prioritized(), false)]
     {
         claim.spec.devices = Some(devices);
-        assert_eq!(asks_for_admin_access(&claim.spec), expected);
+        assert_eq!(has_admin_access(&claim.spec), expected);
     }
 }

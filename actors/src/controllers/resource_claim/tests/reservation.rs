@@ -176,7 +176,7 @@ fn other_claims_are_not_deleted() {
     }
 }
 
-/// The cache may have the predecessor of a pod, so the server is asked before its claim is touched.
+/// The cache may have the predecessor of a pod, so a call reads the pod before its claim is changed.
 #[test]
 fn successor_of_a_known_pod_keeps_its_claim() {
     let mut cluster = Cluster::new(Features::default());

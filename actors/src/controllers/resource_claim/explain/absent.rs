@@ -1,0 +1,121 @@
+//! Why a claim does not exist.
+
+use super::super::cache::{Core, Found};
+use super::super::generate::check_template;
+use super::super::keys::ObjectKey;
+use super::super::names::{ClaimEntry, NameError, Named, generate_name};
+use super::super::owners::{Owner, pod_group_name};
+use super::super::ownership::{BindTarget, bind_target};
+use super::super::pass::Fault;
+use super::{ClaimExplanation, ClaimReason, ReasonKind};
+use crate::time::Time;
+
+impl Core {
+    /// Adds a reason for each claim of a spec that this name may stand for.
+    pub(super) fn explain_absent(&self, claim: &ObjectKey, now: Time, explanation: &mut ClaimExplanation) {
+        let pods = self.pods.iter().map(|pod| Owner::Pod(pod.clone()));
+        let groups = self.groups.iter().map(|group| Owner::PodGroup(group.clone()));
+        for owner in pods.chain(groups).filter(|owner| owner.key().namespace == claim.namespace) {
+            let statuses = self.statuses(&owner);
+            for entry in owner.claims() {
+                let named = entry.named(&statuses);
+                let is_meant = match &named {
+                    Ok(Named::Claim { name, .. }) => *name == claim.name,
+                    Ok(Named::NotNeeded) | Err(_) => is_generated_name(&claim.name, &owner.key().name, &entry.name),
+                };
+                if is_meant {
+                    explanation.reasons.push(self.absence(&owner, &entry, named, now));
+                    explanation.add_owner(&owner);
+                }
+            }
+        }
+        if explanation.reasons.is_empty() {
+            let detail = "No known pod uses a claim of this name.".to_owned();
+            explanation.add(ReasonKind::NotUsed, detail, "a pod that uses the claim");
+        }
+    }
+
+    /// Why the claim of an entry does not exist.
+    fn absence(&self, owner: &Owner, entry: &ClaimEntry, named: Result<Named, NameError>, now: Time) -> ClaimReason {
+        let of = format!("{} {}", owner.kind().as_str(), owner.key());
+        let reason = |what, detail, released_by| ClaimReason { what, detail, released_by };
+        match named {
+            Ok(Named::Claim { is_generated: false, .. }) => {
+                let detail = format!("{of} uses the claim by its name, and a user has not created it.");
+                return reason(ReasonKind::NotCreatedByUser, detail, "a user who creates the claim");
+            }
+            Ok(Named::NotNeeded) => {
+                let detail = format!("The status of {of} says that its claim {:?} is not needed.", entry.name);
+                return reason(ReasonKind::NotNeeded, detail, "the component that has written the status");
+            }
+            Ok(Named::Claim { is_generated: true, .. }) | Err(_) if !owner.may_get_claims() => {
+                let detail = format!("{of} has ended or is being deleted, so no claim is generated for it.");
+                return reason(ReasonKind::OwnerEnded, detail, "nothing");
+            }
+            Ok(Named::Claim { is_generated: true, .. }) | Err(_) => {}
+        }
+        match self.obstacle(owner, entry, now) {
+            Obstacle::Fault(fault) => {
+                let detail = format!("No claim is generated for {:?} of {of}: {fault}.", entry.name);
+                reason(ReasonKind::NotGenerated, detail, "the correction of the cause")
+            }
+            Obstacle::NotShown(name) => {
+                let detail =
+                    format!("ResourceClaim {name} was generated for {of}, and the watch does not show it yet.");
+                reason(ReasonKind::NotShown, detail, "the watch of claims")
+            }
+            Obstacle::None => {
+                let detail = format!("The next pass of {of} generates the claim.");
+                reason(ReasonKind::PassDue, detail, "the next pass")
+            }
+        }
+    }
+
+    /// What prevents the generation of a claim.
+    fn obstacle(&self, owner: &Owner, entry: &ClaimEntry, now: Time) -> Obstacle {
+        let Some(template) = &entry.template else {
+            return Obstacle::Fault(NameError::Unsupported(entry.name.clone()).into());
+        };
+        if let Owner::Pod(pod) = owner {
+            let group = self.group_of(pod).cloned();
+            if group.is_none()
+                && let Some(name) = pod_group_name(pod).filter(|_| self.features.pod_groups)
+            {
+                return Obstacle::Fault(Fault::GroupNotFound(ObjectKey::new(&owner.key().namespace, name)));
+            }
+            match (bind_target(pod, group.as_deref(), entry, self.features), group) {
+                (Err(error), _) => return Obstacle::Fault(error.into()),
+                (Ok(BindTarget::PodGroup), Some(group)) => return self.obstacle(&Owner::PodGroup(group), entry, now),
+                (Ok(_), _) => {}
+            }
+        }
+        let key = ObjectKey::new(&owner.key().namespace, template);
+        match (self.generated(&owner.id(), &entry.name, now), self.templates.get(&key)) {
+            (Some(Found::Claim(name)), _) => Obstacle::NotShown(ObjectKey::new(&key.namespace, &name)),
+            (Some(Found::Unconfirmed(pending)), _) => {
+                let name = pending.claim.metadata.name.as_deref().unwrap_or_default();
+                Obstacle::NotShown(ObjectKey::new(&key.namespace, name))
+            }
+            (None, None) => Obstacle::Fault(Fault::TemplateNotFound(key)),
+            (None, Some(template)) => match check_template(&template.spec.spec, self.features) {
+                Err(refused) => Obstacle::Fault(Fault::TemplateRefused { template: key, refused }),
+                Ok(()) => Obstacle::None,
+            },
+        }
+    }
+}
+
+enum Obstacle {
+    /// The claim cannot be generated.
+    Fault(Fault),
+    /// The claim was generated.
+    NotShown(ObjectKey),
+    None,
+}
+
+/// Whether a name is that of a claim that is generated for an entry, or its beginning up to the last hyphen.
+fn is_generated_name(name: &str, owner: &str, entry: &str) -> bool {
+    let base = generate_name(owner, entry);
+    let random = name.strip_prefix(&base);
+    random.is_some_and(|random| !random.contains('-')) || base.strip_suffix('-') == Some(name)
+}

@@ -1,0 +1,91 @@
+//! The statuses that the controller has written, until the watch shows them.
+
+use std::collections::HashMap;
+
+use super::api::StatusEntry;
+use super::cache::Core;
+use super::owners::{Owner, OwnerId};
+
+/// The last write of a status.
+#[derive(Debug)]
+struct OwnWrite {
+    /// All entries of the write.
+    entries: Vec<StatusEntry>,
+    /// The version of the object with the write. `None` while it is not known whether the server has performed the write.
+    stored: Option<u64>,
+}
+
+/// The last write for each pod and group whose watch does not show it.
+#[derive(Debug, Default)]
+pub(super) struct OwnWrites(HashMap<OwnerId, OwnWrite>);
+
+impl OwnWrites {
+    /// A write is sent. Until its answer, nobody knows whether the server performs it.
+    pub(super) fn sent(&mut self, owner: OwnerId, entries: Vec<StatusEntry>) {
+        self.0.insert(owner, OwnWrite { entries, stored: None });
+    }
+
+    /// The entries of the last write, also if the server may not have performed it.
+    pub(super) fn entries(&self, owner: &OwnerId) -> &[StatusEntry] {
+        self.0.get(owner).map_or(&[], |write| &write.entries)
+    }
+
+    /// The entries of the last write, if the server has performed it.
+    fn stored(&self, owner: &OwnerId) -> &[StatusEntry] {
+        self.0.get(owner).filter(|write| write.stored.is_some()).map_or(&[], |write| &write.entries)
+    }
+
+    /// The watch shows a state of the object.
+    pub(super) fn shown(&mut self, owner: &Owner) {
+        let id = owner.id();
+        let is_shown = self.0.get(&id).is_some_and(|write| match (write.stored, version(owner.resource_version())) {
+            (Some(stored), Some(shown)) => shown >= stored,
+            (Some(_) | None, _) => {
+                let statuses = owner.statuses();
+                write.entries.iter().all(|entry| statuses.contains(entry))
+            }
+        });
+        if is_shown {
+            self.0.remove(&id);
+        }
+    }
+
+    /// The object is gone.
+    pub(super) fn owner_gone(&mut self, owner: &OwnerId) {
+        self.0.remove(owner);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Core {
+    /// The entries of the status, with those of an own write that the watch does not show yet.
+    pub(super) fn statuses(&self, owner: &Owner) -> Vec<StatusEntry> {
+        let mut statuses = owner.statuses();
+        for entry in self.own_writes.stored(&owner.id()) {
+            match statuses.iter_mut().find(|status| status.name == entry.name) {
+                Some(status) => status.clone_from(entry),
+                None => statuses.push(entry.clone()),
+            }
+        }
+        statuses
+    }
+
+    /// The server has performed the last write. `resource_version` is that of the object with the write.
+    pub(super) fn status_stored(&mut self, owner: &Owner, resource_version: &str) {
+        if let Some(write) = self.own_writes.0.get_mut(&owner.id()) {
+            write.stored = version(resource_version);
+        }
+        if let Some(current) = self.current(owner) {
+            self.own_writes.shown(&current);
+        }
+    }
+}
+
+/// Later versions of an object have larger numbers (KEP-5504, Kubernetes 1.35). `None` if the version is not a number.
+pub(super) fn version(resource_version: &str) -> Option<u64> {
+    resource_version.parse().ok()
+}
