@@ -21,6 +21,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
+use podwright_metrics::WorkQueueNumbers;
 
 use crate::time::Time;
 
@@ -82,6 +83,10 @@ pub struct WorkQueue<K> {
     /// Numbers the additions, for the order.
     next_number: u64,
     active: usize,
+    /// How often a key was taken.
+    taken: u64,
+    /// How often the work on a key failed.
+    retries: u64,
     backoff: Backoff,
     pace: Option<Pace>,
     /// When the next failed key could be tried again if there were no burst.
@@ -114,9 +119,23 @@ impl Failures {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    Ready { urgency: Urgency, number: u64 },
-    Delayed { until: Time, number: u64, urgency: Urgency, is_backoff: bool },
-    Active { again: Option<Again> },
+    /// `since` is the time that the addition named, or the end of the backoff.
+    Ready {
+        urgency: Urgency,
+        number: u64,
+        since: Option<Time>,
+    },
+    Delayed {
+        until: Time,
+        number: u64,
+        urgency: Urgency,
+        is_backoff: bool,
+    },
+    Active {
+        again: Option<Again>,
+        ready_since: Option<Time>,
+        since: Time,
+    },
 }
 
 /// The additions of a key during the work on it.
@@ -138,6 +157,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             delayed: BTreeMap::new(),
             next_number: 0,
             active: 0,
+            taken: 0,
+            retries: 0,
             backoff,
             pace: None,
             paced: Time::ZERO,
@@ -154,11 +175,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn add(&mut self, key: &K, urgency: Urgency) {
         let state = self.keys.get(key).map(|entry| entry.state);
         match state {
-            None => self.make_ready(key, urgency, Failures::NONE),
-            Some(State::Ready { urgency: old, number }) if urgency < old => {
+            None => self.make_ready(key, urgency, Failures::NONE, None),
+            Some(State::Ready { urgency: old, number, since }) if urgency < old => {
                 self.ready.remove(&(old, number));
                 self.ready.insert((urgency, number), key.clone());
-                self.set(key, State::Ready { urgency, number });
+                self.set(key, State::Ready { urgency, number, since });
             }
             Some(State::Ready { .. }) => {}
             Some(State::Delayed { until, number, urgency: old, is_backoff: true }) => {
@@ -166,15 +187,15 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             }
             Some(State::Delayed { until, number, urgency: old, is_backoff: false }) => {
                 self.delayed.remove(&(until, number));
-                self.make_ready(key, urgency.min(old), self.failures_of(key));
+                self.make_ready(key, urgency.min(old), self.failures_of(key), None);
             }
-            Some(State::Active { again }) => {
+            Some(State::Active { again, ready_since, since }) => {
                 let again = again.map_or(Again { urgency, by: None, is_now: true }, |old| Again {
                     urgency: old.urgency.min(urgency),
                     is_now: true,
                     ..old
                 });
-                self.set(key, State::Active { again: Some(again) });
+                self.set(key, State::Active { again: Some(again), ready_since, since });
             }
         }
     }
@@ -189,10 +210,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 self.delay(key, at, urgency, self.failures_of(key), is_backoff);
             }
             Some(State::Delayed { .. }) => {}
-            Some(State::Active { again }) => {
+            Some(State::Active { again, ready_since, since }) => {
                 let old = again.unwrap_or(Again { urgency: Urgency::Normal, by: None, is_now: false });
                 let again = Again { by: Some(old.by.map_or(at, |by| by.min(at))), ..old };
-                self.set(key, State::Active { again: Some(again) });
+                self.set(key, State::Active { again: Some(again), ready_since, since });
             }
         }
     }
@@ -201,19 +222,24 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn take(&mut self, now: Time) -> Option<K> {
         while let Some(due) = self.delayed.first_entry().filter(|due| due.key().0 <= now) {
             let key = due.remove();
-            if let Some(&QueueEntry { state: State::Delayed { urgency, .. }, failures }) = self.keys.get(&key) {
-                self.make_ready(&key, urgency, failures);
+            if let Some(&QueueEntry { state: State::Delayed { urgency, until, .. }, failures }) = self.keys.get(&key) {
+                self.make_ready(&key, urgency, failures, Some(until));
             }
         }
         let (_, key) = self.ready.pop_first()?;
-        self.set(&key, State::Active { again: None });
+        let ready_since = match self.keys.get(&key).map(|entry| entry.state) {
+            Some(State::Ready { since, .. }) => since,
+            Some(State::Delayed { .. } | State::Active { .. }) | None => None,
+        };
+        self.set(&key, State::Active { again: None, ready_since, since: now });
         self.active += 1;
+        self.taken += 1;
         Some(key)
     }
 
     /// Ends the work on a key that was [taken](WorkQueue::take).
     pub fn done(&mut self, key: &K, outcome: Outcome, now: Time) {
-        let Some(&QueueEntry { state: State::Active { again }, failures }) = self.keys.get(key) else { return };
+        let Some(&QueueEntry { state: State::Active { again, .. }, failures }) = self.keys.get(key) else { return };
         self.active -= 1;
         match (outcome, again) {
             (Outcome::Finished, None) => {
@@ -222,8 +248,9 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             (Outcome::Finished, Some(Again { urgency, by: Some(by), is_now: false })) => {
                 self.delay(key, by, urgency, Failures::NONE, false);
             }
-            (Outcome::Finished, Some(again)) => self.make_ready(key, again.urgency, Failures::NONE),
+            (Outcome::Finished, Some(again)) => self.make_ready(key, again.urgency, Failures::NONE, Some(now)),
             (Outcome::Retry { at_least }, again) => {
+                self.retries += 1;
                 let failures = failures.with_one_more(now);
                 let until = now + self.backoff.after(failures.count).max(at_least).max(self.pause(now));
                 let until = again.and_then(|again| again.by).map_or(until, |by| by.min(until));
@@ -262,6 +289,41 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         Some((failures, next))
     }
 
+    /// How long a key that is worked on has waited since the time that its addition named, or since the end of its backoff. `None`
+    /// if it was added without a time.
+    pub fn waited(&self, key: &K) -> Option<Duration> {
+        match self.keys.get(key)?.state {
+            State::Active { ready_since, since, .. } => Some(since.since(ready_since?)),
+            State::Ready { .. } | State::Delayed { .. } => None,
+        }
+    }
+
+    /// How long a key has been worked on. `None` if nobody works on it.
+    pub fn worked(&self, key: &K, now: Time) -> Option<Duration> {
+        match self.keys.get(key)?.state {
+            State::Active { since, .. } => Some(now.since(since)),
+            State::Ready { .. } | State::Delayed { .. } => None,
+        }
+    }
+
+    /// The numbers of the queue for metrics. This looks at each key.
+    pub fn numbers(&self, now: Time) -> WorkQueueNumbers {
+        let due = self.delayed.range(..=(now, u64::MAX)).count();
+        let mut numbers = WorkQueueNumbers { depth: (self.ready.len() + due) as u64, ..WorkQueueNumbers::default() };
+        let mut again = 0;
+        for entry in self.keys.values() {
+            if let State::Active { again: next, since, .. } = entry.state {
+                let worked = now.since(since);
+                numbers.unfinished += worked;
+                numbers.longest = numbers.longest.max(worked);
+                again += u64::from(next.is_some_and(|next| next.is_now || next.by.is_some_and(|by| by <= now)));
+            }
+        }
+        numbers.adds = self.taken + numbers.depth + again;
+        numbers.retries = self.retries;
+        numbers
+    }
+
     /// The number of keys that are worked on.
     pub fn active(&self) -> usize {
         self.active
@@ -288,10 +350,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.keys.get(key).map_or(Failures::NONE, |entry| entry.failures)
     }
 
-    fn make_ready(&mut self, key: &K, urgency: Urgency, failures: Failures) {
+    fn make_ready(&mut self, key: &K, urgency: Urgency, failures: Failures, since: Option<Time>) {
         let number = self.number();
         self.ready.insert((urgency, number), key.clone());
-        self.keys.insert(key.clone(), QueueEntry { state: State::Ready { urgency, number }, failures });
+        self.keys.insert(key.clone(), QueueEntry { state: State::Ready { urgency, number, since }, failures });
     }
 
     fn set(&mut self, key: &K, state: State) {

@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use crate::actors::ActorsMetrics;
 use crate::encode::{self, Format};
 use crate::register::kubelet;
+use crate::work_queues::WorkQueueMetrics;
 
 /// The metrics of the controllers over one registry. Clones share their numbers.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct ControllersMetrics {
     pub actors: ActorsMetrics,
     /// The ResourceClaim controller.
     pub resource_claims: ResourceClaimControllerMetrics,
+    /// The work queues.
+    pub work_queues: WorkQueueMetrics,
     registry: Arc<Registry>,
 }
 
@@ -32,6 +35,7 @@ impl ControllersMetrics {
         ControllersMetrics {
             actors: ActorsMetrics::register(&mut registry),
             resource_claims: ResourceClaimControllerMetrics::register(&mut registry),
+            work_queues: WorkQueueMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
     }

@@ -67,6 +67,10 @@ pub(crate) const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 /// suspicious, and a second stalls the other actors of the thread.
 pub(crate) const HANDLER: &[f64] = &[0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0];
 
+/// The time of a key in a work queue: nanoseconds to 1,000 seconds. The buckets of client-go, with the rounding of its computation.
+pub(crate) const WORK_QUEUE: &[f64] =
+    &[1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
+
 const NANOS_PER_UNIT: u64 = 1_000_000_000;
 
 /// A histogram over fixed buckets, made of atomics and shared by its clones.
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn bounds_ascend() {
-        for bounds in [REQUEST, POD_START, STATUS_SYNC, RUNTIME_CALL, IMAGE_PULL, CONTAINERS, HANDLER] {
+        for bounds in [REQUEST, POD_START, STATUS_SYNC, RUNTIME_CALL, IMAGE_PULL, CONTAINERS, HANDLER, WORK_QUEUE] {
             assert!(bounds.is_sorted_by(|a, b| a < b), "{bounds:?}");
         }
     }

@@ -47,6 +47,7 @@ mod slices;
 mod start;
 mod status;
 mod streaming;
+mod work_queues;
 
 use std::sync::Arc;
 
@@ -74,6 +75,7 @@ pub use slices::{SliceMetrics, SliceWrite};
 pub use start::StartMetrics;
 pub use status::StatusMetrics;
 pub use streaming::{StreamSubresource, StreamingMetrics};
+pub use work_queues::{WorkQueueDurations, WorkQueueMetrics, WorkQueueNumbers};
 
 /// The metrics of all subsystems over one registry. Clones share their numbers. A clone has a pointer per series, so an
 /// object that exists once per pod should hold only the subsystem that it needs.

@@ -15,12 +15,14 @@
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
 //! - A panic in a pass or in the handling of an event is counted and logged, and the controller continues.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::Pod;
@@ -35,7 +37,8 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use super::resource_claim::{
-    CONTROLLER_NAME, ClaimCounts, Core, Fact, Features, Key, PassError, Report, Step, WatchEvent,
+    CONTROLLER_NAME, ClaimCounts, ClaimExplanation, Core, Fact, FailedPass, Features, Key, ObjectKey, PassError,
+    QUEUE_NAME, Report, Step, WatchEvent,
 };
 use crate::ports::Clock;
 use crate::ports::resource_claims::ResourceClaimApi;
@@ -94,6 +97,8 @@ struct Shared {
     queue: Mutex<WorkQueue<Key>>,
     /// Notified when keys were added to the queue.
     added: Notify,
+    /// The error of the last pass of each key whose passes fail.
+    errors: Mutex<HashMap<Key, String, RandomState>>,
 }
 
 impl ClaimController {
@@ -108,6 +113,7 @@ impl ClaimController {
             is_synced: AtomicBool::new(false),
             queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
             added: Notify::new(),
+            errors: Mutex::default(),
             config,
             ports,
         });
@@ -115,6 +121,10 @@ impl ClaimController {
         shared.ports.metrics.resource_claims.count_claims(move || {
             let counts = weak.upgrade().map_or_else(|| Core::default().claim_counts(), |shared| shared.claim_counts());
             counts.iter().map(|(labels, claims)| (labels.series(), *claims)).collect::<Vec<(ClaimSeries, u64)>>()
+        });
+        let weak = Arc::downgrade(&shared);
+        shared.ports.metrics.work_queues.observe(QUEUE_NAME, move || {
+            weak.upgrade().map(|shared| shared.queue.lock().numbers(shared.ports.clock.now())).unwrap_or_default()
         });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(run(shared.clone(), stop.clone()));
@@ -158,6 +168,19 @@ impl ClaimController {
         self.shared.claim_counts()
     }
 
+    /// Explains the state of a claim. If the claim does not exist, its name may be incomplete: `POD-CLAIM` without the characters that
+    /// the server appends.
+    pub fn explain(&self, claim: &ObjectKey) -> ClaimExplanation {
+        let mut explanation = self.shared.core.lock().explain(claim, self.shared.ports.clock.now());
+        let failure = |key: &Key| {
+            let (failures, next) = self.shared.queue.lock().failures(key)?;
+            let error = self.shared.errors.lock().get(key).cloned().unwrap_or_default();
+            Some(FailedPass::new(key, failures.since, failures.count, next, error))
+        };
+        explanation.failures = explanation.keys.iter().filter_map(failure).collect();
+        explanation
+    }
+
     /// Stops all passes, and waits until they have ended. The API server may still perform the calls that are in progress. Events that
     /// come later have no effect.
     ///
@@ -184,6 +207,7 @@ async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         perform: |key: Key| shared.perform(key),
         clock: &*shared.ports.clock,
         metrics: &shared.ports.metrics.actors,
+        durations: Some(&shared.ports.metrics.work_queues.durations(QUEUE_NAME)),
     };
     work(passes, stop).await;
 }
@@ -239,14 +263,19 @@ impl Shared {
         let result = pass.await;
         let _entered = span.enter();
         match result {
-            Ok(Ok(())) => Outcome::Finished,
+            Ok(Ok(())) => {
+                self.errors.lock().remove(&key);
+                Outcome::Finished
+            }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the pass failed and will be repeated");
+                self.errors.lock().insert(key, error.to_string());
                 Outcome::Retry { at_least: Duration::ZERO }
             }
             Err(_) => {
                 self.ports.metrics.actors.hook_panicked();
                 tracing::error!("the pass panicked and will be repeated");
+                self.errors.lock().insert(key, "the pass panicked".to_owned());
                 Outcome::Retry { at_least: AFTER_PANIC }
             }
         }
@@ -283,3 +312,6 @@ impl Shared {
         self.core.lock().claim_counts()
     }
 }
+
+#[cfg(test)]
+mod tests;

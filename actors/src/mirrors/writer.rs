@@ -59,6 +59,7 @@ impl MirrorWriter {
             perform: |name: FullName| self.write(name, &errors),
             clock: &*self.clock,
             metrics: &self.metrics.actors,
+            durations: None,
         };
         tokio::join!(work(writes, stop.clone()), stop.run_until_cancelled(self.follow_node()));
     }

@@ -107,6 +107,7 @@ impl StatusWriter {
             perform: |uid: PodUid| self.clone().write(uid),
             clock: &*self.clock,
             metrics: &self.metrics.actors,
+            durations: None,
         };
         work(writes, stop).await;
     }

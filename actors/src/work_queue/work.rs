@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use podwright_metrics::ActorsMetrics;
+use podwright_metrics::{ActorsMetrics, WorkQueueDurations};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,8 @@ pub(crate) struct Work<'a, K, Fill, Added, Perform> {
     pub(crate) perform: Perform,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) metrics: &'a ActorsMetrics,
+    /// Measures the keys. `None` if the queue has no metrics.
+    pub(crate) durations: Option<&'a WorkQueueDurations>,
 }
 
 /// Works on the keys of a queue until `stop` is cancelled. Work that runs then is dropped. Work that panics is tried again.
@@ -53,6 +55,9 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
             while queue.active() < work.limit
                 && let Some(key) = queue.take(work.clock.now())
             {
+                if let (Some(durations), Some(waited)) = (work.durations, queue.waited(&key)) {
+                    durations.taken(waited);
+                }
                 let done = AssertUnwindSafe((work.perform)(key.clone())).catch_unwind();
                 active.push(async move { (key, done.await) });
             }
@@ -68,7 +73,11 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
                     tracing::error!("a write to the API server panicked");
                     Outcome::Retry { at_least: AFTER_PANIC }
                 });
-                work.queue.lock().done(&key, outcome, work.clock.now());
+                let (mut queue, now) = (work.queue.lock(), work.clock.now());
+                if let (Some(durations), Some(worked)) = (work.durations, queue.worked(&key, now)) {
+                    durations.worked(worked);
+                }
+                queue.done(&key, outcome, now);
             }
             () = sleep(until_due.unwrap_or_default()), if until_due.is_some() => {}
         }

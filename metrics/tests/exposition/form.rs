@@ -9,15 +9,15 @@ use crate::touch::touch_everything;
 use crate::{FORMATS, scraped};
 
 #[derive(Debug, PartialEq)]
-struct Facts {
+pub(crate) struct Facts {
     kind: String,
     labels: BTreeSet<String>,
     bounds: Vec<f64>,
 }
 
 /// By the name that a scraper of the classic format sees.
-fn facts() -> BTreeMap<String, Facts> {
-    let lines = include_str!("families.txt").lines().filter(|line| !line.starts_with('#'));
+pub(crate) fn facts(table: &str) -> BTreeMap<String, Facts> {
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
     let facts = lines.map(|line| {
         let mut words = line.split(' ');
         let (name, kind, labels) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
@@ -29,7 +29,7 @@ fn facts() -> BTreeMap<String, Facts> {
 }
 
 /// What one family of a scrape shows; panics where its series differ among themselves.
-fn shown(family: &Family) -> Facts {
+pub(crate) fn shown(family: &Family) -> Facts {
     let labels: BTreeSet<BTreeSet<String>> = family
         .samples
         .iter()
@@ -69,7 +69,7 @@ fn families_are_those_of_the_table_in_both_formats() {
                 (name, shown(family))
             })
             .collect();
-        let facts = facts();
+        let facts = facts(include_str!("families.txt"));
         assert_eq!(shown.keys().collect::<Vec<_>>(), facts.keys().collect::<Vec<_>>(), "{format:?}");
         for (name, fact) in &facts {
             assert_eq!(&shown[name], fact, "{name} in {format:?}");

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests, but do not look like it")]
 
+mod controllers;
 mod counted;
 mod form;
 mod scrape;
