@@ -173,8 +173,13 @@ async fn status_of_a_pod_is_not_written_to_another_pod_of_its_name() {
         .request("DELETE", "/api/v1/namespaces/test/pods/web", "application/json", &json!({"gracePeriodSeconds": 0}))
         .unwrap();
     this.api.create_pod("web", &json!({}));
-    this.node.runtime.edit(&old[0].uid().to_string(), "main", |run| run.restart_count += 1);
+    this.api.take_calls();
+    this.node.runtime.edit(&old[0].uid().to_string(), "main", |run| {
+        run.restart_count += 1;
+        run.state = ContainerState::Exited;
+    });
     this.node.wait(5.0).await;
+    assert!(this.api.take_calls().contains(&"PATCH web".to_owned()), "the status of the old pod is not written");
     assert_eq!(this.api.status("web").container_statuses, None, "the new pod has not started");
 
     this.wait(30).await;
