@@ -4,4 +4,5 @@
 //! name the next call of the API, and take the answer.
 
 pub mod claim_controller;
+pub mod leader_election;
 pub mod resource_claim;

@@ -48,6 +48,8 @@ fn cores_are_pure() {
         "actors/src/recorder/capture",
         "actors/src/pod_worker/wait.rs",
         "actors/src/config",
+        "actors/src/controllers/leader_election/candidate.rs",
+        "actors/src/controllers/leader_election/record.rs",
         "actors/src/controllers/resource_claim",
         "actors/src/controllers/resource_claim.rs",
         "actors/src/explain.rs",
