@@ -55,10 +55,10 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --no-default-features -- -D warnings
 	@# Each feature alone, for embedders. Without the binary's feature, no dependency chooses a version of the Kubernetes API.
-	for features in cri dra dra-driver kube process simulated cri,process dra,kube; do \
+	for features in controllers cri dra dra-driver kube process simulated cri,process dra,kube; do \
 		K8S_OPENAPI_ENABLED_VERSION=1.36 \
 		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
-	for features in agent agent,cri agent,dra agent,kube agent,process agent,simulated; do \
+	for features in agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \
 		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
 	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked --no-default-features --features dra,kube -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps

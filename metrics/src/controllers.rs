@@ -8,11 +8,12 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::actors::ActorsMetrics;
 use crate::encode::{self, Format};
+use crate::events::EventMetrics;
 use crate::register::kubelet;
 use crate::work_queues::WorkQueueMetrics;
 
@@ -25,6 +26,10 @@ pub struct ControllersMetrics {
     pub resource_claims: ResourceClaimControllerMetrics,
     /// The work queues.
     pub work_queues: WorkQueueMetrics,
+    /// The events that go to the API server.
+    pub events: EventMetrics,
+    /// The elections of leaders.
+    pub leader_election: LeaderElectionMetrics,
     registry: Arc<Registry>,
 }
 
@@ -36,6 +41,8 @@ impl ControllersMetrics {
             actors: ActorsMetrics::register(&mut registry),
             resource_claims: ResourceClaimControllerMetrics::register(&mut registry),
             work_queues: WorkQueueMetrics::register(&mut registry),
+            events: EventMetrics::register(&mut registry),
+            leader_election: LeaderElectionMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
     }
@@ -49,6 +56,37 @@ impl ControllersMetrics {
 impl Default for ControllersMetrics {
     fn default() -> Self {
         ControllersMetrics::new()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ElectionLabels {
+    name: &'static str,
+}
+
+/// The elections of leaders.
+#[derive(Clone, Debug)]
+pub struct LeaderElectionMetrics {
+    status: Family<ElectionLabels, Gauge>,
+}
+
+impl LeaderElectionMetrics {
+    /// Registers the families.
+    pub fn register(registry: &mut Registry) -> Self {
+        LeaderElectionMetrics {
+            status: kubelet(
+                registry,
+                "leader_election_master_status",
+                "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
+                 'name' is the string used to identify the lease. Please make sure to group by name",
+                Family::default(),
+            ),
+        }
+    }
+
+    /// Records whether this replica leads, by the name of the lease.
+    pub fn leads(&self, lease: &'static str, leads: bool) {
+        self.status.get_or_create(&ElectionLabels { name: lease }).set(leads.into());
     }
 }
 

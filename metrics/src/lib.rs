@@ -57,7 +57,7 @@ pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
-pub use controllers::{ClaimSeries, ControllersMetrics, ResourceClaimControllerMetrics};
+pub use controllers::{ClaimSeries, ControllersMetrics, LeaderElectionMetrics, ResourceClaimControllerMetrics};
 pub use dra::{ClaimOperation, ClaimsInUse, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};

@@ -1,5 +1,5 @@
 //! The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of
-//! their statuses, of mirror pods and of events.
+//! their statuses, of mirror pods and of events. Also the watches and the calls of the controllers.
 //!
 //! All requests use one [`Client`](kube::Client). Its credentials are those of the kubeconfig. When they change on disk, a
 //! [`Connection`] replaces them.
@@ -9,6 +9,8 @@ mod call;
 mod claims;
 mod client;
 mod connection;
+#[cfg(feature = "controllers")]
+mod controllers;
 mod credentials;
 mod events;
 mod listing;
@@ -24,6 +26,8 @@ pub use claims::KubeClaimApi;
 pub use client::{ConnectError, connect};
 #[doc(hidden)]
 pub use connection::Connection;
+#[cfg(feature = "controllers")]
+pub use controllers::{ClaimTerms, KubeLeases, KubeResourceClaims, WatchProblems};
 #[doc(hidden)]
 pub use credentials::Credentials;
 pub use events::KubeEvents;

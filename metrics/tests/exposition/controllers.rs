@@ -20,6 +20,7 @@ fn families_of_controllers_are_those_of_the_table() {
         unfinished: Duration::from_millis(4500),
         longest: Duration::from_millis(2500),
     });
+    metrics.leader_election.leads("resourceclaim-controller", true);
     let durations = metrics.work_queues.durations("resource_claim");
     durations.taken(Duration::from_millis(1));
     durations.worked(Duration::from_millis(2));
@@ -34,6 +35,7 @@ fn families_of_controllers_are_those_of_the_table() {
         assert!(family.help.starts_with("[ALPHA] ") && family.help.ends_with('.'), "{}", family.help);
     }
     for expected in [
+        "leader_election_master_status{name=\"resourceclaim-controller\"} 1\n",
         "resourceclaim_controller_creates_total{admin_access=\"false\",status=\"success\"} 1\n",
         "resourceclaim_controller_resource_claims{admin_access=\"false\",allocated=\"true\",source=\"extended_resource\"} 3\n",
         "workqueue_depth{name=\"resource_claim\"} 1\n",

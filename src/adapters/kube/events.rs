@@ -1,4 +1,4 @@
-//! Writes events to the API server, as a kubelet does.
+//! Writes events to the API server, as a kubelet or a controller does.
 //!
 //! ```text
 //!  hooks, dispatcher, ... -- record --> lane of the object: queue --> Correlator --> POST, or PATCH of the count
@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use podwright_actors::pod::PodObject;
@@ -34,7 +34,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use self::lane::{EventApi, Lane};
-use self::object::RecordedEvent;
+use self::object::{COMPONENT, RecordedEvent, node_reference, pod_reference};
 use super::call::limited;
 
 /// The number of lanes. With a server latency of 20 ms, they write 200 events in a second.
@@ -42,44 +42,70 @@ const LANES: usize = 4;
 /// The number of events that wait in one lane. All lanes together hold as many events as client-go (`maxQueuedEvents`, 1.36).
 const QUEUE: usize = 250;
 
-/// An event recorder that writes to an API server.
+/// An event recorder of a node that writes to an API server.
 pub struct KubeEvents {
-    lanes: Vec<mpsc::Sender<RecordedEvent>>,
-    clock: Arc<dyn Clock>,
-    metrics: EventMetrics,
+    node: String,
+    lanes: EventLanes,
 }
 
 impl KubeEvents {
-    /// Starts the tasks that write, on the current arbiter. They end when the recorder is dropped.
+    /// Starts the tasks that write. They end when the recorder is dropped. Called in a tokio runtime.
     pub fn start(client: Client, node: &str, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
         Self::over(|| KubeEventApi { client: client.clone() }, node, clock, metrics)
     }
 
     fn over<A: EventApi>(api: impl Fn() -> A, node: &str, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
-        let start = |_| {
-            let (sender, events) = mpsc::channel(QUEUE);
-            actix::spawn(Lane { api: api(), node: node.to_owned(), events, metrics: metrics.clone() }.run());
-            sender
-        };
-        KubeEvents { lanes: (0..LANES).map(start).collect(), clock, metrics: metrics.clone() }
-    }
-
-    fn push(&self, lane: usize, pod: Option<&Arc<PodObject>>, event: PodEvent) {
-        let recorded = RecordedEvent { pod: pod.cloned(), event, at: self.clock.now() };
-        if self.lanes[lane].try_send(recorded).is_err() {
-            self.metrics.ended(EventOutcome::Dropped);
-        }
+        let source = EventSource { component: Some(COMPONENT.to_owned()), host: Some(node.to_owned()) };
+        KubeEvents { node: node.to_owned(), lanes: EventLanes::over(api, &source, clock, metrics) }
     }
 }
 
 impl EventRecorder for KubeEvents {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
-        let lane = BuildHasherDefault::<DefaultHasher>::default().hash_one(pod.uid()) % self.lanes.len() as u64;
-        self.push(lane as usize, Some(pod), event);
+        self.lanes.record(pod_reference(pod), event);
     }
 
     fn record_of_node(&self, event: PodEvent) {
-        self.push(0, None, event);
+        self.lanes.record(node_reference(&self.node), event);
+    }
+}
+
+/// The queues of one recorder, and the tasks that empty them.
+pub(super) struct EventLanes {
+    lanes: Vec<mpsc::Sender<RecordedEvent>>,
+    clock: Arc<dyn Clock>,
+    metrics: EventMetrics,
+}
+
+impl EventLanes {
+    /// Starts the tasks that write. They end when this value is dropped. Called in a tokio runtime.
+    #[cfg(feature = "controllers")]
+    pub(super) fn start(client: Client, source: &EventSource, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
+        Self::over(|| KubeEventApi { client: client.clone() }, source, clock, metrics)
+    }
+
+    fn over<A: EventApi>(
+        api: impl Fn() -> A,
+        source: &EventSource,
+        clock: Arc<dyn Clock>,
+        metrics: EventMetrics,
+    ) -> Self {
+        let start = |_| {
+            let (sender, events) = mpsc::channel(QUEUE);
+            tokio::spawn(Lane { api: api(), source: source.clone(), events, metrics: metrics.clone() }.run());
+            sender
+        };
+        EventLanes { lanes: (0..LANES).map(start).collect(), clock, metrics: metrics.clone() }
+    }
+
+    /// Queues an event of an object. Never waits. An event for a full queue is dropped and counted.
+    pub(super) fn record(&self, object: ObjectReference, event: PodEvent) {
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let lane = hasher.hash_one(&object.uid) as usize % self.lanes.len();
+        let recorded = RecordedEvent { object, event, at: self.clock.now() };
+        if self.lanes[lane].try_send(recorded).is_err() {
+            self.metrics.ended(EventOutcome::Dropped);
+        }
     }
 }
 

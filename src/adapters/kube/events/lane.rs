@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, EventSource};
 use podwright_actors::ports::{ApiError, ApiFuture};
 use podwright_actors::text::error_chain;
 use podwright_metrics::{EventMetrics, EventOutcome};
@@ -32,7 +32,8 @@ pub(super) trait EventApi: Send + Sync + 'static {
 /// A queue of events, and the task that empties it.
 pub(super) struct Lane<A> {
     pub(super) api: A,
-    pub(super) node: String,
+    /// Who reports the events.
+    pub(super) source: EventSource,
     pub(super) events: mpsc::Receiver<RecordedEvent>,
     pub(super) metrics: EventMetrics,
 }
@@ -46,7 +47,7 @@ impl<A: EventApi> Lane<A> {
             let at = recorded.at;
             // Two events of one object never have the same number.
             number = at.as_nanos().max(number + 1);
-            let Some(write) = correlator.correlate(object(recorded, &self.node, number), at) else {
+            let Some(write) = correlator.correlate(object(recorded, &self.source, number), at) else {
                 self.metrics.ended(EventOutcome::Limited);
                 continue;
             };

@@ -1,15 +1,13 @@
 //! Builds the objects of events.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventType, PodEvent};
 use podwright_actors::time::Time;
 
-/// The component that reports the events. Programs search for it, so it is the kubelet's name.
-const COMPONENT: &str = "kubelet";
+/// The component that reports the events of a node. Programs search for it, so it is the kubelet's name.
+pub(super) const COMPONENT: &str = "kubelet";
 /// The namespace of the events of objects without a namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 /// The longest name of an object (`IsDNS1123Subdomain`).
@@ -17,36 +15,42 @@ const LONGEST_NAME: usize = 253;
 
 /// An event that was recorded.
 pub(super) struct RecordedEvent {
-    /// `None` for an event of the node.
-    pub(super) pod: Option<Arc<PodObject>>,
+    /// The object that the event is about.
+    pub(super) object: ObjectReference,
     pub(super) event: PodEvent,
     pub(super) at: Time,
 }
 
-/// The object of an event with the count 1. `number` makes the name unique among the events of the object.
+/// The reference to a pod.
 ///
 /// An event of a static pod names the UID of the static pod and not that of its mirror pod: `kubectl describe` searches the events
 /// of a mirror pod by the hash in its annotation, which is that UID.
-pub(super) fn object(recorded: RecordedEvent, node: &str, number: u64) -> Event {
-    let RecordedEvent { pod, event: PodEvent { kind, reason, message, field_path, annotations, .. }, at } = recorded;
-    let involved_object = match &pod {
-        Some(pod) => ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            name: Some(pod.full_name().name().to_owned()),
-            namespace: Some(pod.full_name().namespace().to_owned()),
-            uid: Some(pod.uid().to_string()),
-            resource_version: pod.metadata().resource_version.clone(),
-            field_path,
-        },
-        // A kubelet names the node itself as the UID, and `kubectl describe node` searches for that.
-        None => ObjectReference {
-            kind: Some("Node".to_owned()),
-            name: Some(node.to_owned()),
-            uid: Some(node.to_owned()),
-            ..ObjectReference::default()
-        },
-    };
+pub(super) fn pod_reference(pod: &PodObject) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(pod.full_name().name().to_owned()),
+        namespace: Some(pod.full_name().namespace().to_owned()),
+        uid: Some(pod.uid().to_string()),
+        resource_version: pod.metadata().resource_version.clone(),
+        field_path: None,
+    }
+}
+
+/// The reference to a node. A kubelet names the node itself as the UID, and `kubectl describe node` searches for that.
+pub(super) fn node_reference(node: &str) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        uid: Some(node.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The object of an event with the count 1. `number` makes the name unique among the events of the object.
+pub(super) fn object(recorded: RecordedEvent, source: &EventSource, number: u64) -> Event {
+    let RecordedEvent { object, event: PodEvent { kind, reason, message, field_path, annotations, .. }, at } = recorded;
+    let involved_object = ObjectReference { field_path, ..object };
     let namespace = involved_object.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let annotations = annotations.map(|all| all.into_iter().map(|(key, value)| (key.into_owned(), value)).collect());
     let metadata = ObjectMeta {
@@ -62,12 +66,12 @@ pub(super) fn object(recorded: RecordedEvent, node: &str, number: u64) -> Event 
         type_: Some(type_name(kind).to_owned()),
         reason: Some(reason.into_owned()),
         message: Some(message),
-        source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: Some(node.to_owned()) }),
+        source: Some(source.clone()),
         first_timestamp: Some(at.clone()),
         last_timestamp: Some(at),
         count: Some(1),
-        reporting_component: Some(COMPONENT.to_owned()),
-        reporting_instance: Some(node.to_owned()),
+        reporting_component: source.component.clone(),
+        reporting_instance: source.host.clone(),
         ..Event::default()
     }
 }
@@ -98,6 +102,10 @@ mod tests {
 
     const AT: Time = Time::from_secs(1_800_000_000);
 
+    fn node() -> EventSource {
+        EventSource { component: Some(COMPONENT.to_owned()), host: Some("n1".to_owned()) }
+    }
+
     #[test]
     fn an_event_of_a_container_has_the_fields_of_a_kubelet() {
         let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
@@ -105,7 +113,7 @@ mod tests {
         let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
         let event = PodEvent::normal("Started", "Container started").of_container(ContainerKind::Regular, "main");
         let event = event.with_annotations(BTreeMap::from([("a".into(), "b".to_owned())]));
-        let object = object(RecordedEvent { pod: Some(pod), event, at: AT }, "n1", 0x1f);
+        let object = object(RecordedEvent { object: pod_reference(&pod), event, at: AT }, &node(), 0x1f);
         let expected = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": "web.1f", "namespace": "shop", "annotations": {"a": "b"}},
@@ -122,7 +130,7 @@ mod tests {
     #[test]
     fn an_event_of_the_node_is_in_the_default_namespace() {
         let event = PodEvent::warning("SystemOOM", "System OOM encountered");
-        let object = object(RecordedEvent { pod: None, event, at: AT }, "n1", 1);
+        let object = object(RecordedEvent { object: node_reference("n1"), event, at: AT }, &node(), 1);
         assert_eq!(object.metadata.namespace.as_deref(), Some("default"));
         let expected = json!({"kind": "Node", "name": "n1", "uid": "n1"});
         assert_eq!(serde_json::to_value(object.involved_object).unwrap(), expected);

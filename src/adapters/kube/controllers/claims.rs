@@ -1,0 +1,140 @@
+//! Performs the calls of the ResourceClaim controller, and records its events.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::Request as HttpRequest;
+use k8s_openapi::api::core::v1::{EventSource, ObjectReference, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request as ApiRequest;
+use kube::{Api, Client, Resource};
+use podwright_actors::ports::resource_claims::{
+    Answer, ApiError, COMPONENT, EVENT_REASON, FIELD_MANAGER, ObjectKey, OwnerKind, OwnerWarning, Request,
+    ResourceClaimApi, StatusApply,
+};
+use podwright_actors::ports::{Clock, PodEvent};
+use podwright_metrics::EventMetrics;
+use serde::Deserialize;
+
+use super::calls::perform;
+use crate::adapters::kube::events::EventLanes;
+
+/// The [`ResourceClaimApi`] of an API server with `resource.k8s.io/v1` (Kubernetes 1.34 and later).
+pub struct KubeResourceClaims {
+    client: Client,
+    events: EventLanes,
+}
+
+/// An object of which only the metadata is read.
+#[derive(Debug, Deserialize)]
+struct StoredObject {
+    metadata: ObjectMeta,
+}
+
+impl KubeResourceClaims {
+    /// Calls over a client. Starts the tasks that write events; they end when this value is dropped. Called in a tokio runtime.
+    pub fn new(client: Client, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
+        let source = EventSource { component: Some(COMPONENT.to_owned()), host: None };
+        let events = EventLanes::start(client.clone(), &source, clock, metrics);
+        KubeResourceClaims { client, events }
+    }
+
+    fn claims(&self, namespace: &str) -> Api<ResourceClaim> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn apply_status(&self, apply: &StatusApply) -> Result<Answer, ApiError> {
+        let path = match apply.kind {
+            OwnerKind::Pod => Pod::url_path(&(), Some(&apply.owner.namespace)),
+            OwnerKind::PodGroup => PodGroup::url_path(&(), Some(&apply.owner.namespace)),
+        };
+        let (params, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(apply.body()));
+        let call = || async {
+            let request = ApiRequest::new(path.clone()).patch_subresource("status", &apply.owner.name, &params, &patch);
+            self.send(request).await
+        };
+        let resource_version = perform(call).await?.metadata.resource_version.unwrap_or_default();
+        Ok(Answer::Written { resource_version })
+    }
+
+    /// Reads the newest version of an object, and returns its UID.
+    async fn uid<K: Resource<DynamicType = ()>>(&self, object: &ObjectKey) -> Result<Answer, ApiError> {
+        let path = K::url_path(&(), Some(&object.namespace));
+        let call = || async { self.send(ApiRequest::new(path.clone()).get(&object.name, &GetParams::default())).await };
+        Ok(Answer::Uid(perform(call).await?.metadata.uid.unwrap_or_default()))
+    }
+
+    async fn send(
+        &self,
+        request: Result<HttpRequest<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<StoredObject> {
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+}
+
+impl ResourceClaimApi for KubeResourceClaims {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        async move {
+            match request {
+                Request::CreateClaim(claim) => {
+                    let api = self.claims(namespace(&claim));
+                    perform(|| api.create(&params, &claim)).await.map(stored)
+                }
+                Request::ApplyStatus(apply) => self.apply_status(&apply).await,
+                Request::UpdateClaimStatus(claim) => {
+                    let api = self.claims(namespace(&claim));
+                    perform(|| api.replace_status(name(&claim), &params, &claim)).await.map(stored)
+                }
+                Request::UpdateClaim(claim) => {
+                    let api = self.claims(namespace(&claim));
+                    perform(|| api.replace(name(&claim), &params, &claim)).await.map(stored)
+                }
+                Request::DeleteClaim { claim, uid } => {
+                    let preconditions = Preconditions { uid: Some(uid), ..Preconditions::default() };
+                    let delete = DeleteParams::default().preconditions(preconditions);
+                    let api = self.claims(&claim.namespace);
+                    perform(|| api.delete(&claim.name, &delete)).await.map(|_| Answer::Done)
+                }
+                Request::GetClaim(claim) => self.uid::<ResourceClaim>(&claim).await,
+                Request::GetPod(pod) => self.uid::<Pod>(&pod).await,
+                Request::GetPodGroup(group) => self.uid::<PodGroup>(&group).await,
+                Request::ListClaims { namespace } => {
+                    // Without a resource version, the server reads from its storage.
+                    let (api, list) = (self.claims(&namespace), ListParams::default());
+                    perform(|| api.list(&list)).await.map(|list| Answer::Claims(list.items))
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn record(&self, warning: OwnerWarning) {
+        let OwnerWarning { kind, owner, uid, message } = warning;
+        let reference = ObjectReference {
+            api_version: Some(kind.api_version().to_owned()),
+            kind: Some(kind.as_str().to_owned()),
+            namespace: Some(owner.namespace),
+            name: Some(owner.name),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        self.events.record(reference, PodEvent::warning(EVENT_REASON, message));
+    }
+}
+
+fn stored(claim: ResourceClaim) -> Answer {
+    Answer::Claim(Box::new(claim))
+}
+
+fn namespace(claim: &ResourceClaim) -> &str {
+    claim.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+fn name(claim: &ResourceClaim) -> &str {
+    claim.metadata.name.as_deref().unwrap_or_default()
+}
