@@ -16,6 +16,8 @@ mod certificates;
 mod cli;
 mod client;
 mod container_logs;
+#[cfg(feature = "controllers")]
+mod controllers;
 mod error_text;
 mod events;
 mod get;
@@ -79,8 +81,11 @@ pub fn main() -> ExitCode {
 fn command(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => return Ok(run::run(*args)?),
+        #[cfg(feature = "controllers")]
+        Command::Controllers(args) => return Ok(controllers::run(*args)?),
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
+        Command::Health(args) => print(&get::health(&args)?),
         Command::Logs(args) => get::logs(&args)?,
         #[cfg(feature = "dra")]
         Command::GiveUp(args) => print(&get::give_up(&args)?),

@@ -42,7 +42,7 @@ use super::view::NodeView;
 pub(crate) use blocking::BlockingAnswers;
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
-#[cfg(feature = "kube")]
+#[cfg(any(feature = "controllers", feature = "kube"))]
 pub(crate) use negotiation::negotiate;
 #[cfg(feature = "kube")]
 pub(crate) use pods::list as list_pods;

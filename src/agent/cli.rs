@@ -4,9 +4,13 @@ mod admin;
 mod admission;
 #[cfg(feature = "kube")]
 mod certificates;
+#[cfg(feature = "controllers")]
+mod controllers;
 mod eviction;
 #[cfg(feature = "dra")]
 mod features;
+#[cfg(any(feature = "controllers", feature = "dra"))]
+mod gates;
 #[cfg(feature = "cri")]
 pub(super) mod images;
 #[cfg(feature = "kube")]
@@ -33,6 +37,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
+#[cfg(feature = "controllers")]
+pub(crate) use controllers::{ControllerKind, ControllersArgs};
 pub(crate) use eviction::EvictionArgs;
 #[cfg(feature = "kube")]
 pub(crate) use node_api::NodeApiArgs;
@@ -64,10 +70,15 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the agent: start the pods of its manifests, until SIGINT or SIGTERM.
     Run(Box<RunArgs>),
+    /// Run controllers of the control plane against the API server of a kubeconfig, until SIGINT or SIGTERM.
+    #[cfg(feature = "controllers")]
+    Controllers(Box<ControllersArgs>),
     /// List the pods of a running agent.
     Get(GetArgs),
     /// Explain the state of a pod of a running agent: what it waits for, its transitions and events.
     Explain(ExplainArgs),
+    /// Ask a running agent or running controllers whether they are ready or alive. The exit code is 0 if they are, and 1 if not.
+    Health(HealthArgs),
     /// Print the log of a container of a running agent.
     Logs(LogsArgs),
     /// Print the link to the page of a running agent. The link contains the page's token.
@@ -208,6 +219,15 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct HealthArgs {
+    /// ready (/readyz) or live (/healthz).
+    #[arg(value_enum)]
+    pub(crate) check: HealthCheck,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct LogsArgs {
     /// The pod.
     #[arg(value_name = "NAMESPACE/NAME")]
@@ -279,6 +299,12 @@ pub(crate) struct ReplayArgs {
 pub(crate) enum Resource {
     #[value(alias = "pod", alias = "po")]
     Pods,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HealthCheck {
+    Ready,
+    Live,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-//! `podwright get`, `explain`, `logs` and `link`: print what a running agent answers.
+//! `podwright get`, `explain`, `health`, `logs` and `link`: print what a running agent answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::actors::time::Time;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, LinkArgs, LogsArgs};
+use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, HealthArgs, HealthCheck, LinkArgs, LogsArgs};
 use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
 use super::table;
@@ -53,6 +53,18 @@ pub(crate) fn give_up(args: &super::cli::GiveUpArgs) -> Result<String, QueryErro
     let agent = args.agent.agent()?;
     let answer = agent.post(&format!("/claims/{}/give-up", args.claim), &[("driver", args.driver.clone())])?;
     Ok(escape_lines(answer.trim_end()))
+}
+
+/// The output of `health`.
+///
+/// # Errors
+/// [`QueryError`] if the agent does not answer, or is not in the state that is asked for.
+pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
+    let path = match args.check {
+        HealthCheck::Ready => "/readyz",
+        HealthCheck::Live => "/healthz",
+    };
+    Ok(escape_lines(&args.agent.agent()?.fetch(path, &[], TEXT)?))
 }
 
 /// The output of `explain`.

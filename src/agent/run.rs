@@ -9,7 +9,7 @@ mod manifests;
 mod node;
 #[cfg(feature = "kube")]
 mod node_api;
-mod signals;
+pub(super) mod signals;
 mod systemd;
 
 use std::io::{self, IsTerminal, Write};
@@ -115,7 +115,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
 }
 
 /// Reads the files of the admin endpoints. `None` if the endpoints are off.
-fn admin_server(args: &AdminArgs, root: &RootDirectory) -> Result<Option<AdminServer>, AdminError> {
+pub(super) fn admin_server(args: &AdminArgs, root: &RootDirectory) -> Result<Option<AdminServer>, AdminError> {
     let AdminAddress::Listen(address) = args.admin else {
         admin::remove_leftovers(root.path());
         return Ok(None);

@@ -110,7 +110,11 @@ impl AdminServer {
     /// Serves the endpoints until `stop` is cancelled. If the agent cannot listen, it logs that once and tries again. Pods do
     /// not wait for the endpoints.
     pub(crate) async fn serve(self, view: NodeView, info: AgentInfo, stop: CancellationToken) {
-        let routes = routes(view, info);
+        self.serve_routes(routes(view, info), stop).await;
+    }
+
+    /// Serves routes until `stop` is cancelled, with the checks of [`AdminServer::serve`].
+    pub(crate) async fn serve_routes(self, routes: Router, stop: CancellationToken) {
         stop.run_until_cancelled(join(self.serve_socket(routes.clone()), self.serve_port(routes))).await;
     }
 

@@ -38,12 +38,7 @@ impl FromStr for FeatureGate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = || GATES.map(|(name, _)| name).join(", ");
-        let (name, state) =
-            text.split_once('=').ok_or_else(|| format!("use NAME=true or NAME=false, with a NAME of {}", known()))?;
-        let gate = GATES.iter().find(|(known, _)| *known == name);
-        let gate = *gate.ok_or_else(|| format!("this agent has no feature gate {name:?}, but {}", known()))?;
-        let is_on = state.parse().map_err(|_| format!("the state {state:?} must be true or false"))?;
+        let (gate, is_on) = super::gates::parse(text, &GATES)?;
         Ok(FeatureGate { gate, is_on })
     }
 }

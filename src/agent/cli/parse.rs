@@ -26,9 +26,13 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         let text = format!("--{flag} has no effect with this runtime: add --runtime {runtime}, or leave out --{flag}");
         return Err(program.error(ErrorKind::ArgumentConflict, text));
     }
-    if let Command::Run(run) = &cli.command
-        && let Some(text) = fault(run)
-    {
+    let fault = match &cli.command {
+        Command::Run(run) => fault(run),
+        #[cfg(feature = "controllers")]
+        Command::Controllers(args) => args.fault(),
+        _ => None,
+    };
+    if let Some(text) = fault {
         return Err(program.error(ErrorKind::MissingRequiredArgument, text));
     }
     Ok(cli)

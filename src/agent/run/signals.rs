@@ -12,7 +12,7 @@ const SIGTERM: u8 = 15;
 
 /// Handlers of the stop signals. They catch signals from the time of construction.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(in crate::agent) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// SIGHUP, which a closing terminal sends. Absent if the agent was started with SIGHUP ignored (`nohup`).
@@ -21,14 +21,14 @@ pub(super) struct Signals {
 
 /// A signal that the agent received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReceivedSignal {
-    pub(super) name: &'static str,
+pub(in crate::agent) struct ReceivedSignal {
+    pub(in crate::agent) name: &'static str,
     number: u8,
 }
 
 impl ReceivedSignal {
     /// The exit code that a shell reports for a process that this signal ended: 128 plus the signal's number.
-    pub(super) fn exit_code(self) -> i32 {
+    pub(in crate::agent) fn exit_code(self) -> i32 {
         128 + i32::from(self.number)
     }
 }
@@ -38,13 +38,13 @@ impl Signals {
     ///
     /// # Errors
     /// The system's error if a handler cannot be installed.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(in crate::agent) fn listen() -> io::Result<Self> {
         let hangup = if machine::starts_ignoring(SIGHUP.into()) { None } else { Some(signal(SignalKind::hangup())?) };
         Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())?, hangup })
     }
 
     /// Waits for the next stop signal. Cancel safe.
-    pub(super) async fn next(&mut self) -> ReceivedSignal {
+    pub(in crate::agent) async fn next(&mut self) -> ReceivedSignal {
         tokio::select! {
             Some(()) = self.interrupt.recv() => ReceivedSignal { name: "SIGINT", number: SIGINT },
             Some(()) = self.terminate.recv() => ReceivedSignal { name: "SIGTERM", number: SIGTERM },
@@ -56,7 +56,7 @@ impl Signals {
 
     /// Waits for a second stop signal, which ends the agent at once. SIGHUP no longer counts: a terminal often closes
     /// right after the first signal. Cancel safe.
-    pub(super) async fn next_after_stop(&mut self) -> ReceivedSignal {
+    pub(in crate::agent) async fn next_after_stop(&mut self) -> ReceivedSignal {
         self.hangup = None;
         self.next().await
     }

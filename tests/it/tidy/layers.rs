@@ -127,7 +127,7 @@ pub(super) const AGENT: Layers = &[
         "commands and displays",
         &["admin", "get", "node_api", "page", "pod_resources", "replay", "screen", "shutdown", "validate"],
     ),
-    ("run", &["run"]),
+    ("run", &["run", "controllers"]),
 ];
 
 /// One use of a room by another, with the first file and line of it.
