@@ -5,6 +5,8 @@
 #[cfg(all(feature = "agent", feature = "process"))]
 mod agent;
 mod churn;
+#[cfg(all(feature = "agent", feature = "controllers", feature = "process"))]
+mod controllers;
 #[cfg(all(feature = "agent", feature = "cri", feature = "process"))]
 mod cri;
 #[cfg(any(feature = "dra", feature = "dra-driver"))]

@@ -96,6 +96,15 @@ impl AgentHome {
         Self::until_it_answers(self.spawn(command)).await
     }
 
+    /// Starts controllers of the control plane, and waits until their admin endpoints answer.
+    #[cfg(feature = "controllers")]
+    pub(crate) async fn start_controllers(&self, args: &[&str]) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
+        command.arg("controllers").arg("--root").arg(self.root()).args(["--admin", "127.0.0.1:0"]).args(args);
+        command.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
+        Self::until_it_answers(self.spawn(command)).await
+    }
+
     /// Starts an agent and waits until its admin endpoints answer.
     pub(crate) async fn start(&self, args: &[&str]) -> Agent {
         Self::until_it_answers(self.start_without_waiting(args)).await

@@ -1,0 +1,225 @@
+//! The ResourceClaim controller over HTTP, on an API server in memory.
+
+mod binary;
+mod claims;
+mod deployment;
+mod faults;
+mod leaders;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use podwright::adapters::kube::{ClaimTerms, KubeLeases, KubeResourceClaims, connect};
+use podwright_actors::controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
+use podwright_actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseName, Timing};
+use podwright_actors::ports::{SystemClock, TokioClock};
+use podwright_metrics::ControllersMetrics;
+use podwright_stand_in::{StandIn, User};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::harness::eventually;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+const MERGE: &str = "application/merge-patch+json";
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// An API server with pods, templates and claims.
+struct Cluster {
+    server: StandIn,
+    dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let cluster = Cluster { server: StandIn::start().await.unwrap(), dir: tempfile::tempdir().unwrap() };
+        cluster.server.create_namespace("kube-system");
+        cluster
+    }
+
+    async fn client(&self) -> Client {
+        self.client_of(&User::admin()).await
+    }
+
+    async fn client_of(&self, user: &User) -> Client {
+        let path = self.dir.path().join("kubeconfig");
+        self.server.write_kubeconfig(&path, &self.server.token(user.clone())).unwrap();
+        connect(&path).await.unwrap()
+    }
+
+    fn template(&self, name: &str) {
+        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
+        self.server.create(TEMPLATES, json!({"metadata": {"name": name}, "spec": {"spec": spec}})).unwrap();
+    }
+
+    /// Creates a pod with one claim for each template, named `c0`, `c1` and so on.
+    fn pod(&self, name: &str, templates: &[&str], spec: &Value) {
+        let claim =
+            |(at, template): (usize, &&str)| json!({"name": format!("c{at}"), "resourceClaimTemplateName": template});
+        let claims: Vec<_> = templates.iter().enumerate().map(claim).collect();
+        self.pod_with(name, &json!(claims), spec);
+    }
+
+    fn pod_with(&self, name: &str, claims: &Value, spec: &Value) {
+        let mut pod = json!({"metadata": {"name": name}, "spec": {
+            "containers": [{"name": "main", "image": "img"}], "resourceClaims": claims}});
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            pod["spec"][field] = value.clone();
+        }
+        self.server.create(PODS, pod).unwrap();
+    }
+
+    fn object(&self, plural: &str, name: &str) -> Value {
+        self.server.get(plural, "default", name).map(|object| Value::clone(&object)).unwrap_or_default()
+    }
+
+    fn delete(&self, collection: &str, name: &str) {
+        let options = json!({"gracePeriodSeconds": 0});
+        self.server.request("DELETE", &format!("{collection}/{name}"), "application/json", &options).unwrap();
+    }
+
+    fn set_phase(&self, pod: &str, phase: &str) {
+        let status = json!({"status": {"phase": phase}});
+        self.server.request("PATCH", &format!("{PODS}/{pod}/status"), MERGE, &status).unwrap();
+    }
+
+    /// Allocates a device to a claim as a scheduler does, with these consumers.
+    fn allocate(&self, claim: &str, consumers: &[&str]) {
+        let finalizers = json!({"metadata": {"finalizers": [FINALIZER]}});
+        self.server.request("PATCH", &format!("{CLAIMS}/{claim}"), MERGE, &finalizers).unwrap();
+        let results = json!([{"request": "r", "driver": "d", "pool": "p", "device": claim}]);
+        let consumer =
+            |pod: &&str| json!({"resource": "pods", "name": pod, "uid": self.object("pods", pod)["metadata"]["uid"]});
+        let consumers: Vec<_> = consumers.iter().map(consumer).collect();
+        let status = json!({"status": {"allocation": {"devices": {"results": results}}, "reservedFor": consumers}});
+        self.server.request("PATCH", &format!("{CLAIMS}/{claim}/status"), MERGE, &status).unwrap();
+    }
+
+    /// The number of consumers of a claim.
+    fn consumers(&self, claim: &str) -> usize {
+        self.object("resourceclaims", claim)["status"]["reservedFor"].as_array().map_or(0, Vec::len)
+    }
+
+    /// The names of the claims in the status of a pod, by the names in its spec.
+    fn recorded(&self, pod: &str) -> BTreeMap<String, String> {
+        recorded(&self.object("pods", pod))
+    }
+
+    /// Waits until the status of each pod names all of its claims. Then each of these claims exists, and there is no other claim.
+    async fn has_all_claims(&self) {
+        let is_complete = |pod: &Arc<Value>| {
+            let claims = pod["spec"]["resourceClaims"].as_array().map_or(0, Vec::len);
+            recorded(pod).len() == claims
+        };
+        eventually("each pod has its claims", || async {
+            self.server.all("pods").iter().all(is_complete).then_some(())
+        })
+        .await;
+        let mut expected = BTreeMap::new();
+        for pod in self.server.all("pods") {
+            for (entry, claim) in recorded(&pod) {
+                expected.insert(claim, (pod["metadata"]["uid"].clone(), json!(entry)));
+            }
+        }
+        let claim = |claim: &Arc<Value>| {
+            let metadata = &claim["metadata"];
+            let name = metadata["name"].as_str().unwrap().to_owned();
+            (name, (metadata["ownerReferences"][0]["uid"].clone(), metadata["annotations"][ENTRY].clone()))
+        };
+        let found: BTreeMap<_, _> = self.server.all("resourceclaims").iter().map(claim).collect();
+        assert_eq!(found.len(), expected.len(), "one claim for each entry of each pod");
+        assert_eq!(found, expected);
+    }
+}
+
+fn recorded(pod: &Value) -> BTreeMap<String, String> {
+    let statuses = pod["status"]["resourceClaimStatuses"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    statuses.iter().map(|status| (text(&status["name"]), text(&status["resourceClaimName"]))).collect()
+}
+
+/// A replica of the controller, in tasks of the test.
+struct Replica {
+    stop: CancellationToken,
+    resign: CancellationToken,
+    terms: JoinHandle<()>,
+    election: Option<JoinHandle<()>>,
+    leadership: watch::Receiver<Leadership>,
+    current: watch::Receiver<Option<Arc<ClaimController>>>,
+    metrics: ControllersMetrics,
+    /// Keeps the leadership of a replica without an election.
+    _leads: Option<watch::Sender<Leadership>>,
+}
+
+impl Replica {
+    /// A replica that leads.
+    fn alone(client: Client) -> Self {
+        let (leads, leadership) = watch::channel(Leadership::Leading);
+        Replica { _leads: Some(leads), ..Self::with(client, leadership) }
+    }
+
+    /// A replica that takes part in an election with short durations.
+    fn elected(client: Client, identity: &str) -> Self {
+        let name = LeaseName { namespace: "kube-system".to_owned(), name: "resourceclaim-controller".to_owned() };
+        let timing = Timing {
+            lease_duration: Duration::from_secs(3),
+            renew_deadline: Duration::from_secs(2),
+            retry_period: Duration::from_millis(200),
+        };
+        let leases = Arc::new(KubeLeases::new(client.clone(), &name));
+        let elector = Elector::new(leases, Candidate::new(identity, name, timing), Arc::new(SystemClock::new()));
+        let replica = Self::with(client, elector.leadership());
+        let election = tokio::spawn(elector.run(replica.resign.clone()));
+        Replica { election: Some(election), ..replica }
+    }
+
+    fn with(client: Client, leadership: watch::Receiver<Leadership>) -> Self {
+        let metrics = ControllersMetrics::new();
+        let api = KubeResourceClaims::new(client.clone(), Arc::new(SystemClock::new()), metrics.events.clone());
+        let ports =
+            ClaimControllerPorts { api: Arc::new(api), clock: Arc::new(TokioClock::new()), metrics: metrics.clone() };
+        let terms = ClaimTerms::new(client, ClaimControllerConfig::default(), ports);
+        let (stop, current) = (CancellationToken::new(), terms.current());
+        let terms = tokio::spawn(terms.run(leadership.clone(), stop.clone()));
+        let resign = CancellationToken::new();
+        Replica { stop, resign, terms, election: None, leadership, current, metrics, _leads: None }
+    }
+
+    fn leads(&self) -> bool {
+        self.leadership.borrow().is_leading()
+    }
+
+    /// Whether nothing is queued, and no pass runs.
+    fn is_idle(&self) -> bool {
+        self.current.borrow().as_ref().is_some_and(|controller| controller.is_synced() && controller.queued() == 0)
+    }
+
+    async fn until_idle(&self) {
+        eventually("the controller is idle", || async { self.is_idle().then_some(()) }).await;
+    }
+
+    /// Stops as the binary does.
+    async fn stop(self) {
+        self.stop.cancel();
+        self.terms.await.unwrap();
+        self.resign.cancel();
+        if let Some(election) = self.election {
+            election.await.unwrap();
+        }
+    }
+
+    /// Ends at once, as a process that is killed.
+    fn crash(&self) {
+        self.terms.abort();
+        if let Some(election) = &self.election {
+            election.abort();
+        }
+    }
+}

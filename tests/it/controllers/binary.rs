@@ -1,0 +1,96 @@
+//! `podwright controllers`.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::agent::harness::{AgentHome, podwright, text};
+
+/// A home with the kubeconfig of a user.
+fn home_of(cluster: &Cluster, user: &User) -> AgentHome {
+    let home = AgentHome::new();
+    cluster.server.write_kubeconfig(home.kubeconfig().as_ref(), &cluster.server.token(user.clone())).unwrap();
+    home
+}
+
+#[tokio::test]
+async fn controllers_run_until_a_signal_and_give_the_lease_back() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.pod("p", &["one"], &json!({}));
+    let home = home_of(&cluster, &User::admin());
+    let mut controllers = home.start_controllers(&["--kubeconfig", &home.kubeconfig()]).await;
+    cluster.has_all_claims().await;
+    let ready = eventually("the controllers are ready", || async {
+        let (code, body) = controllers.get_from_port("/readyz", "");
+        (code == 200).then_some(body)
+    })
+    .await;
+    assert_eq!(ready, "ok\nleaderelection resourceclaim-controller: leading\n");
+    assert_eq!(controllers.get_from_port("/healthz", ""), (200, "ok\n".to_owned()));
+    for check in ["ready", "live"] {
+        let output = controllers.run_client(&["health", check]).await;
+        assert!(output.status.success() && output.stdout.starts_with(b"ok\n"), "{output:?}");
+    }
+    let (code, metrics) = controllers.get_from_port("/metrics", "");
+    assert_eq!(code, 200);
+    for line in [
+        r#"leader_election_master_status{name="resourceclaim-controller"} 1"#,
+        r#"resourceclaim_controller_creates_total{admin_access="false",status="success"} 1"#,
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    let (code, body) = controllers.get("/pods", "");
+    assert!(code == 404 && body.contains("the endpoints of controllers are"), "{body}");
+    let stopped = Instant::now();
+    controllers.signal(Signal::TERM);
+    assert_eq!(controllers.ended().await, Some(0));
+    let output = controllers.run_client(&["health", "live"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
+    let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller").unwrap();
+    assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]), (&json!(""), &json!(1)));
+}
+
+#[tokio::test]
+async fn missing_permissions_are_reported_with_the_remedy() {
+    let cluster = Cluster::start().await;
+    let home = home_of(&cluster, &User::new("nobody", &[]));
+    let kubeconfig = home.kubeconfig();
+    let controllers = home.start_controllers(&["--kubeconfig", &kubeconfig]).await;
+    let problem = eventually("the election fails", || async {
+        let (code, body) = controllers.get_from_port("/readyz", "");
+        (code == 503).then_some(body)
+    })
+    .await;
+    assert!(problem.contains("permit the verbs get, create and update on leases"), "{problem}");
+    controllers.crash().await;
+    let controllers = home.start_controllers(&["--kubeconfig", &kubeconfig, "--leader-elect=false"]).await;
+    let problem = eventually("the watches fail", || async {
+        let (code, body) = controllers.get_from_port("/readyz", "");
+        let failed = body.lines().filter(|line| line.starts_with("cannot watch ")).count();
+        (code == 503 && failed == 3).then_some(body)
+    })
+    .await;
+    assert!(problem.contains("grant the permissions of examples/deploy/controllers.yaml"), "{problem}");
+    assert!(problem.ends_with("leaderelection resourceclaim-controller: off\n"), "{problem}");
+}
+
+#[tokio::test]
+async fn unusable_flags_end_the_controllers_with_the_remedy() {
+    let home = AgentHome::new();
+    let root = home.root().to_str().unwrap();
+    for (flags, code, part) in [
+        (&["--kubeconfig", "/nowhere/kubeconfig"][..], 1, "correct the file or --kubeconfig"),
+        (&["--kubeconfig", "/k", "--controllers", "resourceclaims"], 2, "a similar value exists: 'resourceclaim'"),
+        (&[], 2, "--kubeconfig <FILE>"),
+    ] {
+        let output = podwright(&[&["controllers", "--root", root, "--admin", "off"], flags].concat()).await;
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -1,0 +1,143 @@
+//! The life of claims: generation, reservation, release and deletion.
+
+use std::time::Duration;
+
+use podwright_metrics::Format;
+use podwright_stand_in::{Fault, Rule, Verb};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::*;
+
+#[tokio::test]
+async fn claims_of_pods_are_generated_and_named_in_their_statuses() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.template("two");
+    for at in 0..10 {
+        cluster.pod(&format!("p{at}"), &["one", "two"], &json!({}));
+    }
+    let replica = Replica::alone(cluster.client().await);
+    cluster.has_all_claims().await;
+    replica.until_idle().await;
+    let requests = cluster.server.requests();
+    let count = |verb, resource: &str| {
+        requests.iter().filter(|served| served.verb == Some(verb) && served.resource == resource).count()
+    };
+    assert_eq!((count(Verb::Create, "resourceclaims"), count(Verb::Patch, "pods/status")), (20, 10));
+    let others = requests.iter().filter(|served| {
+        !matches!(served.verb, Some(Verb::Watch)) && !["resourceclaims", "pods/status"].contains(&&*served.resource)
+    });
+    assert_eq!(others.count(), 0, "{requests:?}");
+    let claim = cluster.object("resourceclaims", &cluster.recorded("p3")["c1"]);
+    assert!(claim["metadata"]["name"].as_str().unwrap().starts_with("p3-c1-"));
+    assert_eq!(claim["metadata"]["annotations"][ENTRY], "c1");
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["controller"], true);
+    let pod = cluster.object("pods", "p3");
+    let managers = pod["metadata"]["managedFields"].as_array().unwrap();
+    assert!(
+        managers.iter().any(|entry| entry["manager"] == "ResourceClaimController" && entry["operation"] == "Apply")
+    );
+    let metrics = replica.metrics.encode(Format::Classic);
+    for line in [
+        r#"resourceclaim_controller_creates_total{admin_access="false",status="success"} 20"#,
+        r#"resourceclaim_controller_resource_claims{admin_access="false",allocated="false",source="resource_claim_template"} 20"#,
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn missing_template_is_reported_and_its_claim_follows_when_it_appears() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.pod("p", &["one", "late"], &json!({}));
+    let _replica = Replica::alone(cluster.client().await);
+    let event = eventually("the pod has an event", || async {
+        cluster.server.all("events").into_iter().find(|event| event["reason"] == "FailedResourceClaimCreation")
+    })
+    .await;
+    assert_eq!(event["involvedObject"]["name"], "p");
+    assert_eq!((&event["type"], &event["source"]["component"]), (&json!("Warning"), &json!("resource_claim")));
+    let message = event["message"].as_str().unwrap();
+    assert!(message.starts_with("PodResourceClaim c1: ") && message.contains("default/late"), "{message}");
+    eventually("the first claim is recorded", || async { cluster.recorded("p").get("c0").cloned() }).await;
+    cluster.template("late");
+    cluster.has_all_claims().await;
+}
+
+#[tokio::test]
+async fn claim_is_reserved_for_a_pod_on_a_node_and_deleted_when_the_pod_has_ended() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.pod("p", &["one"], &json!({"nodeName": "n1"}));
+    let replica = Replica::alone(cluster.client().await);
+    cluster.has_all_claims().await;
+    let name = cluster.recorded("p")["c0"].clone();
+    cluster.allocate(&name, &[]);
+    let uid = cluster.object("pods", "p")["metadata"]["uid"].clone();
+    eventually("the claim is reserved", || async {
+        (cluster.object("resourceclaims", &name)["status"]["reservedFor"][0]["uid"] == uid).then_some(())
+    })
+    .await;
+    assert!(cluster.object("resourceclaims", &name)["status"]["allocation"].is_object());
+    cluster.set_phase("p", "Succeeded");
+    eventually("the claim is deleted", || async { cluster.server.all("resourceclaims").is_empty().then_some(()) })
+        .await;
+    replica.until_idle().await;
+}
+
+#[tokio::test]
+async fn claim_of_a_user_outlives_its_consumers() {
+    let cluster = Cluster::start().await;
+    let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
+    cluster.server.create(CLAIMS, json!({"metadata": {"name": "shared"}, "spec": spec})).unwrap();
+    let entry = json!([{"name": "c0", "resourceClaimName": "shared"}]);
+    for pod in ["p", "q"] {
+        cluster.pod_with(pod, &entry, &json!({}));
+    }
+    cluster.allocate("shared", &["p", "q"]);
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    assert_eq!(cluster.consumers("shared"), 2);
+    cluster.delete(PODS, "p");
+    eventually("one consumer is left", || async { (cluster.consumers("shared") == 1).then_some(()) }).await;
+    assert!(cluster.object("resourceclaims", "shared")["status"]["allocation"].is_object());
+    cluster.set_phase("q", "Failed");
+    eventually("the devices are given back", || async {
+        let claim = cluster.object("resourceclaims", "shared");
+        let finalizers = claim["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
+        let is_free = claim["status"]["allocation"].is_null() && finalizers == 0;
+        is_free.then_some(())
+    })
+    .await;
+    assert_eq!(cluster.consumers("shared"), 0);
+}
+
+#[tokio::test]
+async fn stopped_controller_ends_its_watches_and_calls_within_a_second() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    // The calls of all workers never end.
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(50);
+    cluster.server.faults().inject(creates, Fault::Stall);
+    for at in 0..60 {
+        cluster.pod(&format!("p{at}"), &["one"], &json!({}));
+    }
+    eventually("the workers are busy", || async {
+        let queued = replica.current.borrow().as_ref().map_or(0, |controller| controller.queued());
+        (queued == 60).then_some(())
+    })
+    .await;
+    timeout(Duration::from_secs(1), replica.stop()).await.expect("the controller stops within a second");
+    cluster.server.forget_requests();
+    cluster.pod("later", &["one"], &json!({}));
+    // A second controller, which makes all claims, shows that the first one makes none.
+    let second = Replica::alone(cluster.client().await);
+    cluster.has_all_claims().await;
+    second.until_idle().await;
+    let watches = cluster.server.requests().iter().filter(|served| served.verb == Some(Verb::Watch)).count();
+    assert_eq!(watches, 3, "only the second controller watches");
+}

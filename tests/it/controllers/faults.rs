@@ -1,0 +1,98 @@
+//! Lost watches, lost answers, conflicts, refusals and relists: each entry of each pod has exactly one claim in the end.
+
+use podwright_stand_in::{Fault, Rule, Verb};
+use serde_json::json;
+
+use super::*;
+
+/// Lets this percentage of the writes fail in all ways.
+fn inject_failures(server: &StandIn, percent: u8) {
+    let writes =
+        [(Verb::Create, "resourceclaims"), (Verb::Patch, "pods/status"), (Verb::Update, "resourceclaims/status")];
+    let faults =
+        [Fault::status(500), Fault::status(409), Fault::DropBefore, Fault::DropAfter, Fault::too_many_requests(1)];
+    for (verb, resource) in writes {
+        for (at, fault) in faults.iter().enumerate() {
+            let rule = Rule::new().verb(verb).resource(resource).skip(at * 7).percent(percent / 5);
+            server.faults().inject(rule, fault.clone());
+        }
+    }
+}
+
+#[tokio::test]
+async fn failed_writes_and_lost_watches_leave_exactly_one_claim_for_each_entry() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.template("two");
+    inject_failures(&cluster.server, 10);
+    let replica = Replica::alone(cluster.client().await);
+    for at in 0..120 {
+        cluster.pod(&format!("p{at}"), &["one", "two"], &json!({}));
+        match at % 30 {
+            10 => cluster.server.drop_watches(),
+            20 => {
+                // The next watch is answered with 410, and a list follows.
+                cluster.server.compact();
+                cluster.server.drop_watches();
+            }
+            _ => {}
+        }
+        tokio::task::yield_now().await;
+    }
+    cluster.has_all_claims().await;
+    cluster.server.faults().clear();
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
+// The cache of the controller shows none of its own claims, and the writes of the statuses fail.
+#[tokio::test]
+async fn claims_that_no_watch_shows_are_not_generated_again() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    cluster.server.hold("resourceclaims");
+    let writes = Rule::new().verb(Verb::Patch).resource("pods/status").times(60);
+    cluster.server.faults().inject(writes, Fault::DropBefore);
+    for at in 0..20 {
+        cluster.pod(&format!("p{at}"), &["one"], &json!({}));
+    }
+    cluster.has_all_claims().await;
+    cluster.server.release("resourceclaims");
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
+#[tokio::test]
+async fn deletions_during_an_outage_are_found_by_the_next_list() {
+    let cluster = Cluster::start().await;
+    let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
+    let replica = Replica::alone(cluster.client().await);
+    for name in ["a", "b"] {
+        cluster.server.create(CLAIMS, json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        cluster.pod_with(&format!("pod-{name}"), &json!([{"name": "c0", "resourceClaimName": name}]), &json!({}));
+        cluster.allocate(name, &[&format!("pod-{name}")]);
+    }
+    replica.until_idle().await;
+    cluster.server.stop().await;
+    cluster.delete(PODS, "pod-a");
+    cluster.server.compact();
+    cluster.server.resume().await.unwrap();
+    eventually("the claim of the deleted pod is free", || async { (cluster.consumers("a") == 0).then_some(()) }).await;
+    assert_eq!(cluster.consumers("b"), 1);
+}
+
+#[tokio::test]
+async fn deleted_claim_is_generated_again() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.pod("p", &["one"], &json!({}));
+    let _replica = Replica::alone(cluster.client().await);
+    cluster.has_all_claims().await;
+    let first = cluster.recorded("p")["c0"].clone();
+    cluster.delete(CLAIMS, &first);
+    eventually("the status names another claim", || async { (cluster.recorded("p")["c0"] != first).then_some(()) })
+        .await;
+    cluster.has_all_claims().await;
+}

@@ -1,0 +1,61 @@
+//! Two replicas of which one leads.
+
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test]
+async fn next_leader_completes_the_work_of_a_leader_that_ended_in_the_middle() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let mut leader = Replica::elected(cluster.client().await, "replica-0");
+    let mut created = 0;
+    for round in 1..4 {
+        eventually("the replica leads", || async { leader.leads().then_some(()) }).await;
+        let next = Replica::elected(cluster.client().await, &format!("replica-{round}"));
+        let before = cluster.server.all("resourceclaims").len();
+        for _ in 0..60 {
+            cluster.pod(&format!("p{created}"), &["one"], &json!({}));
+            created += 1;
+        }
+        eventually("the leader has begun", || async {
+            (cluster.server.all("resourceclaims").len() > before).then_some(())
+        })
+        .await;
+        assert!(!next.leads());
+        if round == 2 {
+            leader.stop().await;
+        } else {
+            leader.crash();
+        }
+        eventually("the next replica leads", || async { next.leads().then_some(()) }).await;
+        leader = next;
+    }
+    cluster.has_all_claims().await;
+    leader.until_idle().await;
+    cluster.has_all_claims().await;
+    let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "replica-3");
+    assert_eq!(lease["spec"]["leaseTransitions"], 3);
+}
+
+#[tokio::test]
+async fn replica_that_follows_watches_and_writes_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let leader = Replica::elected(cluster.client().await, "leader");
+    eventually("the replica leads", || async { leader.leads().then_some(()) }).await;
+    let user = User::new("follower", &["system:masters"]);
+    let follower = Replica::elected(cluster.client_of(&user).await, "follower");
+    cluster.pod("p", &["one"], &json!({}));
+    cluster.has_all_claims().await;
+    eventually("the follower knows the leader", || async {
+        matches!(&*follower.leadership.borrow(), Leadership::Following { holder: Some(holder), .. } if holder == "leader")
+            .then_some(())
+    })
+    .await;
+    let requests = cluster.server.requests();
+    let own = requests.iter().filter(|served| served.user == "follower" && served.resource != "leases").count();
+    assert_eq!(own, 0);
+    assert!(follower.current.borrow().is_none());
+}
