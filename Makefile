@@ -77,6 +77,7 @@ bench: containers
 	$(CARGO) bench --bench engine
 	$(CARGO) bench --bench node
 	$(CARGO) bench --bench claims
+	$(CARGO) bench --bench controllers
 	$(CARGO) bench --bench containers
 
 # Compares the instructions that the hot paths execute with the committed counts.
