@@ -47,6 +47,7 @@ browser:
 test-vm:
 	@{ $(HAVE_VM); } >/dev/null || .ci/install "run checks on a virtual machine" mmdebstrap qemu-system-x86 e2fsprogs openssh-client
 	$(CARGO) build --bin podwright
+	$(CARGO) build -p podwright-stand-in --example stand-in
 	tests/vm/run target/debug/podwright $(CHECKS)
 
 lint:
