@@ -149,7 +149,7 @@ async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {
 
 /// The query parameter that chooses the form of the answer. `output` is an alias of `format`.
 #[derive(Deserialize)]
-struct FormatQuery {
+pub(super) struct FormatQuery {
     #[serde(alias = "output")]
     format: Option<String>,
 }
@@ -159,7 +159,7 @@ impl FormatQuery {
     ///
     /// # Errors
     /// The error text for an unknown format.
-    fn json(&self, headers: &HeaderMap) -> Result<bool, String> {
+    pub(super) fn json(&self, headers: &HeaderMap) -> Result<bool, String> {
         match self.format.as_deref() {
             Some("json") => Ok(true),
             Some("text") => Ok(false),

@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Controllers(Box<ControllersArgs>),
     /// List the pods of a running agent.
     Get(GetArgs),
-    /// Explain the state of a pod of a running agent: what it waits for, its transitions and events.
+    /// Explain the state of a pod of a running agent: what it waits for, its transitions and events; or of a ResourceClaim.
     Explain(ExplainArgs),
     /// Ask a running agent or running controllers whether they are ready or alive. The exit code is 0 if they are, and 1 if not.
     Health(HealthArgs),
@@ -204,13 +204,39 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ExplainArgs {
+    #[cfg(feature = "controllers")]
+    #[command(subcommand)]
+    pub(crate) object: Option<ExplainedObject>,
     /// The pod. Without a pod, one line is printed for each pod.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub(crate) pod: Option<FullName>,
     /// The UID of the pod, if several pods have the name [default: the pod that a source desires].
     #[arg(long, requires = "pod")]
     pub(crate) uid: Option<String>,
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[cfg(feature = "controllers")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExplainedObject {
+    /// Explain with running controllers why a ResourceClaim does not exist, is not allocated or is not released, and which pods
+    /// hold it.
+    Claim(ExplainClaimArgs),
+}
+
+#[cfg(feature = "controllers")]
+#[derive(Args, Debug)]
+pub(crate) struct ExplainClaimArgs {
+    /// The ResourceClaim. If a generated claim does not exist, its name is the pod's name, a hyphen and the name of the claim in the
+    /// pod.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) claim: FullName,
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,

@@ -36,8 +36,6 @@ use crate::actors::ports::{SystemClock, TokioClock};
 use crate::adapters::kube::{ClaimTerms, KubeLeases, KubeResourceClaims};
 use crate::metrics::{ControllersMetrics, Metrics};
 
-/// The directory of the controllers in the root directory of an agent.
-const DIRECTORY: &str = "controllers";
 /// A random UUID of the kernel.
 const RANDOM: &str = "/proc/sys/kernel/random/uuid";
 /// How long the end of a controller may take.
@@ -67,7 +65,7 @@ pub(crate) enum ControllersError {
 pub(crate) fn run(args: ControllersArgs) -> Result<ExitCode, ControllersError> {
     let root = match &args.root {
         Some(root) => root.clone(),
-        None => DefaultDirectories::of_process().root()?.join(DIRECTORY),
+        None => DefaultDirectories::of_process().root_of_controllers()?,
     };
     let root = RootDirectory::lock(&root)?;
     let admin = admin_server(&args.admin, &root)?;

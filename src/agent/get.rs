@@ -11,6 +11,8 @@ use crate::actors::time::Time;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
+#[cfg(feature = "controllers")]
+use super::cli::ExplainedObject;
 use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, HealthArgs, HealthCheck, LinkArgs, LogsArgs};
 use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
@@ -70,18 +72,31 @@ pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
 /// The output of `explain`.
 ///
 /// # Errors
-/// [`QueryError`] if the agent does not answer, or does not know the pod.
+/// [`QueryError`] if the agent or the controllers do not answer, or if the agent does not know the pod.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<String, QueryError> {
-    let agent = args.agent.agent()?;
+    #[cfg(feature = "controllers")]
+    if let Some(ExplainedObject::Claim(args)) = &args.object {
+        let path = format!("/explain/claim/{}", args.claim);
+        return explanation(&args.agent.controllers()?, &path, &[], args.output);
+    }
     let path = match &args.pod {
         Some(pod) => format!("/explain/{pod}"),
         None => "/explain".to_owned(),
     };
     let query: Vec<_> = args.uid.iter().map(|uid| ("uid", uid.clone())).collect();
-    match args.output {
-        ExplainOutput::Text => Ok(escape_lines(&agent.fetch(&path, &query, TEXT)?)),
+    explanation(&args.agent.agent()?, &path, &query, args.output)
+}
+
+fn explanation(
+    agent: &Agent,
+    path: &str,
+    query: &[(&str, String)],
+    output: ExplainOutput,
+) -> Result<String, QueryError> {
+    match output {
+        ExplainOutput::Text => Ok(escape_lines(&agent.fetch(path, query, TEXT)?)),
         ExplainOutput::Json => {
-            let body = agent.fetch(&path, &query, JSON)?;
+            let body = agent.fetch(path, query, JSON)?;
             Ok(pretty(&body).map_err(|_| agent.not_podwright())?)
         }
     }

@@ -159,6 +159,15 @@ impl DefaultDirectories {
         })
     }
 
+    /// The default directory of the controllers.
+    ///
+    /// # Errors
+    /// As for [`DefaultDirectories::root`].
+    #[cfg(feature = "controllers")]
+    pub(crate) fn root_of_controllers(&self) -> Result<PathBuf, RootError> {
+        Ok(self.root()?.join("controllers"))
+    }
+
     /// The default manifest directory.
     ///
     /// # Errors

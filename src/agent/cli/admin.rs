@@ -93,7 +93,8 @@ impl FromStr for AdminAddress {
 /// The flags of the commands that query a running agent.
 #[derive(Args, Debug)]
 pub(crate) struct AgentArgs {
-    /// The root directory of the agent, which contains the agent's socket [default: the one of `podwright run` for this user].
+    /// The root directory of the agent or of the controllers, which contains the socket [default: the one of `podwright run`
+    /// for this user; for `explain claim`, the one of `podwright controllers`].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     /// Another address of the agent: ADDR:PORT on this machine, https://NODE:PORT, or unix:///PATH of a socket.
@@ -113,9 +114,22 @@ impl AgentArgs {
     /// # Errors
     /// [`RootError::NoDefault`] if the agent is not named and this user has no default root directory.
     pub(crate) fn agent(&self) -> Result<Agent, RootError> {
+        self.at(DefaultDirectories::of_process().root())
+    }
+
+    /// The controllers that the flags name. Without flags, they are the ones with this user's default directory.
+    ///
+    /// # Errors
+    /// As for [`AgentArgs::agent`].
+    #[cfg(feature = "controllers")]
+    pub(crate) fn controllers(&self) -> Result<Agent, RootError> {
+        self.at(DefaultDirectories::of_process().root_of_controllers())
+    }
+
+    fn at(&self, default: Result<PathBuf, RootError>) -> Result<Agent, RootError> {
         let root = match &self.root {
             Some(root) => Ok(root.clone()),
-            None => DefaultDirectories::of_process().root(),
+            None => default,
         };
         let (token_file, authority) = (self.admin_token_file.clone(), self.admin_ca.clone());
         match &self.admin {

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{Path, Query, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use crate::actors::controllers::claim_controller::ClaimController;
 use crate::actors::controllers::leader_election::Leadership;
 use crate::actors::controllers::resource_claim::CONTROLLER_NAME;
+use crate::actors::ports::resource_claims::ObjectKey;
 use crate::actors::text::plain;
 use crate::adapters::kube::WatchProblems;
-use crate::agent::admin::negotiate;
+use crate::agent::admin::{FormatQuery, negotiate};
 use crate::agent::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
 use crate::metrics::ControllersMetrics;
 
@@ -37,6 +39,7 @@ pub(super) fn routes(view: ControllersView) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/explain/claim/{namespace}/{name}", get(explain_claim))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(view)
@@ -80,9 +83,42 @@ async fn metrics(State(view): State<ControllersView>, headers: HeaderMap) -> Res
     ([(CONTENT_TYPE, format.content_type())], view.metrics.encode(format)).into_response()
 }
 
+/// Explains a claim, also one that does not exist. Only the leader knows the claims.
+async fn explain_claim(
+    State(view): State<ControllersView>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(form): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let json = match form.json(&headers) {
+        Ok(json) => json,
+        Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
+    };
+    let Some(controller) = view.controller.borrow().clone() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, not_leading(&view.leadership.borrow())).into_response();
+    };
+    // The search for the pods of a claim takes milliseconds in a large cluster.
+    match spawn_blocking(move || controller.explain(&ObjectKey::new(&namespace, &name))).await {
+        Ok(explanation) if json => Json(explanation).into_response(),
+        Ok(explanation) => explanation.to_string().into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the explanation panicked\n").into_response(),
+    }
+}
+
+fn not_leading(leadership: &Leadership) -> String {
+    let leader = match leadership {
+        Leadership::Following { holder: Some(holder), .. } => format!(", which is {}", plain(holder, MAX_ECHO_BYTES)),
+        Leadership::Following { holder: None, .. } | Leadership::Leading => String::new(),
+    };
+    format!("this replica does not lead, so it has read no claims: run the command on the leader{leader}\n")
+}
+
 async fn not_found(uri: Uri) -> Response {
     let path = plain(uri.path(), MAX_ECHO_BYTES);
-    let why = format!("no endpoint at {path}: the endpoints of controllers are /healthz, /readyz and /metrics\n");
+    let why = format!(
+        "no endpoint at {path}: the endpoints of controllers are /healthz, /readyz, /metrics and \
+         /explain/claim/NAMESPACE/NAME\n"
+    );
     (StatusCode::NOT_FOUND, why).into_response()
 }
 

@@ -45,6 +45,15 @@ async fn controllers_run_until_a_signal_and_give_the_lease_back() {
     }
     let (code, body) = controllers.get("/pods", "");
     assert!(code == 404 && body.contains("the endpoints of controllers are"), "{body}");
+    let claim = cluster.recorded("p")["c0"].clone();
+    let output = controllers.run_client(&["explain", "claim", &format!("default/{claim}")]).await;
+    let explained = text(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(explained.starts_with(&format!("default/{claim}: no devices are allocated\n")), "{explained}");
+    assert!(explained.contains("controlled by Pod default/p"), "{explained}");
+    let output = controllers.run_client(&["explain", "claim", "default/q-c0", "--output", "json"]).await;
+    let explained: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(explained["state"], "absent", "{explained}");
     let stopped = Instant::now();
     controllers.signal(Signal::TERM);
     assert_eq!(controllers.ended().await, Some(0));
@@ -67,6 +76,9 @@ async fn missing_permissions_are_reported_with_the_remedy() {
     })
     .await;
     assert!(problem.contains("permit the verbs get, create and update on leases"), "{problem}");
+    let output = controllers.run_client(&["explain", "claim", "default/p-c0"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("run the command on the leader"), "{output:?}");
     controllers.crash().await;
     let controllers = home.start_controllers(&["--kubeconfig", &kubeconfig, "--leader-elect=false"]).await;
     let problem = eventually("the watches fail", || async {
