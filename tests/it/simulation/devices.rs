@@ -235,6 +235,7 @@ impl Devices {
     /// The agent calls a driver that is not registered.
     pub(super) fn refused(&mut self, op: Op, driver: &DriverName, claims: &[ClaimRef], at: Time) {
         for claim in claims {
+            self.released.remove(&(claim.uid.clone(), driver.clone()));
             self.failed.insert(claim.uid.clone(), FailedCall { op, driver: driver.clone(), at });
         }
     }
