@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Explain the state of a pod of a running agent: what it waits for, its transitions and events; or of a ResourceClaim.
     Explain(ExplainArgs),
-    /// Ask a running agent or running controllers whether they are ready or alive. The exit code is 0 if they are, and 1 if not.
+    /// Check whether a running agent or running controllers are ready or live. The exit code is 0 if they are, and 1 if not.
     Health(HealthArgs),
     /// Print the log of a container of a running agent.
     Logs(LogsArgs),

@@ -138,11 +138,11 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
     }
 }
 
-/// Stops in the order that lets no two leaders work.
+/// Stops in an order in which two leaders never work at the same time.
 async fn stop_all(mut signals: Signals, tasks: Tasks) {
     let ended = async {
         tasks.stop.cancel();
-        // The lease is given back only when nothing works for this leader any more.
+        // The lease is given back only after all work of this leader has ended.
         if timeout(STOP, tasks.terms).await.is_err() {
             tracing::warn!("the controllers have not stopped in time, so the lease is not given back");
             return;

@@ -60,7 +60,7 @@ pub(crate) fn give_up(args: &super::cli::GiveUpArgs) -> Result<String, QueryErro
 /// The output of `health`.
 ///
 /// # Errors
-/// [`QueryError`] if the agent does not answer, or is not in the state that is asked for.
+/// [`QueryError`] if the agent does not answer, or is not in this state.
 pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
     let path = match args.check {
         HealthCheck::Ready => "/readyz",

@@ -46,7 +46,7 @@ pub(super) fn routes(view: ControllersView) -> Router {
 }
 
 async fn healthz(State(view): State<ControllersView>) -> Response {
-    // The election publishes until it is stopped. If its task has ended, nobody would renew the lease.
+    // The election publishes until it is stopped. If its task has ended, the lease is no longer renewed.
     if view.leadership.has_changed().is_err() {
         return (StatusCode::INTERNAL_SERVER_ERROR, "the election of the leader has ended\n").into_response();
     }

@@ -1,8 +1,8 @@
 //! One metadata file on the node.
 //!
-//! Containers have mounted the file, and a rename would not reach them. So a change rewrites it in place. A driver that is killed
-//! meanwhile leaves a file with parts of both contents. Therefore the new content is in a second file beside it until the rewrite has
-//! ended, and the next access repeats a rewrite that was cut off.
+//! Containers have mounted the file, and a rename would not reach them. So a change rewrites it in place. If the driver is killed
+//! during a rewrite, the file has parts of both contents. Therefore a second file beside it holds the new content until the rewrite has
+//! ended, and the next access completes a rewrite that was interrupted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,11 +14,11 @@ use super::{ClaimMetadata, ReadMetadataError};
 pub(super) enum Stored {
     Missing,
     Content(ClaimMetadata),
-    /// A file that is no metadata. It does not say which claim it belongs to.
+    /// A file that is not valid metadata. Its claim cannot be read from it.
     Unreadable(ReadMetadataError),
 }
 
-/// Reads a file, after a rewrite that was cut off is repeated.
+/// Completes a rewrite that was interrupted, then reads the file.
 pub(super) fn read(path: &Path) -> io::Result<Stored> {
     let pending = path.with_extension("new");
     match fs::read_to_string(&pending) {
@@ -30,7 +30,7 @@ pub(super) fn read(path: &Path) -> io::Result<Stored> {
             fs::remove_file(&pending)?;
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => fs::remove_file(&pending)?,
-        // There is no rewrite, or the path is no path of a file, which the next line finds.
+        // There is no rewrite, or the path cannot be read. The next read reports such an error.
         Err(_) => {}
     }
     Ok(match ClaimMetadata::read(path) {
@@ -61,7 +61,7 @@ fn overwrite(path: &Path, text: &str) -> io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
-/// Takes a missing file for success.
+/// Treats a missing file as success.
 pub(super) fn ignore_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -59,7 +59,7 @@ pub enum MetadataError {
         /// The size.
         bytes: usize,
     },
-    /// The file is damaged. Its next prepare writes it anew.
+    /// The file is damaged. The next prepare of the claim writes it again.
     #[error("{path} is damaged: prepare the claim again", path = .path.display())]
     Damaged {
         /// The file.
@@ -91,7 +91,7 @@ pub(in crate::dra_driver) struct MetadataStore {
 /// Whose file a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// There is no file: a prepare was cut off before it wrote one.
+    /// There is no file: a prepare was interrupted before it wrote one.
     Nobody,
     /// The claim in question. Its file may be damaged: then its CDI file mounts it.
     Claim,
@@ -211,7 +211,7 @@ impl MetadataStore {
         }
     }
 
-    /// The folders of requests in the folder of a claim name, each with its owner as the claim with this UID sees it.
+    /// The folders of requests in the folder of a claim name, each with its owner, compared with the claim of this UID.
     fn owners(&self, dir: &Path, uid: &ClaimUid) -> Result<Vec<(PathBuf, Owner)>, MetadataError> {
         let owner = |request: PathBuf| {
             let path = request.join(FILE);
