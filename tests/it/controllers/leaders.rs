@@ -1,4 +1,4 @@
-//! Two replicas of which one leads.
+//! One of two replicas leads.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Waits for conditions of which nothing notifies the test.
+//! Polls conditions that send no notification.
 
 use std::time::Duration;
 

@@ -94,7 +94,7 @@ pub enum Next {
     Call(Call),
     /// Wait for the next attempt.
     Wait,
-    /// The lease is given back, as far as that is possible. Nothing follows.
+    /// The election ends. The lease was given back, or could not be given back.
     End,
 }
 

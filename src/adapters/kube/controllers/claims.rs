@@ -29,7 +29,7 @@ pub struct KubeResourceClaims {
     events: EventLanes,
 }
 
-/// An object of which only the metadata is read.
+/// The metadata of an object. The other fields are ignored.
 #[derive(Debug, Deserialize)]
 struct StoredObject {
     metadata: ObjectMeta,
