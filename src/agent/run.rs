@@ -219,7 +219,7 @@ async fn serve(
                 _report = async {
                     // A shutdown of the machine ends services too. The pods have their whole time.
                     wait_until_false(is_shutting_down).await;
-                    let report = stop_node(&view, on_exit, args.runtime.keeps_pods()).await;
+                    let report = stop_node(&view, on_exit, args.runtime.has_pods_on_machine()).await;
                     #[cfg(feature = "kube")]
                     if args.registration.deregister_on_exit {
                         cluster::deregister(&view.node).await;
@@ -239,7 +239,7 @@ async fn serve(
         () = node_taken(&view.node) => {
             tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping");
             sources.cancel();
-            stop_node(&view, on_exit, args.runtime.keeps_pods()).await;
+            stop_node(&view, on_exit, args.runtime.has_pods_on_machine()).await;
             Err(RunError::NodeTaken(name))
         }
     };
@@ -270,10 +270,10 @@ async fn serve(
 }
 
 /// Stops the node, and its pods if `config` says so. Logs what happens to the other pods.
-async fn stop_node(view: &NodeView, config: ShutdownConfig, runtime_keeps_pods: bool) -> ShutdownReport {
+async fn stop_node(view: &NodeView, config: ShutdownConfig, are_on_machine: bool) -> ShutdownReport {
     let report = view.node.shutdown(config).await;
     let pods = report.left_running;
-    match (pods, runtime_keeps_pods) {
+    match (pods, are_on_machine) {
         (0, _) => {}
         (_, true) => tracing::info!(pods, "pods are left running for the next agent"),
         (_, false) => tracing::info!(pods, "simulated pods end with the agent"),

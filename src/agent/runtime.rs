@@ -130,20 +130,9 @@ impl Runtime {
         }
     }
 
-    /// Whether pods use the disk of this machine, so that their usage is measured.
-    pub(crate) fn uses_disk(&self) -> bool {
-        match *self {
-            #[cfg(feature = "process")]
-            Runtime::Process => true,
-            #[cfg(feature = "cri")]
-            Runtime::Cri(_) => true,
-            #[cfg(feature = "simulated")]
-            Runtime::Simulated => false,
-        }
-    }
-
-    /// Whether pods that an agent does not stop run on after its end. Simulated pods are in the memory of the agent.
-    pub(crate) fn keeps_pods(&self) -> bool {
+    /// Whether pods exist on this machine: they use its disk, and run on after the end of an agent that does not stop them.
+    /// Simulated pods are in the memory of the agent.
+    pub(crate) fn has_pods_on_machine(&self) -> bool {
         match *self {
             #[cfg(feature = "process")]
             Runtime::Process => true,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::gates::{FeatureGate, Gate, Gated};
 use super::time::time_span;
 use super::{AdminArgs, LogFormat};
 use crate::actors::controllers::leader_election::Timing;
@@ -36,7 +36,7 @@ pub(crate) struct ControllersArgs {
     /// Optional behaviour on or off, with the names of upstream's feature gates: DRAAdminAccess (true), DRAPrioritizedList
     /// (true) and DRAWorkloadResourceClaims (false). The last value for a name counts.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
-    feature_gates: Vec<FeatureGate>,
+    feature_gates: Vec<FeatureGate<Features>>,
     /// Elect one leader among several replicas. Without an election, run one replica only.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true")]
@@ -99,38 +99,17 @@ impl ControllersArgs {
 
     /// The feature gates.
     pub(crate) fn features(&self) -> Features {
-        let mut features = Features::default();
-        for FeatureGate { gate: (_, part), is_on } in &self.feature_gates {
-            *part(&mut features) = *is_on;
-        }
-        features
+        FeatureGate::features(&self.feature_gates)
     }
 }
 
-/// A feature gate: its name, and the field that it sets.
-type Gate = (&'static str, fn(&mut Features) -> &mut bool);
-
-/// The gates of the controllers (upstream `pkg/features`, Kubernetes 1.36).
-const GATES: [Gate; 3] = [
-    ("DRAAdminAccess", |features| &mut features.admin_access),
-    ("DRAPrioritizedList", |features| &mut features.prioritized_list),
-    ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
-];
-
-/// A gate and its state.
-#[derive(Clone, Copy, Debug)]
-struct FeatureGate {
-    gate: Gate,
-    is_on: bool,
-}
-
-impl FromStr for FeatureGate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (gate, is_on) = super::gates::parse(text, &GATES)?;
-        Ok(FeatureGate { gate, is_on })
-    }
+impl Gated for Features {
+    const GATES: &'static [Gate<Self>] = &[
+        ("DRAAdminAccess", |features| &mut features.admin_access),
+        ("DRAPrioritizedList", |features| &mut features.prioritized_list),
+        ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
+    ];
+    const UNKNOWN: &'static str = "the controllers have no feature gate";
 }
 
 #[cfg(test)]
@@ -161,7 +140,10 @@ mod tests {
             ("--concurrent-resourceclaim-syncs=0", "concurrent-resourceclaim-syncs"),
             ("--leader-elect-lease-duration=9s", "correct --leader-elect-lease-duration"),
             ("--leader-elect-lease-duration=15500ms", "whole number of seconds"),
-            ("--feature-gates=DRAAdmin=true", "DRAAdminAccess, "),
+            (
+                "--feature-gates=DRAAdmin=true",
+                "the controllers have no feature gate \"DRAAdmin\", but DRAAdminAccess, ",
+            ),
             ("--feature-gates=DRAAdminAccess", "use NAME=true or NAME=false"),
             ("--admin=0.0.0.0:1", "--admin-tls-cert"),
         ] {

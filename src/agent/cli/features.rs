@@ -1,21 +1,19 @@
 //! The flag that turns optional behaviour on or off, with the names of the kubelet's feature gates.
 
-use std::str::FromStr;
-
 use clap::Args;
 
+use super::gates::{FeatureGate, Gate, Gated};
 use crate::actors::claims::ClaimFeatures;
 
-/// A feature gate: its name, and the field that it sets.
-type Gate = (&'static str, fn(&mut ClaimFeatures) -> &mut bool);
-
-/// The gates that this agent has (upstream `pkg/features`, Kubernetes 1.36).
-const GATES: [Gate; 4] = [
-    ("DRAExtendedResource", |features| &mut features.extended_resources),
-    ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
-    ("ResourceHealthStatus", |features| &mut features.health),
-    ("ResourceHealthStatusMessage", |features| &mut features.health_message),
-];
+impl Gated for ClaimFeatures {
+    const GATES: &'static [Gate<Self>] = &[
+        ("DRAExtendedResource", |features| &mut features.extended_resources),
+        ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
+        ("ResourceHealthStatus", |features| &mut features.health),
+        ("ResourceHealthStatusMessage", |features| &mut features.health_message),
+    ];
+    const UNKNOWN: &'static str = "this agent has no feature gate";
+}
 
 /// Optional behaviour.
 #[derive(Args, Debug)]
@@ -24,32 +22,12 @@ pub(crate) struct FeatureArgs {
     /// DRAWorkloadResourceClaims (false), ResourceHealthStatus (true) and ResourceHealthStatusMessage (true). The last value
     /// for a name counts.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
-    feature_gates: Vec<FeatureGate>,
-}
-
-/// A gate and its state.
-#[derive(Clone, Copy, Debug)]
-struct FeatureGate {
-    gate: Gate,
-    is_on: bool,
-}
-
-impl FromStr for FeatureGate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (gate, is_on) = super::gates::parse(text, &GATES)?;
-        Ok(FeatureGate { gate, is_on })
-    }
+    feature_gates: Vec<FeatureGate<ClaimFeatures>>,
 }
 
 impl From<&FeatureArgs> for ClaimFeatures {
     fn from(args: &FeatureArgs) -> Self {
-        let mut features = ClaimFeatures::default();
-        for FeatureGate { gate: (_, part), is_on } in &args.feature_gates {
-            *part(&mut features) = *is_on;
-        }
-        features
+        FeatureGate::features(&args.feature_gates)
     }
 }
 
@@ -75,7 +53,10 @@ mod tests {
         (expected.extended_resources, expected.pod_groups, expected.health_message) = (false, true, false);
         assert_eq!(found, Ok(expected));
         for (flag, part) in [
-            ("--feature-gates=ResourceHealth=true", "but DRAExtendedResource, "),
+            (
+                "--feature-gates=ResourceHealth=true",
+                "this agent has no feature gate \"ResourceHealth\", but DRAExtendedResource, ",
+            ),
             ("--feature-gates=ResourceHealthStatus", "use NAME=true or NAME=false"),
             ("--feature-gates=ResourceHealthStatus=yes", "must be true or false"),
         ] {

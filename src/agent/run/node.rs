@@ -164,7 +164,7 @@ pub(super) async fn start(
     let progress = registration.clone();
     let handlers = args.admission.handlers(name, capacity, strict_groups, move || progress.node());
     ports = handlers.into_iter().fold(ports, NodePorts::admission);
-    if args.runtime.uses_disk() {
+    if args.runtime.has_pods_on_machine() {
         if !eviction.unobserved().is_empty() {
             let signals = eviction.unobserved().join(", ");
             tracing::warn!(
