@@ -232,6 +232,7 @@ impl Dispatcher {
         }
         let pod = &self.allocated(desired, pod.clone());
         desired.pods.remove(pod);
+        self.resizes.removed(pod);
         self.compare_with_api(desired, pod);
         if pod.is_mirror() {
             self.update_static_pod_of(desired, pod, start);

@@ -11,16 +11,24 @@
 //! resize that the node has no room for waits ([`PodResize::pending`]). An allocated resize is in progress
 //! ([`PodResize::progress`]) until its containers and its cgroup have the new resources.
 //!
+//! A sync that applies a resize records each call before it makes it, and makes a call only while its allocation is the newest one
+//! ([`PodResize::begin`]). If the agent is killed during a call, the record has the values from before and after the call ([`Actual`]),
+//! and the next agent makes the call again.
+//!
 //! Everything here is pure. The store `Resizes` keeps the state and writes it to disk.
 
+mod actuated;
 mod allocation;
 mod changes;
 mod decide;
 mod state;
+mod steps;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use allocation::{Allocation, Bounds, has_resources, with_amounts_of, with_resources_of};
-pub(crate) use changes::{ContainerChange, ResizeChanges, decreased_limits};
+pub(crate) use actuated::{Actual, Actuated, Superseded};
+pub(crate) use allocation::{Allocation, Bounds, has_resources, with_resources_of};
+pub(crate) use changes::{ResizeChanges, decreased_limits};
 pub(crate) use decide::{Verdict, decide, order, requested};
-pub(crate) use state::{Actuated, PendingResize, PodResize};
+pub(crate) use state::{PendingResize, PodResize};
+pub(crate) use steps::Step;

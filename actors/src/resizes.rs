@@ -8,8 +8,8 @@
 //!
 //! The allocated resources of a pod are those of its object among the desired pods. This store has an entry for a pod only while the
 //! pod is being resized. The file has a record of each pod from an API server that has CPU or memory: what is allocated to it, and
-//! the resources of an earlier allocation that it still uses. A resize is in the file before the runtime gets it, so that an agent that was killed
-//! continues the resize, and does not start containers again that it has restarted already.
+//! the resources of an earlier allocation that it still uses. Each call of a resize is in the file before it is made, so that an agent that was
+//! killed continues the resize, and does not start containers again that it has restarted already.
 //!
 //! If the file cannot be written, no resize is applied. If it is damaged, the allocation of a pod without a record comes from the
 //! status that the API server has.
@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use foldhash::fast::FixedState;
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use parking_lot::Mutex;
 use podwright_metrics::ResizeMetrics;
 use tokio::sync::Notify;
@@ -31,15 +30,15 @@ use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, Clock, EventRecorder, PodEvent, PodRuntimeStatus};
 use crate::resize::{
-    Actuated, Allocation, Bounds, PendingResize, PodResize, has_resources, requested, with_resources_of,
+    Allocation, PendingResize, PodResize, Step, Superseded, has_resources, requested, with_resources_of,
 };
 use crate::texts::resize as texts;
 use crate::time::Time;
 
 use file::AllocationRecord;
-pub(crate) use file::NotWritten;
+pub(crate) use file::{NotBegun, NotWritten};
 
-/// The resizes of all pods. Every method except `written` and `run` returns at once.
+/// The resizes of all pods. Every method except `begin`, `starts` and `run` returns at once.
 pub(crate) struct Resizes {
     state: Mutex<State>,
     desired: Arc<DesiredPods>,
@@ -58,7 +57,7 @@ pub(crate) struct Resizes {
 
 #[derive(Default)]
 struct State {
-    /// The records of an earlier agent whose pods were not delivered yet.
+    /// The records of pods that are not desired: no source has delivered the pod to this agent yet, or the pod has left its source.
     loaded: HashMap<PodUid, AllocationRecord, FixedState>,
     pods: HashMap<PodUid, Box<PodResize>, FixedState>,
     /// Grows with each change that the file must have.
@@ -154,11 +153,17 @@ impl Resizes {
         };
         let allocated = record.allocated.apply(pod);
         if let Some(in_use) = record.in_use.take() {
-            let actuated =
-                Actuated { allocated: allocated.clone(), containers: in_use.containers, cgroup: in_use.cgroup };
+            let actuated = in_use.actuated(allocated.clone());
             state.pods.entry(pod.uid().clone()).or_default().actuated = Some(actuated);
         }
         allocated
+    }
+
+    /// Keeps the record of a pod that left its source until no part of the node needs it. The pod may come back.
+    pub(crate) fn removed(&self, pod: &PodObject) {
+        if is_recorded(pod) {
+            self.state.lock().loaded.insert(pod.uid().clone(), AllocationRecord::of(pod));
+        }
     }
 
     /// Records that the resources of a pod are allocated, because the pod was admitted.
@@ -224,36 +229,44 @@ impl Resizes {
         self.settle_state(&mut state, uid);
     }
 
-    /// The pod with the resources that it uses, if they differ from the allocated ones.
+    /// The pod with the largest resources that it may use, if they differ from the allocated ones.
     pub(crate) fn in_use(&self, pod: &Arc<PodObject>) -> Option<Arc<PodObject>> {
         let state = self.state.lock();
         let actuated = state.pods.get(pod.uid())?.actuated.as_ref().filter(|it| !it.containers.is_empty())?;
         let mut spec = pod.spec().clone();
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             if let Some(used) = actuated.containers.get(&container.name) {
-                container.resources = Some(used.clone());
+                container.resources = Some(used.largest());
             }
         }
         Some(pod.with_spec(spec))
     }
 
-    /// Records the resources that a container runs with. Returns whether they have to be written before the container starts.
-    pub(crate) fn runs_with(&self, uid: &PodUid, name: &str, resources: Option<&ResourceRequirements>) -> bool {
+    /// Records that the call of a step succeeded, or had no effect.
+    pub(crate) fn ended(&self, uid: &PodUid, step: &Step, has_effect: bool) {
         let mut state = self.state.lock();
-        let changed = state.pods.get_mut(uid).is_some_and(|resize| resize.runs_with(name, resources));
+        if let Some(resize) = state.pods.get_mut(uid) {
+            if has_effect {
+                resize.done(step)
+            } else {
+                resize.refused(step)
+            }
+            self.bump(&mut state);
+        }
+    }
+
+    /// Records a change of a pod's resize, and requests a write if `change` returns true.
+    fn record(
+        &self,
+        uid: &PodUid,
+        change: impl FnOnce(Option<&mut PodResize>) -> Result<bool, Superseded>,
+    ) -> Result<bool, Superseded> {
+        let mut state = self.state.lock();
+        let changed = change(state.pods.get_mut(uid).map(AsMut::as_mut))?;
         if changed {
             self.bump(&mut state);
         }
-        changed
-    }
-
-    /// Records the bounds of a pod's cgroup.
-    pub(crate) fn cgroup_has(&self, uid: &PodUid, edit: impl FnOnce(&mut Bounds)) {
-        let mut state = self.state.lock();
-        if let Some(actuated) = state.pods.get_mut(uid).and_then(|resize| resize.actuated.as_mut()) {
-            edit(&mut actuated.cgroup);
-            self.bump(&mut state);
-        }
+        Ok(changed)
     }
 
     /// Compares the allocated resize of a pod with the runtime, and ends it if it is complete.

@@ -1,8 +1,8 @@
 //! Applies an allocated resize to the running containers and to the cgroup of a pod.
 
-use crate::ports::{CgroupError, CgroupLimits, ContainerUpdate, RuntimeError};
-use crate::resize::{Bounds, ContainerChange, ResizeChanges, decreased_limits, with_amounts_of};
-use crate::resizes::NotWritten;
+use crate::ports::{CgroupError, ContainerUpdate, RuntimeError};
+use crate::resize::{ResizeChanges, Step, Superseded, decreased_limits};
+use crate::resizes::{NotBegun, NotWritten};
 use crate::text::error_chain;
 use crate::texts::resize as texts;
 
@@ -11,6 +11,9 @@ use super::{ContainerManager, SyncWork};
 /// A resize was not applied, or only a part of it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ResizeError {
+    /// A newer allocation has replaced this one.
+    #[error(transparent)]
+    Superseded(#[from] Superseded),
     /// The allocation is not on disk.
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
@@ -25,35 +28,47 @@ pub(super) enum ResizeError {
     Cgroup(CgroupError),
 }
 
-/// A resource whose changes are applied together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resource {
-    Memory,
-    Cpu,
+impl From<NotBegun> for ResizeError {
+    fn from(error: NotBegun) -> Self {
+        match error {
+            NotBegun::Superseded(error) => error.into(),
+            NotBegun::NotWritten(error) => error.into(),
+        }
+    }
 }
 
 impl ContainerManager {
-    /// Changes memory and then CPU. For each of them, the limits of the pod's cgroup that grow are set before the containers change,
-    /// and those that shrink after that, so that the containers never have more than their pod (upstream `doPodResizeAction`,
-    /// kubelet 1.36).
+    /// Makes the calls of a resize. Each call is on disk before it is made, so that an agent that restarts does not count less for the
+    /// pod than its containers may use, and makes the call again. A call whose allocation was replaced is not made.
     ///
     /// Ends with the first error. The next sync continues. Cancel safe.
     pub(super) async fn resize(&self, work: &SyncWork<'_>, changes: &ResizeChanges) -> Result<(), ResizeError> {
-        // An agent that restarts must not count less for the pod than its containers may use.
-        self.ports.resizes.written().await?;
         self.check_memory(work, changes).await?;
-        for (resource, list) in [(Resource::Memory, &changes.memory), (Resource::Cpu, &changes.cpu)] {
-            if let Some((before, after)) = changes.cgroup {
-                self.set_cgroup(work, resource, before, after, true).await?;
+        for step in changes.steps() {
+            self.ports.resizes.begin(work.pod, &step).await?;
+            let made = self.perform(work, &step).await;
+            // After another error, the effect of the call is unknown.
+            let is_unsupported = matches!(made, Err(ResizeError::Runtime(RuntimeError::Unsupported(_))));
+            if made.is_ok() || is_unsupported {
+                self.ports.resizes.ended(work.pod.uid(), &step, made.is_ok());
             }
-            for change in list {
-                self.update(work, resource, change).await?;
-            }
-            if let Some((before, after)) = changes.cgroup {
-                self.set_cgroup(work, resource, before, after, false).await?;
-            }
+            made?;
         }
         Ok(())
+    }
+
+    async fn perform(&self, work: &SyncWork<'_>, step: &Step) -> Result<(), ResizeError> {
+        match step {
+            Step::Container { id, name, kind, resources } => {
+                let (pod, name, resources) = (work.pod.clone(), name.clone(), resources.clone());
+                let update = ContainerUpdate { pod, kind: *kind, name, resources };
+                self.ports.runtime.update_container(id, update).await.map_err(ResizeError::Runtime)
+            }
+            Step::Cgroup(limits) => match &self.ports.cgroups {
+                Some(cgroups) => cgroups.resize(work.pod, *limits).await.map_err(ResizeError::Cgroup),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Refuses memory limits that are not above what is used, because the kernel would kill processes (upstream
@@ -83,61 +98,5 @@ impl ContainerManager {
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(ResizeError::Memory(texts::memory_in_use(&errors))) }
-    }
-
-    /// Changes one resource of a container, and records the new resources of the container.
-    async fn update(
-        &self,
-        work: &SyncWork<'_>,
-        resource: Resource,
-        change: &ContainerChange,
-    ) -> Result<(), ResizeError> {
-        let ContainerChange { id, name, kind, from, to } = change;
-        // A container whose memory and CPU both change has the new memory when its CPU changes.
-        let resources = match resource {
-            Resource::Memory => with_amounts_of(from, to, "memory"),
-            Resource::Cpu => to.clone(),
-        };
-        let (pod, kind, name) = (work.pod.clone(), *kind, name.clone());
-        let update = ContainerUpdate { pod, kind, name: name.clone(), resources: resources.clone() };
-        self.ports.runtime.update_container(id, update).await.map_err(ResizeError::Runtime)?;
-        self.ports.resizes.runs_with(work.pod.uid(), name.as_str(), Some(&resources));
-        Ok(())
-    }
-
-    /// Sets the limits of the pod's cgroup that grow, if `grow`, or those that shrink. A limit is never below the request.
-    async fn set_cgroup(
-        &self,
-        work: &SyncWork<'_>,
-        resource: Resource,
-        before: Bounds,
-        after: Bounds,
-        grow: bool,
-    ) -> Result<(), ResizeError> {
-        let changes = |before: Option<i64>, after: Option<i64>| {
-            after.filter(
-                |after| if grow { before.is_none_or(|it| *after > it) } else { before.is_some_and(|it| *after < it) },
-            )
-        };
-        let mut limits = CgroupLimits::default();
-        match resource {
-            Resource::Memory => limits.memory_limit = changes(before.memory_limit, after.memory_limit),
-            Resource::Cpu => {
-                limits.cpu_limit = changes(before.cpu_limit, after.cpu_limit);
-                limits.cpu_request = changes(Some(before.cpu_request), Some(after.cpu_request));
-            }
-        }
-        if limits == CgroupLimits::default() {
-            return Ok(());
-        }
-        if let Some(cgroups) = &self.ports.cgroups {
-            cgroups.resize(work.pod, limits).await.map_err(ResizeError::Cgroup)?;
-        }
-        self.ports.resizes.cgroup_has(work.pod.uid(), |bounds| {
-            bounds.cpu_request = limits.cpu_request.unwrap_or(bounds.cpu_request);
-            bounds.cpu_limit = limits.cpu_limit.or(bounds.cpu_limit);
-            bounds.memory_limit = limits.memory_limit.or(bounds.memory_limit);
-        });
-        Ok(())
     }
 }

@@ -16,6 +16,7 @@ use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerConfig, ContainerState, PodEvent, RuntimeError, SyncError};
+use crate::resizes::NotBegun;
 use crate::statuses::container_type;
 use crate::text::error_chain;
 use crate::texts::containers as texts;
@@ -105,11 +106,12 @@ impl ContainerManager {
         let id = match run {
             RunToStart::Existing(id) => id,
             RunToStart::New(config) => {
-                if self.ports.resizes.runs_with(work.pod.uid(), container.name, container.resources) {
-                    // Otherwise an agent that was killed here would restart the new container once more for its resize.
-                    let written = self.ports.resizes.written().await;
-                    written.map_err(|error| StartFailure::Create(RuntimeError::failed(error)))?;
-                }
+                // Otherwise an agent that was killed here would restart the new container once more for its resize.
+                self.ports.resizes.starts(work.pod, container.name).await.map_err(|error| match error {
+                    // The sync that starts the container with the newer allocation is pending.
+                    NotBegun::Superseded(_) => StartFailure::Cancelled,
+                    NotBegun::NotWritten(error) => StartFailure::Create(RuntimeError::failed(error)),
+                })?;
                 let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
                 self.record_of(work.pod, container, PodEvent::normal("Created", texts::CREATED));
                 id

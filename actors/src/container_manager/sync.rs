@@ -15,6 +15,7 @@ use crate::resize::ResizeChanges;
 use crate::text::error_chain;
 use crate::texts::pods as texts;
 
+use super::resize::ResizeError;
 use super::start::StartTarget;
 use super::stop::{RunningParts, StopContext};
 use super::{ContainerError, ContainerManager, SyncContainersResult, SyncWork, joined, unless_cancelled};
@@ -101,6 +102,10 @@ impl ContainerSync<'_> {
         let start = ports.clock.now();
         let resized = self.work.cancel.run_until_cancelled(self.manager.resize(self.work, changes)).await;
         let resized = resized.ok_or(SyncError::Cancelled)?;
+        if matches!(resized, Err(ResizeError::Superseded(_))) {
+            // The sync that applies the newer allocation is pending.
+            return Err(SyncError::Cancelled);
+        }
         ports.metrics.resize.applied(ports.clock.now().since(start), resized.is_ok());
         ports.resizes.tried(pod, resized.as_ref().err().map(ToString::to_string));
         self.errors.extend(resized.err().map(|error| ContainerError::Resize(error.to_string()).into()));

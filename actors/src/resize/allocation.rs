@@ -7,9 +7,11 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::decide::amount;
 use crate::config::pod_resources::pod_bounds;
 use crate::config::quantity::Amount;
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
+use crate::ports::CgroupLimits;
 
 /// The resources that can be resized.
 pub(super) const RESIZABLE: [&str; 2] = ["cpu", "memory"];
@@ -90,14 +92,15 @@ impl Allocation {
 /// The pod with the resources of `allocated`, which is the same pod. The same object if it has them already.
 pub(crate) fn with_resources_of(pod: &Arc<PodObject>, allocated: &PodObject) -> Arc<PodObject> {
     // Most updates change no resources, so that nothing is copied for them.
-    let mut containers = resizable(pod);
+    if has_resources_of(pod, allocated) { pod.clone() } else { Allocation::of(allocated).apply(pod) }
+}
+
+/// Whether a pod has the resources of `allocated`, which is the same pod.
+pub(super) fn has_resources_of(pod: &PodObject, allocated: &PodObject) -> bool {
     let is_same = |it: Resizable<'_>| {
         resources_of(allocated, &it.container.name).is_some_and(|other| same(it.container.resources.as_ref(), other))
     };
-    if same(pod.spec().resources.as_ref(), allocated.spec().resources.as_ref()) && containers.all(is_same) {
-        return pod.clone();
-    }
-    Allocation::of(allocated).apply(pod)
+    same(pod.spec().resources.as_ref(), allocated.spec().resources.as_ref()) && resizable(pod).all(is_same)
 }
 
 /// The resources of a container that can be resized. `None` if the pod has no such container.
@@ -116,7 +119,7 @@ pub(crate) fn has_resources(pod: &PodObject) -> bool {
 }
 
 /// The resources `own` with the request and the limit of one resource from `other`.
-pub(crate) fn with_amounts_of(
+pub(super) fn with_amounts_of(
     own: &ResourceRequirements,
     other: &ResourceRequirements,
     name: &str,
@@ -135,6 +138,23 @@ pub(crate) fn with_amounts_of(
         limits: list(&own.limits, &other.limits),
         requests: list(&own.requests, &other.requests),
     }
+}
+
+/// The larger request and limit of each resource.
+pub(super) fn largest(one: &ResourceRequirements, other: &ResourceRequirements) -> ResourceRequirements {
+    let larger = |requirement: &str, name: &str| {
+        let (one, other) = (amount(Some(one), requirement, name), amount(Some(other), requirement, name));
+        other > one
+    };
+    let mut largest = one.clone();
+    for (requirement, own, others) in
+        [("limits", &mut largest.limits, &other.limits), ("requests", &mut largest.requests, &other.requests)]
+    {
+        for (name, quantity) in others.iter().flatten().filter(|(name, _)| larger(requirement, name)) {
+            own.get_or_insert_default().insert(name.clone(), quantity.clone());
+        }
+    }
+    largest
 }
 
 /// Whether two resources have equal requests and limits. Quantities with different texts may be equal.
@@ -184,8 +204,17 @@ impl Bounds {
         }
     }
 
+    /// These bounds after a change of limits.
+    pub(super) fn with(self, limits: CgroupLimits) -> Bounds {
+        Bounds {
+            cpu_request: limits.cpu_request.unwrap_or(self.cpu_request),
+            cpu_limit: limits.cpu_limit.or(self.cpu_limit),
+            memory_limit: limits.memory_limit.or(self.memory_limit),
+        }
+    }
+
     /// These bounds after a resize to `new`. A limit is never removed in place (upstream `doPodResizeAction`, kubelet 1.36).
-    pub(crate) fn resized_to(self, new: Bounds) -> Bounds {
+    pub(super) fn resized_to(self, new: Bounds) -> Bounds {
         Bounds {
             cpu_request: new.cpu_request,
             cpu_limit: new.cpu_limit.or(self.cpu_limit),

@@ -1,10 +1,12 @@
 //! Plans how a sync applies an allocated resize.
 
+use std::cmp::Ordering;
+
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
+use super::actuated::{Actual, Actuated};
 use super::allocation::{Bounds, Resizable, resizable};
 use super::decide::amount;
-use super::state::Actuated;
 use crate::config::quantity::Amount;
 use crate::containers::plan::{Kill, KillReason, Plan};
 use crate::ids::{ContainerId, ContainerName};
@@ -21,8 +23,8 @@ pub(crate) struct ResizeChanges {
     pub(crate) memory: Vec<ContainerChange>,
     /// The containers whose CPU changes while they run.
     pub(crate) cpu: Vec<ContainerChange>,
-    /// The bounds of the pod's cgroup before and after the resize, if they differ.
-    pub(crate) cgroup: Option<(Bounds, Bounds)>,
+    /// The bounds of the pod's cgroup before and after the resize, if they may differ.
+    pub(crate) cgroup: Option<(Actual<Bounds>, Bounds)>,
 }
 
 /// A container that is stopped and started again with the allocated resources.
@@ -41,7 +43,7 @@ pub(crate) struct ContainerChange {
     pub(crate) name: ContainerName,
     pub(crate) kind: ContainerKind,
     /// The resources that the container has.
-    pub(crate) from: ResourceRequirements,
+    pub(crate) from: Actual<ResourceRequirements>,
     /// The resources that are allocated to the container.
     pub(crate) to: ResourceRequirements,
 }
@@ -68,8 +70,8 @@ impl ResizeChanges {
         for (list, name) in [(&mut changes.memory, "memory"), (&mut changes.cpu, "cpu")] {
             list.sort_by_key(|change| change.is_increase(name));
         }
-        let (before, after) = (actuated.cgroup, actuated.cgroup.resized_to(Bounds::of(pod)));
-        changes.cgroup = (before != after).then_some((before, after));
+        let after = Bounds::of(pod);
+        changes.cgroup = (!actuated.cgroup.has(after)).then(|| (actuated.cgroup.clone(), after));
         (changes != ResizeChanges::default()).then_some(changes)
     }
 
@@ -80,8 +82,10 @@ impl ResizeChanges {
         // A container that is stopped for another reason starts again with the allocated resources.
         let Some(run) = run.filter(|run| !kills.iter().any(|kill| kill.id == run.id)) else { return };
         let to = container.resources.clone().unwrap_or_default();
-        let differs =
-            |name| ["limits", "requests"].iter().any(|of| amount(Some(from), of, name) != amount(Some(&to), of, name));
+        let has = |own: &ResourceRequirements, name| {
+            ["limits", "requests"].iter().all(|of| amount(Some(own), of, name) == amount(Some(&to), of, name))
+        };
+        let differs = |name| from.values().any(|own| !has(own, name));
         let (cpu, memory) = (differs("cpu"), differs("memory"));
         if (cpu && requires_restart(container, "cpu")) || (memory && requires_restart(container, "memory")) {
             let kill = Kill { id: run.id.clone(), name: run.name.clone(), reason: KillReason::Resize };
@@ -99,20 +103,24 @@ impl ResizeChanges {
 }
 
 impl ContainerChange {
-    /// Whether the limit of a resource grows, or its request if the limit stays. A missing limit counts as zero, as upstream.
+    /// Whether the limit of a resource certainly does not shrink, nor its request if the limit stays, and one of them may grow. A
+    /// missing limit counts as zero, as upstream.
     fn is_increase(&self, name: &str) -> bool {
-        let of = |list| {
-            let value = |resources| amount(Some(resources), list, name).unwrap_or(Amount::ZERO);
-            (value(&self.from), value(&self.to))
+        let change = |from: &ResourceRequirements| {
+            let of = |list| {
+                let value = |resources| amount(Some(resources), list, name).unwrap_or(Amount::ZERO);
+                value(&self.to).cmp(&value(from))
+            };
+            of("limits").then(of("requests"))
         };
-        let (from, to) = of("limits");
-        if from != to { to > from } else { of("requests").1 > of("requests").0 }
+        self.from.values().map(change).min() >= Some(Ordering::Equal)
+            && self.from.values().map(change).max() == Some(Ordering::Greater)
     }
 
-    /// The memory limit in bytes, if it becomes lower than before.
+    /// The memory limit in bytes, if it may become lower than before.
     pub(crate) fn lower_memory_limit(&self) -> Option<i64> {
         let of = |resources| amount(Some(resources), "limits", "memory");
-        of(&self.to).filter(|to| of(&self.from).is_some_and(|from| *to < from)).map(Amount::units)
+        of(&self.to).filter(|to| self.from.values().filter_map(of).any(|from| *to < from)).map(Amount::units)
     }
 }
 
@@ -123,8 +131,8 @@ fn requires_restart(container: &Container, name: &str) -> bool {
 
 /// The memory limits that a resize lowers, in bytes: that of the pod's cgroup, and those of containers by name.
 pub(crate) fn decreased_limits(changes: &ResizeChanges) -> (Option<i64>, Vec<(&ContainerName, i64)>) {
-    let of_pod = changes.cgroup.and_then(|(before, after)| {
-        after.memory_limit.filter(|after| before.memory_limit.is_some_and(|before| *after < before))
+    let of_pod = changes.cgroup.as_ref().and_then(|(before, after)| {
+        after.memory_limit.filter(|after| before.values().filter_map(|it| it.memory_limit).any(|it| *after < it))
     });
     let of = |change: &ContainerChange| change.lower_memory_limit();
     (of_pod, changes.memory.iter().filter_map(|change| Some((&change.name, of(change)?))).collect())

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
-
+use super::actuated::{Actual, Actuated, Superseded};
 use super::allocation::{Bounds, resizable, resources_of, same};
+use super::steps::Step;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::time::Time;
@@ -58,17 +58,6 @@ pub(crate) struct ResizeProgress {
     pub(crate) generation: Option<i64>,
 }
 
-/// The resources that are in use and differ from the allocated ones.
-#[derive(Clone, Debug)]
-pub(crate) struct Actuated {
-    /// The pod with its allocated resources.
-    pub(crate) allocated: Arc<PodObject>,
-    /// The resources of containers that differ from the allocated ones, by container name.
-    pub(crate) containers: BTreeMap<String, ResourceRequirements>,
-    /// The bounds of the pod's cgroup.
-    pub(crate) cgroup: Bounds,
-}
-
 impl PodResize {
     /// Whether all resources in use are the allocated ones.
     pub(crate) fn is_over(&self) -> bool {
@@ -79,14 +68,14 @@ impl PodResize {
     pub(crate) fn allocate(&mut self, from: &PodObject, to: &Arc<PodObject>) {
         let (mut used, cgroup) = match self.actuated.take() {
             Some(Actuated { containers, cgroup, .. }) => (containers, cgroup),
-            None => (BTreeMap::new(), Bounds::of(from)),
+            None => (BTreeMap::new(), Actual::known(Bounds::of(from))),
         };
         let mut containers = BTreeMap::new();
         for it in resizable(to) {
             let name = &it.container.name;
             let before = || resources_of(from, name).flatten().cloned().unwrap_or_default();
-            let own = used.remove(name).unwrap_or_else(before);
-            if !same(Some(&own), it.container.resources.as_ref()) {
+            let own = used.remove(name).unwrap_or_else(|| Actual::known(before()));
+            if own.values().any(|value| !same(Some(value), it.container.resources.as_ref())) {
                 containers.insert(name.clone(), own);
             }
         }
@@ -115,16 +104,35 @@ impl PodResize {
         is_new
     }
 
-    /// Records the resources that a container runs with. Returns whether that is a change.
-    pub(crate) fn runs_with(&mut self, name: &str, resources: Option<&ResourceRequirements>) -> bool {
-        let Some(actuated) = &mut self.actuated else { return false };
-        let Some(allocated) = resources_of(&actuated.allocated, name) else { return false };
-        if same(resources, allocated) {
-            return actuated.containers.remove(name).is_some();
-        }
-        let resources = resources.cloned().unwrap_or_default();
-        let old = actuated.containers.insert(name.to_owned(), resources.clone());
-        !same(old.as_ref(), Some(&resources))
+    /// Records that the call of a step begins, in a sync of `pod`. Returns whether the record changes.
+    ///
+    /// # Errors
+    /// [`Superseded`] if `pod` does not have the newest allocation. The call must not be made then.
+    pub(crate) fn begin(&mut self, pod: &PodObject, step: &Step) -> Result<bool, Superseded> {
+        let actuated = self.actuated.as_mut().ok_or(Superseded)?;
+        actuated.check_newest(pod)?;
+        Ok(actuated.begin(step))
+    }
+
+    /// Records that the call of a step succeeded.
+    pub(crate) fn done(&mut self, step: &Step) {
+        self.actuated.iter_mut().for_each(|actuated| actuated.done(step));
+    }
+
+    /// Records that the call of a step had no effect.
+    pub(crate) fn refused(&mut self, step: &Step) {
+        self.actuated.iter_mut().for_each(|actuated| actuated.refused(step));
+    }
+
+    /// Records that a container starts with its resources in `pod`. Returns whether the record changes.
+    ///
+    /// # Errors
+    /// [`Superseded`] if `pod` does not have the newest allocation. The container must not start then.
+    pub(crate) fn starts(&mut self, pod: &PodObject, name: &str) -> Result<bool, Superseded> {
+        let Some(actuated) = &mut self.actuated else { return Ok(false) };
+        let Some(resources) = resources_of(pod, name) else { return Ok(false) };
+        actuated.check_newest(pod)?;
+        Ok(actuated.runs_with(name, resources))
     }
 
     /// Compares the allocated resize with the runtime, and drops it if it is complete. If it is complete, returns the resize that
@@ -136,8 +144,8 @@ impl PodResize {
             let run = status.newest(name);
             run.is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Created))
         };
-        let after = actuated.cgroup.resized_to(Bounds::of(&actuated.allocated));
-        if actuated.containers.keys().any(may_run) || (has_cgroup && actuated.cgroup != after) {
+        let has_bounds = !has_cgroup || actuated.cgroup.has(Bounds::of(&actuated.allocated));
+        if actuated.containers.keys().any(may_run) || !has_bounds {
             // After a restart of the agent only the resources that are in use are known.
             let generation = actuated.allocated.metadata().generation;
             self.progress.get_or_insert(ResizeProgress { error: None, generation });

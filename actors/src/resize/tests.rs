@@ -1,8 +1,11 @@
+mod calls;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, Bounds};
+use super::changes::ContainerChange;
 use super::state::ResizeProgress;
 use super::*;
 use crate::admission::Rejection;
@@ -202,7 +205,7 @@ fn only_running_containers_are_changed() {
     {
         let changes = changes(&old, &new, &runs).unwrap();
         assert_eq!(changes.cpu.len(), expected);
-        let bounds = changes.cgroup.map(|(before, after)| (before.cpu_limit, after.cpu_limit));
+        let bounds = changes.cgroup.map(|(before, after)| (before.known.cpu_limit, after.cpu_limit));
         assert_eq!(bounds, Some((Some(1000), Some(2000))), "the cgroup changes anyway");
     }
     let stops = Plan::StopPod { kills: Vec::new() };
@@ -217,10 +220,10 @@ fn resize_is_complete_when_containers_and_cgroup_have_the_resources() {
     let mut resize = resized(&old, &new);
     assert_eq!(resize.settle(&runs, true), None);
     let of = |pod: &PodObject| pod.containers()[0].resources.clone();
-    assert!(resize.runs_with("a", of(&new).as_ref()));
-    assert!(!resize.runs_with("a", of(&new).as_ref()));
+    assert_eq!(resize.starts(&new, "a"), Ok(true));
+    assert_eq!(resize.starts(&new, "a"), Ok(false));
     assert_eq!(resize.settle(&runs, true), None, "the cgroup has the old limit");
-    resize.actuated.as_mut().unwrap().cgroup = Bounds::of(&new);
+    resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
     assert_eq!(resize.settle(&runs, true), Some(ResizeProgress { error: None, generation: None }));
     assert!(resize.is_over());
 
@@ -231,14 +234,14 @@ fn resize_is_complete_when_containers_and_cgroup_have_the_resources() {
     let mut resize = resized(&old, &new);
     resize.allocate(&new, &old);
     let actuated = resize.actuated.as_ref().unwrap();
-    assert!(actuated.containers.is_empty() && actuated.cgroup == Bounds::of(&old));
+    assert!(actuated.containers.is_empty() && actuated.cgroup == Actual::known(Bounds::of(&old)));
     assert!(resize.settle(&runs, true).is_some());
 
     // A second resize before the first one is applied starts from what the container has.
     let mut resize = resized(&old, &new);
     resize.allocate(&new, &one("3", "1Mi"));
     let used = &resize.actuated.as_ref().unwrap().containers["a"];
-    assert_eq!(Some(used), of(&old).as_ref());
+    assert_eq!(used, &Actual::known(of(&old).unwrap()));
 }
 
 #[test]

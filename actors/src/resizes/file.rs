@@ -14,7 +14,7 @@ use super::{Resizes, is_recorded};
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::CheckpointError;
-use crate::resize::{Allocation, Bounds};
+use crate::resize::{Actual, Actuated, Allocation, Bounds, Step, Superseded};
 use crate::text::error_chain;
 
 /// How long a resize waits for the disk before its sync fails and is retried.
@@ -35,14 +35,67 @@ pub(super) struct AllocationRecord {
     pub(super) in_use: Option<InUse>,
 }
 
-/// The resources that differ from the allocated ones.
+/// The resources that may differ from the allocated ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct InUse {
-    pub(super) containers: BTreeMap<String, ResourceRequirements>,
-    pub(super) cgroup: Bounds,
+    containers: BTreeMap<String, ResourceRequirements>,
+    cgroup: Bounds,
+    /// The calls whose results are unknown.
+    #[serde(default, skip_serializing_if = "Begun::is_empty")]
+    begun: Begun,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Begun {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    containers: BTreeMap<String, Vec<ResourceRequirements>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cgroup: Vec<Bounds>,
+}
+
+impl Begun {
+    fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.cgroup.is_empty()
+    }
+}
+
+impl InUse {
+    fn of(actuated: &Actuated) -> Self {
+        let containers = actuated.containers.iter();
+        let begun = containers.clone().filter(|(_, actual)| !actual.begun.is_empty());
+        InUse {
+            containers: containers.map(|(name, actual)| (name.clone(), actual.known.clone())).collect(),
+            cgroup: actuated.cgroup.known,
+            begun: Begun {
+                containers: begun.map(|(name, actual)| (name.clone(), actual.begun.clone())).collect(),
+                cgroup: actuated.cgroup.begun.clone(),
+            },
+        }
+    }
+
+    /// The resources in use of a pod with its allocated resources.
+    pub(super) fn actuated(self, allocated: Arc<PodObject>) -> Actuated {
+        let InUse { containers, cgroup, mut begun } = self;
+        let containers = containers.into_iter().map(|(name, known)| {
+            let begun = begun.containers.remove(&name).unwrap_or_default();
+            (name, Actual { known, begun })
+        });
+        let containers = containers.collect();
+        Actuated { allocated, containers, cgroup: Actual { known: cgroup, begun: begun.cgroup } }
+    }
 }
 
 impl AllocationRecord {
+    /// The allocation of a pod.
+    pub(super) fn of(pod: &PodObject) -> Self {
+        AllocationRecord {
+            uid: pod.uid().to_string(),
+            pod: pod.full_name().to_string(),
+            allocated: Allocation::of(pod),
+            in_use: None,
+        }
+    }
+
     /// Parses a line of the file. A line that cannot be parsed is logged and left out.
     pub(super) fn parse(line: &str) -> Option<(PodUid, AllocationRecord)> {
         match serde_json::from_str::<AllocationRecord>(line) {
@@ -68,12 +121,50 @@ pub(crate) enum NotWritten {
     Superseded,
 }
 
+/// A call of a resize must not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotBegun {
+    /// A newer allocation has replaced the one of the call.
+    #[error(transparent)]
+    Superseded(#[from] Superseded),
+    /// The call is not on disk.
+    #[error(transparent)]
+    NotWritten(#[from] NotWritten),
+}
+
 impl Resizes {
+    /// Records that the call of a step begins, in a sync of `pod`, and waits until the record is on disk. Cancel safe.
+    ///
+    /// # Errors
+    /// [`NotBegun`] if the call must not be made.
+    pub(crate) async fn begin(&self, pod: &PodObject, step: &Step) -> Result<(), NotBegun> {
+        let begin =
+            || self.record(pod.uid(), |resize| resize.map_or(Err(Superseded), |resize| resize.begin(pod, step)));
+        begin()?;
+        self.written().await?;
+        // A newer allocation may have come during the write.
+        begin()?;
+        Ok(())
+    }
+
+    /// Records that a container starts with its resources in `pod`, and waits until the record is on disk. Cancel safe.
+    ///
+    /// # Errors
+    /// [`NotBegun`] if the container must not start.
+    pub(crate) async fn starts(&self, pod: &PodObject, name: &str) -> Result<(), NotBegun> {
+        let starts = || self.record(pod.uid(), |resize| resize.map_or(Ok(false), |resize| resize.starts(pod, name)));
+        if starts()? {
+            self.written().await?;
+            starts()?;
+        }
+        Ok(())
+    }
+
     /// Waits until every change so far is on disk. Cancel safe.
     ///
     /// # Errors
     /// [`NotWritten`] after 10 s, or if this node may no longer write the file.
-    pub(crate) async fn written(&self) -> Result<(), NotWritten> {
+    async fn written(&self) -> Result<(), NotWritten> {
         let version = self.state.lock().version;
         let written = async {
             loop {
@@ -140,16 +231,15 @@ impl Resizes {
         let state = self.state.lock();
         let in_use = |uid: &PodUid| {
             let actuated = state.pods.get(uid)?.actuated.as_ref()?;
-            Some(InUse { containers: actuated.containers.clone(), cgroup: actuated.cgroup })
+            Some(InUse::of(actuated))
         };
-        let record = |pod: &Arc<PodObject>| AllocationRecord {
-            uid: pod.uid().to_string(),
-            pod: pod.full_name().to_string(),
-            allocated: Allocation::of(pod),
-            in_use: in_use(pod.uid()),
-        };
+        let record = |pod: &Arc<PodObject>| AllocationRecord { in_use: in_use(pod.uid()), ..AllocationRecord::of(pod) };
         let is_delivered = |uid: &PodUid| pods.iter().any(|pod| pod.uid() == uid);
-        let loaded = state.loaded.iter().filter(|(uid, _)| !is_delivered(uid)).map(|(_, record)| record.clone());
+        let loaded = state.loaded.iter().filter(|(uid, _)| !is_delivered(uid));
+        let loaded = loaded.map(|(uid, record)| {
+            // The store has the resources in use of a pod that was delivered and is not among the desired pods.
+            AllocationRecord { in_use: in_use(uid).or_else(|| record.in_use.clone()), ..record.clone() }
+        });
         let encode = |record: AllocationRecord| match serde_json::to_string(&record) {
             Ok(text) => Some(text.into()),
             Err(error) => {

@@ -162,7 +162,7 @@ impl<'a> ContainerStatusLists<'a> {
 
     /// The resources that a container still has of an earlier allocation.
     fn resources_in_use(&self, name: &str) -> Option<&ResourceRequirements> {
-        self.input.resize?.actuated.as_ref()?.containers.get(name)
+        Some(&self.input.resize?.actuated.as_ref()?.containers.get(name)?.known)
     }
 
     /// The status of a container that the runtime does not have: it has not started, or it was removed.

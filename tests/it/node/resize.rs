@@ -1,6 +1,7 @@
 //! In-place resizes of pods, over the store of the stand-in API server.
 
 mod allocation_file;
+mod interrupted;
 
 use std::sync::Arc;
 

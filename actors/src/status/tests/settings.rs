@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use crate::ports::{AppliedSettings, ContainerStatus, LinuxUser};
-use crate::resize::{Actuated, Bounds, PodResize};
+use crate::resize::{Actual, Actuated, PodResize};
 use crate::status::fixtures::*;
 
 /// A pod with one container, `a`, with these fields.
@@ -83,8 +83,8 @@ fn a_running_container_has_the_resources_that_the_runtime_applied() {
     // The runtime reports nothing. The last resize that was applied is known.
     let mut world = world(spec).runs([running("a", 0)]);
     let before = json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1", "memory": "16Mi"}});
-    let containers = [("a".to_owned(), serde_json::from_value(before).unwrap())].into();
-    let actuated = Actuated { allocated: world.pod.clone(), containers, cgroup: Bounds::default() };
+    let containers = [("a".to_owned(), Actual::known(serde_json::from_value(before).unwrap()))].into();
+    let actuated = Actuated { allocated: world.pod.clone(), containers, cgroup: Actual::default() };
     world.resize = Some(PodResize { actuated: Some(actuated), ..PodResize::default() });
     let mut expected = result("2", "64Mi", "1");
     expected["requests"]["memory"] = json!("16Mi");

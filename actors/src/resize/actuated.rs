@@ -1,0 +1,144 @@
+//! The resources that the containers and the cgroup of a pod have.
+
+use std::collections::BTreeMap;
+use std::iter::once;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
+use super::allocation::{Bounds, has_resources_of, largest, resources_of, same};
+use super::steps::Step;
+use crate::pod::PodObject;
+
+/// A value that calls change. The result of a call is unknown until it succeeds: a call that failed may have had an effect, and the
+/// agent may be killed during a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Actual<T> {
+    /// The value of the last call that succeeded.
+    pub(crate) known: T,
+    /// The values of later calls, whose results are unknown.
+    pub(crate) begun: Vec<T>,
+}
+
+impl<T> Actual<T> {
+    /// A value that no call changes.
+    pub(crate) fn known(known: T) -> Self {
+        Actual { known, begun: Vec::new() }
+    }
+
+    /// All possible values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        once(&self.known).chain(&self.begun)
+    }
+}
+
+impl Actual<ResourceRequirements> {
+    fn may_be(&self, resources: &ResourceRequirements) -> bool {
+        self.values().any(|value| same(Some(value), Some(resources)))
+    }
+
+    /// The largest possible amounts.
+    pub(crate) fn largest(&self) -> ResourceRequirements {
+        self.begun.iter().fold(self.known.clone(), |sum, value| largest(&sum, value))
+    }
+}
+
+impl Actual<Bounds> {
+    /// Whether the cgroup has the bounds that follow from the spec of a pod. A limit that the spec does not have is not removed.
+    pub(crate) fn has(&self, new: Bounds) -> bool {
+        self.values().all(|bounds| bounds.resized_to(new) == *bounds)
+    }
+}
+
+/// The resources that are in use and may differ from the allocated ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Actuated {
+    /// The pod with its allocated resources.
+    pub(crate) allocated: Arc<PodObject>,
+    /// The resources of containers that may differ from the allocated ones, by container name.
+    pub(crate) containers: BTreeMap<String, Actual<ResourceRequirements>>,
+    /// The bounds of the pod's cgroup.
+    pub(crate) cgroup: Actual<Bounds>,
+}
+
+/// A newer allocation has replaced the one that a sync applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a newer allocation has replaced the resize")]
+pub(crate) struct Superseded;
+
+impl Actuated {
+    /// Whether `pod`, which a sync has, has the newest allocation.
+    pub(super) fn check_newest(&self, pod: &PodObject) -> Result<(), Superseded> {
+        if has_resources_of(pod, &self.allocated) { Ok(()) } else { Err(Superseded) }
+    }
+
+    /// Records that the call of a step begins. Returns whether that is a change.
+    pub(super) fn begin(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Container { name, resources, .. } => {
+                let allocated = resources_of(&self.allocated, name.as_str()).flatten().cloned().unwrap_or_default();
+                let found = self.containers.get(name.as_str());
+                let mut actual = found.cloned().unwrap_or_else(|| Actual::known(allocated));
+                if actual.may_be(resources) {
+                    return false;
+                }
+                actual.begun.push(resources.clone());
+                self.containers.insert(name.to_string(), actual);
+                true
+            }
+            Step::Cgroup(limits) => {
+                let bounds = self.cgroup.known.with(*limits);
+                if self.cgroup.values().any(|value| *value == bounds) {
+                    return false;
+                }
+                self.cgroup.begun.push(bounds);
+                true
+            }
+        }
+    }
+
+    /// Records that the call of a step succeeded.
+    pub(super) fn done(&mut self, step: &Step) {
+        match step {
+            Step::Container { name, resources, .. } => {
+                self.runs_with(name.as_str(), Some(resources));
+            }
+            Step::Cgroup(limits) => {
+                let known = self.cgroup.known.with(*limits);
+                // The result of an earlier call that set other bounds is still unknown.
+                let begun = self.cgroup.begun.iter().map(|bounds| bounds.with(*limits));
+                let begun = begun.filter(|bounds| *bounds != known).collect();
+                self.cgroup = Actual { known, begun };
+            }
+        }
+    }
+
+    /// Records that the call of a step had no effect.
+    pub(super) fn refused(&mut self, step: &Step) {
+        match step {
+            Step::Container { name, resources, .. } => {
+                let Some(actual) = self.containers.get_mut(name.as_str()) else { return };
+                actual.begun.retain(|value| !same(Some(value), Some(resources)));
+                if actual.begun.is_empty() {
+                    let known = actual.known.clone();
+                    self.runs_with(name.as_str(), Some(&known));
+                }
+            }
+            Step::Cgroup(limits) => {
+                let bounds = self.cgroup.known.with(*limits);
+                self.cgroup.begun.retain(|value| *value != bounds);
+            }
+        }
+    }
+
+    /// Records the resources that a container runs with. Returns whether that is a change.
+    pub(super) fn runs_with(&mut self, name: &str, resources: Option<&ResourceRequirements>) -> bool {
+        let Some(allocated) = resources_of(&self.allocated, name) else { return false };
+        if same(resources, allocated) {
+            return self.containers.remove(name).is_some();
+        }
+        let new = Actual::known(resources.cloned().unwrap_or_default());
+        let old = self.containers.insert(name.to_owned(), new.clone());
+        old.is_none_or(|old| !old.begun.is_empty() || !same(Some(&old.known), Some(&new.known)))
+    }
+}
