@@ -1,4 +1,4 @@
-//! Messages, refusals and panics of the engine's actors.
+//! Messages and refusals of the engine's actors, and panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,38 @@ struct ActorLabel {
     actor: &'static str,
 }
 
+/// The panics that were caught.
+#[derive(Clone, Debug)]
+pub struct PanicMetrics {
+    hook_panics: Counter,
+}
+
+impl PanicMetrics {
+    /// Registers the family.
+    pub fn register(registry: &mut Registry) -> Self {
+        PanicMetrics {
+            hook_panics: podwright(
+                registry,
+                "podwright_hook_panics_total",
+                "Panics in hooks and handlers that were caught",
+                Counter::default(),
+            ),
+        }
+    }
+
+    /// A panic in a hook or handler was caught.
+    pub fn caught(&self) {
+        self.hook_panics.inc();
+    }
+}
+
 /// The metrics that all actors have.
 #[derive(Clone, Debug)]
 pub struct ActorsMetrics {
     messages: Family<ActorLabel, Counter>,
     refusals: Family<ActorLabel, Counter>,
     handling: Family<ActorLabel, Histogram>,
-    hook_panics: Counter,
+    panics: PanicMetrics,
     workers_rebuilt: Counter,
 }
 
@@ -60,12 +85,7 @@ impl ActorsMetrics {
                 "Seconds that an actor's handler took for one message",
                 Family::new_with_constructor(|| Histogram::new(HANDLER)),
             ),
-            hook_panics: podwright(
-                registry,
-                "podwright_hook_panics_total",
-                "Panics in hooks and handlers that were caught and became errors of their pod",
-                Counter::default(),
-            ),
+            panics: PanicMetrics::register(registry),
             workers_rebuilt: podwright(
                 registry,
                 "podwright_workers_rebuilt_total",
@@ -88,7 +108,12 @@ impl ActorsMetrics {
 
     /// A panic in a hook or handler was caught.
     pub fn hook_panicked(&self) {
-        self.hook_panics.inc();
+        self.panics.caught();
+    }
+
+    /// The counter of [`hook_panicked`](Self::hook_panicked).
+    pub fn panics(&self) -> &PanicMetrics {
+        &self.panics
     }
 
     /// A lost pod worker was rebuilt.

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
-use crate::actors::ActorsMetrics;
+use crate::actors::PanicMetrics;
 use crate::encode::{self, Format};
 use crate::events::EventMetrics;
 use crate::register::kubelet;
@@ -21,7 +21,7 @@ use crate::work_queues::WorkQueueMetrics;
 #[derive(Clone, Debug)]
 pub struct ControllersMetrics {
     /// Panics in handlers and passes.
-    pub actors: ActorsMetrics,
+    pub panics: PanicMetrics,
     /// The ResourceClaim controller.
     pub resource_claims: ResourceClaimControllerMetrics,
     /// The work queues.
@@ -38,7 +38,7 @@ impl ControllersMetrics {
     pub fn new() -> Self {
         let mut registry = Registry::default();
         ControllersMetrics {
-            actors: ActorsMetrics::register(&mut registry),
+            panics: PanicMetrics::register(&mut registry),
             resource_claims: ResourceClaimControllerMetrics::register(&mut registry),
             work_queues: WorkQueueMetrics::register(&mut registry),
             events: EventMetrics::register(&mut registry),

@@ -53,7 +53,7 @@ use std::sync::Arc;
 
 pub use prometheus_client::registry::Registry;
 
-pub use actors::{ActorMetrics, ActorsMetrics};
+pub use actors::{ActorMetrics, ActorsMetrics, PanicMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};

@@ -206,7 +206,7 @@ async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         added: || shared.added.notified(),
         perform: |key: Key| shared.perform(key),
         clock: &*shared.ports.clock,
-        metrics: &shared.ports.metrics.actors,
+        panics: &shared.ports.metrics.panics,
         durations: Some(&shared.ports.metrics.work_queues.durations(QUEUE_NAME)),
     };
     work(passes, stop).await;
@@ -224,7 +224,7 @@ impl Shared {
     {
         let object = event.object().cloned();
         let Ok(keys) = catch_unwind(AssertUnwindSafe(|| self.keys(event, handle))) else {
-            self.ports.metrics.actors.hook_panicked();
+            self.ports.metrics.panics.caught();
             let metadata = object.map(|object| object.metadata().clone()).unwrap_or_default();
             let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
             let controller = CONTROLLER_NAME;
@@ -273,7 +273,7 @@ impl Shared {
                 Outcome::Retry { at_least: Duration::ZERO }
             }
             Err(_) => {
-                self.ports.metrics.actors.hook_panicked();
+                self.ports.metrics.panics.caught();
                 tracing::error!("the pass panicked and will be repeated");
                 self.errors.lock().insert(key, "the pass panicked".to_owned());
                 Outcome::Retry { at_least: AFTER_PANIC }

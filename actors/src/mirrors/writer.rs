@@ -58,7 +58,7 @@ impl MirrorWriter {
             added: || self.checks.added(),
             perform: |name: FullName| self.write(name, &errors),
             clock: &*self.clock,
-            metrics: &self.metrics.actors,
+            panics: self.metrics.actors.panics(),
             durations: None,
         };
         tokio::join!(work(writes, stop.clone()), stop.run_until_cancelled(self.follow_node()));

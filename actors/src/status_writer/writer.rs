@@ -106,7 +106,7 @@ impl StatusWriter {
             added: || self.unwritten.added(),
             perform: |uid: PodUid| self.clone().write(uid),
             clock: &*self.clock,
-            metrics: &self.metrics.actors,
+            panics: self.metrics.actors.panics(),
             durations: None,
         };
         work(writes, stop).await;

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use podwright_metrics::{ActorsMetrics, WorkQueueDurations};
+use podwright_metrics::{PanicMetrics, WorkQueueDurations};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ pub(crate) struct Work<'a, K, Fill, Added, Perform> {
     /// Works on a key.
     pub(crate) perform: Perform,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) metrics: &'a ActorsMetrics,
+    pub(crate) panics: &'a PanicMetrics,
     /// Measures the keys. `None` if the queue has no metrics.
     pub(crate) durations: Option<&'a WorkQueueDurations>,
 }
@@ -69,7 +69,7 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
             () = (work.added)() => {}
             Some((key, outcome)) = active.next() => {
                 let outcome = outcome.unwrap_or_else(|_| {
-                    work.metrics.hook_panicked();
+                    work.panics.caught();
                     tracing::error!("a write to the API server panicked");
                     Outcome::Retry { at_least: AFTER_PANIC }
                 });
