@@ -13,7 +13,9 @@
 //!   queued.
 //! - The core is locked for one event or one step, and never during a call.
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
-//! - A panic in a pass or in the handling of an event is counted and logged, and the controller continues.
+//! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues.
+
+mod handlers;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -24,11 +26,9 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use futures_util::FutureExt;
-use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimSeries, ControllersMetrics};
 use tokio::sync::Notify;
@@ -36,6 +36,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use self::handlers::AllHandlers;
+pub use self::handlers::{WatchHandler, WatchedKind};
 use super::resource_claim::{
     CONTROLLER_NAME, ClaimCounts, ClaimExplanation, Core, Fact, FailedPass, Features, Key, ObjectKey, PassError,
     QUEUE_NAME, Report, Step, WatchEvent,
@@ -97,6 +99,7 @@ struct Shared {
     queue: Mutex<WorkQueue<Key>>,
     /// Notified when keys were added to the queue.
     added: Notify,
+    handlers: AllHandlers,
     /// The error of the last pass of each key whose passes fail.
     errors: Mutex<HashMap<Key, String, RandomState>>,
 }
@@ -113,6 +116,7 @@ impl ClaimController {
             is_synced: AtomicBool::new(false),
             queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
             added: Notify::new(),
+            handlers: AllHandlers::default(),
             errors: Mutex::default(),
             config,
             ports,
@@ -134,23 +138,38 @@ impl ClaimController {
 
     /// Takes an event of the watch of pods, of all namespaces.
     pub fn pod_event(&self, event: WatchEvent<Pod>) {
-        self.shared.event("Pod", event, Core::pod_event);
+        self.shared.event(event);
     }
 
     /// Takes an event of the watch of claims, of all namespaces.
     pub fn claim_event(&self, event: WatchEvent<ResourceClaim>) {
-        self.shared.event("ResourceClaim", event, Core::claim_event);
+        self.shared.event(event);
     }
 
     /// Takes an event of the watch of templates, of all namespaces.
     pub fn template_event(&self, event: WatchEvent<ResourceClaimTemplate>) {
-        self.shared.event("ResourceClaimTemplate", event, Core::template_event);
+        self.shared.event(event);
     }
 
     /// Takes an event of the watch of pod groups, of all namespaces. This watch is needed only with the feature
     /// [`pod_groups`](Features::pod_groups).
     pub fn pod_group_event(&self, event: WatchEvent<PodGroup>) {
-        self.shared.event("PodGroup", event, Core::pod_group_event);
+        self.shared.event(event);
+    }
+
+    /// Adds a handler of the events of one watch. It first receives the present objects as a list: [`WatchEvent::Init`],
+    /// [`WatchEvent::InitApply`] for each object, and [`WatchEvent::InitDone`] if the list of the watch is complete; then each later
+    /// event, in the order of the watch. When a handler is called for an event, the controller knows the event too.
+    ///
+    /// The handler is called on the thread that brings the event to the controller, or on the one that adds the handler, and never by
+    /// two threads at once. It must return soon, because the events of this watch wait meanwhile. It may call the controller, and add
+    /// and remove handlers. A panic is counted and logged with the object, and the handler receives the next event.
+    ///
+    /// Dropping the returned value removes the handler. [`stop`](Self::stop) removes all handlers. Each term as the leader has a
+    /// controller of its own, so the handlers of an embedder are added again for the next term.
+    pub fn add_handler<K: WatchedKind>(&self, handler: impl FnMut(&WatchEvent<K>) + Send + 'static) -> WatchHandler {
+        let list = || K::list(&self.shared.core.lock());
+        K::handlers(&self.shared.handlers).add(Box::new(handler), list, &self.shared.ports.metrics.panics)
     }
 
     /// Whether all watches have completed their first lists.
@@ -182,11 +201,12 @@ impl ClaimController {
     }
 
     /// Stops all passes, and waits until they have ended. The API server may still perform the calls that are in progress. Events that
-    /// come later have no effect.
+    /// come later have no effect, and no handler is called for them.
     ///
     /// Cancel safe.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.shared.handlers.close();
         self.tasks.wait().await;
     }
 }
@@ -194,6 +214,7 @@ impl ClaimController {
 impl Drop for ClaimController {
     fn drop(&mut self) {
         self.stop.cancel();
+        self.shared.handlers.close();
     }
 }
 
@@ -213,22 +234,17 @@ async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 }
 
 impl Shared {
-    /// Updates the core, then queues the keys that the event announces.
-    fn event<T>(
-        &self,
-        kind: &'static str,
-        event: WatchEvent<T>,
-        handle: impl FnOnce(&mut Core, WatchEvent<T>) -> Vec<Key>,
-    ) where
-        T: Metadata<Ty = ObjectMeta>,
-    {
+    /// Updates the core, queues the keys that the event announces, and delivers the event to the handlers.
+    fn event<K: WatchedKind>(&self, event: WatchEvent<K>) {
+        let panics = &self.ports.metrics.panics;
+        K::handlers(&self.handlers).event(event, |event| self.apply(event, K::apply), panics);
+    }
+
+    fn apply<K: WatchedKind>(&self, event: WatchEvent<K>, handle: impl FnOnce(&mut Core, WatchEvent<K>) -> Vec<Key>) {
         let object = event.object().cloned();
         let Ok(keys) = catch_unwind(AssertUnwindSafe(|| self.keys(event, handle))) else {
             self.ports.metrics.panics.caught();
-            let metadata = object.map(|object| object.metadata().clone()).unwrap_or_default();
-            let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-            let controller = CONTROLLER_NAME;
-            tracing::error!(controller, kind, namespace, name, "the handling of an event panicked");
+            handlers::log_panic(object.as_deref(), "the handling of an event panicked");
             return;
         };
         if keys.is_empty() {
@@ -242,7 +258,7 @@ impl Shared {
         self.added.notify_one();
     }
 
-    fn keys<T>(&self, event: WatchEvent<T>, handle: impl FnOnce(&mut Core, WatchEvent<T>) -> Vec<Key>) -> Vec<Key> {
+    fn keys<K>(&self, event: WatchEvent<K>, handle: impl FnOnce(&mut Core, WatchEvent<K>) -> Vec<Key>) -> Vec<Key> {
         let mut core = self.core.lock();
         let keys = handle(&mut core, event);
         if self.is_synced.load(Ordering::Acquire) {

@@ -1,7 +1,11 @@
 //! The life of claims: generation, reservation, release and deletion.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use podwright_actors::controllers::resource_claim::WatchEvent;
 use podwright_metrics::Format;
 use podwright_stand_in::{Fault, Rule, Verb};
 use serde_json::json;
@@ -114,6 +118,43 @@ async fn claim_of_a_user_outlives_its_consumers() {
     assert_eq!(cluster.consumers("shared"), 0);
 }
 
+/// The handler of an embedder uses the watch of the controller: it needs no request of its own, and outlives lost connections.
+#[tokio::test]
+async fn handlers_of_an_embedder_follow_the_watch_while_they_are_added() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.pod("before", &["one"], &json!({}));
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+    let controller = replica.current.borrow().clone().unwrap();
+    let names = Arc::new(Mutex::new(BTreeSet::new()));
+    let known = names.clone();
+    let handler = controller.add_handler(move |event: &WatchEvent<Pod>| match event {
+        WatchEvent::Apply(pod) | WatchEvent::InitApply(pod) => {
+            known.lock().unwrap().insert(pod.metadata.name.clone().unwrap());
+        }
+        WatchEvent::Delete(_) | WatchEvent::Init | WatchEvent::InitDone => {}
+    });
+    let knows = |name: &'static str| {
+        let names = names.clone();
+        eventually("the handler knows the pod", move || {
+            let knows = names.lock().unwrap().contains(name);
+            async move { knows.then_some(()) }
+        })
+    };
+    knows("before").await;
+    cluster.server.compact();
+    cluster.server.drop_watches();
+    cluster.pod("after", &["one"], &json!({}));
+    knows("after").await;
+    drop(handler);
+    assert_eq!(Arc::strong_count(&names), 1, "the handler is dropped");
+    cluster.pod("later", &["one"], &json!({}));
+    cluster.has_all_claims().await;
+    assert!(!names.lock().unwrap().contains("later"));
+}
+
 #[tokio::test]
 async fn stopped_controller_ends_its_watches_and_calls_within_a_second() {
     let cluster = Cluster::start().await;
@@ -132,6 +173,7 @@ async fn stopped_controller_ends_its_watches_and_calls_within_a_second() {
     })
     .await;
     timeout(Duration::from_secs(1), replica.stop()).await.expect("the controller stops within a second");
+    cluster.server.faults().clear();
     cluster.server.forget_requests();
     cluster.pod("later", &["one"], &json!({}));
     // A second controller, which makes all claims, shows that the first one makes none.

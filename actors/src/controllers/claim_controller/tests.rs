@@ -1,5 +1,6 @@
 //! The controller in paused time, with an API whose answers the test sets.
 
+mod handlers;
 mod log;
 
 use std::collections::BTreeSet;
@@ -48,6 +49,7 @@ impl Drop for ActiveCall<'_> {
 impl ResourceClaimApi for FakeApi {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>> {
         async move {
+            let reply = *self.reply.lock();
             let (text, answer) = match request {
                 Request::CreateClaim(mut claim) => {
                     let name = format!("{}1", claim.metadata.generate_name.clone().unwrap());
@@ -64,7 +66,6 @@ impl ResourceClaimApi for FakeApi {
             let active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_active.fetch_max(active, Ordering::Relaxed);
             let _active = ActiveCall(&self.active);
-            let reply = *self.reply.lock();
             match reply {
                 Reply::Success => Ok(answer),
                 Reply::Refused => Err(ApiError { kind: ApiErrorKind::Refused, message: "no quota".to_owned() }),
@@ -111,8 +112,12 @@ impl Fixture {
     fn list(&self, pods: &[&str], has_template: bool) {
         self.controller.pod_event(WatchEvent::Init);
         pods.iter().for_each(|pod| self.controller.pod_event(WatchEvent::InitApply(self::pod(pod))));
+        self.complete_lists(has_template);
+    }
+
+    /// The end of the first lists.
+    fn complete_lists(&self, has_template: bool) {
         self.controller.pod_event(WatchEvent::InitDone);
-        self.controller.claim_event(WatchEvent::Init);
         self.controller.claim_event(WatchEvent::InitDone);
         self.controller.template_event(WatchEvent::Init);
         if has_template {
@@ -252,10 +257,10 @@ async fn a_handler_that_panics_is_counted_logged_and_ends_nothing() {
     let fixture = Fixture::new(Reply::Success);
     fixture.list(&[], true);
     let panics = |_: &mut Core, _: WatchEvent<Pod>| -> Vec<Key> { panic!("a fault of the handler") };
-    fixture.controller.shared.event("Pod", WatchEvent::Apply(pod("p")), panics);
+    fixture.controller.shared.apply(WatchEvent::Apply(pod("p")), panics);
     assert_eq!(fixture.series("podwright_hook_panics_total"), Some(1.0));
     let lines = log.lines();
-    assert!(lines.iter().any(|line| line.contains("name=\"p\"") && line.contains("panicked")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("object=shop/p") && line.contains("panicked")), "{lines:?}");
     fixture.controller.pod_event(WatchEvent::Apply(pod("q")));
     rest().await;
     assert_eq!(fixture.calls(), ["create q-res-1", "apply shop/q"]);

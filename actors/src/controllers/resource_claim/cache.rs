@@ -12,7 +12,7 @@ use super::keys::ObjectKey;
 use super::memory::{PendingClaim, PendingClaims, Uids};
 use super::names::{ClaimEntry, Named};
 use super::owners::{Owner, OwnerId, object_key, pod_group_name};
-use super::table::{Change, Index, Table};
+use super::table::{Change, Index, Table, WatchEvent};
 use super::written::{OwnWrites, version};
 use crate::time::Time;
 
@@ -65,6 +65,26 @@ impl Core {
     /// The known pods.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.iter()
+    }
+
+    /// The events that show the known pods. If their watch lists, these are the beginning of the list.
+    pub(crate) fn list_pods(&self) -> Vec<WatchEvent<Pod>> {
+        self.pods.list()
+    }
+
+    /// The events that show the known claims, as above.
+    pub(crate) fn list_claims(&self) -> Vec<WatchEvent<ResourceClaim>> {
+        self.claims.list()
+    }
+
+    /// The events that show the known templates, as above.
+    pub(crate) fn list_templates(&self) -> Vec<WatchEvent<ResourceClaimTemplate>> {
+        self.templates.list()
+    }
+
+    /// The events that show the known pod groups, as above.
+    pub(crate) fn list_pod_groups(&self) -> Vec<WatchEvent<PodGroup>> {
+        self.groups.list()
     }
 
     /// The pod or group, in its newest known state. `None` if it is gone, or was replaced under its name.

@@ -147,6 +147,22 @@ impl<T: Metadata<Ty = ObjectMeta>> Table<T> {
     pub(super) fn is_synced(&self) -> bool {
         self.is_synced
     }
+
+    /// The events that show the present objects. If a list runs, these are the beginning of that list.
+    pub(super) fn list(&self) -> Vec<WatchEvent<T>> {
+        let known = |key: &ObjectKey| self.known.get(key).cloned().map(WatchEvent::InitApply);
+        let mut events = vec![WatchEvent::Init];
+        match &self.listed {
+            Some(listed) => events.extend(listed.iter().filter_map(known)),
+            None if self.is_synced => {
+                events.extend(self.known.values().cloned().map(WatchEvent::InitApply));
+                events.push(WatchEvent::InitDone);
+            }
+            // The first list has not begun.
+            None => return Vec::new(),
+        }
+        events
+    }
 }
 
 /// Objects by a key that several of them may have.

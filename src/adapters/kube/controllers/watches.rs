@@ -16,7 +16,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use podwright_actors::controllers::claim_controller::ClaimController;
-use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, WatchEvent};
+use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
 use podwright_actors::text::error_chain;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -157,13 +157,13 @@ fn decoded<K: Resource<DynamicType = ()> + Default>(guarded: DeserializeGuard<K>
         Ok(object) => return object,
         Err(invalid) => invalid,
     };
-    let (kind, namespace, name) = (K::kind(&()), &invalid.metadata.namespace, &invalid.metadata.name);
-    let (namespace, name) = (namespace.as_deref(), name.as_deref());
+    let metadata = &invalid.metadata;
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    let object = ObjectKey { namespace: name(&metadata.namespace), name: name(&metadata.name) };
     tracing::error!(
         controller = CONTROLLER_NAME,
-        kind = &*kind,
-        namespace,
-        name,
+        kind = &*K::kind(&()),
+        %object,
         error = invalid.error,
         "cannot decode the object, which is ignored until it changes"
     );
