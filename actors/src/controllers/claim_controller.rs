@@ -14,6 +14,7 @@
 //! - The core is locked for one event or one step, and never during a call.
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
 //! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues.
+//! - What a pass reports is counted, recorded and logged before its next call, so that a stop loses nothing.
 
 mod handlers;
 
@@ -304,7 +305,11 @@ impl Shared {
         let Report { result, facts } = loop {
             let step = pass.step(&mut self.core.lock(), answer.take(), self.ports.clock.now());
             match step {
-                Step::Call(request) => answer = Some(self.ports.api.call(request).await),
+                Step::Call(request) => {
+                    // A pass that is stopped during the call has reported this already.
+                    pass.take_facts().into_iter().for_each(|fact| self.publish(fact));
+                    answer = Some(self.ports.api.call(request).await);
+                }
                 Step::Done(report) => break report,
             }
         };

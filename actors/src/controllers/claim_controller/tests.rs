@@ -30,6 +30,8 @@ enum Reply {
 struct FakeApi {
     start: Instant,
     reply: Mutex<Reply>,
+    /// The reply to writes of a status, if it is another one.
+    reply_to_apply: Mutex<Option<Reply>>,
     /// The calls with their times.
     calls: Mutex<Vec<(Duration, String)>>,
     warnings: Mutex<Vec<OwnerWarning>>,
@@ -49,7 +51,7 @@ impl Drop for ActiveCall<'_> {
 impl ResourceClaimApi for FakeApi {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>> {
         async move {
-            let reply = *self.reply.lock();
+            let mut reply = *self.reply.lock();
             let (text, answer) = match request {
                 Request::CreateClaim(mut claim) => {
                     let name = format!("{}1", claim.metadata.generate_name.clone().unwrap());
@@ -58,6 +60,7 @@ impl ResourceClaimApi for FakeApi {
                     (format!("create {name}"), Answer::Claim(claim))
                 }
                 Request::ApplyStatus(apply) => {
+                    reply = self.reply_to_apply.lock().unwrap_or(reply);
                     (format!("apply {}", apply.owner), Answer::Written { resource_version: "9".to_owned() })
                 }
                 other => (format!("{other:?}"), Answer::Done),
@@ -96,6 +99,7 @@ impl Fixture {
         let api = Arc::new(FakeApi {
             start: Instant::now(),
             reply: Mutex::new(reply),
+            reply_to_apply: Mutex::default(),
             calls: Mutex::default(),
             warnings: Mutex::default(),
             active: AtomicUsize::new(0),
@@ -292,6 +296,33 @@ async fn stop_ends_passes_and_timers_at_once() {
     sleep(Duration::from_secs(2000)).await;
     assert_eq!(fixture.calls().len(), 2, "no call follows");
     assert_eq!(Arc::strong_count(&fixture.controller.shared), 1, "no task is left");
+}
+
+/// The second call of the pass does not end. What the pass has done before is counted, recorded and logged.
+#[tokio::test(start_paused = true)]
+async fn stop_loses_no_report_of_a_pass() {
+    let log = log::Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let fixture = Fixture::new(Reply::Success);
+    *fixture.api.reply_to_apply.lock() = Some(Reply::Hang);
+    let of_other = ResourceClaim { metadata: pod("other").metadata.clone(), ..ResourceClaim::default() };
+    fixture.controller.claim_event(WatchEvent::Apply(Arc::new(of_other)));
+    let mut pod: Pod = (*pod("p")).clone();
+    let spec = json!([{ "name": "no", "resourceClaimTemplateName": "none" },
+        { "name": "res", "resourceClaimTemplateName": "tpl" }]);
+    pod.spec.get_or_insert_default().resource_claims = serde_json::from_value(spec).unwrap();
+    let statuses = json!([{ "name": "res", "resourceClaimName": "other" }]);
+    pod.status.get_or_insert_default().resource_claim_statuses = serde_json::from_value(statuses).unwrap();
+    fixture.controller.pod_event(WatchEvent::Apply(Arc::new(pod)));
+    fixture.complete_lists(true);
+    rest().await;
+    assert_eq!(fixture.calls(), ["create p-res-1", "apply shop/p"]);
+    fixture.controller.stop().await;
+    let created = "resourceclaim_controller_creates_total{admin_access=\"false\",status=\"success\"}";
+    assert_eq!(fixture.series(created), Some(1.0));
+    assert_eq!(fixture.api.warnings.lock().len(), 1);
+    let lines = log.lines();
+    assert!(lines.iter().any(|line| line.contains("pod:shop/p") && line.contains("replaces")), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ pub enum Step {
 pub struct Report {
     /// Whether the item is finished, or must be tried again.
     pub result: Result<(), PassError>,
-    /// What is to be counted, published and logged.
+    /// What is to be counted, published and logged, and was not taken by [`Pass::take_facts`].
     pub facts: Vec<Fact>,
 }
 
@@ -142,6 +142,14 @@ impl Pass {
             Machine::Nothing => Step::Done(report(Vec::new(), Vec::new())),
             Machine::Owner(pass) => pass.step(core, answer, now),
             Machine::Claim(pass) => pass.step(core, answer),
+        }
+    }
+
+    /// Takes what has happened in the pass up to now. A pass that is dropped during a call has no report.
+    pub fn take_facts(&mut self) -> Vec<Fact> {
+        match &mut self.0 {
+            Machine::Owner(pass) => std::mem::take(&mut pass.facts),
+            Machine::Nothing | Machine::Claim(_) => Vec::new(),
         }
     }
 }
