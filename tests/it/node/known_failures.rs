@@ -1,6 +1,8 @@
 //! Complaints of users of other agents. The numbers are those of the list of known failures.
 
-use podwright_actors::ports::{ApiError, ContainerState};
+use std::sync::Arc;
+
+use podwright_actors::ports::{ApiError, ContainerState, ExecOutput};
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;
@@ -66,24 +68,35 @@ async fn status_that_the_server_refuses_delays_no_stop() {
 // KF15
 #[actix::test]
 async fn pod_that_succeeded_is_not_admitted_again_by_the_next_agent() {
-    let this = ApiNode::start().await;
-    this.node.runtime.script("main", Script::ends(1.0, 0));
-    let requests = json!([{"name": "main", "image": "img", "resources": {"requests": {"cpu": "3"}}}]);
-    this.api.create_pod("job", &json!({"restartPolicy": "Never", "containers": requests}));
-    this.watch().await;
-    this.wait(4).await;
-    let uid = this.uid("job");
-    assert_eq!(this.api.phase("job"), "Succeeded");
-    this.node.runtime.script("main", Script::default());
-    this.api.create_pod("web", &json!({"containers": requests}));
-    this.wait(3).await;
-    assert_eq!(this.api.phase("web"), "Running", "a pod that has ended uses no resources");
+    tokio::time::pause();
+    for is_disk_lost in [false, true] {
+        let this = ApiNode::again().await;
+        this.node.runtime.script("main", Script::ends(1.0, 0));
+        let requests = json!([{"name": "main", "image": "img", "resources": {"requests": {"cpu": "3"}}}]);
+        this.api.create_pod("job", &json!({"restartPolicy": "Never", "containers": requests}));
+        this.watch().await;
+        this.wait(4).await;
+        let uid = this.uid("job");
+        assert_eq!(this.api.phase("job"), "Succeeded");
+        this.node.runtime.script("main", Script::default());
+        this.api.create_pod("web", &json!({"containers": requests}));
+        this.wait(3).await;
+        assert_eq!(this.api.phase("web"), "Running", "a pod that has ended uses no resources");
 
-    let this = this.crash().await;
-    this.wait(10).await;
-    assert_eq!((this.api.phase("job"), this.api.phase("web")), ("Succeeded".to_owned(), "Running".to_owned()));
-    assert_eq!(this.starts(&uid), 1);
-    this.api.check_phases();
+        let (mut setup, api) = (this.next_setup(), this.api.clone());
+        drop(this);
+        if is_disk_lost {
+            // Only the API server knows that the pod has ended.
+            setup.final_statuses = Arc::default();
+        }
+        let this = ApiNode::of(setup, api).await;
+        this.wait(10).await;
+        let phases = (this.api.phase("job"), this.api.phase("web"));
+        assert_eq!(phases, ("Succeeded".to_owned(), "Running".to_owned()), "disk lost: {is_disk_lost}");
+        assert_eq!(this.starts(&uid), 1, "disk lost: {is_disk_lost}");
+        assert_eq!(this.node.events.of("OutOfcpu"), [], "disk lost: {is_disk_lost}");
+        this.api.check_phases();
+    }
 }
 
 // KF16
@@ -302,4 +315,24 @@ async fn thirty_pods_that_start_slowly_are_not_killed_by_their_liveness_probes()
     for name in &names {
         assert_eq!((this.starts(&this.uid(name)), this.api.phase(name).as_str()), (1, "Running"), "{name}");
     }
+}
+
+// KF35
+#[actix::test]
+async fn liveness_probe_counts_its_delay_from_the_start_of_its_container() {
+    let this = ApiNode::start().await;
+    this.node.runtime.exec_result(Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+    let probe =
+        json!({"exec": {"command": ["alive"]}, "initialDelaySeconds": 30, "periodSeconds": 1, "failureThreshold": 1});
+    for op in [Op::RunSandbox, Op::Create, Op::Start] {
+        this.node.runtime.slow(op, 20.0);
+    }
+    let containers = json!([{"name": "main", "image": "img", "livenessProbe": probe}]);
+    this.api.create_pod("web", &json!({"containers": containers}));
+    this.watch().await;
+    this.node.wait(110.0).await;
+    // The fake notes a start when the call begins, 20 s before the container runs.
+    let (starts, stops) = (this.node.runtime.times_of("start main"), this.node.runtime.times_of("stop main"));
+    assert_eq!(stops.len(), 1, "{starts:?}, {stops:?}");
+    assert!((50.0..53.0).contains(&(stops[0] - starts[0])), "{starts:?}, {stops:?}");
 }

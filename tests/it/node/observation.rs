@@ -186,6 +186,7 @@ async fn pod_with_restart_never_fails_when_it_loses_its_sandbox() {
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
+// KF18
 #[actix::test]
 async fn no_pod_is_dispatched_before_the_first_runtime_list() {
     let setup = Setup::new(true);

@@ -52,6 +52,40 @@ async fn terminal_phase_and_deletion_wait_until_the_containers_have_stopped() {
     assert!(this.api.pod("web").is_none(), "{:?}", this.api.status("web"));
 }
 
+// KF27, POD-I6
+#[actix::test]
+async fn pod_past_its_deadline_is_failed_in_the_api_server_only_after_its_containers_have_stopped() {
+    let this = ApiNode::start().await;
+    this.node.runtime.script("main", Script::stubborn());
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 20, "activeDeadlineSeconds": 5}));
+    this.watch().await;
+    this.wait(10).await;
+    assert_eq!(this.node.phase(&this.uid("web")), "Failed", "the node has decided that the pod ends");
+    for _ in 0..14 {
+        assert_eq!(this.api.phase("web"), "Running", "the container still runs");
+        this.wait(1).await;
+    }
+    this.wait(5).await;
+    assert_eq!(this.api.phase("web"), "Failed");
+}
+
+// KF27
+#[actix::test]
+async fn pod_stays_in_the_api_server_until_its_cleanup_is_complete() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({"terminationGracePeriodSeconds": 1}));
+    this.watch().await;
+    this.wait(2).await;
+    this.node.storage.stuck(true);
+    this.api.delete_pod("web");
+    this.wait(60).await;
+    assert_eq!(this.node.runtime.running(&this.uid("web")), [""; 0]);
+    assert!(["Succeeded", "Failed"].contains(&this.api.phase("web").as_str()), "{}", this.api.phase("web"));
+    this.node.storage.stuck(false);
+    this.wait(60).await;
+    assert!(this.api.pod("web").is_none());
+}
+
 #[actix::test]
 async fn exit_codes_are_written_before_the_pod_is_deleted() {
     let this = ApiNode::start().await;
@@ -89,6 +123,31 @@ async fn two_hundred_pods_that_change_at_once_are_written_in_half_a_second() {
     assert!(took < 0.5, "{took} s");
     assert!(calls.len() <= 400, "{} calls", calls.len());
     assert!(this.api.most_active() <= 32, "{}", this.api.most_active());
+}
+
+// KF28
+#[actix::test]
+async fn terminal_phase_is_written_before_other_changes() {
+    let this = ApiNode::start().await;
+    let names: Vec<String> = (0..150).map(|number| format!("web-{number}")).collect();
+    names.iter().for_each(|name| this.api.create_pod(name, &json!({})));
+    this.api.create_pod("job", &json!({"restartPolicy": "Never"}));
+    this.watch().await;
+    this.node.wait(30.0).await;
+    this.watch().await;
+    assert_eq!(this.api.phase("job"), "Running");
+
+    // With a second for each call, the repairs of the other pods take five rounds.
+    this.api.latency(1000);
+    let meddled = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Meddling"}]});
+    names.iter().for_each(|name| this.api.patch_status_of(name, &meddled));
+    this.watch().await;
+    this.node.runtime.edit(&this.uid("job"), "main", |run| run.state = ContainerState::Exited);
+    this.node.wait(2.3).await;
+    let repaired = names.iter().filter(|name| this.condition(name, "Ready").as_deref() == Some("True")).count();
+    assert_eq!((this.api.phase("job").as_str(), repaired < names.len()), ("Succeeded", true), "{repaired} repaired");
+    this.node.wait(5.0).await;
+    assert!(names.iter().all(|name| this.condition(name, "Ready").as_deref() == Some("True")));
 }
 
 // Each status that changed during an outage is written after the outage, with the newest state only.
