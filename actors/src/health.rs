@@ -1,9 +1,11 @@
 //! Ongoing failures, and the health of housekeeping. Parts of the node record them, and `explain` reports them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::ids::PodUid;
 use crate::time::Time;
 
 /// How often a housekeeping pass runs (upstream `housekeepingPeriod`, kubelet 1.36).
@@ -32,7 +34,7 @@ impl OngoingFailure {
     }
 }
 
-/// The end of the last housekeeping pass, and why passes end early.
+/// The end of the last housekeeping pass, why passes end early, and what they cannot remove.
 #[derive(Debug, Default)]
 pub struct PassHealth(Mutex<PassHealthState>);
 
@@ -40,6 +42,7 @@ pub struct PassHealth(Mutex<PassHealthState>);
 struct PassHealthState {
     last_end: Option<Time>,
     failure: Option<OngoingFailure>,
+    leftovers: BTreeMap<PodUid, OngoingFailure>,
 }
 
 impl PassHealth {
@@ -56,7 +59,7 @@ impl PassHealth {
     /// Notes the end of a pass. Returns whether the recorder should note it too: a pass that failed, or the first one
     /// that succeeded after a failure. All other passes are equal.
     pub(crate) fn pass_ended(&self, now: Time, error: Option<String>) -> bool {
-        let PassHealthState { last_end, failure } = &mut *self.0.lock();
+        let PassHealthState { last_end, failure, .. } = &mut *self.0.lock();
         *last_end = Some(now);
         let is_notable = failure.is_some() || error.is_some();
         match error {
@@ -64,5 +67,21 @@ impl PassHealth {
             Some(error) => OngoingFailure::note(failure, error, now),
         }
         is_notable
+    }
+
+    /// The removed pods whose directory or cgroup cannot be removed, and why.
+    pub fn leftovers(&self) -> Vec<(PodUid, OngoingFailure)> {
+        self.0.lock().leftovers.iter().map(|(uid, failure)| (uid.clone(), failure.clone())).collect()
+    }
+
+    /// Notes the pods of which a pass could not remove everything, with the errors. All other pods have no leftovers.
+    pub(crate) fn leftovers_failed(&self, now: Time, errors: impl IntoIterator<Item = (PodUid, String)>) {
+        let mut state = self.0.lock();
+        let mut before = std::mem::take(&mut state.leftovers);
+        for (uid, error) in errors {
+            let mut failure = before.remove(&uid);
+            OngoingFailure::note(&mut failure, error, now);
+            state.leftovers.extend(failure.map(|failure| (uid, failure)));
+        }
     }
 }

@@ -364,6 +364,8 @@ impl Housekeeping {
             cgroups: self.cgroups.clone(),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
+            health: self.state.health.clone(),
+            clock: self.clock.clone(),
             state: self.state.sweeps.clone(),
         };
         self.state.spawn(async move {

@@ -72,6 +72,8 @@ pub struct NodeState {
     pub last_pass: Option<Time>,
     /// Why housekeeping passes fail.
     pub passes: Option<OngoingFailure>,
+    /// The removed pods whose directory or cgroup cannot be removed, and why.
+    pub leftovers: Vec<(PodUid, OngoingFailure)>,
     /// Why the runtime's containers cannot be listed.
     pub runtime: Option<OngoingFailure>,
     /// The conditions that the runtime reports as not ready.

@@ -59,6 +59,7 @@ impl Explainer {
             missing_sources: self.desired.missing_sources(),
             last_pass: self.passes.last_end(),
             passes: self.passes.failure(),
+            leftovers: self.passes.leftovers(),
             runtime: self.observer.outage(),
             unready: self.observer.unready(),
             pressures: self.evictions.pressures(),

@@ -91,6 +91,7 @@ fn node() -> NodeState {
         missing_sources: vec![],
         last_pass: Some(ago(1)),
         passes: None,
+        leftovers: vec![],
         runtime: None,
         unready: Unready::default(),
         pressures: vec![],

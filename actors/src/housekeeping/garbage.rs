@@ -21,13 +21,14 @@ use super::failure_log::FailureLog;
 use super::plan::{is_directory_unused, running};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
+use crate::health::PassHealth;
 use crate::ids::{ContainerId, PodUid};
 use crate::metered::guarded;
 use crate::observer::Observer;
 use crate::pod_worker::Lifecycle;
 use crate::ports::{
-    CgroupError, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError,
-    RuntimePod, StorageError, Unused, within,
+    CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage,
+    RuntimeError, RuntimePod, StorageError, Unused, within,
 };
 use crate::text::error_chain;
 
@@ -71,6 +72,9 @@ pub(super) struct Sweep {
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) metrics: Metrics,
+    /// Publishes what cannot be removed.
+    pub(super) health: Arc<PassHealth>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) state: Arc<SweepState>,
 }
 
@@ -183,6 +187,9 @@ impl Sweep {
             }
         }
         self.metrics.housekeeping.cleaned_volumes(found, directories.len());
+        let of_cgroups = cgroups.iter().map(|(uid, error)| (uid.clone(), error_chain(error).to_string()));
+        let of_directories = directories.iter().map(|(uid, error)| (uid.clone(), error_chain(error).to_string()));
+        self.health.leftovers_failed(self.clock.now(), of_cgroups.chain(of_directories));
         let changes = self.state.cgroups.update(cgroups.keys().cloned());
         for (uid, error) in changes.begun.iter().filter_map(|uid| cgroups.get_key_value(uid)) {
             tracing::warn!(pod.uid = %uid, error = %error_chain(error), "cannot remove the cgroup of a pod; each pass tries again");

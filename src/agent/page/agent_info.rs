@@ -171,6 +171,7 @@ mod tests {
             missing_sources: vec![],
             last_pass: Some(Time::from_secs(10)),
             passes: failing(tries),
+            leftovers: vec![],
             runtime: failing(tries),
             unready: Unready { runtime: Some("no disk".into()), network: None },
             pressures: vec![],

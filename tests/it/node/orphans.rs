@@ -98,6 +98,27 @@ async fn leftovers_of_a_pod_deleted_without_an_agent_are_removed() {
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
 }
 
+// KF21
+#[actix::test]
+async fn leftovers_that_cannot_be_removed_are_one_problem_of_the_node_each() {
+    let setup = Setup::new(true);
+    ["gone", "left"].iter().for_each(|uid| setup.storage.plant(uid));
+    setup.storage.stuck(true);
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.wait(20.0).await;
+    let problems = node.node.explainer().node_problems();
+    let details: Vec<_> = problems.iter().map(|problem| problem.detail.clone()).collect();
+    let expected = ["gone", "left"].map(|uid| {
+        format!("the pod with UID {uid} is gone, and what it has left cannot be removed: volume \"data\": it is busy")
+    });
+    assert_eq!(details, expected);
+    assert!(problems.iter().all(|problem| problem.tries.is_some_and(|tries| tries >= 5)), "{problems:?}");
+    node.storage.stuck(false);
+    node.wait(4.0).await;
+    assert_eq!(node.node.explainer().node_problems(), []);
+}
+
 // Rule POD-W13.
 #[actix::test]
 async fn running_rejected_pod_is_stopped_with_its_own_grace_period() {

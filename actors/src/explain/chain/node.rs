@@ -2,7 +2,8 @@
 
 use crate::eviction::{NodePressure, Pressure};
 use crate::explain::wait::{SubjectKind, Wait, WaitKind, WaitSubject};
-use crate::health::HOUSEKEEPING_PERIOD;
+use crate::health::{HOUSEKEEPING_PERIOD, OngoingFailure};
+use crate::ids::PodUid;
 use crate::ports::Unready;
 use crate::time::Time;
 
@@ -21,7 +22,8 @@ pub(super) fn runtime(context: &ExplainContext<'_>) -> Wait {
     }
 }
 
-/// The problems that delay every pod: the runtime does not answer or is not ready, or a source has not sent its pods.
+/// The problems that delay every pod: the runtime does not answer or is not ready, or a source has not sent its pods. Then one for
+/// each removed pod of which something is left.
 pub(in crate::explain) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wait> {
     let silent = context.node.runtime.as_ref().map(|_| runtime(context));
     let Unready { runtime, network } = &context.node.unready;
@@ -35,7 +37,16 @@ pub(in crate::explain) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wai
     };
     let (runtime, network) = (lacks(WaitKind::Runtime, runtime), lacks(WaitKind::Network, network));
     let pressures = context.node.pressures.iter().map(pressure);
-    [silent, runtime, network, sources(context)].into_iter().flatten().chain(pressures).collect()
+    let leftovers = context.node.leftovers.iter().map(leftover);
+    [silent, runtime, network, sources(context)].into_iter().flatten().chain(pressures).chain(leftovers).collect()
+}
+
+/// The wait for the removal of what a pod has left, which no source desires.
+fn leftover((uid, failing): &(PodUid, OngoingFailure)) -> Wait {
+    let detail = format!("the pod with UID {uid} is gone, and what it has left cannot be removed: {}", failing.error);
+    let on = WaitSubject::new(SubjectKind::Pod, uid.to_string());
+    let released_by = "the next try succeeds; each housekeeping pass tries";
+    Wait::new(WaitKind::Housekeeping, on, detail, released_by).since(failing.since).tries(failing.tries)
 }
 
 /// The rejection of new pods by a node that lacks a resource.

@@ -48,7 +48,7 @@ async fn memory_volume_has_its_size_limit_and_ends_with_its_pod() {
     assert_eq!((mounted(&ram), fs::read_to_string(ram.join("file")).unwrap()), (None, "on disk".to_owned()));
 }
 
-// The worst fault of an orphan's removal would be to empty a file system that is mounted in the pod's directory.
+// KF21. The worst fault of an orphan's removal would be to empty a file system that is mounted in the pod's directory.
 #[tokio::test]
 async fn nothing_is_removed_through_a_foreign_mount() {
     let node = Node::new();

@@ -82,6 +82,7 @@ pub(in crate::agent::page) fn node() -> NodeState {
         missing_sources: vec![],
         last_pass: None,
         passes: None,
+        leftovers: Vec::new(),
         runtime: None,
         unready: Unready::default(),
         pressures: vec![],
