@@ -12,6 +12,7 @@
 //! starts a container is not interrupted. If a container was created and not started, a later sync starts it.
 
 pub(crate) mod activity;
+mod contradictions;
 mod error;
 #[cfg(test)]
 mod fake_runtime;
@@ -50,6 +51,7 @@ use crate::containers::backoff::CrashBackoff;
 use crate::containers::image_backoff::{ImageBackoff, PullFailure};
 use crate::containers::start_error::StartErrors;
 use activity::Activities;
+use contradictions::Contradictions;
 use governor::StartGovernor;
 use stop::StopMemory;
 
@@ -129,6 +131,7 @@ pub struct ContainerManager {
     activities: Activities,
     start_errors: StartErrors,
     stops: StopMemory,
+    contradictions: Contradictions,
 }
 
 /// The input of [`ContainerManager::sync_containers`].
@@ -170,6 +173,7 @@ impl ContainerManager {
             ports: Arc::new(ports),
             start_errors: StartErrors::default(),
             stops: StopMemory::default(),
+            contradictions: Contradictions::default(),
         }
     }
 
@@ -199,6 +203,7 @@ impl ContainerManager {
         self.images.lock().retain(&keep);
         self.start_errors.retain(&keep);
         self.stops.retain(&keep);
+        self.contradictions.retain(&keep);
         if let Some(recorder) = &self.ports.recorder {
             recorder.retain(&keep);
         }

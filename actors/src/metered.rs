@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
-    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
+    Clock, ContainerConfig, ContainerProcess, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest,
+    PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
+    Unready, WritableLayer,
 };
 use crate::time::Time;
 
@@ -118,6 +119,10 @@ impl ContainerRuntime for MeteredRuntime {
 
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
         self.count(RuntimeOperation::StopContainer, self.inner.stop_container(id, grace))
+    }
+
+    fn process_of<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, Option<ContainerProcess>> {
+        self.count(RuntimeOperation::ContainerStatus, self.inner.process_of(id))
     }
 
     fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {

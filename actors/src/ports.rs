@@ -56,10 +56,10 @@ pub use pod_api::{ApiError, ApiFuture, PodApi};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use resources::{ResourceError, ResourceFuture, ResourcePhase, ResourceWait};
 pub use runtime::{
-    AppliedSettings, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ContainerUpdate, Device,
-    ExecOutput, ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus, RuntimeCapabilities, RuntimeError,
-    RuntimeFuture, RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox, SandboxConfig,
-    SandboxState, SandboxStatus, Unready, VolumeImage,
+    AppliedSettings, ContainerConfig, ContainerProcess, ContainerRuntime, ContainerState, ContainerStatus,
+    ContainerUpdate, Device, ExecOutput, ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus,
+    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer,
+    RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready, VolumeImage,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};

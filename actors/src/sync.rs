@@ -26,9 +26,8 @@ use crate::mirrors::checks::MirrorChecks;
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
-    ApiObjects, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
-    PodRuntimeStatus, PodStorage, PodSyncer, ResourcePhase, RunningPod, SyncError, SyncOutcome, SyncPod,
-    TerminatingPod, VolumeMounts,
+    ApiObjects, Clock, ContainerRuntime, EventRecorder, HookContext, PodCgroups, PodEvent, PodRuntimeStatus,
+    PodStorage, PodSyncer, ResourcePhase, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
 use crate::probes::manager::ProbeManager;
 use crate::resizes::Resizes;
@@ -112,7 +111,7 @@ impl PodSyncer for NodeSyncer {
         self.probes.remove_pod(pod.uid());
 
         let runtime = self.read(cx, Some(pod)).await?;
-        check_stopped(&runtime)?;
+        self.containers.check_stopped(&cx.uid, Some(pod), &runtime).await?;
         if self.resources.as_ref().is_some_and(|resources| resources.holds(&cx.uid)) {
             // The terminal status keeps what is known of the resources before their release.
             self.publish(cx, pod, None, &runtime, Stage::Stopping(work)).await;
@@ -126,7 +125,8 @@ impl PodSyncer for NodeSyncer {
         let runtime = self.read(cx, None).await?;
         let parts = RunningParts::from(&*runtime);
         self.containers.kill_pod(cx.cancel(), &running.uid, None, &parts, Some(Grace::MIN)).await?;
-        check_stopped(&*self.read(cx, None).await?)
+        let runtime = self.read(cx, None).await?;
+        self.containers.check_stopped(&cx.uid, None, &runtime).await
     }
 
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
@@ -197,16 +197,4 @@ impl NodeSyncer {
             }
         })
     }
-}
-
-/// The runtime reported that it stopped all containers, and still lists some as running.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("containers still run although the runtime stopped them: {0}")]
-struct StillRunning(String);
-
-/// A terminate hook may succeed only if no container runs.
-fn check_stopped(runtime: &PodRuntimeStatus) -> Result<(), SyncError> {
-    let running = runtime.containers.iter().filter(|c| c.state == ContainerState::Running);
-    let names = running.map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
-    if names.is_empty() { Ok(()) } else { Err(SyncError::failed(StillRunning(names))) }
 }

@@ -51,6 +51,7 @@ mod layers;
 mod layout;
 mod logins;
 mod node_facts;
+mod processes;
 mod pull_records;
 mod read;
 mod registry_config;

@@ -19,6 +19,7 @@ mod handle;
 mod housekeeping;
 mod known_failures;
 mod kubelet_texts;
+mod lost_exits;
 mod mirrors;
 mod network;
 mod observation;

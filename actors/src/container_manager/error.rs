@@ -41,6 +41,26 @@ pub enum ContainerError {
         /// The runtime's error.
         source: RuntimeError,
     },
+    /// A container runs after all containers of its pod were stopped.
+    #[error("container {:?} still runs although the containers of its pod were stopped", .container.as_str())]
+    StillRunning {
+        /// The container.
+        container: ContainerName,
+    },
+    /// The runtime reports a container as running, which contradicts its other answers or the processes of the machine.
+    #[error(
+        "the container runtime reports container {:?} ({id}) as running, but {evidence}: read the log of the container \
+         runtime, and restart it",
+        .container.as_str()
+    )]
+    RuntimeLied {
+        /// The container.
+        container: ContainerName,
+        /// The container's id.
+        id: ContainerId,
+        /// What contradicts the report.
+        evidence: String,
+    },
     /// A container could not be removed before all containers of its pod start again.
     #[error("removing a container before all start again")]
     RemoveContainer(#[source] RuntimeError),

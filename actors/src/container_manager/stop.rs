@@ -73,7 +73,7 @@ impl From<&RuntimePod> for RunningParts {
 }
 
 impl RunningContainer {
-    fn new(id: &ContainerId, name: &ContainerName, state: ContainerState) -> Self {
+    pub(super) fn new(id: &ContainerId, name: &ContainerName, state: ContainerState) -> Self {
         RunningContainer { id: id.clone(), name: name.clone(), running: state == ContainerState::Running }
     }
 }
@@ -207,11 +207,12 @@ impl ContainerManager {
         match self.ports.runtime.stop_container(&container.id, left).await {
             Ok(()) | Err(RuntimeError::NotFound(_)) => {
                 self.stops.forget(cx.uid, &container.id);
+                self.contradictions.stopped(cx.uid, &container.id);
                 Ok(())
             }
             Err(error) => {
                 self.stops.failed(cx.uid, &container.id);
-                Err(ContainerError::StopContainer { container: container.name.clone(), source: error })
+                Err(self.stop_failed(cx.uid, cx.pod, container, error).await)
             }
         }
     }
@@ -268,7 +269,7 @@ impl ContainerManager {
     }
 
     /// Records an event of a container. A container that the spec does not have becomes an event of the pod.
-    fn record_stop(&self, pod: &Arc<PodObject>, container: Option<&Definition<'_>>, event: PodEvent) {
+    pub(super) fn record_stop(&self, pod: &Arc<PodObject>, container: Option<&Definition<'_>>, event: PodEvent) {
         let event = match container {
             Some(container) => event.of_container(container.kind, container.name),
             None => event,

@@ -22,8 +22,8 @@ pub use config::{
 };
 pub use error::{ImageError, RuntimeError};
 pub use status::{
-    AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,
-    RuntimePodSandbox, SandboxState, SandboxStatus,
+    AppliedSettings, ContainerProcess, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod,
+    RuntimePodContainer, RuntimePodSandbox, SandboxState, SandboxStatus,
 };
 
 /// The future of a runtime call.
@@ -74,6 +74,13 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// A second call with a shorter grace period takes effect at once and also shortens the first call's. The request
     /// stays in force if the future is dropped.
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()>;
+
+    /// The first process of a running container, read from the machine and not from the memory of the runtime. `None` if it is
+    /// unknown, which is the default. The node compares it with the state of a container that does not stop.
+    fn process_of<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, Option<ContainerProcess>> {
+        let _ = id;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Changes the CPU and the memory of a running container.
     ///

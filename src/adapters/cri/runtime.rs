@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    CgroupError, CgroupLimits, ContainerConfig, ContainerRuntime, ContainerUpdate, DiskUsage, ExecOutput,
-    FileSystemSpace, ImageError, ImageRequest, ImageStore, NamedImage, PodCgroups, PodRuntimeStatus, ProcessUsage,
-    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage, Unready,
-    Unused, WritableLayer,
+    CgroupError, CgroupLimits, ContainerConfig, ContainerProcess, ContainerRuntime, ContainerUpdate, DiskUsage,
+    ExecOutput, FileSystemSpace, ImageError, ImageRequest, ImageStore, NamedImage, PodCgroups, PodRuntimeStatus,
+    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
+    StoredImage, Unready, Unused, WritableLayer,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -297,6 +297,10 @@ impl ContainerRuntime for CriRuntime {
             Ok(ExecOutput { exit_code: answer.exit_code, output, stderr_from })
         }
         .boxed()
+    }
+
+    fn process_of<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, Option<ContainerProcess>> {
+        self.inner.process_of(id).boxed()
     }
 
     fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {

@@ -13,8 +13,8 @@ use futures_util::future::{BoxFuture, join_all};
 use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ContainerUpdate, ImageError, ImageRequest, PodCgroups, RuntimeClassError,
-    RuntimeClasses, RuntimeError, SandboxConfig,
+    ContainerConfig, ContainerProcess, ContainerRuntime, ContainerUpdate, ImageError, ImageRequest, PodCgroups,
+    RuntimeClassError, RuntimeClasses, RuntimeError, SandboxConfig,
 };
 use podwright_metrics::{Format, Metrics};
 use serde_json::json;
@@ -97,6 +97,31 @@ async fn a_container_of_an_older_definition_is_removed_and_replaced() {
     fake.script([CreateAnswer::Refused(name_taken()), CreateAnswer::Created]);
     let second = fake.runtime.create_container(config).await.unwrap();
     assert_eq!((second.as_str(), fake.removed()), ("c3", vec!["c1".to_owned()]));
+}
+
+// KF24
+#[tokio::test]
+async fn the_process_of_a_container_is_looked_up_on_the_machine() {
+    let fake = FakeRuntime::start(1).await;
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    let mut config = container(&pod, "a", 0);
+    config.sandbox = run_sandbox(&fake).await.unwrap();
+    let id = fake.runtime.create_container(config).await.unwrap();
+    assert_eq!(fake.runtime.process_of(&id).await, Ok(None), "the runtime reports no process");
+
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = child.id();
+    fake.has_process(pid);
+    assert_eq!(fake.runtime.process_of(&id).await, Ok(Some(ContainerProcess { pid, has_ended: false })));
+    child.kill().unwrap();
+    // The process is a zombie once its end is known, until it is reaped.
+    let child_pid = rustix::process::Pid::from_child(&child);
+    let ended = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+    rustix::process::waitid(rustix::process::WaitId::Pid(child_pid), ended).unwrap();
+    let gone = Ok(Some(ContainerProcess { pid, has_ended: true }));
+    assert_eq!(fake.runtime.process_of(&id).await, gone, "a zombie");
+    child.wait().unwrap();
+    assert_eq!(fake.runtime.process_of(&id).await, gone);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
-    Clock, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, RuntimePod,
+    Clock, ContainerProcess, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, RuntimePod,
     RuntimePodContainer, RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock, Unready,
 };
 use podwright_actors::time::Time;
@@ -110,6 +110,10 @@ struct State {
     unmeasured: BTreeMap<PodUid, RuntimeError>,
     /// How old a list is when it arrives.
     list_age: Duration,
+    /// Whether no stop ends a container, although each stop succeeds.
+    loses_exits: bool,
+    /// The process of every container, if the runtime reports one.
+    process: Option<ContainerProcess>,
     calls: Vec<Call>,
     hints: VecDeque<PodUid>,
     ids: u32,
@@ -218,6 +222,19 @@ impl FakeRuntime {
     /// Makes a call take this long before it has an effect.
     pub(crate) fn slow(&self, op: Op, by: f64) {
         self.state.lock().slow.insert(op, Duration::from_secs_f64(by));
+    }
+
+    /// From now on, stops succeed and end no container, as in a runtime that has missed the exits. `process` is the process of every
+    /// container.
+    pub(crate) fn lose_exits(&self, process: Option<ContainerProcess>) {
+        let mut state = self.state.lock();
+        (state.loses_exits, state.process) = (true, process);
+    }
+
+    /// Makes stops end containers again.
+    pub(crate) fn find_exits(&self) {
+        let mut state = self.state.lock();
+        (state.loses_exits, state.process) = (false, None);
     }
 
     /// Makes lists arrive this long after they were taken.

@@ -83,6 +83,15 @@ pub enum ContainerState {
     Unknown,
 }
 
+/// The first process of a container, as the machine has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerProcess {
+    /// The number of the process.
+    pub pid: u32,
+    /// Whether the process has ended.
+    pub has_ended: bool,
+}
+
 impl fmt::Display for ContainerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

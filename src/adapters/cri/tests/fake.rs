@@ -53,6 +53,8 @@ struct FakeState {
     image_status_fails: bool,
     /// The log path and the mounts of each container, by ID.
     files: HashMap<String, (String, Vec<v1::Mount>)>,
+    /// The first process of each container, in the verbose answer to `ContainerStatus`.
+    pid: Option<u32>,
     /// The names of CDI devices and the variables in the last request to create a container.
     cdi: (Vec<String>, Vec<String>),
     /// A sandbox whose status call fails, and the error.
@@ -155,6 +157,11 @@ impl FakeRuntime {
 
     pub(super) fn script(&self, answers: impl IntoIterator<Item = CreateAnswer>) {
         self.service.state.lock().script = answers.into_iter().collect();
+    }
+
+    /// Sets the first process of every container.
+    pub(super) fn has_process(&self, pid: u32) {
+        self.service.state.lock().pid = Some(pid);
     }
 
     pub(super) fn attempts(&self) -> Vec<u32> {

@@ -6,9 +6,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
-    Clock, ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerState, ContainerUpdate, ExecOutput,
-    ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
-    SandboxState, Unready,
+    Clock, ContainerConfig, ContainerProcess, ContainerProcesses, ContainerRuntime, ContainerState, ContainerUpdate,
+    ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod,
+    SandboxConfig, SandboxState, Unready,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +69,9 @@ impl ContainerRuntime for FakeRuntime {
             let uid = self.holder(id);
             self.enter(Op::StopSandbox, &uid, "stop-sandbox".into()).await?;
             let mut state = self.state.lock();
+            if state.loses_exits {
+                return Ok(());
+            }
             let Some(pod) = state.pods.get_mut(&uid) else { return Ok(()) };
             for sandbox in pod.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
                 sandbox.state = SandboxState::NotReady;
@@ -173,6 +176,9 @@ impl ContainerRuntime for FakeRuntime {
         async move {
             let (uid, name) = self.named(id)?;
             self.enter(Op::Stop, &uid, format!("stop {name} {}", grace.as_secs_f64())).await?;
+            if self.state.lock().loses_exits {
+                return Ok(());
+            }
             self.live(id, |live| {
                 let now = Instant::now();
                 live.stop_requested.get_or_insert(now);
@@ -191,6 +197,10 @@ impl ContainerRuntime for FakeRuntime {
             }
         }
         .boxed()
+    }
+
+    fn process_of<'a>(&'a self, _: &'a ContainerId) -> RuntimeFuture<'a, Option<ContainerProcess>> {
+        async { Ok(self.state.lock().process) }.boxed()
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {

@@ -132,18 +132,18 @@ impl RuntimeService for FakeService {
         &self,
         request: Request<v1::ContainerStatusRequest>,
     ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
-        let id = request.into_inner().container_id;
-        let (found, files) = {
+        let v1::ContainerStatusRequest { container_id: id, verbose } = request.into_inner();
+        let (found, files, pid) = {
             let state = self.state.lock();
             let found = state.containers.iter().find(|container| container.id == id).cloned();
-            (found, state.files.get(&id).cloned())
+            (found, state.files.get(&id).cloned(), state.pid.filter(|_| verbose))
         };
         let v1::Container { id, state, labels, annotations, .. } = found.ok_or_else(|| Status::not_found(id))?;
         let (labels, annotations) = (map(labels), map(annotations));
         let (log_path, mounts) = files.unwrap_or_default();
         let status = v1::ContainerStatus { id, state, labels, annotations, log_path, mounts, ..Default::default() };
-        let status = Some(status);
-        Ok(Response::new(v1::ContainerStatusResponse { status, ..Default::default() }))
+        let info = pid.map(|pid| ("info".to_owned(), format!("{{\"pid\":{pid}}}"))).into_iter().collect();
+        Ok(Response::new(v1::ContainerStatusResponse { status: Some(status), info }))
     }
 
     async fn stop_container(
