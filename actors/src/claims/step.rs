@@ -165,7 +165,13 @@ impl ClaimTable {
     ) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let idle: Vec<_> = begun.into_iter().filter(|name| !work.contains_key(name)).collect();
-        if work.values().any(|work| matches!(work, ClaimWork::Saving { .. })) {
+        let versions = work.values().filter_map(|work| match work {
+            ClaimWork::Saving { version, .. } => Some((*version, id)),
+            ClaimWork::Queued | ClaimWork::Called { .. } => None,
+        });
+        let waiting = self.saving.len();
+        self.saving.extend(versions);
+        if self.saving.len() > waiting {
             effects.push(Effect::Save);
         }
         match &mut operation.stage {
@@ -197,8 +203,7 @@ impl ClaimTable {
     }
 
     fn end(&mut self, id: OperationId, faults: Vec<ClaimFault>, effects: &mut Vec<Effect>) {
-        self.leave_all(id);
-        self.operations.remove(&id);
+        self.remove_operation(id);
         effects.push(Effect::Done { operation: id, faults });
     }
 }

@@ -21,6 +21,10 @@ pub struct ClaimTable {
     /// For each pod, the claims whose records refer to it.
     pub(super) pods: BTreeMap<PodUid, BTreeSet<ClaimName>>,
     pub(super) operations: BTreeMap<OperationId, Operation>,
+    /// For each pod, its operations.
+    operations_of: BTreeMap<PodUid, BTreeSet<OperationId>>,
+    /// The operations that wait until the file has a version.
+    pub(super) saving: BTreeSet<(u64, OperationId)>,
     /// For each claim, the operations on it. The first one runs or may begin.
     pub(super) queues: BTreeMap<ClaimName, VecDeque<OperationId>>,
     /// Operations that may begin now, because they have arrived or have become the first in a queue.
@@ -134,7 +138,7 @@ impl ClaimTable {
     /// earlier operation on the claim runs.
     pub(super) fn running(&self, pod: &PodUid) -> Vec<(ClaimName, Option<DriverName>)> {
         let mut running = Vec::new();
-        for operation in self.operations.values().filter(|operation| operation.pod == *pod) {
+        for (_, operation) in self.operations_of(pod) {
             match &operation.stage {
                 Stage::Queued => running.extend(operation.claims.iter().map(|name| (name.clone(), None))),
                 Stage::Recording { .. } => {}
@@ -149,6 +153,12 @@ impl ClaimTable {
             }
         }
         running
+    }
+
+    /// The operations of a pod.
+    pub(super) fn operations_of(&self, pod: &PodUid) -> impl Iterator<Item = (OperationId, &Operation)> {
+        let ids = self.operations_of.get(pod).into_iter().flatten();
+        ids.filter_map(|id| self.operations.get(id).map(|operation| (*id, operation)))
     }
 
     pub(super) fn changed(&mut self, name: &ClaimName) {
@@ -199,6 +209,7 @@ impl ClaimTable {
             }
             OperationKind::Prepare(_) | OperationKind::GiveUp(_) => Stage::Queued,
         };
+        self.operations_of.entry(pod.clone()).or_default().insert(id);
         self.operations.insert(id, Operation { pod, kind, claims, stage, faults: Vec::new() });
         self.candidates.push(id);
     }
@@ -218,9 +229,16 @@ impl ClaimTable {
         }
     }
 
-    pub(super) fn leave_all(&mut self, id: OperationId) {
-        let names = self.operations.get(&id).map(|operation| operation.claims.clone()).unwrap_or_default();
-        names.iter().for_each(|name| self.leave(id, name));
+    /// Removes an operation that has ended, from the queues too.
+    pub(super) fn remove_operation(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.remove(&id) else { return };
+        operation.claims.iter().for_each(|name| self.leave(id, name));
+        if let Some(ids) = self.operations_of.get_mut(&operation.pod) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.operations_of.remove(&operation.pod);
+            }
+        }
     }
 
     /// The next operation that may begin: a release with a claim in whose queue it is the first, or another operation that waits

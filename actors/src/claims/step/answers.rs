@@ -79,6 +79,7 @@ impl ClaimTable {
         };
         if is_unsaved {
             works.insert(name.clone(), ClaimWork::Saving { version, removes });
+            self.saving.insert((version, id));
             effects.push(Effect::Save);
         } else {
             works.remove(name);

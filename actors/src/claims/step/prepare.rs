@@ -65,6 +65,7 @@ impl ClaimTable {
             operation.stage = Stage::Recording { version, added };
         }
         if must_save {
+            self.saving.insert((version, id));
             effects.push(Effect::Save);
         } else {
             self.call_to_prepare(id, effects);

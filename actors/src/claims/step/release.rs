@@ -11,14 +11,11 @@ impl ClaimTable {
     /// Ends the prepares of a pod that have not begun, because the pod stops.
     pub(super) fn withdraw(&mut self, pod: &PodUid, effects: &mut Vec<Effect>) {
         let is_waiting = |operation: &Operation| {
-            operation.pod == *pod
-                && operation.stage == Stage::Queued
-                && matches!(operation.kind, OperationKind::Prepare(_))
+            operation.stage == Stage::Queued && matches!(operation.kind, OperationKind::Prepare(_))
         };
-        let waiting: Vec<_> = self.operations.iter().filter(|(_, o)| is_waiting(o)).map(|(id, _)| *id).collect();
+        let waiting: Vec<_> = self.operations_of(pod).filter(|(_, o)| is_waiting(o)).map(|(id, _)| id).collect();
         for id in waiting {
-            self.leave_all(id);
-            self.operations.remove(&id);
+            self.remove_operation(id);
             effects.push(Effect::Done { operation: id, faults: Vec::new() });
         }
     }

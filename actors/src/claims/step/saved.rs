@@ -14,7 +14,9 @@ impl ClaimTable {
         if fault.is_none() {
             self.unsaved.retain(|_, version| *version > saved);
         }
-        let ids: Vec<_> = self.operations.keys().copied().collect();
+        let later = self.saving.split_off(&(saved.saturating_add(1), OperationId::MIN));
+        let waiting = std::mem::replace(&mut self.saving, later);
+        let ids: BTreeSet<_> = waiting.into_iter().map(|(_, id)| id).collect();
         for id in ids {
             let Some(operation) = self.operations.get_mut(&id) else { continue };
             match &mut operation.stage {
