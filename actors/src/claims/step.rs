@@ -16,6 +16,7 @@ mod release;
 mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::fault::{ClaimFault, DriverAnswer};
 use super::record::{ClaimRecord, NeededClaim};
@@ -116,7 +117,7 @@ impl ClaimTable {
             Event::Prepare { operation, pod, claims } => {
                 let needed: BTreeMap<_, _> = claims.into_iter().map(|claim| (claim.name.clone(), claim)).collect();
                 let names = needed.keys().cloned().collect();
-                self.enqueue(operation, pod, OperationKind::Prepare(needed), names);
+                self.enqueue(operation, pod, OperationKind::Prepare(Arc::new(needed)), names);
             }
             Event::Release { operation, pod } => {
                 self.withdraw(&pod, &mut effects);

@@ -1,6 +1,7 @@
 //! The claims of the node, and the operations on them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::fault::ClaimFault;
 use super::record::{ClaimRecord, NeededClaim};
@@ -48,7 +49,7 @@ pub(super) struct Operation {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OperationKind {
-    Prepare(BTreeMap<ClaimName, NeededClaim>),
+    Prepare(Arc<BTreeMap<ClaimName, NeededClaim>>),
     Release,
     GiveUp(DriverName),
 }

@@ -66,9 +66,11 @@ impl FileVersion {
 }
 
 impl SpecCache {
-    /// A cache of directories, the earlier one first. Reads nothing.
+    /// A cache of directories. Where two describe one device, the later directory counts. Reads nothing.
     pub fn new(directories: Vec<PathBuf>) -> Self {
-        SpecCache { directories, files: Mutex::default() }
+        let is_last = |(index, directory): &(usize, &PathBuf)| !directories[index + 1..].contains(directory);
+        let directories = directories.iter().enumerate().filter(is_last).map(|(_, directory)| directory.clone());
+        SpecCache { directories: directories.collect(), files: Mutex::default() }
     }
 
     /// The specifications as the files have them now. A directory that does not exist has none. A directory or a file that cannot be
@@ -93,9 +95,7 @@ impl SpecCache {
                 }
             };
             for (path, format) in files {
-                // The same directory may be given twice.
-                let known =
-                    cached.remove(&path).or_else(|| found.remove(&path)).filter(|known| is_current(&path, known));
+                let known = cached.remove(&path).filter(|known| is_current(&path, known));
                 let read = match known {
                     Some(known) => Ok(known),
                     None => {

@@ -366,6 +366,15 @@ fn only_changed_files_are_read_again() {
 }
 
 #[test]
+fn directory_that_is_given_twice_is_read_once() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(&first.path().join("a.json"), &document(json!({})));
+    let specs = read(&[first.path(), second.path(), first.path()].map(Path::to_owned));
+    assert_eq!(specs.specs.len(), 1);
+    assert_eq!(specs.directories, [second.path(), first.path()]);
+}
+
+#[test]
 fn a_bad_file_affects_only_its_own_devices() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("cdi");

@@ -96,6 +96,27 @@ async fn killed_agent_leaves_no_prepared_claim() {
     assert_eq!(this.calls()[2..], ["gpu prepare mic", "gpu unprepare mic", "gpu unprepare mic"]);
 }
 
+/// A driver does not answer for longer than the period of housekeeping. The passes in the meantime begin no other tries: the next
+/// one comes a period after the first has failed.
+#[actix::test]
+async fn claims_of_an_ended_pod_are_released_by_one_try_at_a_time() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    let this = this.restart();
+    this.drivers.block(true);
+    this.node.deliver(&[]).await;
+    this.node.eventually(130.0, "the driver is called", || this.calls().len() == 2).await;
+    this.node.wait(30.0).await;
+    this.drivers.fail("gpu", "busy");
+    this.drivers.block(false);
+    this.node.wait(50.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
+    this.drivers.heal("gpu");
+    this.node.eventually(20.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
+}
+
 /// KF42: however often the agent restarts and prepares a claim again, the claim has the devices of one call.
 #[actix::test]
 async fn restarts_do_not_multiply_devices() {
