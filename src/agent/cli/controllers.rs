@@ -31,7 +31,7 @@ pub(crate) struct ControllersArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
     /// The largest number of pods, pod groups and claims that the ResourceClaim controller works on at one time.
-    #[arg(long, value_name = "N", default_value = "50")]
+    #[arg(long, value_name = "N", default_value = "50", allow_negative_numbers = true, value_parser = workers)]
     pub(crate) concurrent_resourceclaim_syncs: NonZeroUsize,
     /// Optional behaviour on or off, with the names of upstream's feature gates: DRAAdminAccess (true), DRAPrioritizedList
     /// (true) and DRAWorkloadResourceClaims (false). The last value for a name counts.
@@ -53,6 +53,10 @@ pub(crate) struct ControllersArgs {
     /// The namespace of the leases. A lease has the name of its controller.
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     pub(crate) leader_elect_resource_namespace: String,
+}
+
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "write a whole number of at least 1".to_owned())
 }
 
 /// A controller of the control plane.
