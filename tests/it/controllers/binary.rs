@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use podwright_stand_in::{Fault, Rule};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::Instant;
@@ -92,12 +93,33 @@ async fn missing_permissions_are_reported_with_the_remedy() {
 }
 
 #[tokio::test]
+async fn repeated_failure_is_logged_once_with_what_failed() {
+    let cluster = Cluster::start().await;
+    cluster.server.faults().inject(Rule::new().resource("leases"), Fault::status(500));
+    let home = home_of(&cluster, &User::admin());
+    let short =
+        ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=100ms"];
+    let controllers = home.start_controllers(&[&["--kubeconfig", &*home.kubeconfig()][..], &short].concat()).await;
+    eventually("the election is tried again", || async {
+        let tries = cluster.server.requests().iter().filter(|served| served.resource == "leases").count();
+        (tries > 3).then_some(())
+    })
+    .await;
+    let log = controllers.logged();
+    let problems: Vec<_> = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    let [line] = problems[..] else { panic!("{log}") };
+    assert!(line.contains("the election of the leader failed; it is tried again"), "{line}");
+}
+
+#[tokio::test]
 async fn unusable_flags_end_the_controllers_with_the_remedy() {
     let home = AgentHome::new();
     let root = home.root().to_str().unwrap();
     for (flags, code, part) in [
         (&["--kubeconfig", "/nowhere/kubeconfig"][..], 1, "correct the file or --kubeconfig"),
         (&["--kubeconfig", "/k", "--controllers", "resourceclaims"], 2, "a similar value exists: 'resourceclaim'"),
+        (&["--kubeconfig", "/k", "--concurrent-resourceclaim-syncs", "0"], 2, "write a whole number of at least 1"),
+        (&["--kubeconfig", "/k", "--concurrent-resourceclaim-syncs", "-1"], 2, "write a whole number of at least 1"),
         (&[], 2, "--kubeconfig <FILE>"),
     ] {
         let output = podwright(&[&["controllers", "--root", root, "--admin", "off"], flags].concat()).await;
