@@ -61,7 +61,8 @@ async fn missing_template_is_reported_and_its_claim_follows_when_it_appears() {
         cluster.server.all("events").into_iter().find(|event| event["reason"] == "FailedResourceClaimCreation")
     })
     .await;
-    assert_eq!(event["involvedObject"]["name"], "p");
+    let (object, pod) = (&event["involvedObject"], &cluster.object("pods", "p")["metadata"]);
+    assert_eq!((&object["name"], &object["namespace"], &object["uid"]), (&pod["name"], &pod["namespace"], &pod["uid"]));
     assert_eq!((&event["type"], &event["source"]["component"]), (&json!("Warning"), &json!("resource_claim")));
     let message = event["message"].as_str().unwrap();
     assert!(message.starts_with("PodResourceClaim c1: ") && message.contains("default/late"), "{message}");

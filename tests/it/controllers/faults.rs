@@ -45,7 +45,7 @@ async fn failed_writes_and_lost_watches_leave_exactly_one_claim_for_each_entry()
     cluster.has_all_claims().await;
 }
 
-// The cache of the controller shows none of its own claims, and the writes of the statuses fail.
+// The cache of the controller shows none of its own claims, the answers to creates are lost, and the writes of the statuses fail.
 #[tokio::test]
 async fn claims_that_no_watch_shows_are_not_generated_again() {
     let cluster = Cluster::start().await;
@@ -53,6 +53,8 @@ async fn claims_that_no_watch_shows_are_not_generated_again() {
     let replica = Replica::alone(cluster.client().await);
     replica.until_idle().await;
     cluster.server.hold("resourceclaims");
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(10);
+    cluster.server.faults().inject(creates, Fault::DropAfter);
     let writes = Rule::new().verb(Verb::Patch).resource("pods/status").times(60);
     cluster.server.faults().inject(writes, Fault::DropBefore);
     for at in 0..20 {

@@ -1,5 +1,6 @@
 //! One of two replicas leads.
 
+use podwright_stand_in::Verb;
 use serde_json::json;
 
 use super::*;
@@ -58,4 +59,34 @@ async fn replica_that_follows_watches_and_writes_nothing() {
     let own = requests.iter().filter(|served| served.user == "follower" && served.resource != "leases").count();
     assert_eq!(own, 0);
     assert!(follower.current.borrow().is_none());
+}
+
+#[tokio::test]
+async fn replica_that_loses_its_lease_ends_its_work_and_may_lead_again() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::elected(cluster.client().await, "replica");
+    replica.until_idle().await;
+    let term = replica.current.borrow().as_ref().map(Arc::downgrade).unwrap();
+    // As if this replica had paused for longer than its lease.
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/resourceclaim-controller";
+    let taken = json!({"spec": {"holderIdentity": "other"}});
+    cluster.server.request("PATCH", lease, MERGE, &taken).unwrap();
+    eventually("the term has ended", || async { term.upgrade().is_none().then_some(()) }).await;
+    assert!(!replica.leads() && replica.current.borrow().is_none());
+    cluster.server.forget_requests();
+    cluster.pod("p", &["one"], &json!({}));
+    // The other replica does not renew the lease.
+    cluster.has_all_claims().await;
+    assert!(replica.leads());
+    let requests = cluster.server.requests();
+    let first_write = requests.iter().position(|served| served.verb == Some(Verb::Create)).unwrap();
+    let taken_back =
+        requests.iter().position(|served| served.resource == "leases" && served.verb == Some(Verb::Update));
+    assert!(taken_back.is_some_and(|taken| taken < first_write), "{requests:?}");
+    assert_eq!(
+        requests.iter().filter(|served| served.verb == Some(Verb::Watch)).count(),
+        3,
+        "each term has its watches"
+    );
 }
