@@ -38,7 +38,8 @@ async fn agent_registers_its_node_and_runs_pods() {
     assert!(info["kubeletVersion"].as_str().unwrap().starts_with("v1.36."), "{info}");
     assert!(info["containerRuntimeVersion"].as_str().unwrap().starts_with("simulated://"), "{info}");
     assert_eq!(node["status"]["allocatable"]["pods"], "110");
-    let lease = server.get("leases", "kube-node-lease", "n1").unwrap();
+    // The node is created, with its conditions, before its lease.
+    let lease = eventually("the lease exists", || async { server.get("leases", "kube-node-lease", "n1") }).await;
     assert_eq!(lease["spec"]["holderIdentity"], "n1");
 
     let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "n1", "automountServiceAccountToken": false,
