@@ -113,7 +113,7 @@ impl Gated for Features {
         ("DRAPrioritizedList", |features| &mut features.prioritized_list),
         ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
     ];
-    const UNKNOWN: &'static str = "the controllers have no feature gate";
+    const COMMAND: &'static str = "the controllers";
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
             ("--leader-elect-lease-duration=15500ms", "whole number of seconds"),
             (
                 "--feature-gates=DRAAdmin=true",
-                "the controllers have no feature gate \"DRAAdmin\", but DRAAdminAccess, ",
+                "\"DRAAdmin\" is no feature gate of the controllers; known gates: DRAAdminAccess, ",
             ),
             ("--feature-gates=DRAAdminAccess", "use NAME=true or NAME=false"),
             ("--admin=0.0.0.0:1", "--admin-tls-cert"),

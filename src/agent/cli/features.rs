@@ -12,7 +12,7 @@ impl Gated for ClaimFeatures {
         ("ResourceHealthStatus", |features| &mut features.health),
         ("ResourceHealthStatusMessage", |features| &mut features.health_message),
     ];
-    const UNKNOWN: &'static str = "this agent has no feature gate";
+    const COMMAND: &'static str = "this agent";
 }
 
 /// Optional behaviour.
@@ -55,7 +55,7 @@ mod tests {
         for (flag, part) in [
             (
                 "--feature-gates=ResourceHealth=true",
-                "this agent has no feature gate \"ResourceHealth\", but DRAExtendedResource, ",
+                "\"ResourceHealth\" is no feature gate of this agent; known gates: DRAExtendedResource, ",
             ),
             ("--feature-gates=ResourceHealthStatus", "use NAME=true or NAME=false"),
             ("--feature-gates=ResourceHealthStatus=yes", "must be true or false"),

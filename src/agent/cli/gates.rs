@@ -9,8 +9,8 @@ pub(super) type Gate<F> = (&'static str, fn(&mut F) -> &mut bool);
 pub(super) trait Gated: Copy + Default + 'static {
     /// The feature gates (upstream `pkg/features`, Kubernetes 1.36).
     const GATES: &'static [Gate<Self>];
-    /// The start of the error text for a name that is no gate. The name follows.
-    const UNKNOWN: &'static str;
+    /// The command that has the gates, for error texts.
+    const COMMAND: &'static str;
 }
 
 /// A gate and its state.
@@ -39,7 +39,8 @@ impl<F: Gated> FromStr for FeatureGate<F> {
         let (name, state) =
             text.split_once('=').ok_or_else(|| format!("use NAME=true or NAME=false, with a NAME of {}", known()))?;
         let gate = F::GATES.iter().find(|(known, _)| *known == name);
-        let gate = *gate.ok_or_else(|| format!("{} {name:?}, but {}", F::UNKNOWN, known()))?;
+        let gate =
+            *gate.ok_or_else(|| format!("{name:?} is no feature gate of {}; known gates: {}", F::COMMAND, known()))?;
         let is_on = state.parse().map_err(|_| format!("the state {state:?} must be true or false"))?;
         Ok(FeatureGate { gate, is_on })
     }
