@@ -107,7 +107,9 @@ impl PodSyncer for NodeSyncer {
         self.probes.stop_liveness_and_startup(pod.uid());
 
         let grace = work.forced.then_some(work.grace);
-        self.stop_containers(cx, pod, &runtime, grace).await?;
+        if let Err(error) = self.stop_containers(cx, pod, &runtime, grace).await {
+            return Err(self.stop_failed(cx, Some(pod), error).await);
+        }
         self.probes.remove_pod(pod.uid());
 
         let runtime = self.read(cx, Some(pod)).await?;
@@ -124,7 +126,9 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminating_runtime_pod(&self, cx: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
         let runtime = self.read(cx, None).await?;
         let parts = RunningParts::from(&*runtime);
-        self.containers.kill_pod(cx.cancel(), &running.uid, None, &parts, Some(Grace::MIN)).await?;
+        if let Err(error) = self.containers.kill_pod(cx.cancel(), &running.uid, None, &parts, Some(Grace::MIN)).await {
+            return Err(self.stop_failed(cx, None, error).await);
+        }
         let runtime = self.read(cx, None).await?;
         self.containers.check_stopped(&cx.uid, None, &runtime).await
     }
@@ -178,6 +182,17 @@ impl NodeSyncer {
         match done.error {
             Some(error) => Err(error),
             None => Ok(needs_sync),
+        }
+    }
+
+    /// The error of a stop, with the containers that run although their own stops succeeded.
+    async fn stop_failed(&self, cx: &HookContext, pod: Option<&Arc<PodObject>>, error: SyncError) -> SyncError {
+        if matches!(error, SyncError::Cancelled) || !self.containers.has_suspects(&cx.uid) {
+            return error;
+        }
+        match self.read(cx, pod).await {
+            Ok(runtime) => self.containers.check_failed(&cx.uid, pod, &runtime, error).await,
+            Err(_) => error,
         }
     }
 

@@ -32,12 +32,19 @@ struct Counts {
     stopped: u32,
     /// Stops that failed although the process of the container has ended.
     process_ended: u32,
+    /// Whether the last of these stops succeeded.
+    last_succeeded: bool,
+    /// Whether there was an event for the container.
+    is_reported: bool,
 }
 
 impl Contradictions {
     /// Counts a stop that succeeded. It is a contradiction if the container is still reported as running.
     pub(super) fn stopped(&self, uid: &PodUid, id: &ContainerId) {
-        self.0.lock().entry(uid.clone()).or_default().entry(id.clone()).or_default().stopped += 1;
+        let mut pods = self.0.lock();
+        let counts = pods.entry(uid.clone()).or_default().entry(id.clone()).or_default();
+        counts.stopped += 1;
+        counts.last_succeeded = true;
     }
 
     /// Counts a stop that failed for a container whose process has ended.
@@ -45,14 +52,27 @@ impl Contradictions {
         let mut pods = self.0.lock();
         let counts = pods.entry(uid.clone()).or_default().entry(id.clone()).or_default();
         counts.process_ended += 1;
+        counts.last_succeeded = false;
         *counts
     }
 
+    /// Marks a container as reported. Returns whether this is the first report of it.
+    fn report(&self, uid: &PodUid, id: &ContainerId) -> bool {
+        let mut pods = self.0.lock();
+        let counts = pods.get_mut(uid).and_then(|pod| pod.get_mut(id));
+        counts.is_some_and(|counts| !std::mem::replace(&mut counts.is_reported, true))
+    }
+
+    /// Whether a container of the pod was stopped so often that it must be read whether it still runs.
+    fn has_suspects(&self, uid: &PodUid) -> bool {
+        self.0.lock().get(uid).is_some_and(|pod| pod.values().any(|counts| counts.is_contradiction()))
+    }
+
     /// Forgets the containers of a pod that are not among the running ones, and returns the counts of the others.
-    fn of_running(&self, uid: &PodUid, running: &[&ContainerId]) -> HashMap<ContainerId, Counts> {
+    fn of_running(&self, uid: &PodUid, running: &[RunningContainer]) -> HashMap<ContainerId, Counts> {
         let mut pods = self.0.lock();
         let Some(counts) = pods.get_mut(uid) else { return HashMap::new() };
-        counts.retain(|id, _| running.contains(&id));
+        counts.retain(|id, _| running.iter().any(|container| container.id == *id));
         let left = counts.clone();
         if left.is_empty() {
             pods.remove(uid);
@@ -69,9 +89,15 @@ impl Counts {
     fn total(self) -> u32 {
         self.stopped + self.process_ended
     }
+
+    /// Whether the stops contradict a report that the container runs.
+    fn is_contradiction(self) -> bool {
+        self.stopped > 0 && self.total() >= REPORTED_AFTER
+    }
 }
 
-/// What shows that the runtime contradicts itself, for people.
+/// What shows that the runtime contradicts itself, for people. It has no number of stops, so that each retry gives the same text and
+/// equal events are counted as one.
 struct Evidence<'a> {
     counts: Counts,
     process: Option<ContainerProcess>,
@@ -81,12 +107,11 @@ struct Evidence<'a> {
 
 impl fmt::Display for Evidence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { stopped, process_ended } = self.counts;
-        match (stopped, process_ended) {
-            (stopped, 0) => write!(f, "{stopped} stops of the container succeeded")?,
-            (0, failed) => write!(f, "{failed} stops of the container failed")?,
-            (stopped, failed) => write!(f, "{stopped} stops of the container succeeded and {failed} failed")?,
-        }
+        f.write_str(match (self.counts.stopped, self.counts.process_ended) {
+            (_, 0) => "stops of the container succeeded",
+            (0, _) => "stops of the container failed",
+            _ => "some stops of the container succeeded and others failed",
+        })?;
         if let Some(ContainerProcess { pid, has_ended }) = self.process {
             write!(f, ", and its process {pid} {}", if has_ended { "has ended" } else { "still runs" })?;
         }
@@ -98,6 +123,11 @@ impl fmt::Display for Evidence<'_> {
 }
 
 impl ContainerManager {
+    /// Forgets the stops of the containers of a pod that no longer run.
+    pub(super) fn forget_stopped(&self, uid: &PodUid, status: &PodRuntimeStatus) {
+        self.contradictions.of_running(uid, &running(status));
+    }
+
     /// Checks that no container of a pod runs after all of them were stopped.
     ///
     /// # Errors
@@ -109,21 +139,45 @@ impl ContainerManager {
         pod: Option<&Arc<PodObject>>,
         status: &PodRuntimeStatus,
     ) -> Result<(), SyncError> {
-        let runs = status.containers.iter().filter(|run| run.state == ContainerState::Running);
-        let running: Vec<_> = runs.map(|run| RunningContainer::new(&run.id, &run.name, run.state)).collect();
-        let ids: Vec<_> = running.iter().map(|container| &container.id).collect();
-        let counts = self.contradictions.of_running(uid, &ids);
+        let running = running(status);
+        let counts = self.contradictions.of_running(uid, &running);
         let mut errors = Vec::new();
         for container in &running {
             let counts = counts.get(&container.id).copied().unwrap_or_default();
-            errors.push(if counts.stopped > 0 && counts.total() >= REPORTED_AFTER {
+            errors.push(if counts.is_contradiction() {
                 let evidence = Evidence { counts, process: self.process(&container.id).await, error: None };
-                self.contradicted(pod, container, &evidence)
+                self.contradicted(uid, pod, container, &evidence)
             } else {
                 ContainerError::StillRunning { container: container.name.clone() }
             });
         }
         joined(errors.into_iter().map(SyncError::from).collect()).map_or(Ok(()), Err)
+    }
+
+    /// Whether [`check_failed`](Self::check_failed) may find a contradiction.
+    pub(crate) fn has_suspects(&self, uid: &PodUid) -> bool {
+        self.contradictions.has_suspects(uid)
+    }
+
+    /// Adds the containers that run although their stops succeeded to the error of [`kill_pod`](Self::kill_pod).
+    pub(crate) async fn check_failed(
+        &self,
+        uid: &PodUid,
+        pod: Option<&Arc<PodObject>>,
+        status: &PodRuntimeStatus,
+        error: SyncError,
+    ) -> SyncError {
+        let running = running(status);
+        let counts = self.contradictions.of_running(uid, &running);
+        let mut errors = vec![error];
+        for container in &running {
+            // The error of a stop that failed already names the contradiction.
+            let lied = |counts: &&Counts| counts.is_contradiction() && counts.last_succeeded;
+            let Some(&counts) = counts.get(&container.id).filter(lied) else { continue };
+            let evidence = Evidence { counts, process: self.process(&container.id).await, error: None };
+            errors.push(self.contradicted(uid, pod, container, &evidence).into());
+        }
+        if errors.len() == 1 { errors.remove(0) } else { SyncError::Many(errors) }
     }
 
     /// The error of a stop that failed. If the process of the container has ended, the runtime has missed the container's end.
@@ -140,6 +194,7 @@ impl ContainerManager {
             let counts = self.contradictions.process_ended(uid, &container.id);
             if counts.total() >= REPORTED_AFTER {
                 return self.contradicted(
+                    uid,
                     pod,
                     container,
                     &Evidence { counts, process: Some(process), error: Some(&source) },
@@ -157,6 +212,7 @@ impl ContainerManager {
     /// The error about a container that the runtime contradicts itself about. The first one is an event too.
     fn contradicted(
         &self,
+        uid: &PodUid,
         pod: Option<&Arc<PodObject>>,
         container: &RunningContainer,
         evidence: &Evidence<'_>,
@@ -166,7 +222,7 @@ impl ContainerManager {
             id: container.id.clone(),
             evidence: evidence.to_string(),
         };
-        if evidence.counts.total() == REPORTED_AFTER {
+        if self.contradictions.report(uid, &container.id) {
             tracing::error!(container.id = %container.id, %error, "the container runtime contradicts itself");
             if let Some(pod) = pod {
                 let definition = Definition::find(pod, container.name.as_str());
@@ -175,4 +231,10 @@ impl ContainerManager {
         }
         error
     }
+}
+
+/// The containers that the runtime reports as running.
+fn running(status: &PodRuntimeStatus) -> Vec<RunningContainer> {
+    let runs = status.containers.iter().filter(|run| run.state == ContainerState::Running);
+    runs.map(|run| RunningContainer::new(&run.id, &run.name, run.state)).collect()
 }

@@ -30,6 +30,7 @@ impl ContainerManager {
             recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, plan);
         }
         self.ports.starts.read(work.pod, work.status);
+        self.forget_stopped(work.pod.uid(), work.status);
         let mut run =
             ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
         let resize = self.ports.resizes.get(work.pod.uid()).and_then(|resize| resize.actuated);

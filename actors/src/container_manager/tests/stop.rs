@@ -234,3 +234,41 @@ async fn a_liveness_kill_uses_the_probes_grace_period_and_restarts() {
     assert_eq!(rig.runtime.calls(), ["0: stop a 10", "0: create a#1", "0: start a"]);
     assert_eq!(rig.reasons(), ["Killing", "Created", "Started"]);
 }
+
+/// Stops the containers of a status that the runtime reported before.
+async fn kill_reported(rig: &Rig, pod: &Arc<PodObject>, reported: &PodRuntimeStatus) {
+    let running = RunningParts::from(reported);
+    rig.manager.kill_pod(&CancellationToken::new(), pod.uid(), Some(pod), &running, None).await.unwrap();
+}
+
+// KF24
+#[tokio::test(start_paused = true)]
+async fn container_that_was_stopped_often_before_the_first_check_is_reported_once() {
+    let (rig, pod) = (Rig::new(), pod("Always", Vec::new(), vec![named("a")]));
+    rig.settled(&pod).await;
+    let reported = rig.runtime.status();
+    for _ in 0..4 {
+        kill_reported(&rig, &pod, &reported).await;
+    }
+    for _ in 0..2 {
+        let error = rig.manager.check_stopped(pod.uid(), Some(&pod), &reported).await.unwrap_err().to_string();
+        assert!(error.contains("but stops of the container succeeded: read the log"), "{error}");
+        assert_eq!(rig.reasons().iter().filter(|reason| *reason == "RuntimeLied").count(), 1);
+        kill_reported(&rig, &pod, &reported).await;
+    }
+}
+
+// Otherwise each restart of a container would need memory until its pod ends.
+#[tokio::test(start_paused = true)]
+async fn stops_of_a_container_are_forgotten_once_it_has_ended() {
+    let (rig, pod) = (Rig::new(), pod("Always", Vec::new(), vec![named("a")]));
+    rig.settled(&pod).await;
+    let reported = rig.runtime.status();
+    for _ in 0..2 {
+        kill_reported(&rig, &pod, &reported).await;
+    }
+    let _ = rig.sync(&pod).await;
+    kill_reported(&rig, &pod, &reported).await;
+    let error = rig.manager.check_stopped(pod.uid(), Some(&pod), &reported).await.unwrap_err().to_string();
+    assert!(error.contains("still runs although"), "only one stop is remembered: {error}");
+}
