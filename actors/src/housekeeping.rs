@@ -77,7 +77,7 @@ pub enum PassError {
     #[error("a port panicked during the pass")]
     Panicked,
     /// The node has stopped.
-    #[error("the node has stopped")]
+    #[error("the agent has stopped: start it again")]
     Stopped,
 }
 

@@ -99,11 +99,11 @@ pub(crate) struct RunArgs {
     /// root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
-    /// What an unknown field of a manifest means: warn (the field is ignored and the pod runs, as with a kubelet) or strict
-    /// (the pod is refused).
+    /// How the agent handles an unknown field of a manifest: warn (it ignores the field and runs the pod, as a kubelet does) or
+    /// strict (it refuses the pod).
     #[arg(long, value_enum, default_value_t)]
     pub(crate) manifest_fields: ManifestFields,
-    /// What runs containers: process (as processes of this machine), cri=ENDPOINT (a container runtime such as
+    /// The runtime for containers: process (processes of this machine), cri=ENDPOINT (a container runtime such as
     /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing runs, pods exist only in memory).
     #[arg(long, value_name = "RUNTIME", default_value = "process")]
     pub(crate) runtime: Runtime,
@@ -141,8 +141,8 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "dra")]
     #[arg(long, value_name = "PATH|off")]
     pub(crate) pod_resources: Option<PodResourcesSocket>,
-    /// Delete the ResourceSlices of this node so many seconds after the start, and spare those of DRA drivers that are connected by
-    /// then. With 0, all of them are deleted at the start.
+    /// The seconds after the start at which the agent deletes the ResourceSlices of DRA drivers that are not connected. With 0, the
+    /// agent deletes all ResourceSlices of this node at the start.
     #[cfg(all(feature = "dra", feature = "kube"))]
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds, requires = "kubeconfig")]
     pub(crate) startup_wipe_delay: Duration,

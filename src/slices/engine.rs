@@ -99,7 +99,7 @@ impl SliceOptions {
         self
     }
 
-    /// Lists all slices again after each such time, in case that the watch missed a change. By default, the watch is trusted.
+    /// Lists all slices again at this interval, in case the watch missed a change. By default, the engine trusts the watch.
     pub fn relist_every(mut self, period: Duration) -> Self {
         self.relist_every = Some(period);
         self

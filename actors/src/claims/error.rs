@@ -22,7 +22,10 @@ pub enum ClaimsError {
     #[error(transparent)]
     Refused(#[from] ClaimRefused),
     /// A driver of the allocation is not registered with the node.
-    #[error("ResourceClaim {} needs DRA driver {driver}, which is not registered on this node", .claim.name())]
+    #[error(
+        "ResourceClaim {} needs DRA driver {driver}, which is not registered on this node: check that the driver runs",
+        .claim.name()
+    )]
     NoDriver {
         /// The claim.
         claim: ClaimName,
@@ -38,7 +41,7 @@ pub enum ClaimsError {
     #[error("{}", join(.0))]
     Failed(Vec<ClaimFault>),
     /// The agent has stopped.
-    #[error("the node has stopped")]
+    #[error("the agent has stopped: start it again")]
     Stopped,
 }
 

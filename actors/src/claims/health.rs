@@ -3,8 +3,8 @@
 //! A driver sends all its devices in each message. A device that a message lacks keeps its health until its timeout has passed, and then
 //! its health is unknown. The health changes nothing but the statuses of pods.
 //!
-//! A driver can name other devices in each message. So a device is forgotten some time after its health has become unknown, which nobody
-//! notices, and a driver has a largest number of devices.
+//! A driver can name other devices in each message, so the table limits its size. It forgets a device some time after the health of the
+//! device has become unknown: the statuses of pods stay the same. It keeps a limited number of devices of each driver.
 
 mod file;
 #[cfg(test)]
@@ -64,7 +64,7 @@ pub(super) type ChangedDevices = BTreeMap<DriverName, BTreeSet<DeviceId>>;
 pub(super) struct Reported {
     /// The devices whose health has changed.
     pub(super) changed: ChangedDevices,
-    /// The number of devices that have no place, or no valid name.
+    /// The number of devices that exceed the limit of the driver, or have no valid name.
     pub(super) dropped: usize,
 }
 

@@ -43,14 +43,20 @@ impl HealthStore {
     /// Takes over what an earlier agent recorded. `None` if the file cannot be used.
     pub(super) fn open(&self, file: &dyn Checkpoint) -> Option<Box<dyn CheckpointWriter>> {
         let opened = file.open().inspect_err(|error| {
-            tracing::warn!(error = %error_chain(error), "cannot open the file of device health: it is not kept");
+            tracing::warn!(
+                error = %error_chain(error),
+                "cannot open the file of device health: the agent will forget the health of devices at its next restart"
+            );
         });
         let opened = opened.ok()?;
         match opened.records.first().map(|content| health::read(content)) {
             None => {}
             Some(Ok(devices)) => *self.health.lock() = HealthTable::restore(devices),
             Some(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "the file of device health is damaged: no health is known");
+                tracing::warn!(
+                    error = %error_chain(&error),
+                    "the file of device health is damaged: the health of a device is unknown until its driver reports it"
+                );
             }
         }
         Some(opened.writer)

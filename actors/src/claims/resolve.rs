@@ -50,7 +50,10 @@ pub enum ClaimRefused {
     #[error("the pod claim {0:?} has unsupported fields: it needs resourceClaimName or resourceClaimTemplateName")]
     Unsupported(String),
     /// A claim of the name exists, and belongs to another owner.
-    #[error("ResourceClaim {} was not created for the pod", .0.name())]
+    #[error(
+        "ResourceClaim {} was not created for the pod: delete the claim, or remove its name from the status of the pod",
+        .0.name()
+    )]
     NotOwned(ClaimName),
     /// The claim is not reserved for the pod.
     #[error(
@@ -60,7 +63,7 @@ pub enum ClaimRefused {
     )]
     NotReserved(ClaimName),
     /// No devices are allocated to the claim.
-    #[error("ResourceClaim {} is not allocated", .0.name())]
+    #[error("ResourceClaim {} has no allocated devices: check that the scheduler allocates devices for the pod", .0.name())]
     NotAllocated(ClaimName),
 }
 

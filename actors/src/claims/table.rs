@@ -12,10 +12,13 @@ pub type OperationId = u64;
 
 /// The claims that pods of this node refer to, and the operations on them that have not ended.
 ///
-/// Operations on one claim run one after the other, in the order of their arrival. A prepare of several claims begins when it is
-/// the first in the queue of each of them, because each driver gets one request with all claims of the pod. A release begins for each claim alone, and it overtakes prepares that may wait for
-/// another claim: so a driver that does not answer for one claim delays no release of another. A release waits only for operations
-/// that have begun and for earlier releases, and prepares keep their order, so no two operations wait for each other.
+/// Operations on one claim run one after the other, in the order of their arrival. A prepare of several claims begins when it is the
+/// first in the queue of each claim, because each driver gets one request with all claims of the pod. A release begins for each claim
+/// alone. It overtakes a prepare that has not begun, because that prepare may wait for another claim. So a driver that does not answer
+/// for one claim delays no release of another claim.
+///
+/// No two operations wait for each other: a release waits only for operations that have begun and for earlier releases, and prepares
+/// keep their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimTable {
     pub(super) records: BTreeMap<ClaimName, ClaimRecord>,

@@ -37,7 +37,8 @@ pub struct ClaimTasks {
 }
 
 impl ClaimTasks {
-    /// Keeps the health of devices in a file with one record. A file that cannot be used is logged, and then no health is known.
+    /// Keeps the health of devices in a file with one record. If the file cannot be used, the agent logs
+    /// why, and the health of a device is unknown until its driver reports it.
     /// Blocks.
     pub fn health_file(mut self, file: &dyn Checkpoint) -> Self {
         self.health_writer = self.manager.health.open(file);

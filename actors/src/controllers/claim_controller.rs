@@ -7,8 +7,8 @@
 //!                                              `--- Pass::step <---- pass ---> ResourceClaimApi (a port)
 //! ```
 //!
-//! - One [`ClaimController`] lives for one term as the leader. It begins with an empty [`Core`], so that nothing which another leader
-//!   has changed meanwhile is remembered.
+//! - One [`ClaimController`] lives for one term as the leader. It begins with an empty [`Core`], because another leader may have changed
+//!   any object since the previous term.
 //! - No pass begins before all watches have completed their first lists. Then all claims, and all pods and groups that need work, are
 //!   queued.
 //! - The core is locked for one event or one step, and never during a call.
@@ -78,7 +78,7 @@ pub struct ClaimControllerPorts {
     pub api: Arc<dyn ResourceClaimApi>,
     /// Measures the delays.
     pub clock: Arc<dyn Clock>,
-    /// Counts.
+    /// The metrics of the controller.
     pub metrics: ControllersMetrics,
 }
 

@@ -18,10 +18,11 @@
 //! - The times in the lease are for readers only. A wrong wall clock changes nothing.
 //! - Each write requires the resource version that was read.
 //!
-//! The bound: a call that a leader sent before it lost the lease may reach the API server later. Writes of a controller therefore have
-//! preconditions of their own. A replica whose machine was suspended may also lead for the rest of its deadline, because its monotonic
-//! clock was suspended too. A user who deletes the lease, or clears its holder, ends the leadership only when the leader renews the next
-//! time.
+//! What the election cannot prevent:
+//! - A call that a leader sent before it lost the lease may reach the API server later. So the writes of a controller have preconditions
+//!   of their own.
+//! - A replica whose machine was suspended may lead for the rest of its deadline, because its monotonic clock was suspended too.
+//! - If a user deletes the lease or clears its holder, the leader notices that only at its next renewal.
 
 mod candidate;
 mod elector;

@@ -37,12 +37,19 @@ impl Checkpoint for HealthCheckpoint {
         let records = match record::bytes(&file.path).map(String::from_utf8) {
             Ok(Ok(content)) => vec![content],
             Ok(Err(_)) => {
-                tracing::warn!(path = %path.display(), "the file of device health is damaged: no health is known");
+                tracing::warn!(
+                    path = %path.display(),
+                    "the file of device health is damaged: the health of a device is unknown until its driver reports it"
+                );
                 Vec::new()
             }
             Err(ReadError::Missing(_)) => Vec::new(),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot read the file of device health: no health is known");
+                tracing::warn!(
+                    path = %path.display(),
+                    %error,
+                    "cannot read the file of device health: the health of a device is unknown until its driver reports it"
+                );
                 Vec::new()
             }
         };

@@ -45,10 +45,10 @@ pub enum InvalidPlugin {
         most: usize,
     },
     /// The endpoint is not an absolute path.
-    #[error("the endpoint {0:?} is not an absolute path")]
+    #[error("the endpoint {0:?} is not an absolute path: the driver must announce a path that begins with /")]
     RelativeEndpoint(String),
     /// Too many services.
-    #[error("the plugin announces {0} supported versions, and at most {MAX_VERSIONS} are allowed")]
+    #[error("the plugin announces {0} supported versions: it must announce at most {MAX_VERSIONS}")]
     Versions(usize),
 }
 

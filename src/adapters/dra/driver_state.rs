@@ -1,4 +1,4 @@
-//! The state of the drivers, for people.
+//! The state of the drivers, for operators.
 
 use std::fmt;
 use std::time::Duration;

@@ -50,8 +50,8 @@ enum StreamEnd {
     Ended(String),
 }
 
-/// An open stream. When it is dropped, the health of the driver's devices is cleared, unless another stream of the driver is open, or
-/// the agent stops: then nothing is known to have changed.
+/// An open stream. When the last stream of a driver is dropped, the monitor clears the health of the driver's devices. It keeps the
+/// health if the agent stops, because the end of the stream then says nothing about the devices.
 struct OpenStream<'a> {
     monitor: &'a HealthMonitor,
     driver: &'a DriverName,

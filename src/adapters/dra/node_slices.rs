@@ -5,7 +5,7 @@
 //!   state      decides (pure), with wiping and stream
 //!   actor      performs: deletions, streams and publishers are tasks
 //!   resources  reads the messages of drivers (pure)
-//!   report     the state, for people
+//!   report     the state, for operators
 //!   ports      what the actor uses; api has the API server and the drivers
 //! ```
 //!

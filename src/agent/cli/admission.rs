@@ -27,11 +27,12 @@ pub(crate) struct AdmissionArgs {
     /// Sysctls that pods may set besides the safe ones, such as net.core.somaxconn,kernel.msg*.
     #[arg(long, value_name = "SYSCTL,...", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<SysctlPattern>,
-    /// What pods may not request, because the system's daemons need it: cpu, memory and ephemeral-storage, such as
-    /// cpu=500m,memory=1Gi.
+    /// The resources to reserve for the system's daemons, such as cpu=500m,memory=1Gi. Pods cannot request them. The resources
+    /// are cpu, memory and ephemeral-storage.
     #[arg(long, value_name = "RESOURCE=QUANTITY,...", default_value = "", hide_default_value = true)]
     system_reserved: Reserved,
-    /// What pods may not request, because this agent and the container runtime need it. It adds to --system-reserved.
+    /// The resources to reserve for this agent and the container runtime, in addition to --system-reserved. Pods cannot request
+    /// them.
     #[arg(long, value_name = "RESOURCE=QUANTITY,...", default_value = "", hide_default_value = true)]
     kube_reserved: Reserved,
 }

@@ -33,8 +33,8 @@ pub(crate) struct ControllersArgs {
     /// The largest number of pods, pod groups and claims that the ResourceClaim controller works on at one time.
     #[arg(long, value_name = "N", default_value = "50", allow_negative_numbers = true, value_parser = workers)]
     pub(crate) concurrent_resourceclaim_syncs: NonZeroUsize,
-    /// Optional behaviour on or off, with the names of upstream's feature gates: DRAAdminAccess (true), DRAPrioritizedList
-    /// (true) and DRAWorkloadResourceClaims (false). The last value for a name counts.
+    /// Turn optional behaviour on or off. The names are those of upstream's feature gates: DRAAdminAccess (true),
+    /// DRAPrioritizedList (true) and DRAWorkloadResourceClaims (false). If a name appears twice, the last value applies.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
     feature_gates: Vec<FeatureGate<Features>>,
     /// Elect one leader among several replicas. Without an election, run one replica only.
@@ -44,7 +44,7 @@ pub(crate) struct ControllersArgs {
     /// How long other replicas wait for a leader that does not renew its lease.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = time_span)]
     leader_elect_lease_duration: Duration,
-    /// How long a leader tries to renew its lease before it stops to lead.
+    /// How long a leader tries to renew its lease before it stops leading.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_span)]
     leader_elect_renew_deadline: Duration,
     /// The time between two attempts to take or to renew the lease.

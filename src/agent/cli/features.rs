@@ -18,9 +18,9 @@ impl Gated for ClaimFeatures {
 /// Optional behaviour.
 #[derive(Args, Debug)]
 pub(crate) struct FeatureArgs {
-    /// Optional behaviour on or off, with the names of the kubelet's feature gates: DRAExtendedResource (true),
-    /// DRAWorkloadResourceClaims (false), ResourceHealthStatus (true) and ResourceHealthStatusMessage (true). The last value
-    /// for a name counts.
+    /// Turn optional behaviour on or off. The names are those of the kubelet's feature gates: DRAExtendedResource (true),
+    /// DRAWorkloadResourceClaims (false), ResourceHealthStatus (true) and ResourceHealthStatusMessage (true). If a name appears
+    /// twice, the last value applies.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
     feature_gates: Vec<FeatureGate<ClaimFeatures>>,
 }

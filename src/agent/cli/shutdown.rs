@@ -22,7 +22,7 @@ pub(crate) struct ShutdownArgs {
     /// [default: stop with --until-finished, and for a process runtime whose standard output is a terminal; else keep].
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pods_on_exit: Option<PodsOnExit>,
-    /// With --pods-on-exit stop: the seconds that pods have to stop, and how many of those are reserved for critical pods
+    /// With --pods-on-exit stop: the grace period of pods in seconds, and the part of it that is reserved for critical pods
     /// [without CRITICAL: a sixth; default: the times for a shutdown of the machine, else 60,10]. 0 keeps pods running.
     #[arg(long, value_name = "SECONDS[,CRITICAL]")]
     shutdown_grace: Option<ShutdownGrace>,
@@ -149,7 +149,9 @@ impl FromStr for PriorityPeriods {
             })?;
             match periods.entry(priority) {
                 Entry::Vacant(entry) => entry.insert(seconds(time.trim())?),
-                Entry::Occupied(_) => return Err(format!("priority {priority} has two times: give one")),
+                Entry::Occupied(_) => {
+                    return Err(format!("priority {priority} appears twice: name each priority once"));
+                }
             };
         }
         Ok(PriorityPeriods(periods))
@@ -202,7 +204,7 @@ mod tests {
             (vec!["--shutdown-grace-period", "1500ms"], "whole number of seconds"),
             (vec![flag, "10"], "PRIORITY=SECONDS"),
             (vec![flag, "high=5"], "not a priority"),
-            (vec![flag, "1=5,1=6"], "two times"),
+            (vec![flag, "1=5,1=6"], "appears twice"),
             (vec![flag, "1=5", "--shutdown-grace-period", "10"], "cannot be used with"),
         ] {
             let error = of_machine(&flags).unwrap_err();

@@ -317,20 +317,23 @@ async fn claims_are_checked_before_any_driver_is_called() {
         (with_claim("a", "missing"), "cannot read ResourceClaim missing: the object does not exist"),
         (
             with_claim("a", "unregistered"),
-            "ResourceClaim unregistered needs DRA driver nic, which is not registered on this node",
+            "ResourceClaim unregistered needs DRA driver nic, which is not registered on this node: check that the driver runs",
         ),
         (
             with_claim("a", "foreign"),
             "the pod is not allowed to use ResourceClaim foreign: the claim is not reserved for it, check which pods its status.reservedFor names",
         ),
-        (with_claim("a", "unallocated"), "ResourceClaim unallocated is not allocated"),
+        (
+            with_claim("a", "unallocated"),
+            "ResourceClaim unallocated has no allocated devices: check that the scheduler allocates devices for the pod",
+        ),
         (
             template(json!([])),
             "the ResourceClaim of the pod claim \"gpu\" was not created yet: check that the resource claim controller runs",
         ),
         (
             template(json!([{"name": "gpu", "resourceClaimName": "other"}])),
-            "ResourceClaim other was not created for the pod",
+            "ResourceClaim other was not created for the pod: delete the claim, or remove its name from the status of the pod",
         ),
         (
             pod("a").spec("resourceClaims", json!([{"name": "gpu"}])),

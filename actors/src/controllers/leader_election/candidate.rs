@@ -159,7 +159,7 @@ impl Candidate {
         }
     }
 
-    /// Stops to lead at the deadline.
+    /// Stops leading at the deadline.
     fn expire(&mut self, now: Time) {
         if let State::Leading { lease, until } = &self.state
             && now >= *until

@@ -12,7 +12,7 @@ use crate::time::Time;
 pub struct Timing {
     /// How long other replicas wait after the last renewal that they observed.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew the lease before it stops to lead. Shorter than the lease duration.
+    /// How long a leader tries to renew the lease before it stops leading. Shorter than the lease duration.
     pub renew_deadline: Duration,
     /// The time between two attempts. Shorter than the renew deadline.
     pub retry_period: Duration,

@@ -103,8 +103,8 @@ impl Core {
         self.groups.get(&ObjectKey::new(namespace, pod_group_name(pod)?))
     }
 
-    /// The claim that was generated for a claim of a spec, known or pending. Of several, one that is not being deleted is chosen, and a
-    /// pending one if it has the newest version: a watch that lags may show an earlier claim that was deleted since.
+    /// The claim that was generated for a claim of a spec, known or pending. Prefers a known claim that is not being deleted. A
+    /// pending claim with a newer version replaces it, because a watch that lags may show an earlier claim that was deleted since.
     pub(super) fn generated(&self, owner: &OwnerId, entry: &str, now: Time) -> Option<Found> {
         let is_of_entry = |claim: &ResourceClaim| {
             let annotations = claim.metadata.annotations.as_ref();

@@ -204,7 +204,8 @@ impl ClaimPass {
         }
         let OwnerId { kind: OwnerKind::Pod, namespace, uid } = OwnerId::of_claim(&self.claim)? else { return None };
         let key = ObjectKey::new(&namespace, &controller(&self.claim)?.name);
-        // The pod may be too new for the watch, and the garbage collector deletes the claims of pods that are gone.
+        // If the pod is not known, do nothing: the watch may not show a new pod yet. If the pod is gone, the garbage collector deletes
+        // the claim.
         let pod = core.pods.get(&key)?;
         if pod.metadata.uid.as_ref() == Some(&uid) {
             return if is_done(pod) { self.delete() } else { None };

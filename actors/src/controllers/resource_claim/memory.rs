@@ -154,7 +154,7 @@ impl PendingClaims {
         self.unanswered.retain(|(id, _)| id != owner);
     }
 
-    /// A create is sent. Until its answer, nobody knows whether the server performs it.
+    /// Records that a create is sent. Until the answer arrives, the controller assumes that the server may have performed it.
     pub(super) fn create_sent(&mut self, owner: &OwnerId, entry: &str) {
         self.unanswered.insert((owner.clone(), entry.to_owned()));
     }

@@ -162,7 +162,7 @@ impl OwnerPass {
                 self.stage = Stage::Confirming(pending);
                 return Ok(Some(Request::GetClaim(key)));
             }
-            // The pass of the group makes the claims of the group. Its new status brings the pod back.
+            // The pass of the group makes the claims of the group. Then the new status of the group queues the pod again.
             None if !is_own => return Ok(self.next()),
             None => {}
         }
@@ -175,7 +175,7 @@ impl OwnerPass {
         check_template(&template.spec.spec, core.features)
             .map_err(|refused| Fault::TemplateRefused { template: key, refused })?;
         let claim = new_claim(&self.owner, &entry.name, template);
-        // The answer may get lost in many ways, also with this pass.
+        // Recorded before the call: if the pass is dropped or the answer is lost, the server may still perform the create.
         core.pending.create_sent(&id, &entry.name);
         self.stage = Stage::Creating { admin_access: has_admin_access(&claim.spec) };
         Ok(Some(Request::CreateClaim(Box::new(claim))))

@@ -101,7 +101,7 @@ pub enum BindTarget {
 #[non_exhaustive]
 pub enum BindTargetError {
     /// The group of the pod is not known.
-    #[error("PodGroup {0} of the pod was not found")]
+    #[error("PodGroup {0} of the pod was not found: create it")]
     GroupNotFound(ObjectKey),
     /// This is not the group of the pod.
     #[error("PodGroup {given} is not the group {expected} of the pod")]

@@ -67,7 +67,7 @@ pub enum Fact {
 #[non_exhaustive]
 pub enum Fault {
     /// The group of the pod is not known.
-    #[error("PodGroup {0} of the pod was not found")]
+    #[error("PodGroup {0} of the pod was not found: create it")]
     GroupNotFound(ObjectKey),
     /// The template is not known.
     #[error("ResourceClaimTemplate {0} was not found: create it")]
@@ -97,7 +97,9 @@ pub enum Fault {
         error: ApiError,
     },
     /// The answer does not belong to the call.
-    #[error("the answer to the call that was to {action} {object} has another type")]
+    #[error(
+        "the API server answered the call to {action} {object} with an unexpected type: the controller tries again"
+    )]
     UnexpectedAnswer {
         /// What the call was to do.
         action: &'static str,

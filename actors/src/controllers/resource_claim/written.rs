@@ -20,12 +20,12 @@ struct OwnWrite {
 pub(super) struct OwnWrites(HashMap<OwnerId, OwnWrite>);
 
 impl OwnWrites {
-    /// A write is sent. Until its answer, nobody knows whether the server performs it.
+    /// Records that a write is sent. Until the answer arrives, the controller assumes that the server may have performed it.
     pub(super) fn sent(&mut self, owner: OwnerId, entries: Vec<StatusEntry>) {
         self.0.insert(owner, OwnWrite { entries, stored: None });
     }
 
-    /// The entries of the last write, also if the server may not have performed it.
+    /// The entries of the last write, even if the server may not have performed it.
     pub(super) fn entries(&self, owner: &OwnerId) -> &[StatusEntry] {
         self.0.get(owner).map_or(&[], |write| &write.entries)
     }

@@ -221,7 +221,7 @@ impl<P: SlicePorts> Reader<P> {
         let ended = AssertUnwindSafe(self.read(instance)).catch_unwind().await;
         let end = match ended {
             Ok(Ok(())) => {
-                info!("the driver ended its node resources: what is published stays");
+                info!("the driver ended the stream of node resources: its published slices stay");
                 StreamEnd::Finished
             }
             Ok(Err(status)) if status.code() == Code::Unimplemented => {
@@ -256,7 +256,7 @@ impl<P: SlicePorts> Reader<P> {
                 Err(error) => {
                     warn!(
                         error = error.short(),
-                        "the node resources of a driver cannot be used: what it sent before counts"
+                        "cannot use a message of a driver with node resources: the resources of its previous message stay published"
                     );
                 }
             }

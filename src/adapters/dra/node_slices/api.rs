@@ -28,7 +28,7 @@ use crate::slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
 
 /// The timeout of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the slices of a driver are listed, in case that the watch has missed a change (upstream's kubelet of 2024).
+/// How often the agent lists the slices of a driver, in case the watch has missed a change (upstream's kubelet of 2024).
 const RELIST_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// The slices of an answer when the drivers are listed.
 const PAGE: u32 = 500;
@@ -78,7 +78,7 @@ impl KubePorts {
     }
 
     async fn delete(&self, target: &Target) -> Result<(), ApiError> {
-        // Without its node, the node has not been authorized yet.
+        // The API server authorizes the agent to delete slices only when the Node object exists.
         self.find_node().await?;
         let selected = ListParams::default().fields(&self.selector(target));
         let delete = |version| {

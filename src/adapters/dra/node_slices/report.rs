@@ -1,4 +1,4 @@
-//! The state of the slices, for people.
+//! The state of the slices, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

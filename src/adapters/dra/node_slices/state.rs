@@ -64,7 +64,7 @@ pub(super) enum Event<I> {
 pub(super) enum Effect<I> {
     /// Delete the slices. The end is reported as [`Event::Wiped`].
     Wipe(Target),
-    /// The running deletion is not wanted any more.
+    /// Stop the running deletion.
     StopWipe(Target),
     /// List the drivers that have slices.
     ListDrivers,
@@ -81,7 +81,7 @@ pub(super) enum Effect<I> {
     Publish(DriverName, Arc<DriverResources>),
     /// Write nothing for the driver until it publishes again.
     Hold(DriverName),
-    /// Do not care for the slices of the driver any more, and leave them.
+    /// Stop managing the slices of the driver. The slices stay.
     Forget(DriverName),
 }
 

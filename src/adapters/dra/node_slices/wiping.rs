@@ -108,7 +108,7 @@ impl StartupWipe {
         }
     }
 
-    /// Something that a failed call may have missed is there: the next call need not wait.
+    /// Ends the delay after a failed call, because its cause may be gone: the API server now has the node.
     pub(super) fn retry_at_once(&mut self, now: Time) {
         if let StartupWipe::Scheduled { due, failures } = *self
             && failures > 0

@@ -57,7 +57,7 @@ impl Core {
         match self.obstacle(owner, entry, now) {
             Obstacle::Fault(fault) => {
                 let detail = format!("No claim is generated for {:?} of {of}: {fault}.", entry.name);
-                reason(ReasonKind::NotGenerated, detail, "the correction of the cause")
+                reason(ReasonKind::NotGenerated, detail, "the next pass, after you correct this error")
             }
             Obstacle::NotShown(name) => {
                 let detail =

@@ -342,6 +342,6 @@ fn unknown_group_is_an_error() {
     let mut cluster = Cluster::new(GROUPS);
     cluster.put(template("tpl"));
     cluster.put(in_group(pod("p", &[("res", "tpl")]), "g"));
-    assert_eq!(cluster.run("pod:shop/p"), Err("PodGroup shop/g of the pod was not found".to_owned()));
+    assert_eq!(cluster.run("pod:shop/p"), Err("PodGroup shop/g of the pod was not found: create it".to_owned()));
     assert!(cluster.calls.is_empty());
 }
