@@ -233,13 +233,7 @@ impl Resizes {
     pub(crate) fn in_use(&self, pod: &Arc<PodObject>) -> Option<Arc<PodObject>> {
         let state = self.state.lock();
         let actuated = state.pods.get(pod.uid())?.actuated.as_ref().filter(|it| !it.containers.is_empty())?;
-        let mut spec = pod.spec().clone();
-        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-            if let Some(used) = actuated.containers.get(&container.name) {
-                container.resources = Some(used.largest());
-            }
-        }
-        Some(pod.with_spec(spec))
+        Some(pod.with_spec(actuated.spec_in_use(pod)))
     }
 
     /// Records that the call of a step succeeded, or had no effect.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::iter::once;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 
 use super::allocation::{Bounds, has_resources_of, largest, resources_of, same};
 use super::steps::Step;
@@ -38,7 +38,7 @@ impl Actual<ResourceRequirements> {
     }
 
     /// The largest possible amounts.
-    pub(crate) fn largest(&self) -> ResourceRequirements {
+    pub(super) fn largest(&self) -> ResourceRequirements {
         self.begun.iter().fold(self.known.clone(), |sum, value| largest(&sum, value))
     }
 }
@@ -70,6 +70,17 @@ impl Actuated {
     /// Whether `pod`, which a sync has, has the newest allocation.
     pub(super) fn check_newest(&self, pod: &PodObject) -> Result<(), Superseded> {
         if has_resources_of(pod, &self.allocated) { Ok(()) } else { Err(Superseded) }
+    }
+
+    /// The spec of a pod with the largest resources that its containers may have.
+    pub(crate) fn spec_in_use(&self, pod: &PodObject) -> PodSpec {
+        let mut spec = pod.spec().clone();
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+            if let Some(used) = self.containers.get(&container.name) {
+                container.resources = Some(used.largest());
+            }
+        }
+        spec
     }
 
     /// Records that the call of a step begins. Returns whether that is a change.

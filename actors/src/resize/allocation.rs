@@ -196,7 +196,12 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// The bounds that follow from the spec of a pod.
     pub(crate) fn of(pod: &PodObject) -> Self {
-        let bounds = pod_bounds(pod.spec());
+        Bounds::of_spec(pod.spec())
+    }
+
+    /// The bounds that follow from a spec.
+    pub(super) fn of_spec(spec: &PodSpec) -> Self {
+        let bounds = pod_bounds(spec);
         Bounds {
             cpu_request: bounds.cpu_request.millis(),
             cpu_limit: bounds.cpu_limit.map(Amount::millis),

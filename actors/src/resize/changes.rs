@@ -23,8 +23,17 @@ pub(crate) struct ResizeChanges {
     pub(crate) memory: Vec<ContainerChange>,
     /// The containers whose CPU changes while they run.
     pub(crate) cpu: Vec<ContainerChange>,
-    /// The bounds of the pod's cgroup before and after the resize, if they may differ.
-    pub(crate) cgroup: Option<(Actual<Bounds>, Bounds)>,
+    /// The change of the pod's cgroup, if its bounds may differ from the allocated ones.
+    pub(crate) cgroup: Option<CgroupChange>,
+}
+
+/// The bounds of a cgroup that change.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CgroupChange {
+    pub(crate) before: Actual<Bounds>,
+    /// The bounds that follow from the largest resources that the containers may have.
+    pub(crate) in_use: Bounds,
+    pub(crate) after: Bounds,
 }
 
 /// A container that is stopped and started again with the allocated resources.
@@ -71,7 +80,10 @@ impl ResizeChanges {
             list.sort_by_key(|change| change.is_increase(name));
         }
         let after = Bounds::of(pod);
-        changes.cgroup = (!actuated.cgroup.has(after)).then(|| (actuated.cgroup.clone(), after));
+        changes.cgroup = (!actuated.cgroup.has(after)).then(|| {
+            let in_use = Bounds::of_spec(&actuated.spec_in_use(pod));
+            CgroupChange { before: actuated.cgroup.clone(), in_use, after }
+        });
         (changes != ResizeChanges::default()).then_some(changes)
     }
 
@@ -131,7 +143,7 @@ fn requires_restart(container: &Container, name: &str) -> bool {
 
 /// The memory limits that a resize lowers, in bytes: that of the pod's cgroup, and those of containers by name.
 pub(crate) fn decreased_limits(changes: &ResizeChanges) -> (Option<i64>, Vec<(&ContainerName, i64)>) {
-    let of_pod = changes.cgroup.as_ref().and_then(|(before, after)| {
+    let of_pod = changes.cgroup.as_ref().and_then(|CgroupChange { before, after, .. }| {
         after.memory_limit.filter(|after| before.values().filter_map(|it| it.memory_limit).any(|it| *after < it))
     });
     let of = |change: &ContainerChange| change.lower_memory_limit();

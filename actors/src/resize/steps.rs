@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use super::allocation::{Bounds, with_amounts_of};
-use super::changes::{ContainerChange, ResizeChanges};
+use super::changes::{CgroupChange, ContainerChange, ResizeChanges};
+use super::decide::amount;
+use crate::config::quantity::Amount;
 use crate::ids::{ContainerId, ContainerName};
 use crate::pod::ContainerKind;
 use crate::ports::CgroupLimits;
@@ -39,14 +41,19 @@ impl ResizeChanges {
     }
 
     /// Sets the limits of the pod's cgroup that may be too low, if `grow`, or else those that may be too high. A limit that may be
-    /// either is set with those that grow: the containers have no more than the lowest possible limit.
+    /// either first becomes high enough for what the containers may have.
     fn cgroup_step(&self, resource: Resource, grow: bool) -> Option<Step> {
-        let (actual, after) = self.cgroup.as_ref()?;
+        let CgroupChange { before, in_use, after } = self.cgroup.as_ref()?;
         let change = |of: fn(&Bounds) -> Option<i64>| {
             let after = of(after)?;
-            let may_be_low = actual.values().any(|bounds| of(bounds).is_none_or(|it| it < after));
-            let may_be_high = actual.values().any(|bounds| of(bounds).is_some_and(|it| it > after));
-            (if grow { may_be_low } else { may_be_high && !may_be_low }).then_some(after)
+            let may_be_low = before.values().any(|bounds| of(bounds).is_none_or(|it| it < after));
+            let may_be_high = before.values().any(|bounds| of(bounds).is_some_and(|it| it > after));
+            let grown = if may_be_high { of(in_use).unwrap_or(after).max(after) } else { after };
+            if grow {
+                may_be_low.then_some(grown)
+            } else {
+                (may_be_high && (!may_be_low || grown > after)).then_some(after)
+            }
         };
         let mut limits = CgroupLimits::default();
         match resource {
@@ -63,9 +70,11 @@ impl ResizeChanges {
 impl ContainerChange {
     fn step(&self, resource: Resource) -> Step {
         let ContainerChange { id, name, kind, from, to } = self.clone();
-        // A container whose memory and CPU both change has the new memory when its CPU changes.
+        // A container whose memory and CPU both change has the new memory when its CPU changes. Until then it has the least CPU that
+        // it may have, because the limit of the pod's cgroup may be too low for more.
+        let cpu = |own: &&ResourceRequirements| amount(Some(own), "limits", "cpu").map_or(i64::MAX, Amount::millis);
         let resources = match resource {
-            Resource::Memory => with_amounts_of(&from.known, &to, "memory"),
+            Resource::Memory => with_amounts_of(from.values().min_by_key(cpu).unwrap_or(&to), &to, "memory"),
             Resource::Cpu => to,
         };
         Step::Container { id, name, kind, resources }

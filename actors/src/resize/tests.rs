@@ -1,4 +1,5 @@
 mod calls;
+mod model;
 
 use std::sync::Arc;
 
@@ -205,7 +206,7 @@ fn only_running_containers_are_changed() {
     {
         let changes = changes(&old, &new, &runs).unwrap();
         assert_eq!(changes.cpu.len(), expected);
-        let bounds = changes.cgroup.map(|(before, after)| (before.known.cpu_limit, after.cpu_limit));
+        let bounds = changes.cgroup.map(|it| (it.before.known.cpu_limit, it.after.cpu_limit));
         assert_eq!(bounds, Some((Some(1000), Some(2000))), "the cgroup changes anyway");
     }
     let stops = Plan::StopPod { kills: Vec::new() };

@@ -125,3 +125,26 @@ fn container_that_starts_again_has_known_resources() {
     assert_eq!(resize.starts(&old, "a"), Ok(true));
     assert!(resize.actuated.as_ref().unwrap().containers.is_empty());
 }
+
+// The first call of the memory's step has all resources of the container. Its CPU must not exceed what the pod may have.
+#[test]
+fn memory_changes_with_the_least_cpu_that_the_container_may_have() {
+    let (old, new) = (one("3", "1Mi"), one("2", "1Mi"));
+    let mut resize = resized(&old, &new);
+    interrupt_in(&mut resize, "a 2 1Mi");
+    resize.allocate(&new, &one("3", "2Mi"));
+    assert_eq!(steps(&resize), ["memory 2Mi", "a 2 2Mi", "a 3 2Mi"]);
+}
+
+#[test]
+fn limit_of_a_cgroup_stays_above_what_the_containers_may_have() {
+    let (small, middle, large) = (one("1", "1Mi"), one("2", "1Mi"), one("3", "1Mi"));
+    let mut resize = resized(&large, &small);
+    // The cgroup shrinks while the container is created and does not run. It then starts with its old resources.
+    let shrinks =
+        Step::Cgroup(CgroupLimits { cpu_limit: Some(1000), cpu_request: Some(1000), ..CgroupLimits::default() });
+    assert_eq!(resize.begin(&small, &shrinks), Ok(true));
+    resize.allocate(&small, &middle);
+    assert_eq!(steps(&resize), ["cpu Some(3000) Some(3000)", "a 2 1Mi", "cpu Some(2000) Some(2000)"]);
+    finish(&mut resize);
+}
