@@ -79,7 +79,8 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
                 }
                 queue.done(&key, outcome, now);
             }
-            () = sleep(until_due.unwrap_or_default()), if until_due.is_some() => {}
+            // At the limit, a key that is due waits for the end of other work.
+            () = sleep(until_due.unwrap_or_default()), if until_due.is_some() && active.len() < work.limit => {}
         }
     }
 }

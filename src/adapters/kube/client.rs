@@ -79,6 +79,8 @@ pub async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
 /// Makes a client from the settings of a kubeconfig.
 pub(super) fn build(mut config: Config, kubeconfig: &Path) -> Result<Client, ConnectError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Each caller decides whether to repeat a call: a server that answers 504 may have performed it.
+    config.default_retry = false;
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: Box::new(source) })?;
     Ok(builder.with_layer(&MapRequestLayer::new(list_newest)).build())

@@ -135,7 +135,7 @@ async fn handlers_of_an_embedder_follow_the_watch_while_they_are_added() {
         WatchEvent::Apply(pod) | WatchEvent::InitApply(pod) => {
             known.lock().unwrap().insert(pod.metadata.name.clone().unwrap());
         }
-        WatchEvent::Delete(_) | WatchEvent::Init | WatchEvent::InitDone => {}
+        WatchEvent::Delete(_) | WatchEvent::Init | WatchEvent::InitDone | WatchEvent::Undecodable { .. } => {}
     });
     let knows = |name: &'static str| {
         let names = names.clone();

@@ -1,6 +1,6 @@
 //! Lost watches, lost answers, conflicts, refusals and relists: each entry of each pod has exactly one claim in the end.
 
-use podwright_stand_in::{Fault, Rule, Verb};
+use podwright_stand_in::{Fault, Refusal, Rule, Verb};
 use serde_json::json;
 
 use super::*;
@@ -41,6 +41,24 @@ async fn failed_writes_and_lost_watches_leave_exactly_one_claim_for_each_entry()
     }
     cluster.has_all_claims().await;
     cluster.server.faults().clear();
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
+/// A server that performed a create may still answer 504, because its storage was slow. The client must not repeat the call.
+#[tokio::test]
+async fn create_that_is_performed_and_answered_with_504_makes_one_claim() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(5);
+    let slow = Fault::RefuseAfter(Refusal::plain(504, "Timeout", "the storage did not answer in time"));
+    cluster.server.faults().inject(creates, slow);
+    for at in 0..5 {
+        cluster.pod(&format!("p{at}"), &["one"], &json!({}));
+    }
+    cluster.has_all_claims().await;
     replica.until_idle().await;
     cluster.has_all_claims().await;
 }

@@ -45,6 +45,8 @@ pub enum Fault {
     DropBefore,
     /// The connection is closed after the request has been processed, without an answer.
     DropAfter,
+    /// The request is processed, and the server answers with this refusal all the same.
+    RefuseAfter(Refusal),
     /// The request is processed after this time.
     Delay(Duration),
 }

@@ -17,7 +17,7 @@ use super::ownership::{
     BindTarget, NotOwned, belongs_to_group, belongs_to_pod, bind_target, is_allocated, is_reservable,
     is_reserved_for_pod,
 };
-use super::table::{Change, WatchEvent};
+use super::table::WatchEvent;
 
 impl Core {
     /// Takes an event of a pod, and returns the items that need work, in their order.
@@ -75,6 +75,13 @@ impl Core {
     pub fn claim_event(&mut self, event: WatchEvent<ResourceClaim>) -> Vec<Key> {
         let mut keys = Vec::new();
         let is_listed = matches!(event, WatchEvent::InitDone);
+        let event = match event {
+            // A claim that exists keeps its owner from getting another one, whatever it contains.
+            WatchEvent::Undecodable { object, is_deleted: false } if !self.claims.knows(&object) => {
+                WatchEvent::InitApply(object)
+            }
+            event => event,
+        };
         for change in self.claims.changes(event) {
             self.claim_changed(&change);
             let claim = object_key(&change.object().metadata);
@@ -103,7 +110,7 @@ impl Core {
         let mut keys = Vec::new();
         for change in self.templates.changes(event) {
             self.templates.commit(&change);
-            if let Change::Gone(_) = change {
+            if change.is_gone() {
                 continue;
             }
             let template = object_key(&change.object().metadata);

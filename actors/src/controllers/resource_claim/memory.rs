@@ -1,6 +1,6 @@
 //! What the controller remembers because the watches have not shown it yet, or will not show it again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ pub(super) struct PendingClaims {
     /// For each owner its claims by UID.
     owners: HashMap<OwnerId, BTreeMap<String, PendingClaim>>,
     owner_of: HashMap<String, OwnerId>,
-    ages: VecDeque<(Time, String)>,
+    /// The claims in the order of their age.
+    ages: BTreeSet<(Time, String)>,
     /// The claims of owners for which a create may have been performed without an answer.
     unanswered: HashSet<(OwnerId, String)>,
     /// The UIDs of claims that the watch has shown as deleted. The answer to a create may come after that.
@@ -90,18 +91,18 @@ pub(super) struct PendingClaims {
 impl PendingClaims {
     /// Remembers a claim that the watch does not show.
     pub(super) fn insert(&mut self, owner: OwnerId, claim: ResourceClaim, now: Time) {
-        while let Some((created, _)) = self.ages.front()
+        while let Some((created, uid)) = self.ages.first()
             && now.since(*created) > LONGEST
         {
-            let oldest = self.ages.pop_front();
-            oldest.iter().for_each(|(_, uid)| self.remove(uid));
+            let oldest = uid.clone();
+            self.remove(&oldest);
         }
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         if self.gone.contains(&uid) {
             return;
         }
         let pending = PendingClaim { claim: Arc::new(claim), created: now, confirmed: Some(now) };
-        self.ages.push_back((now, uid.clone()));
+        self.ages.insert((now, uid.clone()));
         self.owner_of.insert(uid.clone(), owner.clone());
         self.owners.entry(owner).or_default().insert(uid, pending);
     }
@@ -132,7 +133,9 @@ impl PendingClaims {
     pub(super) fn remove(&mut self, uid: &str) {
         let Some(owner) = self.owner_of.remove(uid) else { return };
         if let Some(claims) = self.owners.get_mut(&owner) {
-            claims.remove(uid);
+            if let Some(claim) = claims.remove(uid) {
+                self.ages.remove(&(claim.created, uid.to_owned()));
+            }
             if claims.is_empty() {
                 self.owners.remove(&owner);
             }
@@ -147,10 +150,10 @@ impl PendingClaims {
 
     /// The owner is gone.
     pub(super) fn owner_gone(&mut self, owner: &OwnerId) {
-        let uids: BTreeSet<_> = self.owners.remove(owner).into_iter().flat_map(BTreeMap::into_keys).collect();
-        uids.iter().for_each(|uid| {
-            self.owner_of.remove(uid);
-        });
+        for (uid, claim) in self.owners.remove(owner).into_iter().flatten() {
+            self.owner_of.remove(&uid);
+            self.ages.remove(&(claim.created, uid));
+        }
         self.unanswered.retain(|(id, _)| id != owner);
     }
 
@@ -171,6 +174,6 @@ impl PendingClaims {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.owner_of.len()
+        self.owner_of.len().max(self.ages.len())
     }
 }

@@ -23,13 +23,23 @@ pub enum WatchEvent<T> {
     InitApply(Arc<T>),
     /// The list is complete. Known objects that it did not have are gone.
     InitDone,
+    /// The watch or the list has the object, and its content cannot be decoded. What is known of the object stays known.
+    Undecodable {
+        /// The metadata of the object, and nothing else.
+        object: Arc<T>,
+        /// Whether the object was deleted.
+        is_deleted: bool,
+    },
 }
 
 impl<T> WatchEvent<T> {
     /// The object of the event.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
-            WatchEvent::Apply(object) | WatchEvent::Delete(object) | WatchEvent::InitApply(object) => Some(object),
+            WatchEvent::Apply(object)
+            | WatchEvent::Delete(object)
+            | WatchEvent::InitApply(object)
+            | WatchEvent::Undecodable { object, .. } => Some(object),
             WatchEvent::Init | WatchEvent::InitDone => None,
         }
     }
@@ -39,34 +49,45 @@ impl<T> WatchEvent<T> {
 #[derive(Clone, Debug)]
 pub(super) enum Change<T> {
     Added(Arc<T>),
-    Changed { old: Arc<T>, new: Arc<T> },
-    Gone(Arc<T>),
+    Changed {
+        old: Arc<T>,
+        new: Arc<T>,
+    },
+    /// `last` is the last state of the object. It may be newer than what was known.
+    Gone {
+        known: Arc<T>,
+        last: Arc<T>,
+    },
 }
 
 impl<T> Change<T> {
+    fn gone(known: &Arc<T>) -> Self {
+        Change::Gone { known: known.clone(), last: known.clone() }
+    }
+
     pub(super) fn old(&self) -> Option<&Arc<T>> {
         match self {
             Change::Added(_) => None,
-            Change::Changed { old, .. } | Change::Gone(old) => Some(old),
+            Change::Changed { old, .. } | Change::Gone { known: old, .. } => Some(old),
         }
     }
 
     pub(super) fn current(&self) -> Option<&Arc<T>> {
         match self {
             Change::Added(new) | Change::Changed { new, .. } => Some(new),
-            Change::Gone(_) => None,
+            Change::Gone { .. } => None,
         }
     }
 
     /// The newest state of the object.
     pub(super) fn object(&self) -> &Arc<T> {
         match self {
-            Change::Added(object) | Change::Changed { new: object, .. } | Change::Gone(object) => object,
+            Change::Added(object) | Change::Changed { new: object, .. } | Change::Gone { last: object, .. } => object,
         }
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self, Change::Gone(_))
+        matches!(self, Change::Gone { .. })
     }
 }
 
@@ -92,13 +113,10 @@ impl<T: Metadata<Ty = ObjectMeta>> Table<T> {
         match event {
             WatchEvent::Apply(object) => self.applied(object),
             WatchEvent::Delete(object) => {
-                let key = object_key(object.metadata());
-                let known = self.known.get(&key);
-                known
-                    .map(|known| if known.metadata().uid == object.metadata().uid { object } else { known.clone() })
-                    .map(Change::Gone)
-                    .into_iter()
-                    .collect()
+                let Some(known) = self.known.get(&object_key(object.metadata())) else { return Vec::new() };
+                let is_known = known.metadata().uid == object.metadata().uid;
+                let last = if is_known { object } else { known.clone() };
+                vec![Change::Gone { known: known.clone(), last }]
             }
             WatchEvent::Init => {
                 self.listed = Some(BTreeSet::new());
@@ -115,16 +133,32 @@ impl<T: Metadata<Ty = ObjectMeta>> Table<T> {
                 let Some(listed) = self.listed.take() else { return Vec::new() };
                 let mut gone: Vec<_> = self.known.iter().filter(|(key, _)| !listed.contains(key)).collect();
                 gone.sort_by_key(|(key, _)| *key);
-                gone.into_iter().map(|(_, object)| Change::Gone(object.clone())).collect()
+                gone.into_iter().map(|(_, object)| Change::gone(object)).collect()
+            }
+            WatchEvent::Undecodable { object, is_deleted } => {
+                let key = object_key(object.metadata());
+                let known = self.known.get(&key);
+                let is_gone = |known: &&Arc<T>| is_deleted || known.metadata().uid != object.metadata().uid;
+                let gone = known.filter(is_gone).map(Change::gone).into_iter().collect();
+                if !is_deleted && let Some(listed) = &mut self.listed {
+                    listed.insert(key);
+                }
+                gone
             }
         }
+    }
+
+    /// Whether an object of this UID is known.
+    pub(super) fn knows(&self, object: &T) -> bool {
+        let known = self.known.get(&object_key(object.metadata()));
+        known.is_some_and(|known| known.metadata().uid == object.metadata().uid)
     }
 
     fn applied(&self, new: Arc<T>) -> Vec<Change<T>> {
         match self.known.get(&object_key(new.metadata())).cloned() {
             None => vec![Change::Added(new)],
             Some(old) if old.metadata().uid == new.metadata().uid => vec![Change::Changed { old, new }],
-            Some(old) => vec![Change::Gone(old), Change::Added(new)],
+            Some(old) => vec![Change::gone(&old), Change::Added(new)],
         }
     }
 

@@ -50,6 +50,7 @@ impl ClaimTerms {
             let controller = Arc::new(controller);
             // Also if this future is dropped, no watch goes on.
             let _ends_watches = watched.clone().drop_guard();
+            self.problems.reset();
             let watches = watches::start(&self.client, &controller, self.config.features, &self.problems, &watched);
             self.current.send_replace(Some(controller.clone()));
             tracing::info!(controller = CONTROLLER_NAME, "the controller has started");

@@ -1,6 +1,6 @@
 //! The watches of the ResourceClaim controller.
 //!
-//! An object that cannot be decoded does not end its watch. It is known by its metadata only, so that it does not look deleted.
+//! An object that cannot be decoded does not end its watch: the controller keeps its previous state.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
@@ -37,6 +38,11 @@ impl WatchProblems {
     /// Records the error of a watch. Returns whether the watch did not fail before.
     fn set(&self, plural: &str, problem: String) -> bool {
         self.0.lock().insert(plural.to_owned(), problem).is_none()
+    }
+
+    /// Forgets the errors of the watches of an earlier term.
+    pub(super) fn reset(&self) {
+        self.0.lock().clear();
     }
 
     fn clear(&self, plural: &str) {
@@ -137,26 +143,28 @@ fn convert<K>(event: Event<DeserializeGuard<K>>, shrink: fn(&mut K)) -> WatchEve
 where
     K: Resource<DynamicType = ()> + Default,
 {
-    let object = |guarded| {
-        let mut object = decoded(guarded);
-        shrink(&mut object);
-        Arc::new(object)
+    let (guarded, is_deleted, decoded): (_, _, fn(Arc<K>) -> WatchEvent<K>) = match event {
+        Event::Init => return WatchEvent::Init,
+        Event::InitDone => return WatchEvent::InitDone,
+        Event::InitApply(guarded) => (guarded, false, WatchEvent::InitApply),
+        Event::Apply(guarded) => (guarded, false, WatchEvent::Apply),
+        Event::Delete(guarded) => (guarded, true, WatchEvent::Delete),
     };
-    match event {
-        Event::Init => WatchEvent::Init,
-        Event::InitApply(guarded) => WatchEvent::InitApply(object(guarded)),
-        Event::InitDone => WatchEvent::InitDone,
-        Event::Apply(guarded) => WatchEvent::Apply(object(guarded)),
-        Event::Delete(guarded) => WatchEvent::Delete(object(guarded)),
+    match guarded.0 {
+        Ok(mut object) => {
+            shrink(&mut object);
+            decoded(Arc::new(object))
+        }
+        Err(invalid) => {
+            let mut object = metadata_only(invalid);
+            shrink(&mut object);
+            WatchEvent::Undecodable { object: Arc::new(object), is_deleted }
+        }
     }
 }
 
-/// The object, or one with its metadata only. That one has no finalizers, so that the controller does not finish its deletion.
-fn decoded<K: Resource<DynamicType = ()> + Default>(guarded: DeserializeGuard<K>) -> K {
-    let invalid = match guarded.0 {
-        Ok(object) => return object,
-        Err(invalid) => invalid,
-    };
+/// An object that has nothing but its metadata. It has no finalizers, so that the controller does not finish its deletion.
+fn metadata_only<K: Resource<DynamicType = ()> + Default>(invalid: InvalidObject) -> K {
     let metadata = &invalid.metadata;
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
     let object = ObjectKey { namespace: name(&metadata.namespace), name: name(&metadata.name) };
@@ -165,7 +173,7 @@ fn decoded<K: Resource<DynamicType = ()> + Default>(guarded: DeserializeGuard<K>
         kind = &*K::kind(&()),
         %object,
         error = invalid.error,
-        "cannot decode the object, which is ignored until it changes"
+        "cannot decode the object: the controller uses its previous state until the object changes"
     );
     let mut object = K::default();
     *object.meta_mut() = invalid.metadata;

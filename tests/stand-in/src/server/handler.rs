@@ -60,12 +60,16 @@ pub(super) async fn handle(
             record(refusal.code);
             return refuse(refusal);
         }
-        Some(Fault::DropAfter) | None => {}
+        Some(Fault::DropAfter | Fault::RefuseAfter(_)) | None => {}
     }
     let answer = answer(&shared, path, &parts.headers, user, call);
     if matches!(fault, Some(Fault::DropAfter)) {
         record(0);
         return drop_connection(&cut).await;
+    }
+    if let Some(Fault::RefuseAfter(refusal)) = &fault {
+        record(refusal.code);
+        return refuse(refusal);
     }
     match answer {
         Ok(Reply::Json(code, media_type, body)) => {

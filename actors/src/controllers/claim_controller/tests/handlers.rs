@@ -19,6 +19,9 @@ fn text(event: &WatchEvent<Pod>) -> String {
         WatchEvent::Init => "init".to_owned(),
         WatchEvent::InitApply(pod) => format!("list {}", name(pod)),
         WatchEvent::InitDone => "done".to_owned(),
+        WatchEvent::Undecodable { object, .. } => {
+            format!("undecodable {}", object.metadata.name.as_deref().unwrap_or_default())
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! From the events of watches to keys.
 
+use k8s_openapi::Metadata;
+
 use super::*;
 use crate::controllers::resource_claim::table::WatchEvent;
 
@@ -46,6 +48,56 @@ fn pod_that_appears_again_is_not_remembered_as_deleted() {
     cluster.put(reserved(allocated(claim("c")), &[consumer(&p)]));
     assert_eq!(cluster.run("claim:shop/c"), Ok(()));
     assert!(cluster.calls.is_empty());
+}
+
+fn undecodable<T: Metadata<Ty = ObjectMeta> + Default>(object: &T, is_deleted: bool) -> WatchEvent<T> {
+    let mut only = T::default();
+    *only.metadata_mut() = object.metadata().clone();
+    WatchEvent::Undecodable { object: Arc::new(only), is_deleted }
+}
+
+/// A pod without a usable template waits: a claim that is made of nothing would give it no devices.
+#[test]
+fn no_claim_is_made_of_a_template_that_cannot_be_decoded() {
+    let mut cluster = Cluster::new(Features::default());
+    let _ = cluster.core.template_event(undecodable(&template("tpl"), false));
+    cluster.put(pod("p", &[("res", "tpl")]));
+    assert!(cluster.run("pod:shop/p").unwrap_err().contains("tpl was not found"));
+    assert!(cluster.calls.iter().all(|call| !call.starts_with("create")), "{:?}", cluster.calls);
+}
+
+/// The end of a pod frees its claims, whatever its last state contains, and a list that has it in such a state does not end it.
+#[test]
+fn end_of_a_pod_that_cannot_be_decoded_frees_its_claim() {
+    let mut cluster = Cluster::new(Features::default());
+    let p = pod_with_claim("p", "c");
+    cluster.put(p.clone());
+    cluster.put(reserved(allocated(claim("c")), &[consumer(&p)]));
+    for event in [WatchEvent::Init, undecodable(&p, false), WatchEvent::InitDone] {
+        assert!(cluster.core.pod_event(event).is_empty());
+    }
+    cluster.server.remove(&p.clone().into());
+    cluster.server.take_events();
+    assert_eq!(cluster.core.pod_event(undecodable(&p, true)), [Key::Claim(object("c"))]);
+    assert_eq!(cluster.run("claim:shop/c"), Ok(()));
+    assert_eq!(cluster.calls, ["status c []"]);
+}
+
+/// A claim that cannot be decoded keeps its consumers, and its pod gets no second one.
+#[test]
+fn claim_that_cannot_be_decoded_is_kept() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    let p = pod("p", &[("res", "tpl")]);
+    cluster.put(p.clone());
+    let made = generated("made", &pod_owner(&p));
+    let _ = cluster.core.claim_event(undecodable(&made, false));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert!(cluster.calls.iter().all(|call| !call.starts_with("create")), "{:?}", cluster.calls);
+    cluster.put(reserved(allocated(claim("c")), &[consumer(&p)]));
+    let _ = cluster.core.claim_event(undecodable(&claim("c"), false));
+    let known = cluster.core.claims.get(&object("c")).and_then(|claim| claim.status.clone());
+    assert_eq!(known.unwrap().reserved_for, Some(vec![consumer(&p)]));
 }
 
 /// CLAIM-S32: a template queues the pods of its namespace only.
