@@ -139,11 +139,14 @@ fn problem(error: &watcher::Error) -> String {
     }
 }
 
+/// Makes the event of a decoded object.
+type WatchEventOf<K> = fn(Arc<K>) -> WatchEvent<K>;
+
 fn convert<K>(event: Event<DeserializeGuard<K>>, shrink: fn(&mut K)) -> WatchEvent<K>
 where
     K: Resource<DynamicType = ()> + Default,
 {
-    let (guarded, is_deleted, decoded): (_, _, fn(Arc<K>) -> WatchEvent<K>) = match event {
+    let (guarded, is_deleted, decoded): (_, _, WatchEventOf<K>) = match event {
         Event::Init => return WatchEvent::Init,
         Event::InitDone => return WatchEvent::InitDone,
         Event::InitApply(guarded) => (guarded, false, WatchEvent::InitApply),
