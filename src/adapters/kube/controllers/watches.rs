@@ -218,7 +218,10 @@ mod tests {
         let text = json!({"metadata": {"name": "c", "namespace": "n", "uid": "u", "finalizers": ["f"],
             "annotations": {"a": "b"}}, "spec": "wrong"});
         let guarded: DeserializeGuard<ResourceClaim> = serde_json::from_value(text).unwrap();
-        let WatchEvent::InitApply(claim) = convert(Event::InitApply(guarded), |_| {}) else { panic!() };
+        let WatchEvent::Undecodable { object: claim, is_deleted: false } = convert(Event::InitApply(guarded), |_| {})
+        else {
+            panic!()
+        };
         assert_eq!((claim.metadata.uid.as_deref(), &claim.metadata.finalizers), (Some("u"), &None));
         assert!(claim.metadata.annotations.is_some());
         assert_eq!(claim.spec, Default::default());
