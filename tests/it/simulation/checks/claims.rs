@@ -38,7 +38,8 @@ pub(in crate::simulation) fn claims(machine: &Machine, agent: &Agent, node: &Nod
         let says_why = |line: &str| line.contains(" not prepared: ") || line.contains(" not released: ");
         if !text.iter().flat_map(|text| text.lines()).any(|line| says_why(line) && line.contains(driver)) {
             return Err(format!(
-                "{uid}: its explanation does not name {driver}, which failed {claim}: {failed:?}, {text:?}"
+                "{uid}: its explanation does not name {driver}, whose {:?} of {claim} failed: {failed:?}, {text:?}",
+                failed.op
             ));
         }
     }
