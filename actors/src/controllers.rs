@@ -1,8 +1,14 @@
 //! The controllers of the control plane.
 //!
-//! A controller has a core, which keeps the known objects and decides, and which opens no connection and reads no clock. Its passes
-//! name the next call of the API, and take the answer.
+//! The core of a controller keeps the known objects and makes all decisions. It opens no connection and reads no clock. A pass works on
+//! one object: it names the next API call, and takes the answer.
+//!
+//! The controllers share the modules that belong to none of them: known objects, and pods and pod groups as users of claims.
 
 pub mod claim_controller;
 pub mod leader_election;
+mod names;
+mod owners;
+mod ownership;
 pub mod resource_claim;
+mod table;

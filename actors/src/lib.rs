@@ -99,6 +99,8 @@ pub mod pod_worker;
 #[doc(hidden)]
 pub mod probes;
 #[doc(hidden)]
+pub mod quantity;
+#[doc(hidden)]
 pub mod recorder;
 #[doc(hidden)]
 pub mod replay;

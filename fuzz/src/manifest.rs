@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::Pod;
 use podwright::PodObject;
 use podwright::actors::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
-use podwright::actors::config::quantity::Amount;
 use podwright::actors::config::validate::{validate, validate_static};
 use podwright::actors::ports::SourceKind;
+use podwright::actors::quantity::Amount;
 use podwright::adapters::manifest::{Manifest, UnknownFields, Warning, read, read_with};
 
 /// The input is a manifest file.

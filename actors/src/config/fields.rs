@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::Amount;
 use crate::pod::PodObject;
+use crate::quantity::Amount;
 
 /// The facts that only the node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

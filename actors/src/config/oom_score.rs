@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use super::pod_resources::{qos_class, resources_of_containers};
-use super::quantity::{Amount, ParseQuantityError};
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
+use crate::quantity::{Amount, ParseQuantityError};
 
 /// The scores of guaranteed pods and of best-effort pods (upstream `pkg/kubelet/qos/policy.go`, kubelet 1.36).
 const GUARANTEED: i64 = -997;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::Amount;
 use super::resource_amount::ResourceAmount;
 use crate::pod::{PodObject, is_sidecar};
+use crate::quantity::Amount;
 
 type ResourceQuantities = BTreeMap<String, Quantity>;
 type ResourceAmounts = BTreeMap<String, ResourceAmount>;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::config::quantity::Amount;
+use crate::quantity::Amount;
 
 /// An amount with its family of suffixes.
 #[derive(Clone, Copy, Debug)]

@@ -28,17 +28,14 @@ mod features;
 mod generate;
 mod keys;
 mod memory;
-mod names;
 mod owner_pass;
-mod owners;
-mod ownership;
 mod pass;
 mod reserve;
-mod table;
 #[cfg(test)]
 mod tests;
 mod written;
 
+use super::{names, owners, ownership, table};
 pub use api::{
     Answer, ApiError, ApiErrorKind, COMPONENT, CONTROLLER_NAME, EVENT_REASON, FIELD_MANAGER, OwnerWarning,
     POD_GROUP_API_VERSION, QUEUE_NAME, Request, StatusApply, StatusEntry,

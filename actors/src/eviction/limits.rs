@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{Container, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::config::pod_resources;
-use crate::config::quantity::Amount;
 use crate::config::resource_amount::canonical;
 use crate::pod::{PodObject, is_sidecar};
 use crate::ports::{PodDiskUsage, UsedSpace};
+use crate::quantity::Amount;
 use crate::texts::evictions::{self, EPHEMERAL_STORAGE};
 
 /// The disk space that a pod uses, as it was measured last.

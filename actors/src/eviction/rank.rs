@@ -10,10 +10,10 @@ use super::limits::PodUsage;
 use super::pressure::MetThreshold;
 use super::signals::{Pressure, Signal};
 use crate::config::pod_resources;
-use crate::config::quantity::Amount;
 use crate::config::resource_amount::{binary, canonical};
 use crate::pod::PodObject;
 use crate::ports::{EventAnnotations, ProcessUsage, UsedSpace};
+use crate::quantity::Amount;
 use crate::texts::evictions::{
     self, MEMORY, OFFENDING_CONTAINERS, OFFENDING_CONTAINERS_USAGE, OFFENDING_POD, OFFENDING_POD_USAGE,
     STARVED_RESOURCE,

@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::signals::{Signal, UNOBSERVED};
-use crate::config::quantity::Amount;
 use crate::config::resource_amount::{binary, canonical, decimal};
+use crate::quantity::Amount;
 
 /// An amount of a resource.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::decide::amount;
 use crate::config::pod_resources::pod_bounds;
-use crate::config::quantity::Amount;
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
 use crate::ports::CgroupLimits;
+use crate::quantity::Amount;
 
 /// The resources that can be resized.
 pub(super) const RESIZABLE: [&str; 2] = ["cpu", "memory"];

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use super::actuated::{Actual, Actuated};
 use super::allocation::{Bounds, Resizable, resizable};
 use super::decide::amount;
-use crate::config::quantity::Amount;
 use crate::containers::plan::{Kill, KillReason, Plan};
 use crate::ids::{ContainerId, ContainerName};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodRuntimeStatus};
+use crate::quantity::Amount;
 
 /// The changes that give the running containers and the cgroup of a pod the allocated resources. Memory is changed before CPU, and in
 /// each list decreases come before increases (upstream `computePodResizeAction`, kubelet 1.36).

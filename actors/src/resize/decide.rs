@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::allocation::{RESIZABLE, resizable, resources_of};
 use crate::admission::{Rejection, Requests};
 use crate::config::pod_resources::class_of;
-use crate::config::quantity::Amount;
 use crate::pod::PodObject;
+use crate::quantity::Amount;
 use crate::texts::resize as texts;
 use crate::time::Time;
 

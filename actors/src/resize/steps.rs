@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use super::allocation::{Bounds, with_amounts_of};
 use super::changes::{CgroupChange, ContainerChange, ResizeChanges};
 use super::decide::amount;
-use crate::config::quantity::Amount;
 use crate::ids::{ContainerId, ContainerName};
 use crate::pod::ContainerKind;
 use crate::ports::CgroupLimits;
+use crate::quantity::Amount;
 
 /// One call to the runtime or to the cgroup of the pod.
 #[derive(Clone, Debug, PartialEq)]

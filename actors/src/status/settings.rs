@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::config::quantity::Amount;
 use crate::config::resource_amount::ResourceAmount;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, ContainerStatus};
+use crate::quantity::Amount;
 
 /// The least CPU limit that the kernel can apply, in thousandths of one CPU (upstream `MinMilliCPULimit`, kubelet 1.36).
 const LEAST_CPU_LIMIT: i64 = 10;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext, VolumeMount};
 use podwright_actors::config::oom_score::oom_score_adj;
-use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
+use podwright_actors::quantity::Amount;
 use rustix::process::Signal;
 
 use super::files::Layout;

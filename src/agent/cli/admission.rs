@@ -8,8 +8,8 @@ use clap::Args;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
-use crate::actors::config::quantity::Amount;
 use crate::actors::config::validate::{is_label_key, is_label_value};
+use crate::actors::quantity::Amount;
 use crate::agent::machine::{self, Reservation};
 
 /// Which pods the node admits, and how much of the machine they may request.

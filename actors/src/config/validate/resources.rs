@@ -11,7 +11,7 @@ use super::names;
 use super::report::Report;
 use crate::config::fields;
 use crate::config::pod_resources::resources_of_containers;
-use crate::config::quantity::Amount;
+use crate::quantity::Amount;
 
 const HUGE_PAGES: &str = "hugepages-";
 

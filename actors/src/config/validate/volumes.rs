@@ -9,7 +9,7 @@ use super::container::Known;
 use super::report::Report;
 use super::{env, resources};
 use crate::config::fields::FieldUse;
-use crate::config::quantity::Amount;
+use crate::quantity::Amount;
 
 /// Checks the volumes and collects the names that containers may refer to.
 pub(super) fn check<'a>(spec: &'a PodSpec, report: &mut Report) -> Known<'a> {

@@ -1,5 +1,6 @@
 //! Names of the API, and the calls of the port.
 
+pub(super) use super::super::owners::SCHEDULING_GROUP;
 pub use crate::ports::resource_claims::{
     Answer, ApiError, ApiErrorKind, COMPONENT, EVENT_REASON, FIELD_MANAGER, OwnerWarning, POD_GROUP_API_VERSION,
     Request, StatusApply, StatusEntry,
@@ -16,5 +17,3 @@ pub(super) const POD_CLAIM_NAME_ANNOTATION: &str = "resource.kubernetes.io/pod-c
 pub(super) const EXTENDED_RESOURCE_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 /// Keeps an allocated claim until its devices are given back.
 pub(super) const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The API group of pod groups.
-pub(super) const SCHEDULING_GROUP: &str = "scheduling.k8s.io";

@@ -34,7 +34,7 @@ pub(crate) enum ConfigError {
         /// The field of the spec.
         field: String,
         /// The parse error.
-        source: podwright_actors::config::quantity::ParseQuantityError,
+        source: podwright_actors::quantity::ParseQuantityError,
     },
     /// The node or the runtime does not support a field's value.
     #[error("{field} {reason}: {remedy}")]

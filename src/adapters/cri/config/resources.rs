@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::oom_score::{InvalidMemoryRequest, oom_score_adj};
 use podwright_actors::config::pod_resources::resources_without_overhead;
-use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::quantity::Amount;
 
 use super::cgroup::CgroupVersion;
 use super::error::ConfigError;

@@ -1,6 +1,6 @@
 //! Which ResourceClaim a claim of a pod or group stands for, and the names of generated claims.
 
-use super::api::StatusEntry;
+use crate::ports::resource_claims::StatusEntry;
 
 /// One element of `spec.resourceClaims` of a pod or group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Named {
     NotNeeded,
 }
 
-/// The name of a claim is not known.
+/// Why the name of a claim is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -69,13 +69,13 @@ pub fn generate_name(owner: &str, claim: &str) -> String {
     if length <= LIMIT {
         return format!("{owner}-{claim}-");
     }
-    // A name begins with a letter or digit, so at least one is left of the owner.
+    // A name begins with a letter or digit, so at least one character of the owner is left.
     let owner = cut(owner, (owner.len() * LIMIT / length).max(1));
     let claim = cut(claim, (claim.len() * LIMIT / length).min(LONGEST_BASE - 2 - owner.len().min(LONGEST_BASE - 2)));
     format!("{owner}-{claim}-")
 }
 
-/// The beginning of a name. A part that ends in a hyphen or dot may make the whole name invalid.
+/// The beginning of a name, without hyphens and dots at its end, which could make the whole name invalid.
 fn cut(name: &str, length: usize) -> &str {
     let end = (0..=length.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     name[..end].trim_end_matches(['-', '.'])

@@ -7,10 +7,13 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::api::{SCHEDULING_GROUP, StatusEntry};
-use super::keys::{Key, ObjectKey};
 use super::names::ClaimEntry;
+use super::resource_claim::Key;
 pub use crate::ports::resource_claims::OwnerKind;
+use crate::ports::resource_claims::{ObjectKey, StatusEntry};
+
+/// The API group of pod groups.
+pub(super) const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// Which object controls a claim: the key of the index of claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -208,7 +211,7 @@ pub(super) fn is_terminal(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether the pod needs its claims no more. A pod that is being deleted on a node may still have running containers.
+/// Whether the pod no longer needs its claims. A pod that is being deleted on a node may still have running containers.
 pub(super) fn is_done(pod: &Pod) -> bool {
     is_terminal(pod) || pod.metadata.deletion_timestamp.is_some() && node_name(pod).is_none()
 }

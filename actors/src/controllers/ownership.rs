@@ -4,13 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 
-use super::api::SCHEDULING_GROUP;
-use super::features::Features;
-use super::keys::ObjectKey;
 use super::names::{ClaimEntry, NameError};
-use super::owners::{OwnerKind, controller, group_claims, is_pod_group, object_key, pod_group_name};
+use super::owners::{OwnerKind, SCHEDULING_GROUP, controller, group_claims, is_pod_group, object_key, pod_group_name};
+use super::resource_claim::Features;
+use crate::ports::resource_claims::ObjectKey;
 
-/// The API server accepts this number of entries in `status.reservedFor`.
+/// The API server accepts at most this number of entries in `status.reservedFor`.
 pub const MAX_CONSUMERS: usize = 256;
 
 /// A claim belongs to another object.
@@ -96,7 +95,7 @@ pub enum BindTarget {
     PodGroup,
 }
 
-/// The object for a claim cannot be decided.
+/// Why it is not known for which object a claim is generated and reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindTargetError {

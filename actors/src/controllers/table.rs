@@ -7,17 +7,17 @@ use std::sync::Arc;
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::keys::ObjectKey;
 use super::owners::object_key;
+use crate::ports::resource_claims::ObjectKey;
 
 /// An event of a watch, as kube's watcher reports it.
 #[derive(Clone, Debug)]
 pub enum WatchEvent<T> {
     /// The object was added or changed.
     Apply(Arc<T>),
-    /// The object was deleted; its last state.
+    /// The object was deleted. This is its last state.
     Delete(Arc<T>),
-    /// A list begins. What is known stays known until its end.
+    /// A list begins. Known objects stay known until the list is complete.
     Init,
     /// The list has the object.
     InitApply(Arc<T>),
@@ -92,10 +92,10 @@ impl<T> Change<T> {
 }
 
 /// The last known objects of one kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Table<T> {
     known: HashMap<ObjectKey, Arc<T>>,
-    /// What a list that has begun has shown.
+    /// The objects of the list that has begun, up to now.
     listed: Option<BTreeSet<ObjectKey>>,
     /// Whether a list was completed.
     is_synced: bool,
@@ -200,7 +200,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Table<T> {
 }
 
 /// Objects by a key that several of them may have.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Index<K>(HashMap<K, BTreeSet<ObjectKey>>);
 
 impl<K> Default for Index<K> {
