@@ -54,9 +54,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --workspace --all-targets --no-default-features -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --no-default-features --features podwright/engine -- -D warnings
 	@# Each feature alone, for embedders. Without the binary's feature, no dependency chooses a version of the Kubernetes API.
-	for features in controllers cri dra dra-driver kube process simulated cri,process dra,kube; do \
+	for features in controllers cri dra dra-driver engine kube process simulated cri,process dra,kube; do \
 		K8S_OPENAPI_ENABLED_VERSION=1.36 \
 		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
 	for features in agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \

@@ -46,8 +46,10 @@
 //! - [`metrics`]: counters and histograms with the names of the kubelet.
 //! - [`adapters`]: implementations of the ports, each behind a cargo feature: `process` (pods as process groups), `cri`
 //!   (pods as containers of containerd or CRI-O), `simulated` (pods in memory), `kube` (pods of an API server and the writes
-//!   of their statuses), `agent` (manifests from files and URLs, network calls of probes, and the binary `podwright`). Without
-//!   features this crate is the engine, the node and the ports.
+//!   of their statuses), `agent` (manifests from files and URLs, network calls of probes, and the binary `podwright`).
+//!
+//! The feature `engine` is the engine, the node and the ports; each adapter includes it. The feature `dra-driver` is a library for the
+//! authors of DRA drivers, without the engine.
 //!
 //! # What always holds
 //!
@@ -76,6 +78,7 @@
 //! - Global state: metrics, clocks and settings are arguments, so two engines can live in one process.
 //! - A clock in the decisions: each event carries its time, so the same steps can be run again.
 
+#[cfg(feature = "engine")]
 pub mod adapters;
 /// The parts of the binary `podwright`. They are in the library so that the fuzz targets can call them, and are not part of
 /// the API.
@@ -100,11 +103,17 @@ pub mod slices;
 /// The crate of the engine, with the rooms that are not part of the API.
 #[doc(hidden)]
 pub use podwright_actors as actors;
+#[cfg(feature = "engine")]
 pub use podwright_metrics as metrics;
 
+#[cfg(feature = "engine")]
+pub use podwright_actors::explain;
+pub use podwright_actors::ports;
+#[cfg(feature = "engine")]
 pub use podwright_actors::ports::{
     HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
 };
+#[cfg(feature = "engine")]
 pub use podwright_actors::{
     AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder,
     EngineConfig, EvictionGracePeriods, EvictionPolicy, EvictionThresholds, Failure, FullName, Grace, Hook,
@@ -114,7 +123,6 @@ pub use podwright_actors::{
     RecordSummary, Recorder, Rejection, Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError,
     Statuses, SysctlAllowlist, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
 };
-pub use podwright_actors::{explain, ports};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -14,6 +14,7 @@
 //! does not shorten the backoff, because the next attempt uses the newest state. [`WorkQueue::add_at`] does. The queue reads no clock
 //! and starts no task.
 
+#[cfg(feature = "engine")]
 mod work;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,10 +22,12 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
+#[cfg(feature = "engine")]
 use podwright_metrics::WorkQueueNumbers;
 
 use crate::time::Time;
 
+#[cfg(feature = "engine")]
 pub(crate) use work::{Work, work};
 
 /// The order in which keys are taken. Keys of one urgency are taken in the order of their addition.
@@ -306,7 +309,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// The numbers of the queue for metrics. This looks at each key.
+    /// The numbers of the queue for metrics. This reads each key.
+    #[cfg(feature = "engine")]
     pub fn numbers(&self, now: Time) -> WorkQueueNumbers {
         let due = self.delayed.range(..=(now, u64::MAX)).count();
         let mut numbers = WorkQueueNumbers { depth: (self.ready.len() + due) as u64, ..WorkQueueNumbers::default() };

@@ -1,6 +1,7 @@
 //! What holds for the text of the repository: which room uses which, which words a room avoids, which rules and files the
 //! documents name.
 
+mod dependencies;
 mod docs;
 mod forbidden_words;
 mod layers;
