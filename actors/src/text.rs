@@ -1,5 +1,6 @@
 //! Makes the text of errors and of other programs ready to print.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -21,6 +22,12 @@ pub fn plain(text: &str, most: usize) -> Cow<'_, str> {
     let head = &head[..head.floor_char_boundary(room - room / 3)];
     let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(room / 3))..];
     Cow::Owned([head, GAP, tail].concat())
+}
+
+/// The message of a panic that was caught.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// Displays an error with all its sources, separated by colons. A source whose text the error before it ends with is

@@ -44,9 +44,9 @@ impl Time {
         jiff::Timestamp::from_nanosecond(i128::from(self.as_nanos())).unwrap_or(jiff::Timestamp::MAX)
     }
 
-    /// Converts from the type of API objects; times before the epoch become the epoch.
+    /// Converts from the type of API objects; times before the epoch become the epoch, and times after the year 2554 the latest time.
     pub fn from_timestamp(timestamp: jiff::Timestamp) -> Self {
-        Time::from_nanos(u64::try_from(timestamp.as_nanosecond()).unwrap_or(0))
+        Time::from_nanos(u64::try_from(timestamp.as_nanosecond().max(0)).unwrap_or(u64::MAX))
     }
 
     /// Converts to a `metav1.Time`.
@@ -112,5 +112,22 @@ impl Grace {
 impl fmt::Display for Grace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} s", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_outside_of_the_range_become_its_ends() {
+        let at = |text: &str| Time::from_timestamp(text.parse().unwrap());
+        assert_eq!(at("1969-12-31T23:59:59Z"), Time::ZERO);
+        assert_eq!(at("2026-01-01T00:00:00Z"), Time::from_secs(1_767_225_600));
+        let latest = Time::from_nanos(u64::MAX);
+        assert_eq!((at("2555-01-01T00:00:00Z"), at("9999-12-30T22:00:00Z")), (latest, latest));
+        assert_eq!(latest + Duration::from_secs(u64::MAX), latest);
+        assert_eq!(latest.to_string(), "2554-07-21T23:34:33.709Z");
+        assert!(latest.since(Time::ZERO) > Duration::from_secs(18_000_000_000));
     }
 }

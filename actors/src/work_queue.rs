@@ -12,7 +12,7 @@
 //! A key is at most once in the queue, and only one caller works on it at a time. A key that is added during the work is worked on
 //! once more. A key whose work failed waits for its backoff, and for the [pace](Pace) of the failures of all keys. [`WorkQueue::add`]
 //! does not shorten the backoff, because the next attempt uses the newest state. [`WorkQueue::add_at`] does. The queue reads no clock
-//! and starts no task.
+//! and starts no task. `docs/decisions/work-queue.md` compares it with the scheduler of kube-runtime.
 
 #[cfg(feature = "engine")]
 mod work;
@@ -72,9 +72,11 @@ pub enum Outcome {
     Finished,
     /// The work failed. The key is ready again after its backoff, and not before `at_least`.
     Retry {
-        /// The delay that the server requested.
+        /// The shortest delay: requested by the server, or set by the caller.
         at_least: Duration,
     },
+    /// The work waits for something that takes this long. The key is ready again then. That is no failure and no success.
+    Wait(Duration),
 }
 
 /// The queue. Every method is one step; the owner locks it.
@@ -252,6 +254,12 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 self.delay(key, by, urgency, Failures::NONE, false);
             }
             (Outcome::Finished, Some(again)) => self.make_ready(key, again.urgency, Failures::NONE, Some(now)),
+            (Outcome::Wait(delay), again) => {
+                let until = now + delay;
+                let until = again.and_then(|again| again.by).map_or(until, |by| by.min(until));
+                let urgency = again.map_or(Urgency::Normal, |again| again.urgency);
+                self.delay(key, until, urgency, failures, true);
+            }
             (Outcome::Retry { at_least }, again) => {
                 self.retries += 1;
                 let failures = failures.with_one_more(now);
@@ -259,6 +267,21 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 let until = again.and_then(|again| again.by).map_or(until, |by| by.min(until));
                 let urgency = again.map_or(Urgency::Normal, |again| again.urgency);
                 self.delay(key, until, urgency, failures, true);
+            }
+        }
+    }
+
+    /// Makes each delayed key ready, because the clock was set, so that the delays are wrong. The failures of a key stay.
+    pub fn make_all_ready(&mut self) {
+        self.paced = Time::ZERO;
+        for key in std::mem::take(&mut self.delayed).into_values() {
+            if let Some(&QueueEntry { state: State::Delayed { urgency, .. }, failures }) = self.keys.get(&key) {
+                self.make_ready(&key, urgency, failures, None);
+            }
+        }
+        for entry in self.keys.values_mut() {
+            if let State::Active { again: Some(again), .. } = &mut entry.state {
+                again.is_now = true;
             }
         }
     }

@@ -9,7 +9,7 @@ use super::EngineInner;
 use super::cell::Cell;
 use crate::pod_worker::step::{HookCall, Outcome};
 use crate::ports::{FailureCause, HookContext, PodSyncer, SyncError, SyncOutcome, SyncRetry};
-use crate::text::error_text;
+use crate::text::{error_text, panic_text};
 
 /// A hook call in progress.
 pub(super) type HookFuture = LocalBoxFuture<'static, Outcome>;
@@ -56,11 +56,7 @@ impl HookCaller {
 /// The outcome of a hook that panicked. The panic counts as a failure of that pod, and no other pod is affected
 /// (POD-W12).
 pub(super) fn panicked(engine: &EngineInner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
-    let what = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
+    let what = panic_text(panic);
     engine.metrics.actors.hook_panicked();
     tracing::error!(pod.uid = %cell.uid(), panic = what, "hook panicked");
     Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, cause: FailureCause::Unknown }

@@ -1,5 +1,6 @@
 //! Performs the work of a queue.
 
+use std::fmt::Display;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Outcome, WorkQueue};
 use crate::ports::Clock;
+use crate::text::panic_text;
 
 /// The delay after work that panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
@@ -40,7 +42,7 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
     mut work: Work<'_, K, Fill, Added, Perform>,
     stop: CancellationToken,
 ) where
-    K: Clone + Eq + Hash,
+    K: Clone + Display + Eq + Hash,
     Fill: FnMut(&mut WorkQueue<K>),
     Added: Fn() -> New,
     New: Future<Output = ()>,
@@ -65,12 +67,13 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
         };
         let until_due = due.map(|due| due.since(work.clock.now()));
         tokio::select! {
+            // In a fixed order, so that a simulation repeats.
+            biased;
             () = stop.cancelled() => return,
-            () = (work.added)() => {}
             Some((key, outcome)) = active.next() => {
-                let outcome = outcome.unwrap_or_else(|_| {
+                let outcome = outcome.unwrap_or_else(|panic| {
                     work.panics.caught();
-                    tracing::error!("a write to the API server panicked");
+                    tracing::error!(object = %key, panic = panic_text(&*panic), "the work on an object panicked and is repeated");
                     Outcome::Retry { at_least: AFTER_PANIC }
                 });
                 let (mut queue, now) = (work.queue.lock(), work.clock.now());
@@ -79,6 +82,7 @@ pub(crate) async fn work<K, Fill, Added, New, Perform, Done>(
                 }
                 queue.done(&key, outcome, now);
             }
+            () = (work.added)() => {}
             // At the limit, a key that is due waits for the end of other work.
             () = sleep(until_due.unwrap_or_default()), if until_due.is_some() && active.len() < work.limit => {}
         }
