@@ -123,6 +123,8 @@ pub struct Metrics {
     pub status: StatusMetrics,
     /// The streams of the node API.
     pub streaming: StreamingMetrics,
+    /// The work queue of the ResourceSlices.
+    pub work_queues: WorkQueueMetrics,
     registry: Arc<Registry>,
 }
 
@@ -152,6 +154,7 @@ impl Metrics {
             start: StartMetrics::register(&mut registry),
             status: StatusMetrics::register(&mut registry),
             streaming: StreamingMetrics::register(&mut registry),
+            work_queues: WorkQueueMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
     }

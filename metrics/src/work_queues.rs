@@ -82,6 +82,10 @@ impl EncodeMetric for NumberOfQueues {
             Value::Gauge(_) => MetricType::Gauge,
         }
     }
+
+    fn is_empty(&self) -> bool {
+        self.queues.lock().is_empty()
+    }
 }
 
 /// The work queues of controllers.

@@ -112,7 +112,7 @@ pub struct DraPlugins {
     tasks: TaskTracker,
     stopping: CancellationToken,
     #[cfg(feature = "kube")]
-    slice_metrics: podwright_metrics::SliceMetrics,
+    slice_metrics: (podwright_metrics::SliceMetrics, podwright_metrics::WorkQueueMetrics),
     #[cfg(feature = "kube")]
     slices: node_slices::SlicesReport,
     _stop: DropGuard,
@@ -160,7 +160,7 @@ impl DraPlugins {
             tasks,
             stopping,
             #[cfg(feature = "kube")]
-            slice_metrics: metrics.slices.clone(),
+            slice_metrics: (metrics.slices.clone(), metrics.work_queues.clone()),
             #[cfg(feature = "kube")]
             slices: Default::default(),
             _stop: stop.drop_guard(),

@@ -36,6 +36,9 @@ pub type OnError = Arc<dyn Fn(SliceError) + Send + Sync>;
 /// Is called after each write that succeeded. It must not wait.
 pub(super) type OnWrite = Arc<dyn Fn(Write) + Send + Sync>;
 
+/// Receives for each sync of a pool how long the pool has waited for it, and how long it took. It must not wait.
+pub(super) type OnSync = Arc<dyn Fn(Duration, Duration) + Send + Sync>;
+
 /// The settings of an engine.
 #[derive(Clone)]
 #[must_use]
@@ -47,6 +50,7 @@ pub struct SliceOptions {
     pub(super) own_writes: Duration,
     pub(super) on_error: OnError,
     pub(super) on_write: OnWrite,
+    pub(super) on_sync: OnSync,
     pub(super) reads_owner_again: bool,
     pub(super) relist_every: Option<Duration>,
 }
@@ -63,6 +67,7 @@ impl SliceOptions {
             own_writes: OWN_WRITES,
             on_error: Arc::new(on_error),
             on_write: Arc::new(|_| {}),
+            on_sync: Arc::new(|_, _| {}),
             reads_owner_again: false,
             relist_every: None,
         }
@@ -89,6 +94,13 @@ impl SliceOptions {
     /// Calls this after each write that succeeded. It must not wait.
     pub fn on_write(mut self, on_write: impl Fn(Write) + Send + Sync + 'static) -> Self {
         self.on_write = Arc::new(on_write);
+        self
+    }
+
+    /// Calls this after each sync of a pool, with the durations of its wait and of its work. It must not wait.
+    #[cfg(all(feature = "dra", feature = "kube"))]
+    pub(crate) fn on_sync(mut self, on_sync: impl Fn(Duration, Duration) + Send + Sync + 'static) -> Self {
+        self.on_sync = Arc::new(on_sync);
         self
     }
 
@@ -142,9 +154,11 @@ pub(super) struct Shared {
     pub(super) queue: Mutex<WorkQueue<String>>,
     pub(super) queued: Notify,
     /// The beginning of the time of the queue.
-    started: Instant,
+    pub(super) started: Instant,
     /// Whether nothing may be written now.
     is_held: AtomicBool,
+    /// Whether the driver has said what it offers.
+    is_updated: AtomicBool,
     versions: AtomicU64,
     pub(super) creates: AtomicU64,
     pub(super) updates: AtomicU64,
@@ -171,6 +185,11 @@ impl Shared {
         self.is_held.load(Ordering::Relaxed)
     }
 
+    /// Whether it is known what the driver offers. Before that, each published slice would seem to be superfluous.
+    pub(super) fn is_updated(&self) -> bool {
+        self.is_updated.load(Ordering::Acquire)
+    }
+
     /// Counts a write that succeeded.
     pub(super) fn wrote(&self, write: Write) {
         let count = match write {
@@ -184,7 +203,7 @@ impl Shared {
 }
 
 impl SliceEngine {
-    /// Starts to publish. Deletes nothing until the first [`update`](Self::update).
+    /// Starts to publish. Writes and deletes nothing until the first [`update`](Self::update).
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -200,6 +219,7 @@ impl SliceEngine {
             queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
             started: Instant::now(),
             is_held: AtomicBool::new(false),
+            is_updated: AtomicBool::new(false),
             queued: Notify::new(),
             versions: AtomicU64::new(0),
             creates: AtomicU64::new(0),
@@ -229,6 +249,7 @@ impl SliceEngine {
         let now = self.shared.now();
         let mut desired = self.shared.desired.lock();
         let old = std::mem::replace(&mut *desired, new.collect());
+        self.shared.is_updated.store(true, Ordering::Release);
         let mut queue = self.shared.queue.lock();
         old.keys().chain(desired.keys()).for_each(|pool| queue.add_at(pool, now));
         drop((desired, queue));
@@ -251,6 +272,13 @@ impl SliceEngine {
             drop((desired, queue));
             self.shared.queued.notify_one();
         }
+    }
+
+    /// Reads the numbers of the queue, also after the end of the engine.
+    #[cfg(all(feature = "dra", feature = "kube"))]
+    pub(crate) fn queue_numbers(&self) -> impl Fn() -> podwright_metrics::WorkQueueNumbers + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || shared.queue.lock().numbers(shared.now())
     }
 
     /// The writes so far.

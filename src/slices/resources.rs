@@ -86,6 +86,18 @@ impl Owner {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPool {
+    /// The slices are for the node of the driver, and the pool also names other nodes.
+    #[error(
+        "the slices are for the node of the driver, so node_selector, all_nodes and per_device_node_selection must not be set: \
+         leave them out, or publish a single pool, which names its nodes itself"
+    )]
+    BoundToNode,
+    /// The pool names the nodes with access in several ways.
+    #[error("of node_selector, all_nodes and per_device_node_selection, exactly one must be set for each slice")]
+    SeveralNodeSelections,
+    /// The pool does not say which nodes have access to its devices.
+    #[error("no node has access to the devices: set node_selector, all_nodes or per_device_node_selection")]
+    NoNodes,
     /// Two sets of counters have one name.
     #[error("the counter set {0} appears twice: give each set a name of its own")]
     DuplicateCounterSet(String),
@@ -113,8 +125,18 @@ pub enum InvalidPool {
 }
 
 impl Pool {
-    /// Checks what the API server cannot check, because it sees one slice at a time.
-    pub(super) fn validate(&self) -> Result<(), InvalidPool> {
+    /// Checks what the API server cannot check, because it sees one slice at a time, and which nodes have access: each write of a
+    /// slice for no node or for nodes of two kinds would fail. `has_node` is whether the slices are bound to the node of the driver.
+    pub(super) fn validate(&self, has_node: bool) -> Result<(), InvalidPool> {
+        for slice in &self.slices {
+            let others = [self.node_selector.is_some(), self.all_nodes, slice.per_device_node_selection];
+            match others.into_iter().filter(|is_set| *is_set).count() {
+                1.. if has_node => return Err(InvalidPool::BoundToNode),
+                0 if !has_node => return Err(InvalidPool::NoNodes),
+                2.. => return Err(InvalidPool::SeveralNodeSelections),
+                0 | 1 => {}
+            }
+        }
         let mut sets = BTreeMap::new();
         for set in self.slices.iter().flat_map(|slice| &slice.shared_counters) {
             if sets.insert(&set.name, &set.counters).is_some() {

@@ -113,9 +113,18 @@ impl View {
         }
     }
 
-    /// The slices of a pool, in the order of their names.
-    pub(super) fn pool(&mut self, pool: &str, now: Instant) -> Vec<Arc<ResourceSlice>> {
+    /// When the first own write to a slice of a pool stops overriding what the watch reports. `None` if the watch has reported all.
+    pub(super) fn own_until(&self, pool: &str) -> Option<Instant> {
+        self.own.values().filter(|own| own.slice.spec.pool.name == pool).map(|own| own.until).min()
+    }
+
+    /// Forgets the own writes that no longer override what the watch reports.
+    pub(super) fn expire(&mut self, now: Instant) {
         self.own.retain(|_, own| own.until > now);
+    }
+
+    /// The slices of a pool, in the order of their names.
+    pub(super) fn pool(&self, pool: &str) -> Vec<Arc<ResourceSlice>> {
         let mut slices = self.watched.clone();
         for (name, own) in &self.own {
             let reported = self.watched.get(name);
@@ -156,7 +165,8 @@ mod tests {
     }
 
     fn versions(view: &mut View, pool: &str, now: Instant) -> Vec<String> {
-        let slices = view.pool(pool, now);
+        view.expire(now);
+        let slices = view.pool(pool);
         slices.iter().map(|slice| slice.metadata.resource_version.clone().unwrap()).collect()
     }
 
@@ -177,7 +187,9 @@ mod tests {
 
         view.written(slice("b", "p", 7), soon);
         assert_eq!(versions(&mut view, "p", now), ["7"]);
+        assert_eq!(view.own_until("p"), Some(soon));
         assert!(versions(&mut view, "p", late).is_empty(), "the watch never reported it");
+        assert_eq!(view.own_until("p"), None);
     }
 
     #[test]
@@ -211,6 +223,6 @@ mod tests {
         let mut view = View::new(Some("p".to_owned()));
         assert!(view.apply(Event::Apply(slice("b", "q", 1))).is_empty());
         assert_eq!(view.apply(Event::Apply(slice("a", "p", 2))), ["p"]);
-        assert!(view.pool("q", Instant::now()).is_empty());
+        assert!(view.pool("q").is_empty());
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use podwright_actors::Time;
 use podwright_actors::text::error_chain;
 use podwright_actors::work_queue::Outcome;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -51,7 +52,7 @@ impl Worker {
                 } else {
                     queue.next_due().map(|due| due.since(shared.now()))
                 };
-                wait.filter(|_| self.view.is_listed() && !shared.is_held())
+                wait.filter(|_| self.view.is_listed() && shared.is_updated() && !shared.is_held())
             };
             tokio::select! {
                 biased;
@@ -93,7 +94,17 @@ impl Worker {
             Err(error) if error.is_recoverable() => Outcome::Retry { at_least: Duration::ZERO },
             Ok(()) | Err(_) => Outcome::Finished,
         };
-        self.shared.queue.lock().done(&pool.to_owned(), outcome, self.shared.now());
+        let mut queue = self.shared.queue.lock();
+        let key = pool.to_owned();
+        let waited = queue.waited(&key).unwrap_or_default();
+        let worked = queue.worked(&key, self.shared.now()).unwrap_or_default();
+        queue.done(&key, outcome, self.shared.now());
+        if let Some(until) = self.view.own_until(pool) {
+            // Until then, the own writes hide a change by another client that the watch has missed.
+            queue.add_at(&key, Time::ZERO + until.saturating_duration_since(self.shared.started));
+        }
+        drop(queue);
+        (self.shared.options.on_sync)(waited, worked);
         if let Err(error) = result {
             self.report(error);
         }
@@ -110,19 +121,21 @@ impl Worker {
 
     /// Makes the slices of a pool equal to what the driver offers.
     async fn sync(&mut self, name: &str) -> Result<(), SliceError> {
+        // Also before a sync that ends early: an own write that is past its end makes the pool due again at once.
+        self.view.expire(Instant::now());
         let desired = self.shared.desired.lock().get(name).cloned();
         if let Some(Desired { is_refused: true, .. }) = desired {
             return Ok(());
         }
         if let Some(desired) = &desired
-            && let Err(source) = desired.pool.validate()
+            && let Err(source) = desired.pool.validate(self.shared.options.node().is_some())
         {
             self.change_desired(name, desired, |desired| desired.is_refused = true);
             return Err(SliceError::Invalid { pool: name.to_owned(), source });
         }
         let was_known = self.owner_uid.is_some();
         let identity = self.identity().await.map_err(SliceError::Owner)?;
-        let seen = self.view.pool(name, Instant::now());
+        let seen = self.view.pool(name);
         let pool = desired.as_ref().map(|desired| &*desired.pool);
         let mut planned = plan(&identity, name, pool, &seen);
         if self.shared.options.reads_owner_again && was_known && !planned.creates.is_empty() {
@@ -182,8 +195,6 @@ impl Worker {
                 Ok(stored) => {
                     self.shared.wrote(Write::Create);
                     self.stored(name, desired, *index, stored);
-                    let again = self.shared.now() + self.shared.options.own_writes;
-                    self.shared.queue.lock().add_at(&name.to_owned(), again);
                 }
                 Err(error) => failed(Write::Create, slice, error),
             }

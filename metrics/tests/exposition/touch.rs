@@ -5,7 +5,7 @@ use std::time::Duration;
 use podwright_metrics::{
     BySource, CgroupOperation, ClaimOperation, ClaimsInUse, ContainerType, EventOutcome, EvictionSignal, Metrics,
     OldestPhases, OperationType, PodResourcesMethod, ProbeType, ProbedContainer, RetryTrigger, RunningContainers,
-    RuntimeOperation, SliceWrite, StreamSubresource, WorkingPods,
+    RuntimeOperation, SliceWrite, StreamSubresource, WorkQueueNumbers, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -66,6 +66,10 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     metrics.slices.wrote(SliceWrite::Create);
     metrics.slices.wiped(true);
     metrics.slices.received(true);
+    metrics.work_queues.observe("node_resource_slices", || WorkQueueNumbers { adds: 1, ..WorkQueueNumbers::default() });
+    let queue = metrics.work_queues.durations("node_resource_slices");
+    queue.taken(TOOK);
+    queue.worked(TOOK);
     metrics.plugins.set("/plugins_registry/gpu.sock", true, true);
     for method in [PodResourcesMethod::List, PodResourcesMethod::Get, PodResourcesMethod::GetAllocatable] {
         metrics.pod_resources.answered(method, false);

@@ -7,6 +7,7 @@
 //!   resources  reads the messages of drivers (pure)
 //!   report     the state, for operators
 //!   ports      what the actor uses; api has the API server and the drivers
+//!   queues     what is counted of the queues of the publishers
 //! ```
 //!
 //! Pods must not be scheduled to devices that nobody prepares. So the slices of a driver are deleted when none of its instances has been
@@ -16,6 +17,7 @@
 mod actor;
 mod api;
 mod ports;
+mod queues;
 mod report;
 mod resources;
 mod state;
@@ -30,12 +32,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use podwright_metrics::SliceMetrics;
+use podwright_metrics::{SliceMetrics, WorkQueueMetrics};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::actor::Actor;
 use self::api::{InstanceRef, KubePorts};
+use self::queues::SliceQueues;
 pub(super) use self::report::SlicesReport;
 #[doc(hidden)]
 pub use self::resources::read_node_resources;
@@ -76,13 +79,13 @@ impl fmt::Debug for SlicesConfig {
 pub(super) async fn run(
     config: SlicesConfig,
     drivers: watch::Receiver<Drivers>,
-    metrics: SliceMetrics,
+    (metrics, queues): (SliceMetrics, WorkQueueMetrics),
     report: SlicesReport,
     stop: CancellationToken,
 ) {
     let SlicesConfig { client, node, wipe_delay, startup_wipe_delay } = config;
     let delays = Delays { wipe: wipe_delay, startup_wipe: startup_wipe_delay };
-    let ports = Arc::new(KubePorts::new(client, &node, metrics.clone()));
+    let ports = Arc::new(KubePorts::new(client, &node, metrics.clone(), SliceQueues::new(&queues)));
     Actor::new(ports, &node, delays, metrics).report_to(report).run(drivers, snapshot, stop).await;
 }
 

@@ -99,7 +99,7 @@ fn as_little_as_possible_is_written() {
         ("two of three changed", three, &[&["a"], &["x"], &["y"]], (3, 0, 0, Some((2, 3)))),
         ("one of three removed", three, &[&["a"], &["b"]], (2, 0, 1, Some((2, 2)))),
         ("a fourth slice", three, &[&["a"], &["b"], &["c"], &["d"]], (3, 1, 0, Some((2, 4)))),
-        ("the order of devices counts", &[&["a", "b"]], &[&["b", "a"]], (1, 0, 0, Some((1, 1)))),
+        ("another order of the devices", &[&["a", "b"]], &[&["b", "a"]], (1, 0, 0, Some((1, 1)))),
         ("a pool without slices", three, &[], (0, 0, 3, None)),
     ];
     for (what, before, desired, expected) in cases {
@@ -207,7 +207,7 @@ fn tainted(value: &str, time: Option<&str>) -> Pool {
 
 /// DRA-S2
 #[test]
-fn time_of_a_taint_counts_if_both_sides_have_one() {
+fn times_of_a_taint_are_compared_if_both_sides_have_one() {
     let seen = published(&tainted("v", Some("2026-01-01T00:00:10Z")));
     for (time, updates) in [(None, 0), (Some("2026-01-01T00:00:11Z"), 0), (Some("2026-01-01T00:00:12Z"), 1)] {
         assert_eq!(planned(&tainted("v", time), &seen).updates.len(), updates, "{time:?}");
@@ -286,8 +286,24 @@ fn validation_names_what_is_wrong() {
         ),
     ];
     for (pool, expected) in cases {
-        assert_eq!(pool.validate(), expected);
+        assert_eq!(pool.validate(true), expected);
     }
+}
+
+/// The API server accepts exactly one way to name the nodes with access.
+#[test]
+fn pool_names_the_nodes_with_access_in_one_way() {
+    let of = |all_nodes, per_device_node_selection| {
+        let slice = Slice { per_device_node_selection, ..Slice::default() };
+        Pool { all_nodes, slices: vec![slice], ..Pool::default() }
+    };
+    assert_eq!(of(false, false).validate(true), Ok(()));
+    for beside in [of(false, true), of(true, false)] {
+        assert_eq!(beside.validate(true), Err(InvalidPool::BoundToNode));
+        assert_eq!(beside.validate(false), Ok(()));
+    }
+    assert_eq!(of(false, false).validate(false), Err(InvalidPool::NoNodes));
+    assert_eq!(of(true, true).validate(false), Err(InvalidPool::SeveralNodeSelections));
 }
 
 prop_compose! {

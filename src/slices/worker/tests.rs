@@ -6,6 +6,7 @@ use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use kube::core::Status;
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -224,6 +225,62 @@ async fn created_slice_is_checked_again_after_60_seconds() {
     assert_eq!(api.calls(), ["node", "create"]);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(api.calls(), ["create"]);
+    drop(engine);
+}
+
+/// Another client deletes a slice that was just updated, and the watch reports no deletion but a list without the slice.
+#[tokio::test(start_paused = true)]
+async fn slice_that_another_client_deletes_after_an_update_is_created_again() {
+    let (api, events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors));
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(Duration::from_secs(40)).await;
+    events.send(Event::Apply(api.slices.lock().values().next().unwrap().clone())).unwrap();
+    engine.update(resources(&[("p", &["b"])])).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["node", "create", "update"]);
+    api.slices.lock().clear();
+    events.send(Event::Init).unwrap();
+    events.send(Event::InitDone).unwrap();
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(api.calls(), ["create"]);
+    drop(engine);
+}
+
+/// A driver whose first offer is refused has said nothing about the slices that an earlier process published.
+#[tokio::test(start_paused = true)]
+async fn published_slices_stay_until_the_first_accepted_update() {
+    let (api, events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors).single_pool("p"));
+    let slice = json!({"metadata": {"name": "00000-d-n7-x", "resourceVersion": "1"}, "spec": {"driver": "d",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}});
+    let slice: ResourceSlice = serde_json::from_value(slice).unwrap();
+    api.slices.lock().insert("00000-d-n7-x".to_owned(), slice.clone());
+    events.send(Event::Apply(slice)).unwrap();
+    assert!(engine.update(resources(&[("q", &["a"])])).is_err());
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(api.calls(), [""; 0]);
+    engine.update(DriverResources::default()).unwrap();
+    sleep(SOON).await;
+    assert_eq!(api.calls(), ["node", "delete"]);
+}
+
+/// The API server would refuse each write.
+#[tokio::test(start_paused = true)]
+async fn pool_of_a_node_that_also_names_nodes_is_refused_without_a_write() {
+    let (api, _events) = FakeApi::new(|_| {});
+    let errors: Arc<Mutex<Vec<SliceError>>> = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors));
+    let mut offered = resources(&[("p", &["a"])]);
+    offered.pools.get_mut("p").unwrap().slices[0].per_device_node_selection = true;
+    engine.update(offered).unwrap();
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(api.calls(), [""; 0]);
+    let errors = errors.lock();
+    let [SliceError::Invalid { source, .. }] = &errors[..] else { panic!("{errors:?}") };
+    assert_eq!(source, &InvalidPool::BoundToNode);
     drop(engine);
 }
 

@@ -182,6 +182,14 @@ async fn devices_of_a_driver_without_access_to_the_api_server_are_published() {
         let line = format!("podwright_resource_slice_writes_total{{operation=\"{operation}\"}} {count}");
         eventually(&line, || async { node.metric(&line).then_some(()) }).await;
     }
+    // The queue of the publisher that was deleted with the slices stays counted.
+    let text = node.metrics.encode(Format::Classic);
+    for name in ["adds_total", "work_duration_seconds_count", "queue_duration_seconds_count"] {
+        let series = format!("workqueue_{name}{{name=\"node_resource_slices\"}} ");
+        let count =
+            text.lines().find_map(|line| line.strip_prefix(series.as_str())).unwrap_or_else(|| panic!("{series}"));
+        assert!(count.parse::<u64>().unwrap() >= 3, "{series}{count}");
+    }
     node.stop.cancel();
     node.plugins.as_ref().unwrap().stopped().await;
     assert_eq!(node.slices().len(), 2, "the slices stay when the agent ends");

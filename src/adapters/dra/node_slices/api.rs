@@ -18,6 +18,7 @@ use tonic::Status;
 use tracing::warn;
 
 use super::ports::{Answer, ApiError, SlicePorts};
+use super::queues::{NodePublisher, SliceQueues};
 use super::state::Target;
 use crate::adapters::dra::MAX_TEXT;
 use crate::adapters::dra::registry::Instance;
@@ -49,11 +50,12 @@ pub(super) struct KubePorts {
     node: String,
     version: ServedVersion,
     metrics: SliceMetrics,
+    queues: SliceQueues,
 }
 
 impl KubePorts {
-    pub(super) fn new(client: Client, node: &str, metrics: SliceMetrics) -> Self {
-        KubePorts { client, node: node.to_owned(), version: ServedVersion::default(), metrics }
+    pub(super) fn new(client: Client, node: &str, metrics: SliceMetrics, queues: SliceQueues) -> Self {
+        KubePorts { client, node: node.to_owned(), version: ServedVersion::default(), metrics, queues }
     }
 
     fn slices(&self, version: Version) -> Api<DynamicObject> {
@@ -115,7 +117,7 @@ impl KubePorts {
 
 impl SlicePorts for KubePorts {
     type Instance = InstanceRef;
-    type Publisher = SliceEngine;
+    type Publisher = NodePublisher;
 
     fn node(&self) -> Answer<'_, ()> {
         Box::pin(self.find_node())
@@ -143,8 +145,8 @@ impl SlicePorts for KubePorts {
         stream::once(open).try_flatten().boxed()
     }
 
-    fn publisher(&self, driver: &DriverName) -> SliceEngine {
-        let (name, metrics) = (driver.clone(), self.metrics.clone());
+    fn publisher(&self, driver: &DriverName) -> NodePublisher {
+        let (name, metrics, queues) = (driver.clone(), self.metrics.clone(), self.queues.clone());
         let failed = move |error: SliceError| {
             let error = plain(&error_text(&error), MAX_TEXT).into_owned();
             warn!(driver = %name, error, "cannot publish the devices of a driver");
@@ -153,6 +155,7 @@ impl SlicePorts for KubePorts {
             .owner(Owner::node(self.node.clone(), None))
             .reads_owner_again()
             .relist_every(RELIST_PERIOD)
+            .on_sync(move |waited, worked| queues.synced(waited, worked))
             .on_write(move |write| {
                 metrics.wrote(match write {
                     Write::Update => SliceWrite::Update,
@@ -160,7 +163,7 @@ impl SlicePorts for KubePorts {
                     Write::Delete => SliceWrite::Delete,
                 });
             });
-        SliceEngine::start(self.client.clone(), options)
+        self.queues.publisher(SliceEngine::start(self.client.clone(), options))
     }
 }
 

@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::state::Target;
 use crate::dra_api::node_resources::NodeListAndWatchResourcesResponse;
-use crate::slices::{DriverResources, SliceEngine};
+use crate::slices::DriverResources;
 
 /// A call to the API server failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,16 +58,4 @@ pub(super) trait Publisher: Send + 'static {
 
     /// Writes nothing until [`publish`](Publisher::publish) is called.
     fn hold(&self);
-}
-
-impl Publisher for SliceEngine {
-    fn publish(&self, resources: DriverResources) {
-        // An engine for all pools accepts each.
-        let _ = self.update(resources);
-        self.resume();
-    }
-
-    fn hold(&self) {
-        SliceEngine::hold(self);
-    }
 }

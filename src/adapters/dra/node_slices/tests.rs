@@ -173,7 +173,7 @@ async fn finished_stream_is_opened_again_by_a_registration_only() {
     }
 }
 
-/// A finished stream sends no further message, so that the last one counts.
+/// A finished stream sends no further message, so the pools of its last message stay desired.
 #[tokio::test(start_paused = true)]
 async fn deleted_slices_of_a_finished_stream_come_back_with_the_driver() {
     let rig = Rig::start().await;

@@ -33,7 +33,7 @@ pub(super) enum Wipe {
 }
 
 impl Wipe {
-    /// Schedules the deletion. Of several times, the earliest one counts.
+    /// Schedules the deletion. If it is scheduled already, the earlier time stays.
     pub(super) fn schedule(&mut self, at: Time) {
         *self = match *self {
             Wipe::Idle => Wipe::Scheduled { due: at, failures: 0 },
