@@ -12,6 +12,7 @@ use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
 use podwright_actors::text::error_chain;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tracing::{Instrument, info_span};
 
@@ -54,6 +55,8 @@ pub(super) struct Calls<D> {
     pub(super) lock: CallLock,
     /// Aborts the running calls to the driver.
     pub(super) aborted: CancellationToken,
+    /// The running calls to the driver, also those that the node has given up.
+    pub(super) running: TaskTracker,
     pub(super) last_request: AtomicU64,
     /// The files with the metadata of devices.
     pub(super) metadata: Option<Arc<MetadataStore>>,
@@ -168,7 +171,7 @@ impl<D: Driver> Calls<D> {
                 },
             }
         };
-        match tokio::spawn(call.in_current_span()).await {
+        match self.running.spawn(call.in_current_span()).await {
             Ok(result) => result,
             Err(error) if error.is_panic() => {
                 tracing::error!("the driver panicked");

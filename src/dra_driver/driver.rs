@@ -16,7 +16,7 @@ use super::{DeviceMetadata, Failure};
 /// an event of the pod.
 pub type CallError = Box<dyn Error + Send + Sync>;
 
-/// The result for each claim. A claim without an entry counts as failed.
+/// The result for each claim. The library reports a claim without an entry as failed.
 pub type ClaimResults<T> = BTreeMap<ClaimUid, Result<T, CallError>>;
 
 /// A DRA driver.

@@ -130,7 +130,7 @@ impl ClaimMetadata {
         ClaimMetadata::parse(&text)
     }
 
-    /// Parses the content of a file: a stream of JSON objects, of which the first one with a known version counts.
+    /// Parses the content of a file: a stream of JSON objects, of which it uses the first one with a known version.
     ///
     /// # Errors
     /// [`ReadMetadataError::Malformed`] and [`ReadMetadataError::UnknownVersions`].

@@ -1,5 +1,6 @@
 //! A running driver.
 
+use std::future::ready;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use podwright_actors::ports::ClaimRef;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::builder::{Publishing, Settings, SocketSettings};
 use super::calls::Calls;
@@ -51,6 +53,8 @@ pub struct RunningDriver {
 struct Servers {
     registration: Option<SocketServer>,
     service: Option<SocketServer>,
+    /// The running calls to the driver, also those that the node has given up.
+    calls: TaskTracker,
     /// Ends the streams of health.
     streams: CancellationToken,
     /// Publishes slices. `None` before the first call of [`publish`](RunningDriver::publish).
@@ -71,12 +75,14 @@ pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<Run
     }
     let aborted = CancellationToken::new();
     let streams = CancellationToken::new();
+    let running = TaskTracker::new();
     let calls = PluginService(Arc::new(Calls {
         driver: driver.clone(),
         name: settings.name.as_str().into(),
         claims: settings.claims,
         lock: settings.lock,
         aborted: aborted.clone(),
+        running: running.clone(),
         last_request: AtomicU64::new(0),
         metadata: settings.metadata.clone(),
     }));
@@ -99,7 +105,7 @@ pub(super) fn start<D: Driver>(driver: Arc<D>, settings: Settings) -> Result<Run
     let registrar = settings.registration.map(|socket| listen(&driver, socket, routes)).transpose()?;
 
     Ok(RunningDriver {
-        servers: Mutex::new(Some(Servers { registration: registrar, service, streams, slices: None })),
+        servers: Mutex::new(Some(Servers { registration: registrar, service, calls: running, streams, slices: None })),
         name: settings.name,
         publishing: settings.publishing,
         failed: Arc::new(move |failure| driver.failed(failure)),
@@ -181,16 +187,19 @@ impl RunningDriver {
         engine.map(SliceEngine::counts).unwrap_or_default()
     }
 
-    /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. Calls that do not
-    /// end within the [time limit](super::DriverBuilder::stop_timeout) are aborted. A second stop does nothing.
+    /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. This includes calls
+    /// that the node has given up. Calls that do not end within the [time limit](super::DriverBuilder::stop_timeout) are aborted.
+    /// A second stop does nothing.
     pub async fn stop(&self) {
         let Some(servers) = self.servers.lock().take() else { return };
         if let Some(registration) = servers.registration {
-            registration.stop(self.stop_timeout).await;
+            registration.stop(self.stop_timeout, ready(())).await;
         }
         servers.streams.cancel();
         if let Some(service) = servers.service {
-            service.stop(self.stop_timeout).await;
+            servers.calls.close();
+            // The wait begins when the server has ended: it would also end at a moment without calls before that.
+            service.stop(self.stop_timeout, async { servers.calls.wait().await }).await;
         }
         if let Some(slices) = servers.slices {
             slices.stop().await;

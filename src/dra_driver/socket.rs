@@ -18,6 +18,8 @@ use crate::grpc_socket::{AnyAuthority, SocketFile};
 
 /// The pause after the process or the machine has no file descriptor for a connection.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
+/// How long the stop waits for the ends of calls that it has aborted.
+const AFTER_ABORT: Duration = Duration::from_millis(100);
 
 /// The connections that a listener accepts. An error, or the end of the stream, ends the server and is a fatal
 /// [`Failure`](super::Failure).
@@ -52,16 +54,21 @@ impl SocketServer {
         Ok(SocketServer { stop, routes, task, _file: file })
     }
 
-    /// Removes the socket, and accepts no further connection and no further call. Waits at most `limit` for the running calls, and
-    /// then aborts them.
-    pub(super) async fn stop(mut self, limit: Duration) {
+    /// Removes the socket, and accepts no further connection and no further call. Waits at most `limit` for the running calls and
+    /// for `others`, which are calls without a connection, and then aborts them.
+    pub(super) async fn stop(mut self, limit: Duration, others: impl Future<Output = ()>) {
         self._file = None;
         self.stop.cancel();
-        if timeout(limit, &mut self.task).await.is_err() {
+        // One after the other: a call without a connection may begin as long as the server runs.
+        let mut ended = std::pin::pin!(async {
+            let _ended = (&mut self.task).await;
+            others.await;
+        });
+        if timeout(limit, &mut ended).await.is_err() {
             tracing::warn!(limit.seconds = limit.as_secs(), "calls of the node did not end in time");
             self.routes.abort();
             // An idle connection may not close by itself, and it has no call to wait for.
-            let _ = timeout(NO_DESCRIPTOR, &mut self.task).await;
+            let _ = timeout(AFTER_ABORT, &mut ended).await;
         }
     }
 }

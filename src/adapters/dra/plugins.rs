@@ -41,8 +41,8 @@ pub type HandlerError = Box<dyn Error + Send + Sync>;
 /// Handles the plugins of one type.
 ///
 /// For each registration socket, a handler gets `validate`, then `register`, then `deregister`, and never a call before the
-/// previous one has returned. Calls for different sockets may overlap, also for sockets of one plugin name. A call that panics
-/// counts as failed. A call that does not return delays no other socket.
+/// previous one has returned. Calls for different sockets may overlap, even if the sockets have one plugin name. A call that
+/// panics has failed. A call that does not return delays no other socket.
 pub trait PluginHandler: Send + Sync + 'static {
     /// Checks what a plugin announces. Must not wait.
     ///

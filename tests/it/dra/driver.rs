@@ -345,6 +345,37 @@ async fn stop_finishes_a_running_call_within_its_limit() {
     assert_eq!(call.await.unwrap().unwrap_err().code(), Code::Unavailable);
 }
 
+/// The node has given the call up, so no connection waits for it.
+#[tokio::test]
+async fn stop_finishes_a_call_that_the_node_gave_up_within_its_limit() {
+    let folders = Folders::new();
+    let (test, mut reports) = TestDriver::new();
+    test.on("slow", Act::Wait);
+    let (calls, gate) = (test.calls.clone(), test.gate.clone());
+    let request = || NodePrepareResourcesRequest { claims: vec![claim("slow", "c-1")] };
+    let driver = Arc::new(folders.builder(test.clone()).without_api().start().await.unwrap());
+    let mut node = DraPluginClient::new(connect(driver.endpoint()).await);
+    let call = tokio::spawn(async move { node.node_prepare_resources(request()).await });
+    reports.waiting.recv().await.unwrap();
+    call.abort();
+    let _ = call.await;
+    let stopping = driver.clone();
+    let mut stop = tokio::spawn(async move { stopping.stop().await });
+    assert!(timeout(Duration::from_millis(100), &mut stop).await.is_err(), "the driver ends while a call runs");
+    gate.notify_one();
+    stop.await.unwrap();
+    assert_eq!(*calls.lock(), ["prepare slow", "prepare slow ends"]);
+
+    let impatient = folders.builder(test).without_api().stop_timeout(Duration::from_millis(10)).start().await.unwrap();
+    let mut node = DraPluginClient::new(connect(impatient.endpoint()).await);
+    let call = tokio::spawn(async move { node.node_prepare_resources(request()).await });
+    reports.waiting.recv().await.unwrap();
+    call.abort();
+    impatient.stop().await;
+    gate.notify_one();
+    assert_eq!(calls.lock()[2..], ["prepare slow"], "the call is aborted");
+}
+
 #[tokio::test]
 async fn node_gets_the_newest_health_until_the_driver_stops() {
     let folders = Folders::new();

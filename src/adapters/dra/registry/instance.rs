@@ -24,8 +24,8 @@ const JITTER: f64 = 0.2;
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 /// The time limit of an attempt. The socket is on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// A connection that ends earlier counts as a failed attempt, so that the agent does not connect in a loop to a driver that closes
-/// each connection at once.
+/// A connection that ends earlier is a failed attempt, so that the agent does not connect in a loop to a driver that closes each
+/// connection at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// An instance of a driver: a process that registered one endpoint.
@@ -68,7 +68,7 @@ impl fmt::Debug for Instance {
 }
 
 impl Instance {
-    /// An instance without a connection. It counts as removed when the token is cancelled.
+    /// An instance without a connection. The token is cancelled when the instance is removed.
     pub(super) fn new(driver: DriverName, endpoint: PathBuf, services: Services, removed: CancellationToken) -> Self {
         Instance { driver, endpoint, services, link: watch::Sender::default(), needed: Notify::new(), removed }
     }
