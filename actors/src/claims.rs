@@ -16,6 +16,7 @@
 //! - Each prepare of a claim replaces the devices of the one before it.
 
 mod devices;
+mod ended_pods;
 mod error;
 mod fault;
 mod file;

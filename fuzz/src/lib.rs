@@ -3,6 +3,8 @@
 
 pub mod cdi_spec;
 pub mod checkpoint;
+#[cfg(feature = "dra")]
+pub mod claims_file;
 pub mod log_reading;
 pub mod log_writing;
 pub mod manifest;

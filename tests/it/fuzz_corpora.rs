@@ -62,6 +62,12 @@ fn recording_corpus_is_replayed_or_refused_with_a_remedy() {
 
 #[cfg(feature = "dra")]
 #[test]
+fn claims_file_corpus_is_read_and_written_or_refused_unchanged() {
+    run("claims_file", properties::claims_file::check);
+}
+
+#[cfg(feature = "dra")]
+#[test]
 fn plugin_answer_corpus_becomes_bounded_texts() {
     run("plugin_answers", properties::plugin_answers::check);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::record::{ClaimRecord, DriverRecord, ReleaseDuty};
+use super::record::{AllocatedDevice, ClaimRecord, DriverRecord, ReleaseDuty};
 use crate::ids::{ClaimName, PodUid};
 use crate::ports::PreparedDevice;
 
@@ -23,6 +23,9 @@ struct ClaimInfoState {
     pod_uids: BTreeMap<String, Option<Empty>>,
     #[serde(deserialize_with = "or_empty")]
     driver_state: BTreeMap<String, Option<DriverState>>,
+    /// The results of the allocation for which drivers were called last. Not a key of the kubelet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    results: Option<Vec<Option<ResultState>>>,
     /// A record with this key removes the claim from the file.
     #[serde(skip_serializing_if = "is_false", deserialize_with = "or_empty")]
     removed: bool,
@@ -38,6 +41,22 @@ struct DriverState {
     /// Not a key of the kubelet.
     #[serde(skip_serializing_if = "is_false", deserialize_with = "or_empty")]
     given_up: bool,
+    /// Whether nothing was sent to the driver. Not a key of the kubelet.
+    #[serde(skip_serializing_if = "is_false", deserialize_with = "or_empty")]
+    not_sent: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ResultState {
+    #[serde(deserialize_with = "or_empty")]
+    driver_name: String,
+    #[serde(deserialize_with = "or_empty")]
+    pool_name: String,
+    #[serde(deserialize_with = "or_empty")]
+    device_name: String,
+    #[serde(rename = "ShareID", skip_serializing_if = "Option::is_none")]
+    share_id: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -74,7 +93,17 @@ pub(super) fn write(name: &ClaimName, record: Option<&ClaimRecord>) -> String {
     let driver = |driver: &DriverRecord| DriverState {
         devices: Some(driver.devices.iter().map(|found| Some(device(found))).collect()),
         given_up: driver.duty == ReleaseDuty::GivenUp,
+        not_sent: driver.duty == ReleaseDuty::NotSent,
     };
+    let result = |result: &AllocatedDevice| {
+        Some(ResultState {
+            driver_name: result.driver.to_string(),
+            pool_name: result.pool.clone(),
+            device_name: result.device.clone(),
+            share_id: result.share_id.clone(),
+        })
+    };
+    let results = record.and_then(|record| record.results.as_ref());
     let state = ClaimInfoState {
         claim_uid: record.map(|record| record.uid.to_string()).unwrap_or_default(),
         claim_name: name.name().to_owned(),
@@ -85,6 +114,7 @@ pub(super) fn write(name: &ClaimName, record: Option<&ClaimRecord>) -> String {
             .flat_map(|record| &record.drivers)
             .map(|(name, state)| (name.to_string(), Some(driver(state))))
             .collect(),
+        results: results.map(|results| results.iter().map(result).collect()),
         removed: record.is_none(),
     };
     serde_json::to_string(&state).expect("a record has only text keys")
@@ -120,6 +150,13 @@ pub(super) fn read(records: &[String]) -> Result<BTreeMap<ClaimName, ClaimRecord
             .into_iter()
             .map(|(driver, state)| (driver.into(), restored(state.unwrap_or_default())))
             .collect();
+        let result = |result: ResultState| AllocatedDevice {
+            driver: result.driver_name.into(),
+            pool: result.pool_name,
+            device: result.device_name,
+            share_id: result.share_id,
+        };
+        record.results = state.results.map(|results| results.into_iter().flatten().map(result).collect());
         claims.insert(name, record);
     }
     Ok(claims)
@@ -136,7 +173,11 @@ fn restored(state: DriverState) -> DriverRecord {
     };
     DriverRecord {
         devices: state.devices.into_iter().flatten().map(Option::unwrap_or_default).map(device).collect(),
-        // The file does not say whether the earlier agent called the driver.
-        duty: if state.given_up { ReleaseDuty::GivenUp } else { ReleaseDuty::Unprepare },
+        duty: match (state.given_up, state.not_sent) {
+            (true, _) => ReleaseDuty::GivenUp,
+            (false, true) => ReleaseDuty::NotSent,
+            // The earlier agent may have called the driver after it had written the record.
+            (false, false) => ReleaseDuty::Unprepare,
+        },
     }
 }

@@ -130,8 +130,12 @@ fn cut(mut message: String) -> String {
 }
 
 impl HealthTable {
-    /// A table of what an earlier agent recorded.
-    pub(super) fn restore(devices: Devices) -> Self {
+    /// A table of what an earlier agent recorded. If the clock was set back since then, a report counts from now on. It would
+    /// otherwise be valid until the clock has caught up.
+    pub(super) fn restore(mut devices: Devices, now: Time) -> Self {
+        for device in devices.values_mut().flat_map(|devices| Arc::make_mut(devices).values_mut()) {
+            device.updated = device.updated.min(now);
+        }
         HealthTable { devices, ..HealthTable::default() }
     }
 

@@ -41,7 +41,7 @@ pub(super) struct HealthStore {
 
 impl HealthStore {
     /// Takes over what an earlier agent recorded. `None` if the file cannot be used.
-    pub(super) fn open(&self, file: &dyn Checkpoint) -> Option<Box<dyn CheckpointWriter>> {
+    pub(super) fn open(&self, file: &dyn Checkpoint, now: Time) -> Option<Box<dyn CheckpointWriter>> {
         let opened = file.open().inspect_err(|error| {
             tracing::warn!(
                 error = %error_chain(error),
@@ -51,7 +51,7 @@ impl HealthStore {
         let opened = opened.ok()?;
         match opened.records.first().map(|content| health::read(content)) {
             None => {}
-            Some(Ok(devices)) => *self.health.lock() = HealthTable::restore(devices),
+            Some(Ok(devices)) => *self.health.lock() = HealthTable::restore(devices, now),
             Some(Err(error)) => {
                 tracing::warn!(
                     error = %error_chain(&error),

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use futures_util::FutureExt;
@@ -16,6 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::devices::{DevicesError, cdi_devices};
+use super::ended_pods::EndedPods;
 use super::error::{ClaimsError, OpenClaimsError};
 use super::fault::{ClaimFault, check_answer};
 use super::file;
@@ -35,10 +35,6 @@ use crate::ports::{
     ResourceError, ResourceFuture, ResourcePhase, ResourceWait,
 };
 use crate::time::Time;
-
-/// The time between two tries to release the claims of a pod that ended without its worker (upstream `defaultReconcilePeriod`,
-/// kubelet 1.36).
-pub(super) const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
 
 /// What [`ClaimManager`] uses.
 #[derive(Clone)]
@@ -82,15 +78,6 @@ pub struct ClaimManager {
 
 /// The waiting callers, by their operations.
 pub(super) type Callers = HashMap<OperationId, oneshot::Sender<Vec<ClaimFault>>, FixedState>;
-
-/// The pods that have ended without their workers.
-#[derive(Default)]
-pub(super) struct EndedPods {
-    /// When the next try may begin.
-    pub(super) next_tries: HashMap<PodUid, Time, FixedState>,
-    /// The pods that were released since the last pass.
-    pub(super) released: Vec<PodUid>,
-}
 
 impl ClaimManager {
     /// Reads the claims that an earlier agent recorded. Blocks.
@@ -149,19 +136,29 @@ impl ClaimManager {
         container_claims(&self.table.lock(), pod, &container, self.features)
     }
 
-    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared.
+    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared. The pods that
+    /// refer to the claim try their operations again at once.
     ///
     /// # Errors
     /// [`ClaimsError::Failed`] if the file cannot be written.
     pub async fn give_up(&self, claim: &ClaimName, driver: &DriverName) -> Result<(), ClaimsError> {
         tracing::warn!(%claim, %driver, "an operator gives the driver up: the claim is released without it");
+        let pods = self.read(|table| table.record(claim).map(|record| record.pods.iter().cloned().collect()));
         let (claim, driver) = (claim.clone(), driver.clone());
-        self.operate(|operation| Event::GiveUp { operation, claim, driver }).await
+        self.operate(|operation| Event::GiveUp { operation, claim, driver }).await?;
+        self.try_again(pods.unwrap_or_default());
+        Ok(())
     }
 
     /// A driver can be called from now on. The pods whose claims wait for it are tried again at once.
     pub fn driver_usable(&self, driver: &DriverName) {
         let pods = self.tries.lock().usable(driver, self.clock.now());
+        self.try_again(pods);
+    }
+
+    /// Tries the operations of pods again at once: those of pods with workers by a sync, the others in the next pass.
+    fn try_again(&self, pods: Vec<PodUid>) {
+        self.ended_pods.lock().try_again(&pods, self.clock.now());
         self.health.refresh(pods);
     }
 
@@ -178,13 +175,24 @@ impl ClaimManager {
                 return Err(ClaimsError::NoDriver { claim: claim.name.clone(), driver: driver.clone() });
             }
         }
-        self.reach(&needed).await?;
-        let pod = pod.uid().clone();
-        self.operate(|operation| Event::Prepare { operation, pod, claims: needed }).await
+        let mut faults = self.reach(&needed).await;
+        // The claims of other drivers are ready when the driver is back.
+        let is_reached = |claim: &NeededClaim| !faults.iter().any(|fault| fault.claims().contains(&claim.name));
+        let reached: Vec<_> = needed.into_iter().filter(is_reached).collect();
+        if !reached.is_empty() {
+            let pod = pod.uid().clone();
+            match self.operate(|operation| Event::Prepare { operation, pod, claims: reached }).await {
+                Ok(()) => {}
+                Err(ClaimsError::Failed(others)) => faults.extend(others),
+                Err(error) => return Err(error),
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(ClaimsError::Failed(faults)) }
     }
 
-    /// Checks that the drivers of claims that are not prepared can be called, before the pod refers to the claims.
-    async fn reach(&self, needed: &[NeededClaim]) -> Result<(), ClaimsError> {
+    /// Checks that the drivers of claims that are not prepared can be called, before the pod refers to the claims. Returns why the
+    /// others cannot.
+    async fn reach(&self, needed: &[NeededClaim]) -> Vec<ClaimFault> {
         let mut calls: BTreeMap<&DriverName, Vec<ClaimRef>> = BTreeMap::new();
         {
             let table = self.table.lock();
@@ -204,8 +212,7 @@ impl ClaimManager {
             let Err(error) = reached.unwrap_or_else(|_| panicked()) else { return Vec::new() };
             check_answer::<()>(driver, &claims, Err(error)).faults
         };
-        let faults = join_all(calls.into_iter().map(reach)).await.concat();
-        if faults.is_empty() { Ok(()) } else { Err(ClaimsError::Failed(faults)) }
+        join_all(calls.into_iter().map(reach)).await.concat()
     }
 
     async fn needed(&self, api: &dyn ClaimApi, pod: &PodObject, claim: &PodClaim) -> Result<NeededClaim, ClaimsError> {
@@ -260,7 +267,7 @@ impl ClaimManager {
         let now = self.clock.now();
         self.metrics.operated(operation, now.since(begin), result.is_ok());
         if self.tries.lock().ended(uid, operation, &result) {
-            self.health.refresh([uid.clone()]);
+            self.try_again(vec![uid.clone()]);
         }
         result.map_err(ResourceError::new)
     }
@@ -303,20 +310,16 @@ impl ResourcePhase for ClaimManager {
     }
 
     fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) -> Vec<PodUid> {
-        let now = self.clock.now();
         let held: Vec<_> = self.table.lock().pods().cloned().collect();
-        let mut ended = self.ended_pods.lock();
-        // A worker may have released the claims of a pod in the meantime.
-        let held_uids: std::collections::HashSet<_, FixedState> = held.iter().collect();
-        ended.next_tries.retain(|uid, _| held_uids.contains(uid));
-        let may_try = |uid: &PodUid| ended.next_tries.get(uid).is_none_or(|next| *next <= now);
-        let pods: Vec<_> = held.into_iter().filter(|uid| !is_active(uid) && may_try(uid)).collect();
+        let (pods, released) = self.ended_pods.lock().pass(held, is_active, self.clock.now());
         if !pods.is_empty() {
-            // A try in progress is not repeated for a while.
-            ended.next_tries.extend(pods.iter().map(|uid| (uid.clone(), now + RECONCILE_PERIOD)));
             let _ = self.work.send(Work::Reconcile(pods));
         }
-        std::mem::take(&mut ended.released)
+        released
+    }
+
+    fn ended_pods(&self) -> Vec<(PodUid, Option<Time>)> {
+        self.ended_pods.lock().waiting()
     }
 
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait> {

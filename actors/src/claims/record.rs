@@ -17,7 +17,7 @@ pub struct ClaimRecord {
     /// Whether all drivers have prepared the claim in the lifetime of this agent. After a restart, the next pod that needs the
     /// claim calls the drivers again, because CDI files may not outlive a reboot.
     pub is_prepared: bool,
-    /// The results of the allocation for which drivers were called last; `None` if this agent has not called them.
+    /// The results of the allocation for which drivers were called last; `None` if a kubelet wrote the record.
     pub results: Option<BTreeSet<AllocatedDevice>>,
 }
 
@@ -43,13 +43,16 @@ pub struct DriverRecord {
     pub duty: ReleaseDuty,
 }
 
-/// Whether a driver must be called before its part of a claim counts as released.
+/// Whether a driver must be called before its part of a claim is released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReleaseDuty {
     /// No call to prepare the claim was sent since the last release. The file does not distinguish this from
     /// [`Unprepare`](ReleaseDuty::Unprepare): a call may follow the write at once, so a restarted agent must call the driver.
     #[default]
     None,
+    /// The driver could not be reached, so the call was not sent, and nor was an earlier one. No call follows before the file
+    /// lacks this, so a restarted agent need not call the driver either.
+    NotSent,
     /// The driver may have prepared the claim.
     Unprepare,
     /// An operator gave the driver up. Its devices may still be prepared. Lasts until the driver prepares the claim again.

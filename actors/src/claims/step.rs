@@ -145,6 +145,7 @@ impl ClaimTable {
     }
 
     fn begin(&mut self, id: OperationId, effects: &mut Vec<Effect>) {
+        self.overtake(id);
         let Some(operation) = self.operations.get(&id) else { return };
         let pod = operation.pod.clone();
         match operation.kind.clone() {

@@ -12,13 +12,14 @@ pub type OperationId = u64;
 
 /// The claims that pods of this node refer to, and the operations on them that have not ended.
 ///
-/// Operations on one claim run one after the other, in the order of their arrival. A prepare of several claims begins when it is the
-/// first in the queue of each claim, because each driver gets one request with all claims of the pod. A release begins for each claim
-/// alone. It overtakes a prepare that has not begun, because that prepare may wait for another claim. So a driver that does not answer
-/// for one claim delays no release of another claim.
+/// Operations on one claim run one after the other, in the order of their arrival. A prepare of several claims begins when no other
+/// operation on any of them comes first, because each driver gets one request with all claims of the pod. A release begins for each
+/// claim alone. While a prepare of several claims waits for one of them, other operations on the others overtake it. So a driver that
+/// does not answer for one claim delays no operation on another claim. After 16 prepares have overtaken a prepare, the next ones wait
+/// for it.
 ///
-/// No two operations wait for each other: a release waits only for operations that have begun and for earlier releases, and prepares
-/// keep their order.
+/// No two operations wait for each other: a release waits only for operations that have begun and for operations on one claim, and a
+/// prepare waits only for releases and for earlier prepares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimTable {
     pub(super) records: BTreeMap<ClaimName, ClaimRecord>,
@@ -29,15 +30,18 @@ pub struct ClaimTable {
     operations_of: BTreeMap<PodUid, BTreeSet<OperationId>>,
     /// The operations that wait until the file has a version.
     pub(super) saving: BTreeSet<(u64, OperationId)>,
-    /// For each claim, the operations on it. The first one runs or may begin.
+    /// For each claim, the operations on it. If one runs, it is the first.
     pub(super) queues: BTreeMap<ClaimName, VecDeque<OperationId>>,
-    /// Operations that may begin now, because they have arrived or have become the first in a queue.
-    pub(super) candidates: Vec<OperationId>,
+    /// Operations that may begin now, because they have arrived, or because another one has left a queue.
+    pub(super) candidates: BTreeSet<OperationId>,
     /// The claims whose records in the file are out of date, with the version of their last change.
     pub(super) unsaved: BTreeMap<ClaimName, u64>,
     /// Grows with each change that the file must have.
     pub(super) version: u64,
 }
+
+/// The number of prepares that overtake a waiting prepare of several claims. Without a limit, it could wait for ever.
+const MOST_OVERTAKEN: u8 = 16;
 
 /// An operation on the claims of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +52,15 @@ pub(super) struct Operation {
     pub(super) claims: BTreeSet<ClaimName>,
     pub(super) stage: Stage,
     pub(super) faults: Vec<ClaimFault>,
+    /// The number of prepares that have overtaken this one.
+    overtaken: u8,
+}
+
+impl Operation {
+    /// Whether this is a prepare that may wait for another claim than the one in whose queue it is.
+    fn waits_for_several(&self) -> bool {
+        self.stage == Stage::Queued && self.claims.len() > 1
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -200,10 +213,8 @@ impl ClaimTable {
         let is_prepare = matches!(kind, OperationKind::Prepare(_));
         for name in &claims {
             let queue = self.queues.entry(name.clone()).or_default();
-            let may_wait_for_another_claim = |id: &OperationId| {
-                let operation = self.operations.get(id).filter(|operation| operation.stage == Stage::Queued);
-                operation.is_some_and(|operation| operation.claims.len() > 1)
-            };
+            let may_wait_for_another_claim =
+                |id: &OperationId| self.operations.get(id).is_some_and(Operation::waits_for_several);
             let overtaken = if is_prepare { None } else { queue.iter().position(may_wait_for_another_claim) };
             queue.insert(overtaken.unwrap_or(queue.len()), id);
         }
@@ -214,8 +225,8 @@ impl ClaimTable {
             OperationKind::Prepare(_) | OperationKind::GiveUp(_) => Stage::Queued,
         };
         self.operations_of.entry(pod.clone()).or_default().insert(id);
-        self.operations.insert(id, Operation { pod, kind, claims, stage, faults: Vec::new() });
-        self.candidates.push(id);
+        self.operations.insert(id, Operation { pod, kind, claims, stage, faults: Vec::new(), overtaken: 0 });
+        self.candidates.insert(id);
     }
 
     /// Takes an operation out of the queue of a claim, because it is done with the claim.
@@ -225,10 +236,14 @@ impl ClaimTable {
         }
         let Some(queue) = self.queues.get_mut(name) else { return };
         queue.retain(|waiting| *waiting != id);
-        match queue.front() {
-            Some(next) => self.candidates.push(*next),
-            None => {
-                self.queues.remove(name);
+        if queue.is_empty() {
+            self.queues.remove(name);
+            return;
+        }
+        for next in queue {
+            self.candidates.insert(*next);
+            if !self.operations.get(next).is_some_and(may_be_overtaken) {
+                break;
             }
         }
     }
@@ -246,12 +261,12 @@ impl ClaimTable {
     }
 
     /// The next operation that may begin: a release with a claim in whose queue it is the first, or another operation that waits
-    /// and is the first in the queues of all its claims.
+    /// and overtakes only prepares that wait for another claim.
     pub(super) fn next_ready(&mut self) -> Option<OperationId> {
-        while let Some(id) = self.candidates.pop() {
+        while let Some(id) = self.candidates.pop_first() {
             let Some(operation) = self.operations.get(&id) else { continue };
             let is_ready = match &operation.stage {
-                Stage::Queued => operation.claims.iter().all(|name| self.is_first(id, name)),
+                Stage::Queued => operation.claims.iter().all(|name| self.may_begin(id, name)),
                 Stage::Recording { .. } => false,
                 Stage::Working(_) => self.ready_claims(id).next().is_some(),
             };
@@ -275,4 +290,44 @@ impl ClaimTable {
     fn is_first(&self, id: OperationId, name: &ClaimName) -> bool {
         self.queues.get(name).and_then(VecDeque::front) == Some(&id)
     }
+
+    /// The operations before this one in the queue of a claim.
+    fn before(&self, id: OperationId, name: &ClaimName) -> impl Iterator<Item = OperationId> {
+        let queue = self.queues.get(name).into_iter().flatten().copied();
+        queue.take_while(move |other| *other != id)
+    }
+
+    /// Whether only prepares that it may overtake are before an operation. Those that could begin have a smaller number, so that they
+    /// have begun.
+    fn may_begin(&self, id: OperationId, name: &ClaimName) -> bool {
+        self.before(id, name).all(|other| self.operations.get(&other).is_some_and(may_be_overtaken))
+    }
+
+    /// Makes a waiting operation that begins the first in the queues of its claims.
+    pub(super) fn overtake(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get(&id).filter(|operation| operation.stage == Stage::Queued) else {
+            return;
+        };
+        let mut overtaken = BTreeSet::new();
+        for name in operation.claims.clone() {
+            if self.is_first(id, &name) {
+                continue;
+            }
+            overtaken.extend(self.before(id, &name));
+            if let Some(queue) = self.queues.get_mut(&name) {
+                queue.retain(|waiting| *waiting != id);
+                queue.push_front(id);
+            }
+        }
+        // Each counts once, also if it waits for several of these claims.
+        for other in overtaken {
+            if let Some(other) = self.operations.get_mut(&other) {
+                other.overtaken = other.overtaken.saturating_add(1);
+            }
+        }
+    }
+}
+
+fn may_be_overtaken(operation: &Operation) -> bool {
+    operation.waits_for_several() && operation.overtaken < MOST_OVERTAKEN
 }

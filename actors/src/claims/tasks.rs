@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::fault::{DriverAnswer, check_answer};
-use super::manager::{ClaimManager, RECONCILE_PERIOD};
+use super::manager::ClaimManager;
 use super::step::{Event, Method};
 use super::table::OperationId;
 use crate::ids::{DriverName, PodUid};
@@ -41,7 +41,7 @@ impl ClaimTasks {
     /// why, and the health of a device is unknown until its driver reports it.
     /// Blocks.
     pub fn health_file(mut self, file: &dyn Checkpoint) -> Self {
-        self.health_writer = self.manager.health.open(file);
+        self.health_writer = self.manager.health.open(file, self.manager.clock.now());
         self
     }
 
@@ -141,17 +141,11 @@ impl ClaimManager {
 
     async fn release_all(&self, pods: Vec<PodUid>) {
         let release = |uid: PodUid| async move {
-            match self.release(&uid).await {
-                Ok(()) => {
-                    let mut ended = self.ended_pods.lock();
-                    ended.next_tries.remove(&uid);
-                    ended.released.push(uid);
-                }
-                Err(error) => {
-                    tracing::warn!(pod.uid = %uid, error = %error_chain(&error), "cannot release the claims of a pod that has ended");
-                    self.ended_pods.lock().next_tries.insert(uid, self.clock.now() + RECONCILE_PERIOD);
-                }
+            let result = self.release(&uid).await;
+            if let Err(error) = &result {
+                tracing::warn!(pod.uid = %uid, error = %error_chain(error), "cannot release the claims of a pod that has ended");
             }
+            self.ended_pods.lock().tried(uid, result.is_ok(), self.clock.now());
         };
         join_all(pods.into_iter().map(release)).await;
     }

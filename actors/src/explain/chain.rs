@@ -110,9 +110,10 @@ fn resource(wait: &ResourceWait) -> Option<Wait> {
         Some(driver) => WaitSubject::new(SubjectKind::Driver, driver),
         None => WaitSubject::new(SubjectKind::Claim, &wait.resource),
     };
-    let wait =
-        Wait::new(WaitKind::Claim, on, format!("{devices}: {cause}"), released_by).since(wait.since).tries(wait.tries);
-    Some(wait.below(1))
+    let claim = Some(wait.resource.clone()).filter(|claim| !claim.is_empty());
+    let explained = Wait::new(WaitKind::Claim, on, format!("{devices}: {cause}"), released_by);
+    let explained = explained.since(wait.since).tries(wait.tries).below(1);
+    Some(Wait { claim, driver: wait.driver.clone(), ..explained })
 }
 
 /// The wait of a pod whose status cannot be written to the API server.

@@ -74,6 +74,8 @@ pub struct NodeState {
     pub passes: Option<OngoingFailure>,
     /// The removed pods whose directory or cgroup cannot be removed, and why.
     pub leftovers: Vec<(PodUid, OngoingFailure)>,
+    /// The pods that have ended and whose resources are not released: each with what it waits for, and the time of the next try.
+    pub ended_pods: Vec<(PodUid, ResourceWait, Option<Time>)>,
     /// Why the runtime's containers cannot be listed.
     pub runtime: Option<OngoingFailure>,
     /// The conditions that the runtime reports as not ready.

@@ -17,7 +17,7 @@ use crate::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{Clock, PodStorage, ResourcePhase, SourceProblem};
+use crate::ports::{Clock, PodStorage, ResourcePhase, ResourceWait, SourceProblem};
 use crate::shutdown::ShutdownProgress;
 use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
@@ -60,11 +60,21 @@ impl Explainer {
             last_pass: self.passes.last_end(),
             passes: self.passes.failure(),
             leftovers: self.passes.leftovers(),
+            ended_pods: self.ended_pods(),
             runtime: self.observer.outage(),
             unready: self.observer.unready(),
             pressures: self.evictions.pressures(),
         };
         Inspection { explainer: self, at: self.clock.now(), node, start_queue: OnceCell::new() }
+    }
+
+    fn ended_pods(&self) -> Vec<(PodUid, ResourceWait, Option<Time>)> {
+        let Some(resources) = &self.resources else { return Vec::new() };
+        let waits = |(uid, next): (PodUid, _)| {
+            let waits = resources.waits(&uid);
+            waits.into_iter().map(move |wait| (uid.clone(), wait, next))
+        };
+        resources.ended_pods().into_iter().flat_map(waits).collect()
     }
 
     /// Every pod that is desired or has a record, sorted by full name. Among pods of one name the desired one comes first.

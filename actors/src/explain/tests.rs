@@ -92,6 +92,7 @@ fn node() -> NodeState {
         last_pass: Some(ago(1)),
         passes: None,
         leftovers: vec![],
+        ended_pods: vec![],
         runtime: None,
         unready: Unready::default(),
         pressures: vec![],

@@ -8,7 +8,7 @@ use crate::eviction::Pressure;
 use crate::pod_worker::Hook;
 use crate::time::Time;
 
-/// How far a stop may exceed its time limit before it counts as overdue, because a killed process takes time to end.
+/// How far a stop may exceed its time limit before it is overdue, because a killed process takes time to end.
 const LATE: Duration = Duration::from_secs(10);
 
 /// One wait of a pod, or further down a chain, the cause of a wait.
@@ -24,6 +24,12 @@ pub struct Wait {
     /// The container that waits, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// The ResourceClaim that is not prepared or not released, by namespace and name, if the wait is for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
+    /// The DRA driver that has not prepared or not released the claim, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// When the wait began.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_time")]
     pub since: Option<Time>,
@@ -306,6 +312,8 @@ impl Wait {
             what,
             on,
             container: None,
+            claim: None,
+            driver: None,
             since: None,
             tries: None,
             next: None,

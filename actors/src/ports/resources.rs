@@ -18,7 +18,7 @@ pub type ResourceFuture<'a> = BoxFuture<'a, Result<(), ResourceError>>;
 /// Prepares and releases the resources of pods: a phase after the volumes and before the sandbox, and one between "all containers
 /// have stopped" and the terminal status.
 pub trait ResourcePhase: Send + Sync + 'static {
-    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, also if they are ready already.
+    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, even if they are ready.
     ///
     /// If the future is dropped, the operation goes on.
     ///
@@ -32,7 +32,7 @@ pub trait ResourcePhase: Send + Sync + 'static {
     /// [`ResourceError`] if the resources of the pod are not ready. The container is not started.
     fn container_devices(&self, pod: &PodObject, container: &str) -> Result<Vec<String>, ResourceError>;
 
-    /// Gives the resources of a pod back. Called after the last container of the pod has stopped, also for a pod that has none.
+    /// Gives the resources of a pod back. Called after the last container of the pod has stopped, and for a pod without containers.
     ///
     /// If the future is dropped, the operation goes on.
     ///
@@ -47,6 +47,12 @@ pub trait ResourcePhase: Send + Sync + 'static {
     /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered. Returns at once, with the pods that
     /// earlier calls have released since the last call.
     fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) -> Vec<PodUid>;
+
+    /// The pods that [`reconcile`](ResourcePhase::reconcile) has not released yet, each with the time of the next try, or `None`
+    /// while a try runs.
+    fn ended_pods(&self) -> Vec<(PodUid, Option<Time>)> {
+        Vec::new()
+    }
 
     /// What the pod waits for now.
     fn waits(&self, uid: &PodUid) -> Vec<ResourceWait>;

@@ -3,7 +3,7 @@
 //! The file is a JSON object: `Data` is a JSON document as a string, `Checksum` its CRC-32 (upstream `checkpoint`, kubelet 1.36).
 //! So a node can switch between a kubelet and this agent. Each change adds one line to the journal. The first line of the journal
 //! has the checksum of the file that it continues. A journal with another checksum is ignored: the file was replaced after its last
-//! line.
+//! line. A journal without a valid first line is damaged.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -87,12 +87,15 @@ fn parse(bytes: &[u8]) -> Result<(Vec<String>, u32), DamagedClaims> {
     Ok((claims.iter().map(Value::to_string).collect(), sealed.checksum))
 }
 
-/// The lines of the journal, if it continues the file with this checksum. A last line without its end was never acknowledged.
+/// The lines of the journal, if it continues the file with this checksum. A last line without its end was never acknowledged. The
+/// first line always has its end, because the journal is created with it.
 fn parse_journal(bytes: &[u8], checksum: u32) -> Result<Option<Vec<String>>, DamagedClaims> {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut lines = lines.map(record::unseal_line);
-    let header = lines.next().flatten().and_then(|line| line.strip_prefix(HEADER)?.parse().ok());
-    if header != Some(checksum) {
+    let header = lines.next().flatten().and_then(|line| line.strip_prefix(HEADER)?.parse::<u32>().ok());
+    let continued = header.ok_or(DamagedClaims::Line(1))?;
+    if continued != checksum {
+        tracing::info!("the journal of claims continues another file: it is ignored");
         return Ok(None);
     }
     let numbered = lines.enumerate().map(|(index, line)| line.map(str::to_owned).ok_or(DamagedClaims::Line(index + 2)));
@@ -253,5 +256,19 @@ mod tests {
         let journal = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         fs::write(dir.path().join(JOURNAL), journal.replace("cam", "mic")).unwrap();
         assert!(open(dir.path()).err().unwrap().contains("line 2 of the journal is damaged"));
+        // Without a valid first line, nobody knows whether the journal continues the file.
+        let header_and_claim = journal.split_once('\n').unwrap();
+        let bad_headers = [
+            String::new(),
+            header_and_claim.0.to_owned(),
+            journal.replace("podwright claims", "podwright lists"),
+            format!("{}{}", record::seal_line("podwright claims many"), header_and_claim.1),
+        ];
+        for bad in bad_headers {
+            fs::write(dir.path().join(JOURNAL), &bad).unwrap();
+            let error = open(dir.path()).err().unwrap_or_else(|| panic!("opened with the journal {bad:?}"));
+            assert!(error.contains("line 1 of the journal is damaged"), "{bad}: {error}");
+            assert_eq!(fs::read_to_string(dir.path().join(JOURNAL)).unwrap(), bad);
+        }
     }
 }

@@ -172,6 +172,7 @@ mod tests {
             last_pass: Some(Time::from_secs(10)),
             passes: failing(tries),
             leftovers: vec![],
+            ended_pods: vec![],
             runtime: failing(tries),
             unready: Unready { runtime: Some("no disk".into()), network: None },
             pressures: vec![],

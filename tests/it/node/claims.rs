@@ -12,7 +12,7 @@ use podwright_metrics::{Format, Metrics};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::explain::reading::waits;
+use super::explain::reading::{explain, waits};
 use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::fake_runtime::Script;
@@ -143,13 +143,14 @@ async fn failed_release_withholds_the_terminal_phase() {
     }
     this.manager.give_up(&ClaimName::new("test", "cam"), &"gpu".into()).await.unwrap();
     let calls = this.calls().len();
-    this.node.wait(60.0).await;
+    // The release is tried again at once, not after its backoff.
+    this.node.wait(1.0).await;
     assert_eq!(this.node.phase("a"), "Succeeded");
     assert_eq!(this.calls().len(), calls, "the driver is not called any more");
 }
 
-/// KF36: also the first call to a driver that hangs has its claim, its driver and its time in the explanation, and so has a pod that
-/// waits for the call of another pod, or for a driver that has not registered.
+/// KF36: the explanation has the claim, the driver and the time of the first call to a driver that hangs. The same holds for a pod
+/// that waits for the call of another pod, or for a driver that has not registered.
 #[actix::test]
 async fn explanation_names_the_claim_and_driver_of_a_running_call() {
     let this = ClaimNode::start(&["gpu"]).await;
@@ -170,6 +171,25 @@ async fn explanation_names_the_claim_and_driver_of_a_running_call() {
     ] {
         let text = waits(&this.node, pod);
         assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// KF36: a program reads the claim, the driver, the time and the tries from fields of the JSON.
+#[actix::test]
+async fn explanation_has_fields_for_the_claim_and_its_driver() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a", "b"]);
+    this.claims.put("net", &["nic"], &["c"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    this.drivers.fail("gpu", "no power");
+    this.node.deliver(&[with_claim("a", "cam").deleting(1), with_claim("c", "net")]).await;
+    this.node.wait(60.0).await;
+    for (pod, claim, driver) in [("a", "test/cam", "gpu"), ("c", "test/net", "nic")] {
+        let json = serde_json::to_value(explain(&this.node, pod)).unwrap();
+        let wait = json["chain"].as_array().unwrap().iter().find(|wait| wait["what"] == "claim").unwrap();
+        assert_eq!((&wait["claim"], &wait["driver"]), (&claim.into(), &driver.into()), "{wait}");
+        assert!(wait["tries"].as_u64() > Some(1) && wait["since"].is_string(), "{wait}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use podwright_actors::ids::ClaimName;
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::ResourcePhase;
 use serde_json::{Value, json};
 
 use super::claims::{ClaimNode, with_claim};
@@ -141,4 +142,62 @@ async fn restarts_do_not_multiply_devices() {
     assert_eq!(last["DriverState"]["gpu"]["Devices"].as_array().map(Vec::len), Some(1), "{last}");
     let text = waits(&this.node, "a");
     assert!(!text.contains("devices"), "it waits for no claim: {text}");
+}
+
+/// A pod whose container uses two claims.
+fn with_claims(name: &str, first: &str, second: &str) -> PodBuilder {
+    let container =
+        json!({"name": "main", "image": "img", "resources": {"claims": [{"name": "one"}, {"name": "two"}]}});
+    let claims = json!([{"name": "one", "resourceClaimName": first}, {"name": "two", "resourceClaimName": second}]);
+    pod(name).spec("containers", json!([container])).spec("resourceClaims", claims)
+}
+
+/// POD-W21: a driver that cannot be reached delays no claim of another driver, and is not called for the release.
+#[actix::test]
+async fn unreachable_driver_delays_no_claim_of_another_driver() {
+    let this = ClaimNode::start(&["gpu", "nic"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.claims.put("net", &["nic"], &["a"]);
+    this.drivers.set_reachable("nic", false);
+    this.node.deliver(&[with_claims("a", "cam", "net")]).await;
+    this.node.wait(2.0).await;
+    assert_eq!((this.node.phase("a").as_str(), this.calls()), ("Pending", vec!["gpu prepare cam".to_owned()]));
+    let text = waits(&this.node, "a");
+    assert!(text.contains("ResourceClaim test/net is not prepared: DRA driver nic cannot be reached"), "{text}");
+    assert!(!text.contains("test/cam"), "{text}");
+    this.node.deliver(&[with_claims("a", "cam", "net").deleting(0)]).await;
+    this.node.eventually(30.0, "the pod has finished", || !this.manager.holds(&"a".into())).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
+}
+
+/// KF36: the explanation of the node names the claim of a pod that no source knows any more. Its release is tried again as soon as its
+/// driver is back.
+#[actix::test]
+async fn claim_of_an_ended_pod_is_explained_and_released_when_its_driver_is_back() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    let this = this.restart();
+    this.drivers.fail("gpu", "no power");
+    this.node.deliver(&[]).await;
+    this.node.eventually(130.0, "the driver is called", || this.calls().len() == 2).await;
+    this.node.wait(1.0).await;
+    let problems = this.node.node.explainer().node_problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(
+        problem.detail,
+        "the pod with UID a has ended, and ResourceClaim test/cam is not released: DRA driver gpu: no power; it is released when \
+         DRA driver gpu answers, or an operator gives the driver up (podwright give-up test/cam --driver gpu)"
+    );
+    assert_eq!(
+        (problem.claim.as_deref(), problem.driver.as_deref(), problem.tries),
+        (Some("test/cam"), Some("gpu"), Some(1))
+    );
+    assert!(problem.next.is_some());
+    this.drivers.heal("gpu");
+    this.manager.driver_usable(&"gpu".into());
+    this.node.eventually(5.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
+    this.node.wait(3.0).await;
+    assert_eq!(this.node.node.explainer().node_problems(), []);
 }

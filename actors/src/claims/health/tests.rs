@@ -96,7 +96,7 @@ fn missing_device_becomes_unknown_once() {
     assert_eq!(names(&table.report(&gpu(), vec![of("g1")], at(31)).changed), ["g0"]);
     let content = write(&take_unsaved(&mut table).unwrap());
     assert!(table.report(&gpu(), vec![of("g1")], at(40)).changed.is_empty());
-    let restored = HealthTable::restore(read(&content).unwrap());
+    let restored = HealthTable::restore(read(&content).unwrap(), at(40));
     assert_eq!(restored.of(&gpu(), &id("g0"), at(40)).0, DeviceHealth::Unknown);
     assert_eq!(restored.of(&gpu(), &id("g1"), at(40)).0, DeviceHealth::Healthy);
     assert_eq!(restored.devices[&gpu()][&id("g0")].health, DeviceHealth::Unknown);
@@ -115,12 +115,22 @@ fn file_has_the_form_of_the_kubelet() {
     );
     assert_eq!(write(&read(&content).unwrap()), content);
     let zone = content.replace("22:13:20Z", "23:13:20.000000001+01:00").replace("12000000000", "0");
-    let restored = HealthTable::restore(read(&zone).unwrap());
+    let restored = HealthTable::restore(read(&zone).unwrap(), at(30));
     assert_eq!(restored.devices[&gpu()][&id("g0")].timeout, DEFAULT_TIMEOUT);
     assert_eq!(restored.of(&gpu(), &id("g0"), at(30)).0, DeviceHealth::Unhealthy);
     for bad in ["", "{", "[]", r#"{"gpu":1}"#, &content.replace("2023-", "x")] {
         assert!(read(bad).is_err(), "{bad}");
     }
+}
+
+/// The clock was set back between two agents.
+#[test]
+fn restored_report_of_the_future_expires() {
+    let mut table = HealthTable::default();
+    table.report(&gpu(), vec![report("g0", DeviceHealth::Healthy)], at(3600));
+    let mut restored = HealthTable::restore(read(&write(&take_unsaved(&mut table).unwrap())).unwrap(), at(0));
+    assert_eq!(restored.of(&gpu(), &id("g0"), at(30)).0, DeviceHealth::Healthy);
+    assert_eq!(names(&restored.expire(at(31))), ["g0"]);
 }
 
 #[test]

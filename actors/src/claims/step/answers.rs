@@ -42,7 +42,14 @@ impl ClaimTable {
                         }
                     }
                     // A driver that an operator gave up stays given up until it prepares the claim.
-                    None if was_given_up || answer.is_unsent => {}
+                    None if was_given_up => {}
+                    None if answer.is_unsent => {
+                        if record.duty == ReleaseDuty::None {
+                            record.duty = ReleaseDuty::NotSent;
+                            self.version += 1;
+                            self.unsaved.insert(claim.name.clone(), self.version);
+                        }
+                    }
                     None => record.duty = ReleaseDuty::Unprepare,
                 }
             }

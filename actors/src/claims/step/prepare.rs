@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Calls, Effect, Method, add_call};
 use crate::claims::fault::ClaimFault;
-use crate::claims::record::{ClaimRecord, NeededClaim};
+use crate::claims::record::{ClaimRecord, NeededClaim, ReleaseDuty};
 use crate::claims::table::{ClaimTable, ClaimWork, OperationId, OperationKind, Stage};
 use crate::ids::{ClaimName, PodUid};
 
@@ -43,13 +43,20 @@ impl ClaimTable {
                 record.drivers.values_mut().for_each(|driver| driver.devices.clear());
                 is_changed = true;
             }
+            // The record of a kubelet has no results.
+            is_changed |= record.results.is_none();
             record.results = Some(claim.results.clone());
             for driver in &claim.drivers {
-                if !record.drivers.contains_key(driver) {
-                    record.drivers.insert(driver.clone(), Default::default());
-                    record.is_prepared = false;
-                    is_changed = true;
+                match record.drivers.get_mut(driver) {
+                    // The file must lack this before the call.
+                    Some(known) if known.duty == ReleaseDuty::NotSent => known.duty = ReleaseDuty::None,
+                    Some(_) => continue,
+                    None => {
+                        record.drivers.insert(driver.clone(), Default::default());
+                        record.is_prepared = false;
+                    }
                 }
+                is_changed = true;
             }
             if self.add_pod(&claim.name, pod) {
                 added.insert(claim.name.clone());

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Checker, Model, Property};
 
-use super::needed;
+use super::{allocated, needed};
 use crate::claims::fault::{ClaimFault, DriverAnswer};
 use crate::claims::file;
-use crate::claims::record::{ClaimRecord, NeededClaim};
+use crate::claims::record::{ClaimRecord, NeededClaim, ReleaseDuty};
 use crate::claims::step::{Effect, Event, Method};
 use crate::claims::table::{ClaimTable, OperationId};
 use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
@@ -328,6 +328,30 @@ impl Model for World {
                 };
                 state.prepared.iter().all(has)
             }),
+            Property::always("a driver that got a call is not recorded as one that got none", |_, state: &State| {
+                let is_unsent = |(driver, uid): &(DriverName, ClaimUid)| {
+                    let records = state.file.values().chain(state.table.records.values());
+                    let of_claim = records.filter(|record| record.uid == *uid);
+                    of_claim.filter_map(|r| r.drivers.get(driver)).any(|driver| driver.duty == ReleaseDuty::NotSent)
+                };
+                !state.prepared.iter().any(is_unsent)
+            }),
+            Property::always(
+                "no other devices are prepared for a claim that a pod uses",
+                |world: &World, state: &State| {
+                    let prepares = state.calls.iter().filter(|call| call.method == Method::Prepare);
+                    let pods = || world.pods.iter().zip(&state.pods).enumerate();
+                    prepares.flat_map(|call| call.claims.iter().map(move |claim| (call, claim))).all(|(call, claim)| {
+                        let of = |claims: &[NeededClaim]| claims.iter().find(|one| one.uid == claim.uid).cloned();
+                        let caller = state.table.operations.get(&call.operation).map(|operation| operation.pod.clone());
+                        let called =
+                            pods().find(|(index, _)| Some(pod_uid(*index)) == caller).and_then(|(_, (c, _))| of(c));
+                        pods().filter(|(_, (_, pod))| **pod == Pod::Running).all(|(_, (claims, _))| {
+                            of(claims).zip(called.as_ref()).is_none_or(|(used, called)| used.results == called.results)
+                        })
+                    })
+                },
+            ),
             Property::always("calls for one claim belong to one operation", |_, state: &State| {
                 let mut owners = BTreeMap::new();
                 let claims = state.calls.iter().flat_map(|call| call.claims.iter().map(move |claim| (call, claim)));
@@ -393,6 +417,17 @@ fn replaced() -> Vec<Vec<NeededClaim>> {
     vec![vec![needed("cam", "c-1", &["a"])], vec![needed("cam", "c-9", &["a", "b"])]]
 }
 
+/// The second pod waits for the claim of the first one, while the third pod overtakes it.
+fn overtaken() -> Vec<Vec<NeededClaim>> {
+    let (cam, mic) = (needed("cam", "c-1", &["a"]), needed("mic", "c-2", &["a"]));
+    vec![vec![cam.clone()], vec![cam, mic.clone()], vec![mic]]
+}
+
+/// The control plane has allocated another device to the claim after the first pod was deleted by force.
+fn reallocated() -> Vec<Vec<NeededClaim>> {
+    ["g0", "g1"].map(|device| vec![allocated("cam", "c-1", &["a"], device)]).into()
+}
+
 fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8) -> usize {
     let world = World { pods, faults, crashes, mutation: None };
     let checker = world.checker().threads(2).spawn_dfs().join();
@@ -410,6 +445,20 @@ fn shared_claims_keep_the_invariants() {
 #[test]
 fn replaced_claims_keep_the_invariants() {
     let states = check(replaced(), 1, 1);
+    eprintln!("{states} states");
+    assert!(states > 1_000);
+}
+
+#[test]
+fn overtaken_prepares_keep_the_invariants() {
+    let states = check(overtaken(), 0, 0);
+    eprintln!("{states} states");
+    assert!(states > 1_000);
+}
+
+#[test]
+fn reallocated_claims_keep_the_invariants() {
+    let states = check(reallocated(), 1, 1);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }

@@ -111,6 +111,29 @@ fn call_that_was_not_sent_needs_no_release() {
     assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
+/// KF38: the file distinguishes a call that was not sent from one that may have been sent.
+#[test]
+fn restarted_agent_knows_which_calls_were_not_sent() {
+    let mut node = Node::default();
+    let cam = [needed("cam", "c-1", &["gpu"])];
+    let unsent = || Err(DriverError::unreachable("connection refused".to_owned()));
+    let failed = node.prepare("p-1", &cam);
+    node.answer_with("gpu", unsent());
+    assert_eq!(node.fault(failed), "connection refused");
+    node.restart();
+    let release = node.release("p-1");
+    assert!(node.succeeded(release) && node.calls.is_empty() && node.table.records().is_empty());
+    // Before the next call, the file says that it may be sent.
+    node.prepare("p-1", &cam);
+    node.answer_with("gpu", unsent());
+    node.restart();
+    node.prepare("p-1", &cam);
+    assert_eq!(node.waiting(), ["gpu Prepare cam"]);
+    node.restart();
+    node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
+}
+
 /// A pod that was deleted by force may still use its devices when the control plane allocates others to the claim. The next pod
 /// waits for the release of the earlier ones.
 #[test]
@@ -123,6 +146,9 @@ fn claim_with_other_devices_waits_for_the_release_of_the_earlier_ones() {
     let refused = node.prepare("p-2", &later);
     assert_eq!(node.fault(refused), "ResourceClaim cam: its earlier devices are not released yet");
     assert!(node.calls.is_empty() && !node.table.holds(&"p-2".into()));
+    node.restart();
+    let refused = node.prepare("p-2", &later);
+    assert_eq!(node.fault(refused), "ResourceClaim cam: its earlier devices are not released yet", "after a restart");
     // The pod itself gets its new devices, and its former driver is released with the claim.
     let again = node.prepare("p-1", &later);
     node.answer("nic", Ok("n0"));

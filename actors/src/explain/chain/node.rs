@@ -4,7 +4,7 @@ use crate::eviction::{NodePressure, Pressure};
 use crate::explain::wait::{SubjectKind, Wait, WaitKind, WaitSubject};
 use crate::health::{HOUSEKEEPING_PERIOD, OngoingFailure};
 use crate::ids::PodUid;
-use crate::ports::Unready;
+use crate::ports::{ResourceWait, Unready};
 use crate::time::Time;
 
 use super::ExplainContext;
@@ -23,7 +23,7 @@ pub(super) fn runtime(context: &ExplainContext<'_>) -> Wait {
 }
 
 /// The problems that delay every pod: the runtime does not answer or is not ready, or a source has not sent its pods. Then one for
-/// each removed pod of which something is left.
+/// each removed pod of which something is left, and for each resource of such a pod.
 pub(in crate::explain) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wait> {
     let silent = context.node.runtime.as_ref().map(|_| runtime(context));
     let Unready { runtime, network } = &context.node.unready;
@@ -38,7 +38,17 @@ pub(in crate::explain) fn node_problems(context: &ExplainContext<'_>) -> Vec<Wai
     let (runtime, network) = (lacks(WaitKind::Runtime, runtime), lacks(WaitKind::Network, network));
     let pressures = context.node.pressures.iter().map(pressure);
     let leftovers = context.node.leftovers.iter().map(leftover);
-    [silent, runtime, network, sources(context)].into_iter().flatten().chain(pressures).chain(leftovers).collect()
+    let ended = context.node.ended_pods.iter().filter_map(|(uid, wait, next)| ended_pod(uid, wait, *next));
+    let of_node = [silent, runtime, network, sources(context)].into_iter().flatten();
+    of_node.chain(pressures).chain(leftovers).chain(ended).collect()
+}
+
+/// The wait for the release of a resource of a pod that has ended, and that no source may know any more.
+fn ended_pod(uid: &PodUid, wait: &ResourceWait, next: Option<Time>) -> Option<Wait> {
+    let wait = super::resource(wait)?;
+    let detail =
+        format!("the pod with UID {uid} has ended, and {}; it is released when {}", wait.detail, wait.released_by);
+    Some(Wait { depth: 0, detail, next, ..wait })
 }
 
 /// The wait for the removal of what a pod has left, which no source desires.

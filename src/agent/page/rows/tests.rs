@@ -73,7 +73,19 @@ fn wait(pod: &PodFacts) -> Wait {
     let on = WaitSubject::only(SubjectKind::Nobody);
     let (released_by, detail) = (String::new(), String::new());
     let next = since.filter(|_| what == WaitKind::Grace).map(|since| since + Duration::from_secs(30));
-    Wait { depth: 0, what, on, container: None, since, tries: None, next, released_by, detail }
+    Wait {
+        depth: 0,
+        what,
+        on,
+        container: None,
+        claim: None,
+        driver: None,
+        since,
+        tries: None,
+        next,
+        released_by,
+        detail,
+    }
 }
 
 pub(in crate::agent::page) fn node() -> NodeState {
@@ -83,6 +95,7 @@ pub(in crate::agent::page) fn node() -> NodeState {
         last_pass: None,
         passes: None,
         leftovers: Vec::new(),
+        ended_pods: Vec::new(),
         runtime: None,
         unready: Unready::default(),
         pressures: vec![],

@@ -84,7 +84,7 @@ fn assert_shape(explanation: &Explanation) {
         list.as_array().unwrap().iter().for_each(|value| is(value, field, required, optional));
     };
     let wait = ["depth", "what", "on", "releasedBy", "detail"];
-    let sometimes = ["container", "since", "tries", "next"];
+    let sometimes = ["container", "claim", "driver", "since", "tries", "next"];
     each(&value["chain"], "wait", &wait, &sometimes);
     for wait in value["chain"].as_array().unwrap() {
         is(&wait["on"], "on", &["kind", "name"], &["uid"]);
