@@ -21,6 +21,7 @@ mod actuated;
 mod allocation;
 mod changes;
 mod decide;
+mod range;
 mod state;
 mod steps;
 #[cfg(test)]

@@ -15,18 +15,21 @@
 //! status that the API server has.
 
 mod file;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use foldhash::fast::FixedState;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use parking_lot::Mutex;
 use podwright_metrics::ResizeMetrics;
 use tokio::sync::Notify;
 
 use crate::desired::DesiredPods;
-use crate::ids::PodUid;
+use crate::ids::{ContainerName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, Clock, EventRecorder, PodEvent, PodRuntimeStatus};
 use crate::resize::{
@@ -236,15 +239,20 @@ impl Resizes {
         Some(pod.with_spec(actuated.spec_in_use(pod)))
     }
 
-    /// Records that the call of a step succeeded, or had no effect.
-    pub(crate) fn ended(&self, uid: &PodUid, step: &Step, has_effect: bool) {
+    /// Records that the call of a step succeeded.
+    pub(crate) fn done(&self, uid: &PodUid, step: &Step) {
+        self.ended(uid, |resize| resize.done(step));
+    }
+
+    /// Records that the runtime does not have the call that sets the resources of a container.
+    pub(crate) fn refused(&self, uid: &PodUid, name: &ContainerName, resources: &ResourceRequirements) {
+        self.ended(uid, |resize| resize.refused(name, resources));
+    }
+
+    fn ended(&self, uid: &PodUid, end: impl FnOnce(&mut PodResize)) {
         let mut state = self.state.lock();
         if let Some(resize) = state.pods.get_mut(uid) {
-            if has_effect {
-                resize.done(step)
-            } else {
-                resize.refused(step)
-            }
+            end(resize);
             self.bump(&mut state);
         }
     }
@@ -285,17 +293,18 @@ impl Resizes {
     }
 
     /// Records the result of a try to apply a resize. A failure with a new text becomes an event.
-    pub(crate) fn tried(&self, pod: &Arc<PodObject>, error: Option<String>) {
+    ///
+    /// # Errors
+    /// [`Superseded`] if `pod`, which the sync has, does not have the newest allocation.
+    pub(crate) fn tried(&self, pod: &Arc<PodObject>, error: Option<&str>) -> Result<(), Superseded> {
         let mut state = self.state.lock();
-        let resize = state.pods.get_mut(pod.uid());
-        let Some(progress) = resize.and_then(|resize| resize.progress.as_mut()) else { return };
-        let is_new = error.is_some() && progress.error != error;
-        progress.error.clone_from(&error);
-        let generation = pod.metadata().generation;
+        let is_new = state.pods.get_mut(pod.uid()).map_or(Ok(false), |resize| resize.tried(pod, error))?;
         drop(state);
-        if let (true, Some(error)) = (is_new, error) {
-            self.events.record(pod, PodEvent::warning("ResizeError", texts::failed(pod, &error, generation)));
+        if let Some(error) = error.filter(|_| is_new) {
+            let message = texts::failed(pod, error, pod.metadata().generation);
+            self.events.record(pod, PodEvent::warning("ResizeError", message));
         }
+        Ok(())
     }
 
     /// Drops the records and the resizes of the pods for which `keep` returns false.

@@ -47,10 +47,13 @@ impl ContainerManager {
         for step in changes.steps() {
             self.ports.resizes.begin(work.pod, &step).await?;
             let made = self.perform(work, &step).await;
-            // After another error, the effect of the call is unknown.
-            let is_unsupported = matches!(made, Err(ResizeError::Runtime(RuntimeError::Unsupported(_))));
-            if made.is_ok() || is_unsupported {
-                self.ports.resizes.ended(work.pod.uid(), &step, made.is_ok());
+            match (&step, &made) {
+                (_, Ok(())) => self.ports.resizes.done(work.pod.uid(), &step),
+                (Step::Container { name, resources, .. }, Err(ResizeError::Runtime(RuntimeError::Unsupported(_)))) => {
+                    self.ports.resizes.refused(work.pod.uid(), name, resources);
+                }
+                // The effect of the call is unknown.
+                (_, Err(_)) => {}
             }
             made?;
         }

@@ -11,7 +11,7 @@ use crate::containers::plan::{Changes, FirstStart, Kill, Plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
-use crate::resize::ResizeChanges;
+use crate::resize::{ResizeChanges, Superseded};
 use crate::text::error_chain;
 use crate::texts::pods as texts;
 
@@ -102,14 +102,15 @@ impl ContainerSync<'_> {
         let _doing = self.manager.activities.begin(pod.uid(), Task::Resize);
         let start = ports.clock.now();
         let resized = self.work.cancel.run_until_cancelled(self.manager.resize(self.work, changes)).await;
-        let resized = resized.ok_or(SyncError::Cancelled)?;
-        if matches!(resized, Err(ResizeError::Superseded(_))) {
+        let error = match resized.ok_or(SyncError::Cancelled)? {
             // The sync that applies the newer allocation is pending.
-            return Err(SyncError::Cancelled);
-        }
-        ports.metrics.resize.applied(ports.clock.now().since(start), resized.is_ok());
-        ports.resizes.tried(pod, resized.as_ref().err().map(ToString::to_string));
-        self.errors.extend(resized.err().map(|error| ContainerError::Resize(error.to_string()).into()));
+            Err(ResizeError::Superseded(_)) => return Err(SyncError::Cancelled),
+            resized => resized.err().map(|error| error.to_string()),
+        };
+        // A newer allocation may also have come during the last call.
+        ports.resizes.tried(pod, error.as_deref()).map_err(|Superseded| SyncError::Cancelled)?;
+        ports.metrics.resize.applied(ports.clock.now().since(start), error.is_none());
+        self.errors.extend(error.map(|error| ContainerError::Resize(error).into()));
         Ok(())
     }
 

@@ -6,9 +6,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 
-use super::allocation::{Bounds, has_resources_of, largest, resources_of, same};
+use super::allocation::{Bounds, has_resources_of, resources_of, same};
+use super::range::Range;
 use super::steps::Step;
+use crate::ids::ContainerName;
 use crate::pod::PodObject;
+
+/// The number of values of unknown calls that are kept one by one. Beyond it, only the smallest and the largest amounts are kept.
+const MOST_BEGUN: usize = 4;
 
 /// A value that calls change. The result of a call is unknown until it succeeds: a call that failed may have had an effect, and the
 /// agent may be killed during a call.
@@ -32,14 +37,34 @@ impl<T> Actual<T> {
     }
 }
 
-impl Actual<ResourceRequirements> {
-    fn may_be(&self, resources: &ResourceRequirements) -> bool {
-        self.values().any(|value| same(Some(value), Some(resources)))
+impl<T: Range> Actual<T> {
+    /// Records that a call begins, which sets a value. Returns whether the record changes.
+    fn begin(&mut self, value: T) -> bool {
+        if self.values().any(|it| it.is_same(&value)) {
+            return false;
+        }
+        self.begun.push(value);
+        // While the calls of a pod fail, each new resize adds a value.
+        if let [first, others @ ..] = &self.begun[..]
+            && others.len() >= MOST_BEGUN
+        {
+            let of = |which: fn(&T, &T) -> T| others.iter().fold(first.clone(), |one, other| which(&one, other));
+            self.begun = vec![of(T::smaller), of(T::larger)];
+        }
+        true
     }
 
     /// The largest possible amounts.
-    pub(super) fn largest(&self) -> ResourceRequirements {
-        self.begun.iter().fold(self.known.clone(), |sum, value| largest(&sum, value))
+    pub(super) fn largest(&self) -> T {
+        self.begun.iter().fold(self.known.clone(), |one, other| one.larger(other))
+    }
+}
+
+impl Actual<ResourceRequirements> {
+    /// Whether a container may have other resources than `allocated`, the pod with its allocated resources, has for it. A container
+    /// that cannot be resized has none.
+    pub(crate) fn may_differ(&self, allocated: &PodObject, name: &str) -> bool {
+        resources_of(allocated, name).is_some_and(|new| self.values().any(|value| !same(Some(value), new)))
     }
 }
 
@@ -90,21 +115,13 @@ impl Actuated {
                 let allocated = resources_of(&self.allocated, name.as_str()).flatten().cloned().unwrap_or_default();
                 let found = self.containers.get(name.as_str());
                 let mut actual = found.cloned().unwrap_or_else(|| Actual::known(allocated));
-                if actual.may_be(resources) {
-                    return false;
+                let is_new = actual.begin(resources.clone());
+                if is_new {
+                    self.containers.insert(name.to_string(), actual);
                 }
-                actual.begun.push(resources.clone());
-                self.containers.insert(name.to_string(), actual);
-                true
+                is_new
             }
-            Step::Cgroup(limits) => {
-                let bounds = self.cgroup.known.with(*limits);
-                if self.cgroup.values().any(|value| *value == bounds) {
-                    return false;
-                }
-                self.cgroup.begun.push(bounds);
-                true
-            }
+            Step::Cgroup(limits) => self.cgroup.begin(self.cgroup.known.with(*limits)),
         }
     }
 
@@ -124,21 +141,13 @@ impl Actuated {
         }
     }
 
-    /// Records that the call of a step had no effect.
-    pub(super) fn refused(&mut self, step: &Step) {
-        match step {
-            Step::Container { name, resources, .. } => {
-                let Some(actual) = self.containers.get_mut(name.as_str()) else { return };
-                actual.begun.retain(|value| !same(Some(value), Some(resources)));
-                if actual.begun.is_empty() {
-                    let known = actual.known.clone();
-                    self.runs_with(name.as_str(), Some(&known));
-                }
-            }
-            Step::Cgroup(limits) => {
-                let bounds = self.cgroup.known.with(*limits);
-                self.cgroup.begun.retain(|value| *value != bounds);
-            }
+    /// Records that the runtime does not have the call that sets `resources`, so that it had no effect.
+    pub(super) fn refused(&mut self, name: &ContainerName, resources: &ResourceRequirements) {
+        let Some(actual) = self.containers.get_mut(name.as_str()) else { return };
+        actual.begun.retain(|value| !same(Some(value), Some(resources)));
+        if actual.begun.is_empty() {
+            let known = actual.known.clone();
+            self.runs_with(name.as_str(), Some(&known));
         }
     }
 

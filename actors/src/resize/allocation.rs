@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::decide::amount;
 use crate::config::pod_resources::pod_bounds;
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
 use crate::ports::CgroupLimits;
@@ -138,23 +137,6 @@ pub(super) fn with_amounts_of(
         limits: list(&own.limits, &other.limits),
         requests: list(&own.requests, &other.requests),
     }
-}
-
-/// The larger request and limit of each resource.
-pub(super) fn largest(one: &ResourceRequirements, other: &ResourceRequirements) -> ResourceRequirements {
-    let larger = |requirement: &str, name: &str| {
-        let (one, other) = (amount(Some(one), requirement, name), amount(Some(other), requirement, name));
-        other > one
-    };
-    let mut largest = one.clone();
-    for (requirement, own, others) in
-        [("limits", &mut largest.limits, &other.limits), ("requests", &mut largest.requests, &other.requests)]
-    {
-        for (name, quantity) in others.iter().flatten().filter(|(name, _)| larger(requirement, name)) {
-            own.get_or_insert_default().insert(name.clone(), quantity.clone());
-        }
-    }
-    largest
 }
 
 /// Whether two resources have equal requests and limits. Quantities with different texts may be equal.

@@ -129,10 +129,12 @@ impl ContainerChange {
             && self.from.values().map(change).max() == Some(Ordering::Greater)
     }
 
-    /// The memory limit in bytes, if it may become lower than before.
+    /// The memory limit in bytes, if it may become lower than before. A container without a limit may use more than any limit.
     pub(crate) fn lower_memory_limit(&self) -> Option<i64> {
         let of = |resources| amount(Some(resources), "limits", "memory");
-        of(&self.to).filter(|to| self.from.values().filter_map(of).any(|from| *to < from)).map(Amount::units)
+        of(&self.to)
+            .filter(|to| self.from.values().map(of).any(|from| from.is_none_or(|from| *to < from)))
+            .map(Amount::units)
     }
 }
 
@@ -141,10 +143,11 @@ fn requires_restart(container: &Container, name: &str) -> bool {
     policies.into_iter().any(|policy| policy.resource_name == name && policy.restart_policy == "RestartContainer")
 }
 
-/// The memory limits that a resize lowers, in bytes: that of the pod's cgroup, and those of containers by name.
+/// The memory limits that a resize lowers or adds, in bytes: that of the pod's cgroup, and those of containers by name.
 pub(crate) fn decreased_limits(changes: &ResizeChanges) -> (Option<i64>, Vec<(&ContainerName, i64)>) {
     let of_pod = changes.cgroup.as_ref().and_then(|CgroupChange { before, after, .. }| {
-        after.memory_limit.filter(|after| before.values().filter_map(|it| it.memory_limit).any(|it| *after < it))
+        let is_lower = |after: &i64| before.values().any(|it| it.memory_limit.is_none_or(|before| *after < before));
+        after.memory_limit.filter(is_lower)
     });
     let of = |change: &ContainerChange| change.lower_memory_limit();
     (of_pod, changes.memory.iter().filter_map(|change| Some((&change.name, of(change)?))).collect())

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
 use super::actuated::{Actual, Actuated, Superseded};
 use super::allocation::{Bounds, resizable, resources_of, same};
 use super::steps::Step;
+use crate::ids::ContainerName;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::time::Time;
@@ -119,9 +122,21 @@ impl PodResize {
         self.actuated.iter_mut().for_each(|actuated| actuated.done(step));
     }
 
-    /// Records that the call of a step had no effect.
-    pub(crate) fn refused(&mut self, step: &Step) {
-        self.actuated.iter_mut().for_each(|actuated| actuated.refused(step));
+    /// Records that the runtime does not have the call that sets the resources of a container, so that it had no effect.
+    pub(crate) fn refused(&mut self, name: &ContainerName, resources: &ResourceRequirements) {
+        self.actuated.iter_mut().for_each(|actuated| actuated.refused(name, resources));
+    }
+
+    /// Records the result of a sync of `pod` that made the calls of its allocation. Returns whether it failed with a new error.
+    ///
+    /// # Errors
+    /// [`Superseded`] if `pod` does not have the newest allocation. The result says nothing about the newest one.
+    pub(crate) fn tried(&mut self, pod: &PodObject, error: Option<&str>) -> Result<bool, Superseded> {
+        self.actuated.as_ref().map_or(Ok(()), |actuated| actuated.check_newest(pod))?;
+        let Some(progress) = &mut self.progress else { return Ok(false) };
+        let is_new = error.is_some() && progress.error.as_deref() != error;
+        progress.error = error.map(str::to_owned);
+        Ok(is_new)
     }
 
     /// Records that a container starts with its resources in `pod`. Returns whether the record changes.

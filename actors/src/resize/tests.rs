@@ -158,6 +158,26 @@ fn requested_changes_are_counted_for_each_container_and_resource() {
 }
 
 #[test]
+fn limit_of_a_container_that_may_have_none_is_checked() {
+    let of = |memory: Option<&str>| {
+        let mut container = container("a", "1", memory.unwrap_or("64Mi"));
+        if memory.is_none() {
+            container["resources"]["limits"].as_object_mut().unwrap().remove("memory");
+        }
+        with(json!([container]))
+    };
+    let running = status(&[("a", Is::Running)]);
+    let limits = |changes: &ResizeChanges| {
+        let (of_pod, of_containers) = decreased_limits(changes);
+        (of_pod, of_containers.into_iter().map(|(_, limit)| limit).collect::<Vec<_>>())
+    };
+    let added = changes(&of(None), &of(Some("64Mi")), &running).unwrap();
+    assert_eq!(limits(&added), (Some(64 << 20), vec![64 << 20]));
+    let raised = changes(&of(Some("32Mi")), &of(Some("64Mi")), &running).unwrap();
+    assert_eq!(limits(&raised), (None, vec![]));
+}
+
+#[test]
 fn decreases_come_before_increases() {
     let of = |a: &str, b: &str| with(json!([container("a", a, a_memory(a)), container("b", b, a_memory(b))]));
     fn a_memory(cpu: &str) -> &'static str {

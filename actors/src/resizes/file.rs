@@ -1,10 +1,12 @@
 //! The file of allocations: one record for each pod, all saved together.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -80,7 +82,9 @@ impl InUse {
             let begun = begun.containers.remove(&name).unwrap_or_default();
             (name, Actual { known, begun })
         });
-        let containers = containers.collect();
+        // No call would be made for a container that certainly has what is allocated, so the resize would never be complete.
+        let differs = |(name, actual): &(String, Actual<ResourceRequirements>)| actual.may_differ(&allocated, name);
+        let containers = containers.filter(differs).collect();
         Actuated { allocated, containers, cgroup: Actual { known: cgroup, begun: begun.cgroup } }
     }
 }
@@ -131,6 +135,9 @@ pub(crate) enum NotBegun {
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
 }
+
+/// A pod with its resources in use, if they are known.
+type PodInUse = (Arc<PodObject>, Option<InUse>);
 
 impl Resizes {
     /// Records that the call of a step begins, in a sync of `pod`, and waits until the record is on disk. Cancel safe.
@@ -195,7 +202,7 @@ impl Resizes {
                 self.changed.notified().await;
                 continue;
             }
-            match self.writer.save(self.records()).await {
+            match self.save().await {
                 Ok(()) => {
                     if std::mem::take(&mut is_failing) {
                         tracing::info!("the allocations of pods are written again");
@@ -224,22 +231,19 @@ impl Resizes {
         }
     }
 
+    /// Performs one write. A panic of the store is an error.
+    async fn save(&self) -> Result<(), CheckpointError> {
+        let records = self.records();
+        AssertUnwindSafe(async { self.writer.save(records).await })
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|_| Err(CheckpointError::new("the store of allocations", "it panicked")))
+    }
+
     /// The records of all pods: those of the desired pods, and those of pods that no source has delivered yet.
-    fn records(&self) -> Vec<Arc<str>> {
-        let pods: Vec<Arc<PodObject>> =
-            self.desired.lock().pods.pods().filter(|pod| is_recorded(pod)).cloned().collect();
-        let state = self.state.lock();
-        let in_use = |uid: &PodUid| {
-            let actuated = state.pods.get(uid)?.actuated.as_ref()?;
-            Some(InUse::of(actuated))
-        };
-        let record = |pod: &Arc<PodObject>| AllocationRecord { in_use: in_use(pod.uid()), ..AllocationRecord::of(pod) };
-        let is_delivered = |uid: &PodUid| pods.iter().any(|pod| pod.uid() == uid);
-        let loaded = state.loaded.iter().filter(|(uid, _)| !is_delivered(uid));
-        let loaded = loaded.map(|(uid, record)| {
-            // The store has the resources in use of a pod that was delivered and is not among the desired pods.
-            AllocationRecord { in_use: in_use(uid).or_else(|| record.in_use.clone()), ..record.clone() }
-        });
+    pub(super) fn records(&self) -> Vec<Arc<str>> {
+        let (pods, loaded) = self.recorded();
+        let of_pod = |(pod, in_use): PodInUse| AllocationRecord { in_use, ..AllocationRecord::of(&pod) };
         let encode = |record: AllocationRecord| match serde_json::to_string(&record) {
             Ok(text) => Some(text.into()),
             Err(error) => {
@@ -247,6 +251,25 @@ impl Resizes {
                 None
             }
         };
-        pods.iter().map(record).chain(loaded).filter_map(encode).collect()
+        pods.into_iter().map(of_pod).chain(loaded).filter_map(encode).collect()
+    }
+
+    /// The desired pods with their resources in use, and the records of the other pods, all of one moment.
+    fn recorded(&self) -> (Vec<PodInUse>, Vec<AllocationRecord>) {
+        // A pod becomes a desired pod and loses its loaded record under the first lock. Without that lock, a pod could be seen as
+        // neither, and would lose its record.
+        let desired = self.desired.lock();
+        let state = self.state.lock();
+        let in_use = |uid: &PodUid| {
+            let actuated = state.pods.get(uid)?.actuated.as_ref()?;
+            Some(InUse::of(actuated))
+        };
+        let pods = desired.pods.pods().filter(|pod| is_recorded(pod)).map(|pod| (pod.clone(), in_use(pod.uid())));
+        let is_desired = |uid: &PodUid| desired.pods.pod(uid).is_some_and(|pod| is_recorded(pod));
+        let loaded = state.loaded.iter().filter(|(uid, _)| !is_desired(uid)).map(|(uid, record)| {
+            // The store has the resources in use of a pod that was delivered and is not among the desired pods.
+            AllocationRecord { in_use: in_use(uid).or_else(|| record.in_use.clone()), ..record.clone() }
+        });
+        (pods.collect(), loaded.collect())
     }
 }

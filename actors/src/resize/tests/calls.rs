@@ -106,12 +106,50 @@ fn container_that_may_have_more_counts_with_the_larger_resources() {
 }
 
 #[test]
+fn container_that_may_have_no_limit_counts_without_a_limit() {
+    let of = |resources: Value| with(json!([{"name": "a", "image": IMAGE, "resources": resources}]));
+    let old = of(json!({"requests": {"cpu": "1"}}));
+    let new = of(json!({"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}));
+    let mut resize = resized(&old, &new);
+    let step = planned(&resize).pop().unwrap();
+    assert_eq!(resize.begin(&new, &step), Ok(true));
+    let largest = resize.actuated.as_ref().unwrap().containers["a"].largest();
+    assert_eq!(serde_json::to_value(largest).unwrap(), json!({"requests": {"cpu": "2"}}));
+}
+
+// Each resize adds a value while the calls of a pod fail.
+#[test]
+fn calls_that_always_fail_keep_a_bounded_record() {
+    let small = one("1", "1Mi");
+    let mut resize = PodResize::default();
+    let mut last = small.clone();
+    for cpu in (2..100).rev().chain([200, 3]) {
+        let next = one(&cpu.to_string(), "1Mi");
+        resize.allocate(&last, &next);
+        for step in planned(&resize) {
+            resize.begin(&next, &step).unwrap();
+        }
+        last = next;
+    }
+    let actuated = resize.actuated.as_ref().unwrap();
+    let (container, cgroup) = (&actuated.containers["a"], &actuated.cgroup);
+    assert!(container.begun.len() <= 5 && cgroup.begun.len() <= 5, "{container:?} {cgroup:?}");
+    let of = |pod: &PodObject| pod.containers()[0].resources.clone().unwrap();
+    assert_eq!(container.largest(), of(&one("200", "1Mi")));
+    let least = container.values().map(|value| value.limits.as_ref().unwrap()["cpu"].0.clone()).min();
+    assert_eq!(least.as_deref(), Some("1"));
+    assert_eq!(cgroup.largest(), Bounds::of(&one("200", "1Mi")));
+    // Once calls succeed, only the allocated resources are in use.
+    finish(&mut resize);
+    assert!(resize.is_over());
+}
+
+#[test]
 fn call_that_the_runtime_does_not_have_changes_nothing() {
     let (old, new) = (one("1", "1Mi"), one("2", "1Mi"));
     let mut resize = resized(&old, &new);
     interrupt_in(&mut resize, "a 2 1Mi");
-    let step = planned(&resize).into_iter().find(|step| text(step) == "a 2 1Mi").unwrap();
-    resize.refused(&step);
+    resize.refused(&"a".into(), new.containers()[0].resources.as_ref().unwrap());
     resize.allocate(&new, &old);
     assert_eq!(steps(&resize), ["cpu Some(1000) Some(1000)"]);
 }

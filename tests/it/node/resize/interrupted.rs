@@ -26,6 +26,25 @@ async fn sync_stops_when_a_newer_allocation_replaces_the_one_that_it_applies() {
     assert_eq!(tries, [1.0, 0.0], "the replaced resize is neither a success nor a failure");
 }
 
+// The call of a resize that was replaced fails. The newer resize did not fail, and is applied.
+#[actix::test]
+async fn newer_resize_is_not_blamed_for_the_failed_call_of_the_one_that_it_replaced() {
+    let this = ResizeNode::start().await;
+    this.run("web", &json!({"containers": [container("main", "1", "64Mi")]})).await;
+    this.node.runtime.slow(Op::Update, 5.0);
+    this.node.runtime.fail(Op::Update);
+    this.resize("web", &json!([container("main", "2", "64Mi")])).await;
+    this.resize("web", &json!([container("main", "3", "64Mi")])).await;
+    this.wait(2).await;
+    assert_eq!(this.updates("web"), ["update main cpu=2 memory=64Mi", "update main cpu=3 memory=64Mi"]);
+    assert_eq!(this.condition("web", "PodResizeInProgress"), ":  @3");
+    this.node.runtime.heal();
+    this.wait(30).await;
+    assert_eq!(this.messages("ResizeError"), [""; 0]);
+    assert_eq!(this.condition("web", "PodResizeInProgress"), "");
+    assert_eq!(this.resources("web").0["limits"]["cpu"], "3");
+}
+
 // The container may have the resources of a call during which the agent was killed. The resize is then taken back.
 #[actix::test]
 async fn call_during_which_the_agent_was_killed_is_undone_by_the_next_agent() {

@@ -1,0 +1,121 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use podwright_metrics::Metrics;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::containers::fixtures::{Is, status};
+use crate::ports::{NoCheckpoint, OpenCheckpoint, SystemClock};
+use crate::testing::pod;
+
+/// The records that an earlier agent wrote.
+struct Written(Vec<String>);
+
+impl Checkpoint for Written {
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        Ok(OpenCheckpoint { records: self.0.clone(), writer: Box::new(NoCheckpoint) })
+    }
+}
+
+struct NoEvents;
+
+impl EventRecorder for NoEvents {
+    fn record(&self, _: &Arc<PodObject>, _: PodEvent) {}
+}
+
+fn of_cpu(cpu: &str) -> Arc<PodObject> {
+    let resources = json!({"requests": {"cpu": cpu}});
+    pod("p").spec(|spec| spec.containers[0].resources = Some(serde_json::from_value(resources).unwrap())).build()
+}
+
+fn open(records: &[Value]) -> (Arc<DesiredPods>, Resizes) {
+    let desired = Arc::new(DesiredPods::new([]));
+    let written = Written(records.iter().map(Value::to_string).collect());
+    let clock = Arc::new(SystemClock::new());
+    let resizes = Resizes::open(&written, desired.clone(), clock, Arc::new(NoEvents), Metrics::new().resize).unwrap();
+    (desired, resizes)
+}
+
+fn record(allocated: &str, in_use: &Value) -> Value {
+    json!({
+        "uid": "p", "allocated": {"containers": {"main": {"requests": {"cpu": allocated}}}},
+        "in_use": {"containers": in_use, "cgroup": {"cpu_request": 1000, "cpu_limit": null, "memory_limit": null}},
+    })
+}
+
+/// A store whose first write panics.
+#[derive(Default)]
+struct Panicking(Arc<AtomicUsize>);
+
+impl Checkpoint for Panicking {
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        Ok(OpenCheckpoint { records: Vec::new(), writer: Box::new(Panicking(self.0.clone())) })
+    }
+}
+
+impl CheckpointWriter for Panicking {
+    fn append(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn save(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "the first write panics");
+        async { Ok(()) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_that_panics_is_tried_again() {
+    let (store, desired, clock) = (Panicking::default(), Arc::new(DesiredPods::new([])), Arc::new(SystemClock::new()));
+    let resizes = Resizes::open(&store, desired, clock, Arc::new(NoEvents), Metrics::new().resize).unwrap();
+    resizes.admitted(&of_cpu("1"));
+    let stop = CancellationToken::new();
+    let written = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        stop.cancel();
+    };
+    tokio::join!(resizes.run(&stop), written);
+    assert_eq!(store.0.load(Ordering::Relaxed), 2);
+}
+
+// A pod becomes a desired pod, and leaves its source, while the file is written.
+#[test]
+fn every_snapshot_of_the_file_has_the_pod_that_is_delivered_meanwhile() {
+    let (desired, resizes) = open(&[]);
+    let (pod, ends) = (of_cpu("1"), AtomicBool::new(false));
+    resizes.removed(&pod);
+    let missing = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let mut state = desired.lock();
+                state.pods.put(pod.clone());
+                resizes.admitted(&pod);
+                drop(state);
+                let mut state = desired.lock();
+                state.pods.remove(&pod);
+                resizes.removed(&pod);
+            }
+        });
+        let missing = (0..20_000).find(|_| resizes.records().len() != 1);
+        ends.store(true, Ordering::Relaxed);
+        missing
+    });
+    assert_eq!(missing, None);
+}
+
+#[test]
+fn loaded_resources_in_use_that_equal_the_allocated_ones_are_no_resize() {
+    let runs = status(&[("main", Is::Running)]);
+    let of = |cpu: &str| json!({"main": {"requests": {"cpu": cpu}}});
+    for (in_use, in_progress) in [(of("1000m"), false), (json!({"gone": {}}), false), (of("2"), true)] {
+        let (_, resizes) = open(&[record("1", &in_use)]);
+        let pod = resizes.take(None, of_cpu("1"));
+        resizes.settle(&pod, &runs, true);
+        assert_eq!(resizes.get(pod.uid()).is_some(), in_progress, "{in_use}");
+    }
+}
