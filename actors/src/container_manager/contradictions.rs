@@ -1,7 +1,7 @@
 //! Counts how often the container runtime contradicts itself about a container, and reports it with the evidence.
 //!
 //! A runtime that misses the end of a container reports the container as running for ever. Then each stop fails, or it succeeds
-//! and changes nothing, and the pod stays terminating.
+//! and changes nothing. A pod that stops stays terminating, and a pod that runs stops the container again and again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -123,9 +123,18 @@ impl fmt::Display for Evidence<'_> {
 }
 
 impl ContainerManager {
-    /// Forgets the stops of the containers of a pod that no longer run.
-    pub(super) fn forget_stopped(&self, uid: &PodUid, status: &PodRuntimeStatus) {
-        self.contradictions.of_running(uid, &running(status));
+    /// The errors about containers of a pod that is not stopped, and which run although their stops succeeded. Forgets the stops of the
+    /// containers that no longer run.
+    pub(super) async fn contradicted_stops(&self, pod: &Arc<PodObject>, status: &PodRuntimeStatus) -> Vec<SyncError> {
+        let running = running(status);
+        let counts = self.contradictions.of_running(pod.uid(), &running);
+        let mut errors = Vec::new();
+        for container in &running {
+            let Some(&counts) = counts.get(&container.id).filter(|counts| counts.is_contradiction()) else { continue };
+            let evidence = Evidence { counts, process: self.process(&container.id).await, error: None };
+            errors.push(self.contradicted(pod.uid(), Some(pod), container, &evidence).into());
+        }
+        errors
     }
 
     /// Checks that no container of a pod runs after all of them were stopped.

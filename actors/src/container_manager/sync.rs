@@ -30,9 +30,8 @@ impl ContainerManager {
             recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, plan);
         }
         self.ports.starts.read(work.pod, work.status);
-        self.forget_stopped(work.pod.uid(), work.status);
-        let mut run =
-            ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
+        let errors = self.contradicted_stops(work.pod, work.status).await;
+        let mut run = ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors };
         let resize = self.ports.resizes.get(work.pod.uid()).and_then(|resize| resize.actuated);
         let resize = resize.and_then(|used| ResizeChanges::plan(&used, work.pod, work.status, plan));
         if let Err(error) = run.perform(plan, resize.as_ref()).await {

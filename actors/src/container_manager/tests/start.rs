@@ -68,6 +68,33 @@ async fn a_crash_loop_restarts_at_the_end_of_each_backoff() {
     assert!(!rig.metrics.encode(Format::Classic).contains("kubelet_started_containers_errors_total{"));
 }
 
+// KF26
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_the_starts_of_a_pod_that_is_gone() {
+    let (rig, pod) = (Rig::new(), one());
+    rig.runtime.script("a", Script { ends: Some((secs(1), 1)), ..Script::default() });
+    while rig.backoff(&rig.sync(&pod).await).is_none() {
+        sleep(secs(1)).await;
+    }
+    rig.manager.retain(|_| true);
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "CrashLoopBackOff")]);
+    assert!(rig.backoff(&rig.sync(&pod).await).is_some());
+    rig.manager.retain(|uid| uid != pod.uid());
+    assert_eq!(rig.waiting(&pod), []);
+    assert!(rig.sync(&pod).await.error.is_none(), "it starts at once");
+
+    let rig = Rig::new();
+    rig.runtime.fail_image(IMAGE, ImageError::pull("gone"));
+    for _ in 0..2 {
+        let _ = rig.sync(&pod).await;
+    }
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "ImagePullBackOff")]);
+    rig.manager.retain(|uid| uid != pod.uid());
+    assert!(rig.manager.pull_failures(pod.uid()).is_empty());
+    let _ = rig.sync(&pod).await;
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "ErrImagePull")], "it is pulled at once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn image_failures_have_their_reasons_and_events() {
     let table = [

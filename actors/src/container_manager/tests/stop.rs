@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::{Container, ExecAction, Lifecycle, LifecycleHandler, Probe, SleepAction};
 
 use super::*;
+use crate::ports::ContainerState;
 use crate::ports::RuntimeError;
 use crate::probes::ProbeResult;
 
@@ -256,6 +257,61 @@ async fn container_that_was_stopped_often_before_the_first_check_is_reported_onc
         assert_eq!(rig.reasons().iter().filter(|reason| *reason == "RuntimeLied").count(), 1);
         kill_reported(&rig, &pod, &reported).await;
     }
+}
+
+// KF24
+#[tokio::test(start_paused = true)]
+async fn container_of_a_running_pod_that_runs_after_each_stop_is_reported_once() {
+    let (rig, pod) = (Rig::new(), pod("Always", Vec::new(), vec![named("a")]));
+    rig.settled(&pod).await;
+    rig.runtime.edit("a#0", |run| run.state = ContainerState::Exited);
+    rig.settled(&pod).await;
+    // The runtime has missed the exit of the older run.
+    let mut reported = rig.runtime.status();
+    reported.containers.iter_mut().find(|run| run.id.as_str() == "a#0").unwrap().state = ContainerState::Running;
+    let sync = async |status: &PodRuntimeStatus| {
+        let (cancel, probes, volumes) = (CancellationToken::new(), ProbeSnapshot::new(), VolumeMounts::new());
+        let work = SyncWork { cancel: &cancel, pod: &pod, status, probes: &probes, volumes: &volumes };
+        let result = rig.manager.sync_containers(&work, &plan(&pod, status, &probes)).await;
+        result.error.map(|error| error.to_string()).unwrap_or_default()
+    };
+    let mut errors = Vec::new();
+    for _ in 0..5 {
+        errors.push(sync(&reported).await);
+    }
+    assert_eq!(errors[..3], ["", "", ""], "one or two stops may end while the container is read");
+    for error in &errors[3..] {
+        assert!(error.contains("as running, but stops of the container succeeded: read the log"), "{error}");
+    }
+    assert_eq!(rig.reasons().iter().filter(|reason| *reason == "RuntimeLied").count(), 1);
+    assert_eq!(sync(&rig.runtime.status()).await, "", "the runtime has found the exit");
+}
+
+// KF26
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_the_stops_of_a_pod_that_is_gone() {
+    let (rig, pod) = (Rig::new(), pod("Always", Vec::new(), vec![named("a")]));
+    rig.settled(&pod).await;
+    let reported = rig.runtime.status();
+    rig.runtime.fail("stop a");
+    let kill = async || {
+        let running = RunningParts::from(&reported);
+        let _fails = rig.manager.kill_pod(&CancellationToken::new(), pod.uid(), Some(&pod), &running, None).await;
+        rig.reasons().iter().filter(|reason| *reason == "Killing").count()
+    };
+    assert_eq!((kill().await, kill().await), (1, 1), "a stop that is repeated is not announced again");
+    rig.manager.retain(|_| true);
+    assert_eq!(kill().await, 1);
+    rig.manager.retain(|uid| uid != pod.uid());
+    assert_eq!(kill().await, 2);
+
+    rig.runtime.heal();
+    for _ in 0..3 {
+        kill_reported(&rig, &pod, &reported).await;
+    }
+    rig.manager.retain(|uid| uid != pod.uid());
+    let error = rig.manager.check_stopped(pod.uid(), Some(&pod), &reported).await.unwrap_err().to_string();
+    assert!(error.contains("still runs although"), "{error}");
 }
 
 // Otherwise each restart of a container would need memory until its pod ends.
