@@ -116,7 +116,7 @@ pub use podwright_actors::ports::{
 #[cfg(feature = "engine")]
 pub use podwright_actors::{
     AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder,
-    EngineConfig, EvictionGracePeriods, EvictionPolicy, EvictionThresholds, Failure, FullName, Grace, Hook,
+    EngineConfig, EvictionGracePeriods, EvictionPolicy, EvictionThresholds, Failure, FullName, Grace, Hook, HostIps,
     ImageGcPolicy, InvalidPod, InvalidSysctlPattern, KillOptions, KillPodError, KnownPod, Lifecycle, MinimumReclaim,
     MissingGracePeriod, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, NodePredicates,
     NodePressure, Notifier, ParseThresholdsError, PassError, Phase, PodObject, PodSnapshot, PodUid, Pressure,

@@ -22,6 +22,8 @@ pub(crate) mod dispatcher;
 #[cfg(feature = "engine")]
 pub mod explain;
 #[cfg(feature = "engine")]
+mod host_ips;
+#[cfg(feature = "engine")]
 mod mailbox;
 #[cfg(feature = "engine")]
 mod metered;
@@ -66,6 +68,8 @@ pub use eviction::{
     EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod, NodePressure,
     ParseThresholdsError, Pressure,
 };
+#[cfg(feature = "engine")]
+pub use host_ips::HostIps;
 #[cfg(feature = "engine")]
 pub use housekeeping::PassError;
 pub use ids::{FullName, PodUid};

@@ -15,13 +15,13 @@ mod handle;
 mod ports;
 mod start;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::container_manager::ContainersConfig;
 use crate::containers::env::Allocatable;
 use crate::engine::{EngineConfig, StartEngineError};
 use crate::eviction::EvictionPolicy;
+use crate::host_ips::HostIps;
 use crate::image_gc::ImageGcPolicy;
 
 use crate::node_status::NodeRegistration;
@@ -71,7 +71,11 @@ impl Node {
             ports,
             engine: EngineConfig::default(),
             containers: ContainersConfig::default(),
-            facts: NodeFacts { name: "node".to_owned(), host_ips: Vec::new(), runtime_name: RuntimeName::default() },
+            facts: NodeFacts {
+                name: "node".to_owned(),
+                host_ips: HostIps::default(),
+                runtime_name: RuntimeName::default(),
+            },
             allocatable: Allocatable::new(),
             long_wait_after: Duration::from_secs(300),
             image_gc: ImageGcPolicy::default(),
@@ -90,9 +94,10 @@ impl NodeBuilder {
         self
     }
 
-    /// The node's addresses, which are also those of pods on the host network. By default none.
-    pub fn host_ips(mut self, host_ips: Vec<IpAddr>) -> Self {
-        self.facts.host_ips = host_ips;
+    /// The node's addresses, which are also those of pods on the host network. By default none. A [`HostIps`] may get other addresses
+    /// while the node runs.
+    pub fn host_ips(mut self, host_ips: impl Into<HostIps>) -> Self {
+        self.facts.host_ips = host_ips.into();
         self
     }
 

@@ -84,6 +84,8 @@ pub use runtime::ProcessRuntime;
 pub use shim::log;
 pub use shim::shim_main;
 
+use podwright_actors::HostIps;
+
 pub use crate::adapters::trusted_dir::UntrustedDirectory;
 
 /// The environment variable with the container's id. Every process of a container has it, so that the agent finds the
@@ -109,7 +111,7 @@ pub struct ProcessConfig {
     /// Otherwise containers run without cgroups.
     pub cgroups: bool,
     /// The addresses that are reported for every pod: the node's addresses, because all pods share the node's network.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: HostIps,
     /// The soft limit on open files that containers get; `None` keeps the limit of this process. A process that raises its
     /// own limit sets its earlier limit here, because programs that use `select` fail with a limit above 1,024.
     pub open_files: Option<u64>,
@@ -125,7 +127,7 @@ impl ProcessConfig {
             root: root.into(),
             shim: vec!["/proc/self/exe".into(), SHIM_ARGUMENT.into()],
             cgroups: true,
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)].into(),
             open_files: None,
             cdi_directories: crate::adapters::cdi::default_directories(),
         }

@@ -142,11 +142,12 @@ async fn serve(
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
     let stop = CancellationToken::new();
+    let host_ips = node::host_ips(&args, &stop);
     #[cfg(feature = "kube")]
     let cluster = cluster::Cluster::of(&args, root, &name).await?;
     #[cfg(feature = "kube")]
     let node_api = match &cluster {
-        Some(cluster) => node_api::NodeApiServer::open(&args, root, &name, cluster.client()).await?,
+        Some(cluster) => node_api::NodeApiServer::open(&args, root, &name, host_ips.clone(), cluster.client()).await?,
         None => None,
     };
     #[cfg(feature = "kube")]
@@ -156,7 +157,7 @@ async fn serve(
     };
     #[cfg(not(feature = "kube"))]
     let remote = node::ClusterPorts::default();
-    let (view, adoption, handles) = node::start(&args, root, &name, &manifests, remote, &stop).await?;
+    let (view, adoption, handles) = node::start(&args, root, &name, &manifests, host_ips, remote, &stop).await?;
     #[cfg(not(feature = "kube"))]
     drop(handles);
 

@@ -1,9 +1,9 @@
 //! Opens the runtime that `--runtime` names.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::actors::HostIps;
 use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName};
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
@@ -50,7 +50,7 @@ pub(crate) struct RuntimeConfig<'a> {
     pub(crate) root: &'a Path,
     /// The log directory of containers that a container runtime runs.
     pub(crate) logs: &'a Path,
-    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) addresses: HostIps,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) name: &'a RuntimeName,
     pub(crate) metrics: &'a Metrics,

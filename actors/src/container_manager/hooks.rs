@@ -159,7 +159,7 @@ impl Hook {
 
     /// The host of a hook: the pod's address, unless the hook names its own.
     fn address(&self, own: &Option<String>) -> Result<String, HookError> {
-        let node = self.ports.resolver.host_ips.first().copied();
+        let node = self.ports.resolver.host_ips.first();
         match self.pod.address(self.ips.first().copied(), node) {
             Some(ip) => Ok(ip.to_string()),
             None if own.as_deref().is_some_and(|host| !host.is_empty()) => Ok(String::new()),

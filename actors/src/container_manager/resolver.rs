@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use crate::config::fields::FieldFacts;
 use crate::containers::definition::Definition;
 use crate::containers::env::{Allocatable, ConfigError, ResolvedContainer, VolumeContents, resolve};
+use crate::host_ips::HostIps;
 use crate::pod::PodObject;
 use crate::ports::VolumeMounts;
 
@@ -12,7 +13,7 @@ use crate::ports::VolumeMounts;
 #[derive(Clone, Debug, Default)]
 pub struct ContainerResolver {
     /// The node's addresses.
-    pub host_ips: Vec<IpAddr>,
+    pub host_ips: HostIps,
     /// The resources that the node offers to pods.
     pub allocatable: Allocatable,
 }
@@ -32,8 +33,9 @@ impl ContainerResolver {
         contents: &VolumeContents,
     ) -> Result<ResolvedContainer, ConfigError> {
         // A pod on the node's network has the node's addresses.
-        let pod_ips = if pod.is_host_network() { self.host_ips.clone() } else { pod_ips.to_vec() };
-        let facts = FieldFacts { pod_ips, host_ips: self.host_ips.clone() };
+        let host_ips = self.host_ips.get();
+        let pod_ips = if pod.is_host_network() { host_ips.clone() } else { pod_ips.to_vec() };
+        let facts = FieldFacts { pod_ips, host_ips };
         resolve(pod, container.kind, container.name, volumes, &facts, &self.allocatable, contents)
     }
 }
@@ -54,7 +56,7 @@ mod tests {
         });
         let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
         let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
-        let resolver = ContainerResolver { host_ips: vec![], allocatable };
+        let resolver = ContainerResolver { host_ips: HostIps::default(), allocatable };
         let container = Definition::find(&pod, "a").unwrap();
         let resolved =
             resolver.resolve(&pod, &container, &VolumeMounts::new(), &[], &VolumeContents::default()).unwrap();

@@ -118,7 +118,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         clock: clock.clone(),
         events: events.clone(),
         metrics: metrics.probes.clone(),
-        node_ip: facts.host_ips.first().copied(),
+        host_ips: facts.host_ips.clone(),
     };
     let probes =
         Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics), stop.clone()));

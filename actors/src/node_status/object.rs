@@ -1,13 +1,13 @@
 //! Builds a new Node object, and the patch of a Node object that exists.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::registration::NodeRegistration;
+use crate::host_ips::HostIps;
 
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
@@ -37,14 +37,14 @@ const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 #[derive(Clone, Debug)]
 pub(super) struct NodeIdentity {
     pub(super) name: String,
-    pub(super) host_ips: Vec<IpAddr>,
+    pub(super) host_ips: HostIps,
 }
 
 impl NodeIdentity {
     /// The addresses of the status: those of the machine, then its host name.
     pub(super) fn addresses(&self) -> Vec<NodeAddress> {
         let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
-        let ips = self.host_ips.iter().map(|ip| address("InternalIP", ip.to_string()));
+        let ips = self.host_ips.get().into_iter().map(|ip| address("InternalIP", ip.to_string()));
         ips.chain([address("Hostname", self.name.clone())]).collect()
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     fn identity() -> NodeIdentity {
         NodeIdentity {
             name: "n1".to_owned(),
-            host_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            host_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()].into(),
         }
     }
 

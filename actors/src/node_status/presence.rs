@@ -1,6 +1,5 @@
 //! Registers the node and keeps its status up to date. One task does this. `renewal` renews the lease at the same time.
 
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use super::next::{LastReport, ObservedNode, desired_status, next_status};
 use super::object::{NodeIdentity, adoption_patch, initial_node};
 use super::registration::{NodeRegistration, Registration};
 use crate::eviction::EvictionState;
+use crate::host_ips::HostIps;
 use crate::observer::Observer;
 use crate::ports::{ApiError, Clock, EventRecorder, Freshness, ImageStore, NamedImage, NodeApi, PodEvent, RuntimeName};
 use crate::shutdown::ShutdownGate;
@@ -40,7 +40,7 @@ pub(crate) struct PresenceParts {
     pub(crate) api: Arc<dyn NodeApi>,
     pub(crate) settings: NodeRegistration,
     pub(crate) name: String,
-    pub(crate) host_ips: Vec<IpAddr>,
+    pub(crate) host_ips: HostIps,
     pub(crate) runtime_name: RuntimeName,
     pub(crate) observer: Arc<Observer>,
     pub(crate) evictions: Arc<EvictionState>,

@@ -24,6 +24,7 @@ use super::{
     ContainerProbes, Effect, Event, Outcome, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot, ProbedRun, RunOrigin,
     State, step,
 };
+use crate::host_ips::HostIps;
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::mailbox::Outbox;
 use crate::pod::PodObject;
@@ -44,7 +45,7 @@ pub(crate) struct ProbePorts {
     /// Counts the probes.
     pub metrics: ProbeMetrics,
     /// The node's address, if known: that of a pod on the node's network.
-    pub node_ip: Option<IpAddr>,
+    pub host_ips: HostIps,
 }
 
 /// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all
@@ -222,7 +223,7 @@ impl SharedPodProbes {
 
     fn observe(self: &Arc<Self>, context: &Arc<ProbeContext>, status: &PodRuntimeStatus) {
         let mut probes = self.probes.lock();
-        probes.host = address(&probes.pod, status, context.ports.node_ip);
+        probes.host = address(&probes.pod, status, context.ports.host_ips.first());
         let probes = &mut *probes;
         probes.newest_runs.clear();
         for worker in &probes.workers {

@@ -14,6 +14,7 @@ use crate::config::pod_resources;
 use crate::containers::plan::{Plan, SandboxNeed, plan, sandbox_need};
 use crate::containers::restart::RestartPolicy;
 use crate::containers::start_error::StartError;
+use crate::host_ips::HostIps;
 use crate::ids::ContainerName;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimeName, SandboxState};
@@ -23,12 +24,12 @@ use crate::texts::pods::DEADLINE_EXCEEDED;
 use crate::time::Time;
 
 /// The facts about the node in a pod's status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     /// The node's name.
     pub name: String,
     /// The node's addresses, the primary one first. Its family also comes first in the pods' addresses.
-    pub host_ips: Vec<IpAddr>,
+    pub host_ips: HostIps,
     /// The runtime's name, the prefix of container ids (`containerd`).
     pub runtime_name: RuntimeName,
 }
@@ -234,15 +235,16 @@ fn set_conditions(
 }
 
 /// The addresses of the node and of the pod. A pod keeps the addresses of a sandbox that ended. A pod on the node's
-/// network keeps its first address.
+/// network keeps its first address, unless the machine had no network at that time.
 fn addresses(input: &StatusInput<'_>, previous: &PodStatus, status: &mut PodStatus) {
-    let hosts: Vec<IpAddr> = input.node.host_ips.iter().copied().take(2).collect();
+    let hosts: Vec<IpAddr> = input.node.host_ips.get().into_iter().take(2).collect();
     status.host_ip = hosts.first().map(ToString::to_string);
     status.host_ips = some(hosts.iter().map(|ip| HostIP { ip: ip.to_string() }).collect());
 
     let kept: Vec<String> = previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     let ips: Vec<String> = if input.pod.is_host_network() {
         let mut ips = kept;
+        ips.retain(|ip| ip.parse().is_ok_and(|ip: IpAddr| !ip.is_loopback()));
         for host in &hosts {
             let have = ips.iter().any(|ip| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4() == host.is_ipv4()));
             if !have {

@@ -118,7 +118,7 @@ impl World {
             now: at(5),
             node: NodeFacts {
                 name: "node1".into(),
-                host_ips: vec!["192.0.2.1".parse().unwrap()],
+                host_ips: vec!["192.0.2.1".parse().unwrap()].into(),
                 runtime_name: "rt".into(),
             },
             recursive_read_only: false,

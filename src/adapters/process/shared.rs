@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, Read};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use podwright_actors::HostIps;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerConfig, RuntimeError, SandboxConfig};
 use tokio::runtime::Handle;
@@ -40,7 +40,7 @@ pub(super) struct ProcessRuntimeState {
     shim: Vec<String>,
     /// The parent of the containers' cgroups; `None` if containers run without cgroups. Detected before the first container is created.
     cgroups: OnceCell<Option<PathBuf>>,
-    addresses: Vec<IpAddr>,
+    addresses: HostIps,
     open_files: Option<u64>,
     cdi: Arc<SpecCache>,
     /// The machine's memory in bytes.
@@ -171,7 +171,7 @@ impl ProcessRuntimeState {
             boot_id: self.boot_id.clone(),
             stopped: false,
             host_network: config.pod.is_host_network(),
-            ips: self.addresses.clone(),
+            ips: self.addresses.get(),
         };
         if let Err(error) = self.write_sandbox(record.clone()).await {
             let dir = self.layout.sandbox(&record.id);

@@ -23,6 +23,7 @@ use super::blocking::blocking;
 use super::directory::DIRECTORY;
 use super::pair::{CertificatePair, PairError};
 use super::self_signed;
+use crate::actors::HostIps;
 use crate::actors::text::error_chain;
 use crate::agent::error_text::reason;
 use crate::agent::http::{PrivateFileError, TlsFiles, read_private, write_private};
@@ -38,7 +39,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) struct ServingNode {
     pub(crate) root: PathBuf,
     pub(crate) name: String,
-    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) addresses: HostIps,
 }
 
 /// Where the serving certificate comes from.
@@ -207,8 +208,8 @@ fn load_self_signed(node: &ServingNode, now: Timestamp) -> Result<CertificatePai
 impl ServingNode {
     /// The name and the addresses of the node, sorted.
     fn names(&self) -> Vec<String> {
-        let addresses = self.addresses.iter().map(IpAddr::to_string);
-        let mut names: Vec<String> = addresses.chain([self.name.clone()]).collect();
+        let addresses = self.addresses.get();
+        let mut names: Vec<String> = addresses.iter().map(IpAddr::to_string).chain([self.name.clone()]).collect();
         names.sort_unstable();
         names.dedup();
         names

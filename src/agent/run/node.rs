@@ -1,11 +1,11 @@
 //! Builds and starts the node.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::RunError;
 use super::manifests::ManifestSources;
-use crate::actors::NodeRegistration;
 #[cfg(feature = "kube")]
 use crate::actors::admission::NodeCapacity;
 use crate::actors::container_manager::ContainersConfig;
@@ -15,6 +15,7 @@ use crate::actors::ports::{
 };
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
+use crate::actors::{HostIps, NodeRegistration};
 use crate::adapters::adoption::Adoption;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
@@ -32,8 +33,11 @@ use crate::agent::root::RootDirectory;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
 use crate::agent::view::NodeView;
 use crate::metrics::Metrics;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+/// How often the addresses of the machine are read (upstream `nodeStatusUpdateFrequency`, kubelet 1.36).
+const ADDRESSES_READ_EVERY: Duration = Duration::from_secs(10);
 /// The file below the root directory that keeps the final statuses of pods.
 const JOURNAL: &str = "journal";
 /// The file below the root directory that keeps the resources that are allocated to pods.
@@ -99,6 +103,7 @@ pub(super) async fn start(
     root: &RootDirectory,
     name: &str,
     manifests: &ManifestSources,
+    host_ips: HostIps,
     remote: ClusterPorts,
     stop: &CancellationToken,
 ) -> Result<(NodeView, Option<Adoption>, RuntimeHandles), RunError> {
@@ -112,7 +117,6 @@ pub(super) async fn start(
         }
         Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }
-    let host_ips = host_ips(args);
     let eviction = args.eviction.policy()?;
     let machine = machine::capacity(args.max_pods, root.path());
     let reservations = args.admission.reservations();
@@ -234,13 +238,35 @@ pub(super) async fn start(
     Ok((view, adoption, handles))
 }
 
-/// The addresses of the flags, or those of the machine.
-pub(super) fn host_ips(args: &RunArgs) -> Vec<IpAddr> {
+/// The addresses of the flags, or those of the machine. Follows the addresses of the machine until `stop` is cancelled: it may have none
+/// yet, and then has the loopback address.
+pub(super) fn host_ips(args: &RunArgs, stop: &CancellationToken) -> HostIps {
     #[cfg(feature = "kube")]
     let given = args.registration.addresses();
     #[cfg(not(feature = "kube"))]
     let (given, _) = (Vec::new(), args);
-    if given.is_empty() { machine::host_ips() } else { given }
+    if !given.is_empty() {
+        return given.into();
+    }
+    let mut found = machine::host_ips();
+    if found.is_empty() {
+        tracing::warn!("the machine has no default route: the node has the loopback address until there is one");
+        found.push(Ipv4Addr::LOCALHOST.into());
+    }
+    let host_ips = HostIps::from(found);
+    actix::spawn(stop.clone().run_until_cancelled_owned(follow(host_ips.clone())));
+    host_ips
+}
+
+/// Replaces the addresses when those of the machine change. A machine without a network keeps its last addresses. Never returns.
+async fn follow(host_ips: HostIps) {
+    loop {
+        sleep(ADDRESSES_READ_EVERY).await;
+        let found = machine::host_ips();
+        if !found.is_empty() && host_ips.set(found.clone()) {
+            tracing::info!(addresses = ?found, "the node has other addresses");
+        }
+    }
 }
 
 /// The features of a node whose node API has this port; 0 if it is not served.

@@ -5,6 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use super::node::RuntimeHandles;
+use crate::actors::HostIps;
 use crate::agent::certificates::{ServingNode, ServingSource, serving};
 use crate::agent::cli::RunArgs;
 use crate::agent::node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, configz};
@@ -27,11 +28,12 @@ impl NodeApiServer {
         args: &RunArgs,
         root: &RootDirectory,
         node: &str,
+        addresses: HostIps,
         client: Client,
     ) -> Result<Option<Self>, RunError> {
         let Some(address) = args.node_api.node_api.address() else { return Ok(None) };
         let clients = NodeApiClients::new(client.clone(), args.node_api.client_ca_file.as_deref())?;
-        let certificate = source(args, root, node, client);
+        let certificate = source(args, root, node, addresses, client);
         Ok(Some(NodeApiServer { endpoint: NodeApiEndpoint::bind(address).await, clients, certificate }))
     }
 
@@ -60,9 +62,8 @@ impl NodeApiServer {
 }
 
 /// Where the certificate of the server comes from.
-fn source(args: &RunArgs, root: &RootDirectory, name: &str, client: Client) -> ServingSource {
-    let node =
-        ServingNode { root: root.path().to_owned(), name: name.to_owned(), addresses: super::node::host_ips(args) };
+fn source(args: &RunArgs, root: &RootDirectory, name: &str, addresses: HostIps, client: Client) -> ServingSource {
+    let node = ServingNode { root: root.path().to_owned(), name: name.to_owned(), addresses };
     match args.certificates.tls_files() {
         Some(files) => ServingSource::Files(files),
         None if args.certificates.rotate_server_certificates => ServingSource::Signed(node, client),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
-use podwright_actors::NodeRegistration;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::eviction::EvictionPolicy;
@@ -18,6 +17,7 @@ use podwright_actors::ports::{
 };
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
+use podwright_actors::{HostIps, NodeRegistration};
 use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -79,6 +79,8 @@ pub(crate) struct Setup {
     /// The store of final statuses to use instead of the fake.
     pub(crate) checkpoint: Option<Arc<dyn Checkpoint>>,
     pub(crate) cpu_millis: i64,
+    /// The addresses of the node.
+    pub(crate) host_ips: HostIps,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
     pub(crate) clock: TokioClock,
@@ -114,6 +116,7 @@ impl Setup {
             shutdown_times: Arc::default(),
             checkpoint: None,
             cpu_millis: 4000,
+            host_ips: vec!["192.0.2.1".parse().unwrap()].into(),
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
             clock,
@@ -139,6 +142,7 @@ impl Setup {
             shutdown_times,
             checkpoint,
             cpu_millis,
+            host_ips,
             resync,
             sources,
             clock,
@@ -191,7 +195,7 @@ impl Setup {
         }
         let node = builder
             .name("node1")
-            .host_ips(vec!["192.0.2.1".parse().unwrap()])
+            .host_ips(host_ips)
             .runtime_name("fake")
             .sources(sources)
             .engine(engine)

@@ -8,7 +8,10 @@ fn at(seconds: u64) -> Time {
 }
 
 fn identity() -> NodeIdentity {
-    NodeIdentity { name: "n1".to_owned(), host_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()] }
+    NodeIdentity {
+        name: "n1".to_owned(),
+        host_ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()].into(),
+    }
 }
 
 fn quantities(list: &[(&str, &str)]) -> BTreeMap<String, Quantity> {

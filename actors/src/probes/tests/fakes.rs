@@ -59,7 +59,7 @@ impl Fakes {
             clock,
             events: self.clone(),
             metrics,
-            node_ip: Some("192.0.2.1".parse().unwrap()),
+            host_ips: vec!["192.0.2.1".parse().unwrap()].into(),
         }
     }
 

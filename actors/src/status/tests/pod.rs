@@ -251,11 +251,23 @@ fn host_network_pods_have_the_nodes_addresses() {
     assert_eq!((status.pod_ip.as_deref(), status.host_ip.as_deref()), (Some("192.0.2.1"), Some("192.0.2.1")));
     // The node's address changes and a second family is added: the pod keeps its first address and gains the other.
     world.previous = Some(status);
-    world.node.host_ips = vec!["192.0.2.9".parse().unwrap(), "2001:db8::9".parse().unwrap()];
+    world.node.host_ips = vec!["192.0.2.9".parse().unwrap(), "2001:db8::9".parse().unwrap()].into();
     let status = world.status();
     let ips: Vec<_> = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).collect();
     assert_eq!(ips, ["192.0.2.1", "2001:db8::9"]);
     assert_eq!(status.host_ip.as_deref(), Some("192.0.2.9"));
+}
+
+#[test]
+fn host_network_pod_that_started_before_the_network_gets_the_first_address_of_the_node() {
+    let mut world = one();
+    world.node.host_ips = vec!["127.0.0.1".parse().unwrap()].into();
+    let status = world.status();
+    assert_eq!(status.pod_ip.as_deref(), Some("127.0.0.1"));
+    world.previous = Some(status);
+    world.node.host_ips = vec!["192.0.2.9".parse().unwrap()].into();
+    let status = world.status();
+    assert_eq!((status.pod_ip.as_deref(), status.pod_ips.unwrap().len()), (Some("192.0.2.9"), 1));
 }
 
 #[test]

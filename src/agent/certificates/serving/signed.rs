@@ -22,7 +22,7 @@ use crate::metrics::CertificateMetrics;
 
 /// Requests the certificate, and renews it.
 pub(super) struct SignedCertificate {
-    template: Template,
+    node: ServingNode,
     directory: Directory,
     client: Client,
     certificate: Arc<ServingCertificate>,
@@ -39,7 +39,7 @@ impl SignedCertificate {
         metrics: CertificateMetrics,
     ) -> Self {
         SignedCertificate {
-            template: Template::serving(&node.name, node.names()),
+            node: node.clone(),
             directory: Directory::of(&node.root, "serving"),
             client,
             certificate,
@@ -83,13 +83,19 @@ impl SignedCertificate {
         }
     }
 
+    /// The certificate for this node and its present addresses.
+    fn template(&self) -> Template {
+        Template::serving(&self.node.name, self.node.names())
+    }
+
     /// Whether a certificate is for this node and its present addresses.
     fn fits(&self, pair: &CertificatePair) -> bool {
-        pair.names() == self.template.names && pair.common_name().as_ref() == Some(&self.template.common_name)
+        let template = self.template();
+        pair.names() == template.names && pair.common_name() == Some(template.common_name)
     }
 
     fn request(&self) -> BoxFuture<'static, Result<CertificatePair, IssueError>> {
-        let (template, directory) = (self.template.clone(), self.directory.clone());
+        let (template, directory) = (self.template(), self.directory.clone());
         let api = KubeSigningRequests::new(self.client.clone());
         let waits = |name: &str| tracing::info!(name, "waiting until the certificate signing request is approved");
         async move { issue(&api, &template, &directory, waits).await }.boxed()

@@ -11,7 +11,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn node(root: &Path, address: &str) -> ServingNode {
-    ServingNode { root: root.to_owned(), name: "n1".to_owned(), addresses: vec![address.parse().unwrap()] }
+    ServingNode { root: root.to_owned(), name: "n1".to_owned(), addresses: vec![address.parse().unwrap()].into() }
 }
 
 fn now() -> Timestamp {
