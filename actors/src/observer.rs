@@ -24,6 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_metrics::{Metrics, RunningContainers};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::health::OngoingFailure;
 use crate::ids::PodUid;
@@ -35,7 +36,6 @@ use crate::ports::{
 };
 use crate::status::wants_recursive_read_only;
 use crate::text::error_chain;
-use crate::time::Time;
 
 use diff::RuntimeChange;
 use pod_cache::{Acknowledge, PodCache};
@@ -60,8 +60,8 @@ pub struct Observer {
 /// The results of the last lists.
 #[derive(Debug, Default)]
 struct RuntimeState {
-    /// When the runtime was last listed.
-    last_list: Option<Time>,
+    /// When the runtime was last listed, on the clock that does not jump.
+    listed: Option<Instant>,
     /// The failures since then; `None` if the last list succeeded.
     outage: Option<OngoingFailure>,
 }
@@ -95,10 +95,9 @@ impl Observer {
         self.runtime_state.lock().outage.clone()
     }
 
-    /// When the runtime was last listed, and whether the lists have failed since.
-    pub(crate) fn last_list(&self) -> (Option<Time>, bool) {
-        let state = self.runtime_state.lock();
-        (state.last_list, state.outage.is_some())
+    /// How long ago the runtime was last listed. A jump of the wall clock does not change it.
+    pub(crate) fn list_age(&self) -> Option<Duration> {
+        self.runtime_state.lock().listed.map(|at| at.elapsed())
     }
 
     /// The version and the optional features of the runtime.
@@ -201,7 +200,7 @@ impl Observer {
 
     /// Records a list that succeeded.
     fn list_succeeded(&self) {
-        *self.runtime_state.lock() = RuntimeState { last_list: Some(self.clock.now()), outage: None };
+        *self.runtime_state.lock() = RuntimeState { listed: Some(Instant::now()), outage: None };
     }
 
     /// Records a list that failed.
@@ -211,13 +210,12 @@ impl Observer {
 
     /// Whether a list has succeeded at least once.
     fn has_listed(&self) -> bool {
-        self.runtime_state.lock().last_list.is_some()
+        self.runtime_state.lock().listed.is_some()
     }
 
     /// Publishes whether the runtime is healthy: its last list is at most `limit` old. Returns whether that changed.
     fn check_health(&self, limit: Duration) -> bool {
-        let now = self.clock.now();
-        let is_recent = self.runtime_state.lock().last_list.is_some_and(|last| now.since(last) <= limit);
+        let is_recent = self.list_age().is_some_and(|age| age <= limit);
         let is_healthy = is_recent && self.cache.was_listed();
         self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, is_healthy) != is_healthy)
     }

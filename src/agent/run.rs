@@ -238,9 +238,8 @@ async fn serve(
         }
         outcome = finished(&view), if args.until_finished => Ok(log_outcome(&outcome)),
         () = node_taken(&view.node) => {
-            tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping");
+            tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping; pods are left running");
             sources.cancel();
-            stop_node(&view, on_exit, args.runtime.has_pods_on_machine()).await;
             Err(RunError::NodeTaken(name))
         }
     };

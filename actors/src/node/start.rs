@@ -270,9 +270,17 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             images: image_store,
             events: events.clone(),
             clock: clock.clone(),
+            panics: metrics.actors.panics().clone(),
         }));
-        let (running, stop) = (presence.clone(), stop.clone());
-        actix::spawn(async move { stop.run_until_cancelled(running.run()).await });
+        let (running, stop, engine) = (presence.clone(), stop.clone(), engine.clone());
+        actix::spawn(async move {
+            // Another agent runs with the name of the node. It may run the same pods, so this node neither stops them nor writes
+            // their statuses.
+            if stop.run_until_cancelled(running.run()).await.is_some() {
+                stop.cancel();
+                engine.stop();
+            }
+        });
         presence
     });
     let dispatcher = Dispatcher {

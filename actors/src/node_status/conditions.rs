@@ -9,11 +9,9 @@ use crate::texts::evictions::{DISK_PRESSURE, MEMORY_PRESSURE};
 use crate::texts::node as texts;
 use crate::time::Time;
 
-/// A runtime that fails for longer than this is down (upstream `maxWaitForContainerRuntime`, kubelet 1.36).
+/// A runtime that was not listed for this long is down (upstream `maxWaitForContainerRuntime`, kubelet 1.36). A list that hangs counts like
+/// a list that fails, because no pod can start in either case.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
-/// A runtime that was not listed for this long is down even if no list has failed (upstream `genericPlegRelistThreshold`, kubelet
-/// 1.36).
-const STUCK_AFTER: Duration = Duration::from_secs(180);
 /// The type of the condition (`core/v1`, `NodeReady`).
 const READY: &str = "Ready";
 /// The resources without which the scheduler cannot use a node (upstream `ReadyCondition`, kubelet 1.36).
@@ -22,10 +20,8 @@ const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 /// The facts that decide the condition `Ready`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Health {
-    /// When the runtime was last listed.
-    pub(super) last_list: Option<Time>,
-    /// Whether the lists have failed since then.
-    pub(super) is_failing: bool,
+    /// How long ago the runtime was last listed.
+    pub(super) list_age: Option<Duration>,
     /// Whether each pod of the first list has been read.
     pub(super) is_complete: bool,
     pub(super) unready: Unready,
@@ -35,18 +31,13 @@ pub(super) struct Health {
 impl Health {
     /// Why the node is not ready, in the order of the kubelet. Empty if the node is ready. `has_capacity` says whether the status has a
     /// resource.
-    pub(super) fn problems(&self, has_capacity: impl Fn(&str) -> bool, now: Time) -> Vec<String> {
+    pub(super) fn problems(&self, has_capacity: impl Fn(&str) -> bool) -> Vec<String> {
         let mut problems = Vec::new();
-        match self.last_list {
+        match self.list_age {
             None => problems.push(texts::RUNTIME_NOT_CHECKED.to_owned()),
-            Some(last) => {
-                let age = now.since(last);
-                if age >= STUCK_AFTER || self.is_failing && age >= DOWN_AFTER {
-                    problems.push(texts::RUNTIME_DOWN.to_owned());
-                } else if !self.is_complete {
-                    problems.push(texts::RUNTIME_NOT_CHECKED.to_owned());
-                }
-            }
+            Some(age) if age >= DOWN_AFTER => problems.push(texts::RUNTIME_DOWN.to_owned()),
+            Some(_) if !self.is_complete => problems.push(texts::RUNTIME_NOT_CHECKED.to_owned()),
+            Some(_) => {}
         }
         problems.extend(self.unready.runtime.clone());
         problems.extend(self.unready.network.clone());

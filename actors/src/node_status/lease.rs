@@ -11,17 +11,14 @@ use crate::time::Time;
 pub(super) const DURATION: Duration = Duration::from_secs(40);
 /// How often the lease is renewed: a quarter of its duration (upstream `nodeLeaseRenewIntervalFraction`, kubelet 1.36).
 pub(super) const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
-/// A lease of another agent that is older than this is free at once. It is longer than the clocks of two machines usually differ.
-const ABANDONED_AFTER: Duration = Duration::from_secs(300);
 /// The annotation of a lease that identifies the agent that renews it. Every kubelet writes the name of the node as the holder, so
 /// the holder does not tell two agents apart.
 const INSTANCE: &str = "podwright.dev/instance";
 
-/// A lease of another agent or of a kubelet, since it was first read.
+/// A lease of another agent or of a kubelet, as it was first read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ForeignLease {
-    renewed: Option<jiff::Timestamp>,
-    first_read: Time,
+    renewed: jiff::Timestamp,
 }
 
 /// Whether this agent may take the lease.
@@ -35,18 +32,17 @@ pub(super) enum Claim {
     Taken,
 }
 
-/// Decides whether this agent may take the lease. `before` is the result of the last read. Only renewals
-/// between two reads of this agent count, because the clocks of two machines may differ.
-pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<ForeignLease>, now: Time) -> Claim {
+/// Decides whether this agent may take the lease. `before` is the result of the last read, and `waited` the time since the first read.
+/// Only renewals between two reads of this agent count, however old the lease seems: the clocks of two machines may differ.
+pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<ForeignLease>, waited: Duration) -> Claim {
     let Some(lease) = lease.filter(|lease| !is_own(lease, instance)) else { return Claim::Free };
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
     match (before, renewed) {
         (_, None) => Claim::Free,
-        (None, Some(at)) if now.since(Time::from_timestamp(at)) >= ABANDONED_AFTER => Claim::Free,
-        (None, _) => Claim::Wait(ForeignLease { renewed, first_read: now }),
-        (Some(before), _) if before.renewed != renewed => Claim::Taken,
-        (Some(before), _) if now.since(before.first_read) >= DURATION => Claim::Free,
-        (Some(before), _) => Claim::Wait(before),
+        (None, Some(renewed)) => Claim::Wait(ForeignLease { renewed }),
+        (Some(before), Some(renewed)) if before.renewed != renewed => Claim::Taken,
+        (Some(_), Some(_)) if waited >= DURATION => Claim::Free,
+        (Some(before), Some(_)) => Claim::Wait(before),
     }
 }
 
@@ -95,8 +91,12 @@ mod tests {
         lease
     }
 
-    fn first(lease: &Lease, now: u64) -> ForeignLease {
-        match claim(Some(lease), "a", None, at(now)) {
+    fn after(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn first(lease: &Lease) -> ForeignLease {
+        match claim(Some(lease), "a", None, Duration::ZERO) {
             Claim::Wait(found) => found,
             other => panic!("{other:?}"),
         }
@@ -104,30 +104,30 @@ mod tests {
 
     #[test]
     fn absent_and_own_leases_are_free_at_once() {
-        assert_eq!(claim(None, "a", None, at(0)), Claim::Free);
-        assert_eq!(claim(Some(&lease_of(Some("a"), 0)), "a", None, at(1)), Claim::Free, "the agent was restarted");
+        assert_eq!(claim(None, "a", None, after(0)), Claim::Free);
+        assert_eq!(claim(Some(&lease_of(Some("a"), 0)), "a", None, after(0)), Claim::Free, "the agent was restarted");
         let empty = Lease { spec: None, ..lease_of(Some("b"), 0) };
-        assert_eq!(claim(Some(&empty), "a", None, at(1)), Claim::Free, "nobody renewed it");
+        assert_eq!(claim(Some(&empty), "a", None, after(0)), Claim::Free, "nobody renewed it");
     }
 
     #[test]
     fn lease_that_another_agent_renews_is_taken() {
         for other in [Some("b"), None] {
-            let found = first(&lease_of(other, 0), 1);
-            assert_eq!(claim(Some(&lease_of(other, 0)), "a", Some(found.clone()), at(9)), Claim::Wait(found.clone()));
-            assert_eq!(claim(Some(&lease_of(other, 10)), "a", Some(found), at(11)), Claim::Taken, "{other:?}");
+            let found = first(&lease_of(other, 0));
+            assert_eq!(
+                claim(Some(&lease_of(other, 0)), "a", Some(found.clone()), after(8)),
+                Claim::Wait(found.clone())
+            );
+            assert_eq!(claim(Some(&lease_of(other, 10)), "a", Some(found), after(10)), Claim::Taken, "{other:?}");
         }
     }
 
     #[test]
     fn lease_that_nobody_renews_becomes_free() {
         let lease = lease_of(Some("b"), 0);
-        let found = first(&lease, 5);
-        assert_eq!(claim(Some(&lease), "a", Some(found.clone()), at(44)), Claim::Wait(found.clone()));
-        assert_eq!(claim(Some(&lease), "a", Some(found), at(45)), Claim::Free);
-        assert_eq!(claim(Some(&lease), "a", None, at(300)), Claim::Free, "it is old");
-        // The clock of the other machine is ahead.
-        assert!(matches!(claim(Some(&lease_of(Some("b"), 1000)), "a", None, at(0)), Claim::Wait(_)));
+        let found = first(&lease);
+        assert_eq!(claim(Some(&lease), "a", Some(found.clone()), after(39)), Claim::Wait(found.clone()));
+        assert_eq!(claim(Some(&lease), "a", Some(found), after(40)), Claim::Free);
     }
 
     #[test]

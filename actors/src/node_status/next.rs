@@ -115,7 +115,7 @@ pub(super) fn desired_status(
     status.volumes_in_use = None;
 
     let capacity = status.capacity.clone().unwrap_or_default();
-    let problems = observed.health.problems(|resource| capacity.contains_key(resource), now);
+    let problems = observed.health.problems(|resource| capacity.contains_key(resource));
     // The kubelet puts `Ready` last.
     let own = observed.pressures.iter().cloned().chain([conditions::ready(&problems, now)]).collect();
     let events = conditions::merge(status.conditions.get_or_insert_default(), own, &identity.name);

@@ -1,12 +1,15 @@
 //! Registers the node and keeps its status up to date. One task does this. `renewal` renews the lease at the same time.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use parking_lot::Mutex;
+use podwright_metrics::PanicMetrics;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::conditions::Health;
@@ -20,7 +23,6 @@ use crate::ports::{ApiError, Clock, EventRecorder, Freshness, ImageStore, NamedI
 use crate::shutdown::ShutdownGate;
 use crate::text::error_chain;
 use crate::texts::node as texts;
-use crate::time::Time;
 use crate::work_queue::Backoff;
 
 /// How often the status is computed (upstream `nodeStatusUpdateFrequency`, kubelet 1.36). A change of the runtime's health, of a
@@ -32,7 +34,7 @@ const UPDATE_ATTEMPTS: u32 = 5;
 const UPDATE_RETRY: Duration = Duration::from_millis(100);
 /// The delays between two attempts to register the node (upstream `registerWithAPIServer`, kubelet 1.36).
 const REGISTER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(7) };
-/// How old a list of images may be (upstream `imageCacheRefreshInterval`, kubelet 1.36).
+/// How often the images are listed (upstream `imageCacheRefreshInterval`, kubelet 1.36).
 const IMAGES_PERIOD: Duration = Duration::from_secs(30);
 
 /// The parts of a node that its status depends on.
@@ -48,13 +50,15 @@ pub(crate) struct PresenceParts {
     pub(crate) images: Option<Arc<dyn ImageStore>>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) panics: PanicMetrics,
 }
 
 /// Keeps the node in the API server.
 pub(crate) struct NodePresence {
     pub(super) parts: PresenceParts,
     identity: NodeIdentity,
-    images: Mutex<ImageList>,
+    /// The images of the last list, and a signal for each change.
+    images: watch::Sender<Vec<NamedImage>>,
     /// The UID of the node that this agent created or adopted.
     registered: Mutex<Option<String>>,
 }
@@ -68,22 +72,40 @@ struct KnownNode {
     is_watched: bool,
 }
 
-/// The images, and when they were listed.
-#[derive(Default)]
-struct ImageList {
-    images: Vec<NamedImage>,
-    listed: Option<Time>,
-}
-
 impl NodePresence {
     pub(crate) fn new(parts: PresenceParts) -> Self {
         let identity = NodeIdentity { name: parts.name.clone(), host_ips: parts.host_ips.clone() };
-        NodePresence { parts, identity, images: Mutex::default(), registered: Mutex::default() }
+        NodePresence { parts, identity, images: watch::Sender::default(), registered: Mutex::default() }
     }
 
     /// Registers the node, then keeps its status and its lease up to date. Returns only if another agent runs with the name of the node.
+    /// After a panic of an adapter, this begins again with the registration.
     pub(crate) async fn run(&self) {
         self.record(PodEvent::normal(texts::STARTING.0, texts::STARTING.1));
+        let mut panics = 0;
+        loop {
+            let kept = async {
+                tokio::select! {
+                    () = self.keep_registered() => {}
+                    () = self.keep_images() => {}
+                }
+            };
+            if AssertUnwindSafe(kept).catch_unwind().await.is_ok() {
+                return;
+            }
+            self.parts.panics.caught();
+            panics += 1;
+            let delay = REGISTER_BACKOFF.after(panics);
+            tracing::error!(
+                node = self.name(),
+                retry.seconds = delay.as_secs_f64(),
+                "the updates of the node panicked"
+            );
+            sleep(delay).await;
+        }
+    }
+
+    async fn keep_registered(&self) {
         if self.parts.settings.enforces_allocatable {
             let (reason, message) = texts::ALLOCATABLE_ENFORCED;
             self.record(PodEvent::normal(reason, message));
@@ -96,6 +118,8 @@ impl NodePresence {
                 tracing::info!(node = self.name(), "the node is registered");
                 self.publish(&node);
                 tokio::select! {
+                    // The status and the lease are due at the same times. In a fixed order, so that a simulation repeats.
+                    biased;
                     () = self.keep_status(node) => {}
                     () = self.keep_lease(lease) => {}
                 }
@@ -151,7 +175,7 @@ impl NodePresence {
         let (api, settings) = (&self.parts.api, &self.parts.settings);
         let mut refusal = None;
         if settings.creates {
-            let (observed, now) = (self.observe().await, self.parts.clock.now());
+            let (observed, now) = (self.observe(), self.parts.clock.now());
             let (status, events) = desired_status(&self.identity, settings, &observed, NodeStatus::default(), now);
             match api.create_node(&initial_node(&self.identity, settings, status)).await {
                 Ok(node) => {
@@ -177,7 +201,7 @@ impl NodePresence {
     /// Keeps the status up to date. Does not return.
     async fn keep_status(&self, node: Node) {
         let (mut healthy, mut stopping) = (self.parts.observer.healthy(), self.parts.gate.stopping());
-        let mut pressures = self.parts.evictions.pressure_changes();
+        let (mut pressures, mut images) = (self.parts.evictions.pressure_changes(), self.images.subscribe());
         let mut versions = self.parts.api.versions();
         let mut known = KnownNode { node, exists: true, is_watched: false };
         let mut reported = LastReport::default();
@@ -186,6 +210,7 @@ impl NodePresence {
             healthy.mark_unchanged();
             stopping.mark_unchanged();
             pressures.mark_unchanged();
+            images.mark_unchanged();
             self.update_status(&mut known, &mut reported).await;
             let mut period = pin!(sleep(UPDATE_PERIOD));
             loop {
@@ -194,6 +219,7 @@ impl NodePresence {
                     Ok(()) = healthy.changed() => break,
                     Ok(()) = stopping.changed() => break,
                     Ok(()) = pressures.changed() => break,
+                    Ok(()) = images.changed() => break,
                     Some(version) = versions.next() => self.receive(&mut known, version),
                 }
             }
@@ -277,7 +303,7 @@ impl NodePresence {
             let server = self.parts.api.node(freshness).await?;
             self.keep_newest(known, server);
         }
-        let (observed, now) = (self.observe().await, self.parts.clock.now());
+        let (observed, now) = (self.observe(), self.parts.clock.now());
         let next = next_status(&self.identity, &self.parts.settings, &observed, &known.node, reported, now)
             .map_err(ApiError::refused)?;
         if let Some(patch) = next.patch {
@@ -289,34 +315,40 @@ impl NodePresence {
         Ok(())
     }
 
-    async fn observe(&self) -> ObservedNode {
+    fn observe(&self) -> ObservedNode {
         let PresenceParts { observer, evictions, gate, runtime_name, clock, .. } = &self.parts;
-        let images = self.list_images().await;
-        let (last_list, is_failing) = observer.last_list();
+        let list_age = observer.list_age();
         let is_complete = *observer.healthy().borrow();
         let is_shutting_down = *gate.stopping().borrow();
         ObservedNode {
-            health: Health { last_list, is_failing, is_complete, unready: observer.unready(), is_shutting_down },
+            health: Health { list_age, is_complete, unready: observer.unready(), is_shutting_down },
             pressures: evictions.node_conditions(clock.now()),
             runtime_name: runtime_name.to_string(),
             capabilities: observer.capabilities(),
-            images,
+            images: self.images.borrow().clone(),
         }
     }
 
-    /// The images of the runtime. While they cannot be listed, those of the last list.
-    async fn list_images(&self) -> Vec<NamedImage> {
-        let Some(store) = &self.parts.images else { return Vec::new() };
-        let now = self.parts.clock.now();
-        if self.images.lock().listed.is_none_or(|at| now.since(at) >= IMAGES_PERIOD) {
-            match store.named_images().await {
-                Ok(images) => *self.images.lock() = ImageList { images, listed: Some(now) },
-                Err(error) => {
+    /// Lists the images of the runtime periodically, beside the status: a list that hangs does not delay the status. While the images
+    /// cannot be listed, those of the last list are kept. Does not return.
+    async fn keep_images(&self) {
+        let Some(store) = &self.parts.images else { return std::future::pending().await };
+        loop {
+            match AssertUnwindSafe(async { store.named_images().await }).catch_unwind().await {
+                Ok(Ok(images)) => {
+                    self.images.send_if_modified(|last| std::mem::replace(last, images) != *last);
+                }
+                Ok(Err(error)) => {
                     tracing::debug!(error = %error_chain(&error), "cannot list the images for the status of the node");
                 }
+                Err(_) => {
+                    // The registration and the lease do not depend on the images.
+                    self.parts.panics.caught();
+                    tracing::error!("the list of the images for the status of the node panicked");
+                }
             }
+            sleep(IMAGES_PERIOD).await;
         }
-        self.images.lock().images.clone()
     }
 
     /// Publishes the node, if it has changed.

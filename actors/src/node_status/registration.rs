@@ -48,7 +48,8 @@ pub enum Registration {
     /// The node was registered, and somebody deleted its object from the API server. This is the last object that was read. If
     /// somebody creates the node again, it is registered again.
     Deleted(Arc<Node>),
-    /// Another agent or a kubelet runs with the name of this node, so this agent has to stop.
+    /// Another agent or a kubelet runs with the name of this node. The node has stopped as in a crash: it writes nothing more, and its
+    /// containers run on. The agent has to end.
     Taken,
 }
 

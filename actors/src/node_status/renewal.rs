@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::lease::{self, Claim};
 use super::presence::{NodePresence, uid};
@@ -25,7 +25,7 @@ impl NodePresence {
     /// Waits until no other agent holds the lease. Returns the lease that the server has. A server that refuses the read does not
     /// delay the registration.
     pub(super) async fn wait_for_lease(&self) -> Result<Option<Lease>, Taken> {
-        let (mut foreign, mut failures) = (None, 0);
+        let (mut foreign, mut failures, mut first_read) = (None, 0, Instant::now());
         loop {
             let lease = match self.parts.api.lease().await {
                 Ok(lease) => Some(lease),
@@ -43,7 +43,10 @@ impl NodePresence {
             };
             failures = 0;
             let is_first = foreign.is_none();
-            match lease::claim(lease.as_ref(), &self.parts.settings.instance, foreign, self.parts.clock.now()) {
+            if is_first {
+                first_read = Instant::now();
+            }
+            match lease::claim(lease.as_ref(), &self.parts.settings.instance, foreign, first_read.elapsed()) {
                 Claim::Free => return Ok(lease),
                 Claim::Taken => return Err(Taken),
                 Claim::Wait(found) => {

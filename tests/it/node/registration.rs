@@ -9,8 +9,11 @@ use podwright_actors::ports::{ApiError, SourceKind, Unready};
 use podwright_actors::{NodeRegistration, Registration};
 use serde_json::{Value, json};
 
+use crate::support::fake_disks::FakeDisks;
 use crate::support::fake_node_api::FakeNodeApi;
 use crate::support::fake_pod_api::FakePodApi;
+use crate::support::fake_runtime::Op;
+use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 const JSON: &str = "application/json";
@@ -191,6 +194,39 @@ async fn node_is_not_ready_while_the_runtime_is_away() {
 }
 
 #[actix::test]
+async fn address_that_the_machine_gets_later_is_reported() {
+    let (setup, server) = Registered::setup();
+    let addresses = setup.host_ips.clone();
+    addresses.set(vec!["127.0.0.1".parse().unwrap()]);
+    let this = Registered::start(Setup { api: Some(server.clone()), ..setup }, &server, settings("agent-1")).await;
+    let host_pod = pod("web").of_file().spec("hostNetwork", true).build();
+    this.node.deliver_set(SourceKind::File, vec![host_pod], Vec::new()).await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.api.read().unwrap()["status"]["addresses"][0]["address"], "127.0.0.1");
+    assert_eq!(this.node.status("web").host_ip.as_deref(), Some("127.0.0.1"));
+    addresses.set(vec!["192.0.2.9".parse().unwrap()]);
+    this.node.wait(11.0).await;
+    assert_eq!(this.api.read().unwrap()["status"]["addresses"][0]["address"], "192.0.2.9");
+    this.node.wait(120.0).await;
+    assert_eq!(this.node.status("web").host_ip.as_deref(), Some("192.0.2.9"));
+}
+
+#[actix::test]
+async fn node_is_not_ready_while_the_runtime_hangs() {
+    let (setup, server) = Registered::setup();
+    let disks = FakeDisks::new(900);
+    let this = Registered::start(Setup { disks: Some(disks.clone()), ..setup }, &server, settings("agent-1")).await;
+    this.node.wait(10.0).await;
+    assert_eq!(this.api.ready(), READY);
+    this.node.runtime.slow(Op::List, 100_000.0);
+    disks.hang_images();
+    this.node.wait(25.0).await;
+    assert_eq!(this.api.ready(), READY, "a short outage does not count");
+    this.node.wait(30.0).await;
+    assert_eq!(this.api.ready(), "False container runtime is down");
+}
+
+#[actix::test]
 async fn node_recovers_after_a_minute_without_the_api_server() {
     let this = Registered::new().await;
     let before = this.renewed();
@@ -356,6 +392,43 @@ async fn agent_replaces_one_that_no_longer_renews_the_lease_and_stops_if_it_is_r
     server.request("PATCH", &format!("{LEASES}/node1"), STRATEGIC, &other).unwrap();
     this.node.wait(12.0).await;
     assert!(matches!(this.progress(), Registration::Taken), "{:?}", this.progress());
+}
+
+#[actix::test]
+async fn lease_that_seems_old_is_not_taken_at_once() {
+    let (setup, server) = Registered::setup();
+    // The clock of this machine is an hour ahead of the clock of the other one.
+    let renewed = podwright_actors::time::Time::from_secs(1_800_000_000 - 3600).to_timestamp().to_string();
+    let lease = json!({"metadata": {"name": "node1"}, "spec": {"holderIdentity": "node1", "renewTime": renewed}});
+    server.request("POST", LEASES, JSON, &lease).unwrap();
+    let this = Registered::start(setup, &server, settings("agent-1")).await;
+    this.node.wait(5.0).await;
+    let renewed = podwright_actors::time::Time::from_secs(1_800_000_000 - 3590).to_timestamp().to_string();
+    let renewal = json!({"spec": {"renewTime": renewed}});
+    server.request("PATCH", &format!("{LEASES}/node1"), STRATEGIC, &renewal).unwrap();
+    this.node.wait(5.0).await;
+    assert!(matches!(this.progress(), Registration::Taken), "{:?}", this.progress());
+    assert_eq!(this.api.read(), None);
+}
+
+#[actix::test]
+async fn agent_that_is_replaced_leaves_its_pods_and_writes_nothing() {
+    let (setup, server) = Registered::setup();
+    let setup = Setup { api: Some(server.clone()), ..setup };
+    let this = Registered::start(setup, &server, settings("agent-1")).await;
+    this.node.deliver_set(SourceKind::File, vec![pod("web").of_file().build()], Vec::new()).await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.node.runtime.running("web"), ["main"]);
+    let other = json!({"metadata": {"annotations": {"podwright.dev/instance": "agent-2"}}});
+    server.request("PATCH", &format!("{LEASES}/node1"), STRATEGIC, &other).unwrap();
+    this.node.wait(12.0).await;
+    assert!(matches!(this.progress(), Registration::Taken), "{:?}", this.progress());
+    server.take_calls();
+    let report = this.node.node.shutdown(Duration::from_secs(30)).await;
+    this.node.wait(20.0).await;
+    assert_eq!((report.stopped, report.late.len()), (0, 0), "the other agent may run the pods");
+    assert_eq!(this.node.runtime.running("web"), ["main"]);
+    assert_eq!(server.take_calls(), [""; 0]);
 }
 
 #[actix::test]

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use podwright_actors::ids::ImageId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    DiskMeter, DiskUsage, FileSystemSpace, ImageNeed, ImageStore, NodeMeter, PodDiskUsage, ResourceSpace,
+    DiskMeter, DiskUsage, FileSystemSpace, ImageNeed, ImageStore, NamedImage, NodeMeter, PodDiskUsage, ResourceSpace,
     RuntimeFuture, StorageError, StoredImage, UsedSpace,
 };
 
@@ -33,6 +33,8 @@ struct Disks {
     broken: HashMap<String, Fault>,
     /// The sizes of unused images.
     images: Vec<u64>,
+    /// Whether lists of the names of images hang.
+    hangs: bool,
     measured: HashMap<String, usize>,
 }
 
@@ -51,6 +53,7 @@ impl FakeDisks {
             slow: HashMap::new(),
             broken: HashMap::new(),
             images: Vec::new(),
+            hangs: false,
             measured: HashMap::new(),
         })))
     }
@@ -83,6 +86,11 @@ impl FakeDisks {
     /// Adds an unused image.
     pub(crate) fn add_image(&self, size: u64) {
         self.0.lock().images.push(size);
+    }
+
+    /// Makes lists of the names of images hang.
+    pub(crate) fn hang_images(&self) {
+        self.0.lock().hangs = true;
     }
 
     /// The number of images.
@@ -135,6 +143,16 @@ impl ImageStore for FakeDisks {
         let sizes = self.0.lock().images.clone();
         let image = |size: u64| StoredImage { id: size.to_string().as_str().into(), size, need: ImageNeed::Unused };
         async move { Ok(sizes.into_iter().map(image).collect()) }.boxed()
+    }
+
+    fn named_images(&self) -> RuntimeFuture<'_, Vec<NamedImage>> {
+        async move {
+            if self.0.lock().hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(Vec::new())
+        }
+        .boxed()
     }
 
     fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::ports::{EventType, RuntimeHandler, Unready};
 
@@ -35,9 +37,9 @@ fn pressure(type_: &str, status: &str) -> NodeCondition {
     }
 }
 
-fn healthy(now: u64) -> ObservedNode {
+fn healthy() -> ObservedNode {
     ObservedNode {
-        health: Health { last_list: Some(at(now)), is_complete: true, ..Health::default() },
+        health: Health { list_age: Some(Duration::ZERO), is_complete: true, ..Health::default() },
         pressures: vec![pressure("MemoryPressure", "False"), pressure("DiskPressure", "False")],
         runtime_name: "containerd".to_owned(),
         capabilities: RuntimeCapabilities::of_version("v2.1.4"),
@@ -65,9 +67,9 @@ fn reasons(next: &NextStatus) -> Vec<&str> {
 
 #[test]
 fn unchanged_status_is_written_every_five_minutes_with_heartbeats_only() {
-    let server = written(&healthy(0), 0);
-    assert_eq!(next(&healthy(299), &server, &reported_at(0), 299).patch, None);
-    let due = next(&healthy(300), &server, &reported_at(0), 300);
+    let server = written(&healthy(), 0);
+    assert_eq!(next(&healthy(), &server, &reported_at(0), 299).patch, None);
+    let due = next(&healthy(), &server, &reported_at(0), 300);
     let patch = due.patch.unwrap();
     assert_eq!(patch["status"].as_object().unwrap().keys().collect::<Vec<_>>(), ["conditions"]);
     let conditions = patch["status"]["conditions"].as_array().unwrap();
@@ -76,15 +78,16 @@ fn unchanged_status_is_written_every_five_minutes_with_heartbeats_only() {
         "{patch}"
     );
     assert_eq!(due.reported.at, Some(at(300)));
-    assert!(next(&healthy(1), &server, &LastReport::default(), 1).patch.is_some(), "the first update reports");
+    assert!(next(&healthy(), &server, &LastReport::default(), 1).patch.is_some(), "the first update reports");
 }
 
 #[test]
 fn readiness_keeps_its_transition_time_until_its_status_changes() {
-    let server = written(&healthy(0), 0);
-    let mut away = healthy(0);
-    away.health.is_failing = true;
+    let server = written(&healthy(), 0);
+    let mut away = healthy();
+    away.health.list_age = Some(Duration::from_secs(29));
     assert_eq!(next(&away, &server, &reported_at(0), 29).patch, None, "a short failure does not count");
+    away.health.list_age = Some(Duration::from_secs(30));
     let down = next(&away, &server, &reported_at(0), 30);
     let condition = &down.patch.as_ref().unwrap()["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["status"]), (&json!("Ready"), &json!("False")));
@@ -112,42 +115,41 @@ fn readiness_keeps_its_transition_time_until_its_status_changes() {
     assert_eq!(condition["message"], "[container runtime is down, container runtime network not ready: cni]");
     assert!(condition.get("lastTransitionTime").is_none(), "{condition}");
     assert_eq!(reasons(&worse), [""; 0]);
-    assert_eq!(reasons(&next(&healthy(50), &server, &reported_at(40), 50)), ["NodeReady"]);
+    assert_eq!(reasons(&next(&healthy(), &server, &reported_at(40), 50)), ["NodeReady"]);
 }
 
 #[test]
 fn ready_message_names_each_problem() {
     let capacity = |missing: &'static str| move |resource: &str| resource != missing;
     let health = |change: fn(&mut Health)| {
-        let mut health = healthy(100).health;
+        let mut health = healthy().health;
         change(&mut health);
-        health.problems(capacity("none"), at(100))
+        health.problems(capacity("none"))
     };
     assert_eq!(health(|_| {}), [""; 0]);
     let not_checked = "container runtime status check may not have completed yet";
-    assert_eq!(health(|it| it.last_list = None), [not_checked]);
+    assert_eq!(health(|it| it.list_age = None), [not_checked]);
     assert_eq!(health(|it| it.is_complete = false), [not_checked]);
     assert_eq!(health(|it| it.is_shutting_down = true), ["node is shutting down"]);
     assert_eq!(
         health(|it| it.unready.runtime = Some("container runtime not ready: x".to_owned())),
         ["container runtime not ready: x"]
     );
-    let stuck = healthy(0).health;
-    assert_eq!(stuck.problems(capacity("none"), at(179)), [""; 0]);
-    assert_eq!(stuck.problems(capacity("none"), at(180)), ["container runtime is down"]);
-    let missing = healthy(100).health.problems(capacity("memory"), at(100));
+    assert_eq!(health(|it| it.list_age = Some(Duration::from_secs(29))), [""; 0]);
+    assert_eq!(health(|it| it.list_age = Some(Duration::from_secs(30))), ["container runtime is down"]);
+    let missing = healthy().health.problems(capacity("memory"));
     assert_eq!(missing, ["missing node capacity for resources: memory"]);
 }
 
 #[test]
 fn conditions_resources_and_other_fields_of_others_stay() {
-    let mut server = written(&healthy(0), 0);
+    let mut server = written(&healthy(), 0);
     let status = server.status.as_mut().unwrap();
     status.conditions.as_mut().unwrap().insert(0, pressure("NetworkUnavailable", "False"));
     status.capacity.as_mut().unwrap().extend(quantities(&[("example.com/dongle", "4"), ("hugepages-1Gi", "2Gi")]));
     status.allocatable.as_mut().unwrap().extend(quantities(&[("example.com/gone", "1"), ("hugepages-1Gi", "2Gi")]));
     status.phase = Some("Running".to_owned());
-    let next = next(&healthy(10), &server, &reported_at(0), 10);
+    let next = next(&healthy(), &server, &reported_at(0), 10);
     assert_eq!(
         next.patch,
         Some(json!({"status": {"capacity": {"hugepages-1Gi": null},
@@ -157,21 +159,21 @@ fn conditions_resources_and_other_fields_of_others_stay() {
 
 #[test]
 fn quantities_that_the_server_spells_differently_are_equal() {
-    let mut server = written(&healthy(0), 0);
+    let mut server = written(&healthy(), 0);
     server.status.as_mut().unwrap().capacity = Some(quantities(&[
         ("cpu", "4000m"),
         ("memory", "8388608Ki"),
         ("pods", "110"),
         ("ephemeral-storage", "107374182400"),
     ]));
-    assert_eq!(next(&healthy(10), &server, &reported_at(0), 10).patch, None);
+    assert_eq!(next(&healthy(), &server, &reported_at(0), 10).patch, None);
 }
 
 #[test]
 fn addresses_are_replaced_as_a_whole() {
-    let mut server = written(&healthy(0), 0);
+    let mut server = written(&healthy(), 0);
     server.status.as_mut().unwrap().addresses.as_mut().unwrap().truncate(1);
-    let patch = next(&healthy(10), &server, &reported_at(0), 10).patch.unwrap();
+    let patch = next(&healthy(), &server, &reported_at(0), 10).patch.unwrap();
     let addresses = patch["status"]["addresses"].as_array().unwrap();
     assert_eq!((addresses.len(), &addresses[0]), (4, &json!({"$patch": "replace"})));
 }
@@ -183,22 +185,22 @@ fn new_node_has_events_about_pressures_and_none_about_readiness() {
     assert_eq!(events.len(), 0);
     let conditions = status.conditions.unwrap();
     assert_eq!(conditions.last().map(|it| (it.type_.as_str(), it.status.as_str())), Some(("Ready", "False")));
-    let (_, events) = desired_status(&identity(), &settings(), &healthy(0), NodeStatus::default(), at(0));
+    let (_, events) = desired_status(&identity(), &settings(), &healthy(), NodeStatus::default(), at(0));
     let reasons: Vec<_> = events.iter().map(|event| &*event.reason).collect();
     assert_eq!(reasons, ["NodeHasSufficientMemory", "NodeHasNoDiskPressure"]);
 }
 
 #[test]
 fn reboot_and_cordon_are_reported_once() {
-    let mut server = written(&healthy(0), 0);
+    let mut server = written(&healthy(), 0);
     server.status.as_mut().unwrap().node_info.as_mut().unwrap().boot_id = "boot-0".to_owned();
     server.spec.get_or_insert_default().unschedulable = Some(true);
-    let first = next(&healthy(10), &server, &reported_at(0), 10);
+    let first = next(&healthy(), &server, &reported_at(0), 10);
     assert_eq!(reasons(&first), ["NodeNotSchedulable", "Rebooted"]);
     assert_eq!(first.events[1].message, "Node n1 has been rebooted, boot id: boot-1");
-    assert_eq!(reasons(&next(&healthy(20), &server, &first.reported, 20)), [""; 0]);
+    assert_eq!(reasons(&next(&healthy(), &server, &first.reported, 20)), [""; 0]);
     server.spec = None;
-    assert_eq!(reasons(&next(&healthy(30), &server, &first.reported, 30)), ["NodeSchedulable"]);
+    assert_eq!(reasons(&next(&healthy(), &server, &first.reported, 30)), ["NodeSchedulable"]);
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn the_largest_images_are_listed_with_a_few_of_their_names() {
 
 #[test]
 fn versions_and_features_of_the_runtime_are_reported() {
-    let mut observed = healthy(0);
+    let mut observed = healthy();
     let handler =
         |name: &str| RuntimeHandler { name: name.to_owned(), recursive_read_only_mounts: true, user_namespaces: false };
     observed.capabilities.handlers = vec![handler("runc"), handler("")];
