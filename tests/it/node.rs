@@ -10,6 +10,7 @@ mod claims_devices;
 mod claims_failures;
 mod claims_health;
 mod crashes;
+mod eviction_storm;
 mod evictions;
 mod explain;
 #[cfg(feature = "agent")]

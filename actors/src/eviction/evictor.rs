@@ -1,16 +1,17 @@
 //! Measures pods and the node, and evicts pods.
 
 use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::stream;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_metrics::{EvictionSignal, Metrics};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::limits::{Exceeded, PodUsage, StorageLimits};
 use super::pressure::{MetThreshold, NodePressure, Observations};
@@ -30,12 +31,13 @@ use crate::status::set_disruption_target;
 use crate::text::error_chain;
 use crate::texts::evictions::{EVICTED, reclaims};
 
-/// The number of pods that are measured at once. Each measurement takes at most a quarter of a CPU.
+/// The number of pods that are measured at once, because of their limits and to rank them. Slow measurements of limits do not delay those
+/// that rank pods. Each measurement takes at most a quarter of a CPU.
 const PARALLEL: usize = 4;
-/// How long the measurements of one round may take. If they take longer, no pod is evicted in that round: one pod that cannot be
-/// measured must delay neither the measurements of limits nor the next round for ever (upstream `runtimeRequestTimeout`,
-/// kubelet 1.36).
+/// How long the measurements that rank the pods may take together (upstream `runtimeRequestTimeout`, kubelet 1.36).
 const MEASURED_WITHIN: Duration = Duration::from_secs(120);
+/// How long the measurement of one pod may take that ranks it, so that a slow pod leaves time to measure the others.
+const POD_MEASURED_WITHIN: Duration = Duration::from_secs(30);
 /// The grace period of an evicted pod in seconds (upstream `immediateEvictionGracePeriodSeconds`, kubelet 1.36).
 const GRACE: i64 = 1;
 /// How long a check waits until the evicted pod is cleaned up (upstream `podCleanupTimeout`, kubelet 1.36).
@@ -121,7 +123,9 @@ impl Evictor {
 
     /// Measures a pod, and stores the result for `explain`.
     async fn measure_and_keep(&self, pod: &Arc<PodObject>) -> Option<Arc<PodUsage>> {
+        let seat = self.seats.acquire().await;
         let Measurement { usage, error } = self.measure(pod).await?;
+        drop(seat);
         if self.parts.state.note_pod(pod.uid(), self.clock.now(), usage.clone(), error.clone()) {
             let error = error.unwrap_or_default();
             tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), error, "cannot measure the local storage of a pod");
@@ -133,7 +137,6 @@ impl Evictor {
     /// a meter of disks.
     async fn measure(&self, pod: &Arc<PodObject>) -> Option<Measurement> {
         let meter = self.parts.disks.as_ref()?;
-        let _seat = self.seats.acquire().await;
         let layers = guarded(&self.metrics, || self.parts.runtime.writable_layers(pod.uid())).await;
         let disk = meter.pod_usage(pod).await;
         let mut errors = Vec::new();
@@ -153,7 +156,6 @@ impl Evictor {
             let measured = self.measure(pod).await.unwrap_or_default();
             return measured.error.map_or(Ok(measured.usage.map(Usage::Disk)), Err);
         }
-        let _seat = self.seats.acquire().await;
         match guarded(&self.metrics, || self.parts.runtime.process_usage(pod.uid())).await {
             Ok(usage) => Ok(Some(Usage::Processes(usage))),
             Err(RuntimeError::NotFound(_)) => Ok(None),
@@ -161,20 +163,37 @@ impl Evictor {
         }
     }
 
-    /// Measures pods. Without the usage of all pods, a pod that uses little could be evicted in place of another one.
+    /// Measures pods. A pod that cannot be measured is a candidate without a usage. A pod for whose measurement no time is left is no
+    /// candidate.
     ///
     /// # Errors
-    /// The pod that cannot be measured, and why.
+    /// The error of one pod if several pods have to be ranked and each measurement failed: then the runtime or the disk is at fault, and
+    /// not a pod.
     async fn candidates(&self, pods: Vec<Arc<PodObject>>, signal: Signal) -> Result<Vec<Candidate>, String> {
-        let measured = stream::iter(pods).map(|pod| async {
-            match self.usage(&pod, signal).await {
-                Ok(usage) => Ok(Candidate { pod, usage }),
-                Err(error) => Err(format!("pod {}: {error}", pod.full_name())),
-            }
+        let end = Instant::now() + MEASURED_WITHIN;
+        let measured = stream::iter(pods).map(|pod| async move {
+            let own_end = Instant::now() + POD_MEASURED_WITHIN;
+            let usage = timeout_at(end.min(own_end), self.usage(&pod, signal));
+            let error = match AssertUnwindSafe(usage).catch_unwind().await {
+                Ok(Ok(Ok(usage))) => return (Some(Candidate { pod, usage }), None),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) if end < own_end => return (None, None),
+                Ok(Err(_)) => "the measurement took too long".to_owned(),
+                Err(_) => "the measurement panicked".to_owned(),
+            };
+            let error = format!("pod {}: {error}", pod.full_name());
+            (Some(Candidate { pod, usage: None }), Some(error))
         });
-        let measured = measured.buffer_unordered(PARALLEL).try_collect();
-        let late = |_| Err(format!("the measurements took longer than {} s", MEASURED_WITHIN.as_secs()));
-        timeout(MEASURED_WITHIN, measured).await.unwrap_or_else(late)
+        let (candidates, errors): (Vec<_>, Vec<_>) = measured.buffer_unordered(PARALLEL).unzip().await;
+        let candidates: Vec<_> = candidates.into_iter().flatten().collect();
+        let errors: Vec<_> = errors.into_iter().flatten().collect();
+        if candidates.len() > 1 && errors.len() == candidates.len() {
+            return Err(errors.into_iter().next().unwrap_or_default());
+        }
+        for error in errors {
+            tracing::warn!(signal = signal.as_str(), error, "a pod without a measurement is the first to be evicted");
+        }
+        Ok(candidates)
     }
 
     /// Compares the available resources of the node with the thresholds. If one is met, removes what no pod needs, and evicts
@@ -244,7 +263,7 @@ impl Evictor {
                 tracing::warn!(
                     signal,
                     error,
-                    "no pod is evicted before all pods are measured; the next check tries again"
+                    "no pod can be measured, so no pod is evicted; the next check tries again"
                 );
                 return false;
             }

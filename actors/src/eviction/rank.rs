@@ -19,8 +19,7 @@ use crate::texts::evictions::{
     STARVED_RESOURCE,
 };
 
-/// A pod that may be evicted. `usage` is `None` if the runtime does not have the pod. A pod that cannot be measured is no candidate:
-/// then no pod is evicted.
+/// A pod that may be evicted. `usage` is `None` if the runtime does not have the pod, or if the pod cannot be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) pod: Arc<PodObject>,
@@ -59,7 +58,7 @@ impl Usage {
 }
 
 /// Sorts the pods, the first one to evict at the front (upstream `rankMemoryPressure`, `rankDiskPressureFunc` and
-/// `rankPIDPressure`, kubelet 1.36): pods that the runtime does not have, then pods that use more than they request; then by
+/// `rankPIDPressure`, kubelet 1.36): pods without a measurement, then pods that use more than they request; then by
 /// priority, the lowest first; then by how much they use above their request. If process ids are short, only the priority and
 /// the number of processes count, because pods cannot request process ids.
 pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, dedicated_image_disk: bool) {
