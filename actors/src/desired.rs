@@ -133,11 +133,15 @@ impl DesiredState {
         self.sources.values().all(|source| source.config.has_delivered())
     }
 
+    /// Whether every source of static pods has delivered at least once.
+    pub(crate) fn is_ready_for_static_pods(&self) -> bool {
+        self.sources.iter().all(|(kind, source)| *kind == SourceKind::Api || source.config.has_delivered())
+    }
+
     /// Whether every source that may desire a pod has delivered at least once. The API server sends no static pods, so they do not
     /// wait for it (KF6).
     pub(crate) fn is_ready_for(&self, pod: &PodObject) -> bool {
-        let may_desire = |kind: SourceKind| kind != SourceKind::Api || !pod.is_static();
-        self.sources.iter().all(|(kind, source)| source.config.has_delivered() || !may_desire(*kind))
+        if pod.is_static() { self.is_ready_for_static_pods() } else { self.is_ready() }
     }
 
     /// Whether a source has delivered at least once.

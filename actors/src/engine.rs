@@ -123,8 +123,14 @@ impl Engine {
     ///
     /// No update for a new pod may run at the same time: its record would count as an orphan.
     pub fn sync_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
+        self.inner().synced.store(true, Ordering::Release);
+        self.compare_known_pods(desired)
+    }
+
+    /// Does the same as [`sync_known_pods`](Self::sync_known_pods) while some sources have not delivered. A pod without a record could
+    /// still have running containers afterwards. No pod of such a source may have a record.
+    pub(crate) fn compare_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
         let inner = self.inner();
-        inner.synced.store(true, Ordering::Release);
         let mut known = Vec::with_capacity(inner.cells.len());
         // Most pods are desired and need no step: their published word is the answer. The others are stepped after the last
         // shard is unlocked, so that no update waits for this pass.

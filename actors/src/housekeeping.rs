@@ -12,6 +12,9 @@
 //! started and not awaited, so the dispatcher never waits for it (POD-W30). The second step uses the records of its own
 //! time, not those from before the list.
 //!
+//! Until the API server has delivered its pods once, a pass covers only static pods: pods without a record may belong to the API server, so
+//! nothing of theirs is stopped or removed (KF6).
+//!
 //! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). A pass only names the mirror pods that have
 //! no static pod (POD-K8): the writer of mirror pods deletes them.
 
@@ -145,6 +148,14 @@ impl PassState {
     }
 }
 
+/// The pods that a pass covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coverage {
+    All,
+    /// Only static pods, because the API server has not delivered its pods yet.
+    Static,
+}
+
 /// How many pods a pass found.
 #[derive(Debug, Default)]
 struct PassCounts {
@@ -154,7 +165,7 @@ struct PassCounts {
 }
 
 impl Housekeeping {
-    /// Runs one pass. Does nothing until every source has delivered. Passes must not overlap.
+    /// Runs one pass. Does nothing until every source of static pods has delivered. Passes must not overlap.
     ///
     /// # Errors
     /// [`PassError::List`] if the runtime does not list its pods.
@@ -180,31 +191,42 @@ impl Housekeeping {
     /// Compares the desired pods, the records and the runtime's pods, and acts on the differences.
     async fn compare(&self, counts: &mut PassCounts) -> Result<(), RuntimeError> {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let mut known = {
+        let (coverage, mut known) = {
             let desired = self.desired.lock();
-            if !desired.is_ready() {
+            if !desired.is_ready_for_static_pods() {
                 return Ok(());
             }
+            let coverage = if desired.is_ready() { Coverage::All } else { Coverage::Static };
             let uids: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
             counts.desired = count(uids.len());
-            let is_first = !self.engine.is_synced();
-            let known = self.engine.sync_known_pods(&uids);
-            if is_first {
-                // From now on a pod without a record has no containers, so the terminal phase of a rejected pod may be written.
-                uids.iter().for_each(|uid| self.statuses.compare_with_api(uid));
-            }
-            known
+            let known = match coverage {
+                Coverage::Static => self.engine.compare_known_pods(&uids),
+                Coverage::All => {
+                    let is_first = !self.engine.is_synced();
+                    let known = self.engine.sync_known_pods(&uids);
+                    if is_first {
+                        // From now on a pod without a record has no containers, so the terminal phase of a rejected pod may be written.
+                        uids.iter().for_each(|uid| self.statuses.compare_with_api(uid));
+                    }
+                    known
+                }
+            };
+            (coverage, known)
         };
         counts.known = count(known.len());
         let listed = guarded(&self.metrics, || self.runtime.list_pods()).await?;
         counts.listed = count(listed.len());
-        self.drop_leftovers();
-        self.apply_plan(&listed, &mut known);
+        if coverage == Coverage::All {
+            self.drop_leftovers();
+        }
+        self.apply_plan(coverage, &listed, &mut known);
         self.metrics.housekeeping.working_pods(&plan::working_pods(&known));
         self.metrics.housekeeping.oldest_phases(&plan::oldest_phases(&known, self.clock.now()));
         self.stop_zombies(&listed);
-        self.release_resources(&listed);
-        self.sweep(listed);
+        if coverage == Coverage::All {
+            self.release_resources(&listed);
+        }
+        self.sweep(coverage, listed);
         Ok(())
     }
 
@@ -245,12 +267,13 @@ impl Housekeeping {
 
     /// Brings the engine in line with the desired and the listed pods (POD-K9 to POD-K12). `known` holds the records from
     /// before the list. Pods that this step adds to the engine are added to `known`.
-    fn apply_plan(&self, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
+    fn apply_plan(&self, coverage: Coverage, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
         let desired = self.desired.lock();
         let missing = self.count_pods(&desired, known);
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
-        actions.into_iter().for_each(|action| self.apply(&desired, action, known));
+        let is_covered = |action: &PodAction| coverage == Coverage::All || !action.is_of_runtime_only_pod();
+        actions.into_iter().filter(is_covered).for_each(|action| self.apply(&desired, action, known));
         desired.pods.orphan_mirrors().for_each(|name| self.mirrors.add(name));
         self.mirrors.add_undelivered();
         self.run_again_after_shutdown(&desired);
@@ -353,7 +376,12 @@ impl Housekeeping {
     /// Removes dead containers, and the directories and cgroups of pods that no source desires (POD-K7), in the background.
     /// Sweeps do not overlap. Each pass starts one, because the sweep replaces two kinds of removal in upstream: those after
     /// each container exit, and those of every minute.
-    fn sweep(&self, listed: Vec<RuntimePod>) {
+    ///
+    /// Before the API server has delivered, a sweep removes only dead containers of pods that have a record.
+    fn sweep(&self, coverage: Coverage, mut listed: Vec<RuntimePod>) {
+        if coverage == Coverage::Static {
+            listed.retain(|pod| self.engine.is_pod_known(&pod.uid));
+        }
         let Some(busy) = Busy::enter(&self.state.sweeping, &()) else { return };
         let sweep = garbage::Sweep {
             engine: self.engine.clone(),
@@ -369,7 +397,10 @@ impl Housekeeping {
             state: self.state.sweeps.clone(),
         };
         self.state.spawn(async move {
-            sweep.run(listed).await;
+            sweep.collect_garbage(&listed).await;
+            if coverage == Coverage::All {
+                sweep.remove_leftovers(&listed).await;
+            }
             drop(busy);
         });
     }

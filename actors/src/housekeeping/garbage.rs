@@ -79,7 +79,8 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) async fn run(&self, listed: Vec<RuntimePod>) {
+    /// Removes dead containers and ended sandboxes of the listed pods.
+    pub(super) async fn collect_garbage(&self, listed: &[RuntimePod]) {
         let with_garbage: Vec<&RuntimePod> = listed.iter().filter(|pod| may_have_garbage(pod)).collect();
         let failures: Vec<String> = stream::iter(with_garbage)
             .map(|pod| async move {
@@ -94,7 +95,6 @@ impl Sweep {
             .collect()
             .await;
         self.report(&failures);
-        self.remove_leftovers(&listed).await;
     }
 
     /// Removes the garbage of one pod. The next sweep retries failed removals.
@@ -154,7 +154,7 @@ impl Sweep {
     ///
     /// Only the directories are listed, not the cgroups (POD-K1). A pod's directory is removed last, so the next sweep finds
     /// every pod whose cgroup is left.
-    async fn remove_leftovers(&self, listed: &[RuntimePod]) {
+    pub(super) async fn remove_leftovers(&self, listed: &[RuntimePod]) {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -27,8 +27,8 @@ pub(crate) struct MirrorChecks {
 
 #[derive(Debug, Default)]
 struct State {
-    names: HashSet<FullName, RandomState>,
-    undelivered: HashMap<FullName, UndeliveredWrite, RandomState>,
+    names: HashSet<FullName, FixedState>,
+    undelivered: HashMap<FullName, UndeliveredWrite, FixedState>,
 }
 
 /// The last write of a mirror pod.

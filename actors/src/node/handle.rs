@@ -179,7 +179,7 @@ impl NodeHandle {
     }
 
     /// Stops all pods, and leaves the node running: rejects new pods, then stops the groups of `config` from the lowest priority
-    /// to the highest, each group within its time and each pod within its grace period. Leaves all pods running if `config`
+    /// to the highest, each group within its time and each pod within its grace period. Rejects and stops nothing if `config`
     /// disables graceful shutdown. [`resume`](NodeHandle::resume) cancels this.
     ///
     /// Does nothing after [`shutdown`](NodeHandle::shutdown). If this future is dropped, the stops that have begun continue.
@@ -188,13 +188,15 @@ impl NodeHandle {
             return ShutdownReport::default();
         }
         let config = config.into();
+        if config.is_disabled() {
+            // A pod that arrives now is not rejected: it would stay failed although the next agent can run it.
+            let left_running = shutdown::pods(&self.engine, &self.desired).len();
+            return ShutdownReport { left_running, ..ShutdownReport::default() };
+        }
         let mut cancelled = self.shutdown_cancelled.subscribe();
         self.refuse_new_pods(true).await;
         let pods = shutdown::pods(&self.engine, &self.desired);
         let count = pods.len();
-        if config.is_disabled() {
-            return ShutdownReport { left_running: count, ..ShutdownReport::default() };
-        }
         tracing::info!(pods = count, seconds = config.total().as_secs(), "stopping pods");
         self.gate.set_stopping(true);
         let parts = ShutdownParts {

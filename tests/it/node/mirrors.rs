@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use podwright_actors::NodeRegistration;
+use podwright_actors::ids::FullName;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ApiError, NodeApi, SourceKind};
 use serde_json::{Value, json};
@@ -202,6 +203,34 @@ async fn containers_follow_the_files_while_the_api_server_is_away() {
     node.this.wait(15).await;
     assert_eq!(node.mirror("web").as_deref(), Some("2"));
     assert_eq!(node.this.api.phase("web"), "Running");
+}
+
+// KF1, KF6
+#[actix::test]
+async fn static_pod_that_is_put_back_starts_again_although_the_api_source_has_never_delivered() {
+    let setup = Setup::new(true);
+    let api = Arc::new(FakePodApi::new(setup.clock));
+    let node = MirrorNode::new(setup, api);
+    let runtime = &node.this.node.runtime;
+    runtime.script("main", Script::stubborn());
+    runtime.plant("remote", FullName::new("default", "remote"), "main");
+    node.files(&[web("1").grace(2)]).await;
+    node.this.node.wait(5.0).await;
+    assert_eq!(runtime.running("1"), ["main"]);
+    node.files(&[]).await;
+    node.this.node.wait(0.5).await;
+    node.files(&[web("1").grace(2)]).await;
+    node.this.node.wait(10.0).await;
+    assert_eq!(runtime.running("1"), ["main"]);
+    assert_eq!(runtime.times_of("start main").len(), 2);
+    node.files(&[]).await;
+    node.this.node.wait(10.0).await;
+    assert_eq!(node.this.node.lifecycle("1"), None, "the record is dropped");
+    assert_eq!(runtime.running("remote"), ["main"], "a pod that the API server may desire is left alone");
+
+    node.this.watch().await;
+    node.this.node.wait(10.0).await;
+    assert_eq!(runtime.running("remote"), [""; 0]);
 }
 
 // KF8

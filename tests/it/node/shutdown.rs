@@ -58,6 +58,17 @@ async fn node_shutdown_stops_normal_pods_before_critical_pods() {
 }
 
 #[actix::test]
+async fn shutdown_that_leaves_pods_running_rejects_no_pod() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a")]).await;
+    let report = node.node.stop_pods(Duration::ZERO).await;
+    assert_eq!((report.stopped, report.left_running), (0, 1));
+    node.deliver(&[pod("a"), pod("new")]).await;
+    node.wait(1.0).await;
+    assert_eq!((node.phase("a"), node.phase("new")), ("Running".into(), "Running".into()));
+}
+
+#[actix::test]
 async fn node_shutdown_returns_the_pods_that_did_not_stop_in_time() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a"), pod("b").spec("priority", 2_000_000_000)]).await;
