@@ -127,8 +127,8 @@ impl Statuses {
     }
 
     /// The kept status of a pod, for its writer.
-    pub(crate) fn to_write(&self, uid: &PodUid) -> Option<StatusToWrite> {
-        self.cache.lock().to_write(uid)
+    pub(crate) fn begin_write(&self, uid: &PodUid) -> Option<StatusToWrite> {
+        self.cache.lock().begin_write(uid)
     }
 
     /// Records that the API server has a version of a status. If it is the newest one, returns the time since the first change that

@@ -28,6 +28,8 @@ struct KeptStatus {
     written: u64,
     /// When the first change happened that the API server does not have; `None` if it has all changes (POD-W16).
     changed_at: Option<Time>,
+    /// When the first change happened after the version that the writer took last.
+    later_change_at: Option<Time>,
     finished: bool,
     /// Whether the pod's first change to Running was reported (POD-W15).
     has_run: bool,
@@ -140,6 +142,7 @@ impl StatusCache {
             version: 1,
             written: 0,
             changed_at: Some(now),
+            later_change_at: None,
             finished: false,
             has_run: true,
         };
@@ -208,8 +211,9 @@ impl StatusCache {
     }
 
     /// The kept status of a pod, for its writer.
-    pub(crate) fn to_write(&self, uid: &PodUid) -> Option<StatusToWrite> {
-        let KeptStatus { status, version, finished, .. } = self.pods.get(uid)?;
+    pub(crate) fn begin_write(&mut self, uid: &PodUid) -> Option<StatusToWrite> {
+        let KeptStatus { status, version, finished, later_change_at, .. } = self.pods.get_mut(uid)?;
+        *later_change_at = None;
         Some(StatusToWrite { status: Arc::clone(status), version: *version, is_finished: *finished })
     }
 
@@ -224,7 +228,8 @@ impl StatusCache {
         let entry = self.pods.get_mut(uid)?;
         entry.written = entry.written.max(version);
         let changed_at = entry.changed_at?;
-        entry.changed_at = (entry.written < entry.version).then_some(now);
+        let later = entry.later_change_at.take();
+        entry.changed_at = (entry.written < entry.version).then(|| later.unwrap_or(now));
         Some(now.since(changed_at))
     }
 
@@ -285,6 +290,7 @@ impl StatusCache {
             version,
             written: entry.map_or(0, |entry| entry.written),
             changed_at: entry.and_then(|entry| entry.changed_at).or(Some(now)),
+            later_change_at: entry.and_then(|entry| entry.later_change_at).or(Some(now)),
             // A static pod may restart under the same UID; any other pod stays finished.
             finished: finished || (!pod.is_static() && entry.is_some_and(|entry| entry.finished)),
             has_run: ran || phases.1 == Phase::Running,

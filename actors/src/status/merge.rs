@@ -12,10 +12,13 @@ use crate::time::Time;
 ///   node stay.
 /// - `held_back` says that containers may still run or that claims are still prepared. A change to a terminal phase
 ///   then waits: phase, reason and message of the copy stay, and no disruption is reported yet (POD-I6).
+/// - A terminal phase of the copy stays, with its reason and message, whoever wrote it. Only a static pod leaves it: such a pod runs again
+///   after a shutdown of its node, and its mirror pod shows that.
 /// - A pod with a terminal phase is never Ready.
 pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_back: bool, now: Time) -> PodStatus {
     let was = Phase::parse(api.phase.as_deref());
-    let ends = !was.is_terminal() && Phase::parse(new.phase.as_deref()).is_terminal();
+    let is = Phase::parse(new.phase.as_deref());
+    let ends = !was.is_terminal() && is.is_terminal();
 
     conditions::keep_transition_times(&mut new, api, now);
     let (owned, others): (Vec<_>, Vec<_>) =
@@ -34,7 +37,7 @@ pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_
     new.node_allocatable_resource_claim_statuses.clone_from(&api.node_allocatable_resource_claim_statuses);
     new.nominated_node_name.clone_from(&api.nominated_node_name);
 
-    if ends && held_back {
+    if ends && held_back || was.is_terminal() && is != was && !pod.is_static() {
         new.phase.clone_from(&api.phase);
         new.reason.clone_from(&api.reason);
         new.message.clone_from(&api.message);

@@ -137,7 +137,7 @@ impl StatusWriter {
 
     /// Updates the API server's pod: patches its status, then deletes it if it has ended and its deletion was requested.
     async fn write(self: Arc<Self>, uid: PodUid) -> Outcome {
-        let (Some((pod, api)), Some(kept)) = (self.objects(&uid), self.statuses.to_write(&uid)) else {
+        let (Some((pod, api)), Some(kept)) = (self.objects(&uid), self.statuses.begin_write(&uid)) else {
             self.state.last_writes.lock().remove(&uid);
             self.state.errors.lock().remove(&uid);
             return Outcome::Finished;

@@ -183,6 +183,15 @@ fn the_age_of_a_status_change_ends_with_its_write() {
     let version = set(&mut cache, vec![exited("a", 0, 0)], 100);
     assert_eq!(cache.written(uid, version, at(101)), Some(Duration::from_secs(1)));
     assert_eq!(cache.written(&PodUid::new("other"), 1, at(1)), None);
+
+    // The status changes again while it is written.
+    let mut cache = StatusCache::default();
+    let taken = set(&mut cache, vec![], 200);
+    cache.begin_write(uid);
+    let version = set(&mut cache, vec![running("a", 0)], 203);
+    assert_eq!(cache.written(uid, taken, at(210)), Some(Duration::from_secs(10)));
+    cache.begin_write(uid);
+    assert_eq!(cache.written(uid, version, at(212)), Some(Duration::from_secs(9)), "it waited since its change");
 }
 
 // POD-W24
@@ -241,7 +250,7 @@ fn statuses_of_removed_pods_are_dropped() {
     let mut cache = StatusCache::default();
     accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
     cache.retain(|uid| uid == world.pod.uid());
-    assert_eq!(cache.to_write(world.pod.uid()).map(|kept| kept.version), Some(1));
+    assert_eq!(cache.begin_write(world.pod.uid()).map(|kept| kept.version), Some(1));
     cache.remove(world.pod.uid());
     assert_eq!(cache.get(world.pod.uid()), None);
 }

@@ -31,6 +31,34 @@ fn a_terminal_phase_is_held_back_until_no_container_can_run() {
     assert_eq!(condition(&sent, "DisruptionTarget"), "True TerminationByKubelet");
 }
 
+#[test]
+fn a_terminal_phase_that_somebody_else_wrote_is_never_left() {
+    let pod = pod(json!({}));
+    let api = status(json!({"phase": "Failed", "reason": "Lost", "message": "by another", "conditions": []}));
+    for phase in ["Pending", "Running", "Succeeded"] {
+        let new = status(json!({"phase": phase, "reason": "own", "conditions": [{"type": "Ready", "status": "True"}]}));
+        for held_back in [true, false] {
+            let merged = merge_for_api(&pod, &api, new.clone(), held_back, at(9));
+            let texts = (merged.reason.as_deref(), merged.message.as_deref());
+            assert_eq!((phase_of(&merged), texts), ("Failed", (Some("Lost"), Some("by another"))), "{phase}");
+            assert_eq!(condition(&merged, "Ready"), "False PodFailed");
+        }
+    }
+    let own = status(json!({"phase": "Failed", "reason": "Evicted", "conditions": []}));
+    assert_eq!(merge_for_api(&pod, &api, own, false, at(9)).reason.as_deref(), Some("Evicted"));
+}
+
+#[test]
+fn mirror_pod_of_a_static_pod_that_runs_again_is_no_longer_failed() {
+    let pod = pod(json!({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}}}));
+    assert!(pod.is_static());
+    let ready = |status: &str| json!([{"type": "Ready", "status": status}]);
+    let mirror = status(json!({"phase": "Failed", "reason": "Terminated", "conditions": ready("False")}));
+    let merged =
+        merge_for_api(&pod, &mirror, status(json!({"phase": "Running", "conditions": ready("True")})), true, at(9));
+    assert_eq!((phase_of(&merged), merged.reason.as_deref(), &*condition(&merged, "Ready")), ("Running", None, "True"));
+}
+
 // POD-S79
 #[test]
 fn merging_replaces_only_the_nodes_conditions() {
