@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actors::explain::CountedEvent;
 use crate::actors::ids::PodUid;
 use crate::actors::pod::PodObject;
 use crate::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
 use crate::actors::time::Time;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 /// How many different events of one pod are kept.
@@ -82,6 +85,13 @@ impl EventRecorder for EventLog {
         }
         if let Some(next) = &self.next {
             next.record_of_node(event);
+        }
+    }
+
+    fn close(&self, limit: Duration) -> BoxFuture<'_, usize> {
+        match &self.next {
+            Some(next) => next.close(limit),
+            None => async { 0 }.boxed(),
         }
     }
 }

@@ -16,10 +16,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actors::Registration;
 use crate::actors::eviction::MissingGracePeriod;
 use crate::actors::node::{NodeHandle, ShutdownReport, StartNodeError};
+use crate::actors::ports::EventRecorder;
 use crate::actors::recorder::Note;
 use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::SourceContext;
@@ -83,9 +85,11 @@ pub(crate) enum RunError {
     ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
 }
 
+/// How long the last events may take.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the agent waits at its end for the last write of the file of claims.
 #[cfg(feature = "dra")]
-const CLAIMS_WRITTEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+const CLAIMS_WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the agent and returns its exit code.
 ///
@@ -225,6 +229,7 @@ async fn serve(
                     if args.registration.deregister_on_exit {
                         cluster::deregister(&view.node).await;
                     }
+                    write_events(&view).await;
                     report
                 } => Ok(ExitCode::SUCCESS),
                 second = signals.next_after_stop() => {
@@ -236,7 +241,10 @@ async fn serve(
                 }
             }
         }
-        outcome = finished(&view), if args.until_finished => Ok(log_outcome(&outcome)),
+        outcome = finished(&view), if args.until_finished => {
+            write_events(&view).await;
+            Ok(log_outcome(&outcome))
+        }
         () = node_taken(&view.node) => {
             tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping; pods are left running");
             sources.cancel();
@@ -279,6 +287,14 @@ async fn stop_node(view: &NodeView, config: ShutdownConfig, are_on_machine: bool
         (_, false) => tracing::info!(pods, "simulated pods end with the agent"),
     }
     report
+}
+
+/// Waits until the last events are written.
+async fn write_events(view: &NodeView) {
+    let unwritten = view.events.close(EVENTS_TIMEOUT).await;
+    if unwritten > 0 {
+        tracing::warn!(events = unwritten, "not all events were written in time");
+    }
 }
 
 /// Resolves when another agent runs with the name of this node.

@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use crate::pod::{ContainerKind, PodObject};
 
@@ -14,6 +18,15 @@ pub trait EventRecorder: Send + Sync + 'static {
     /// Records an event of the node. The default drops it.
     fn record_of_node(&self, event: PodEvent) {
         let _ = event;
+    }
+
+    /// Writes the events that were recorded, at the end of an agent. Later events may be dropped. Returns how many events were not
+    /// written within `limit`. The default has nothing to write.
+    ///
+    /// Cancel safe.
+    fn close(&self, limit: Duration) -> BoxFuture<'_, usize> {
+        let _ = limit;
+        async { 0 }.boxed()
     }
 }
 

@@ -22,8 +22,10 @@ mod object;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -32,6 +34,9 @@ use podwright_actors::ports::{ApiFuture, Clock, EventRecorder, PodEvent};
 use podwright_metrics::{EventMetrics, EventOutcome};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use self::lane::{EventApi, Lane};
 use self::object::{COMPONENT, RecordedEvent, node_reference, pod_reference};
@@ -49,7 +54,7 @@ pub struct KubeEvents {
 }
 
 impl KubeEvents {
-    /// Starts the tasks that write. They end when the recorder is dropped. Called in a tokio runtime.
+    /// Starts the tasks that write. They end when the recorder is closed or dropped. Called in a tokio runtime.
     pub fn start(client: Client, node: &str, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
         Self::over(|| KubeEventApi { client: client.clone() }, node, clock, metrics)
     }
@@ -68,11 +73,18 @@ impl EventRecorder for KubeEvents {
     fn record_of_node(&self, event: PodEvent) {
         self.lanes.record(node_reference(&self.node), event);
     }
+
+    fn close(&self, limit: Duration) -> BoxFuture<'_, usize> {
+        self.lanes.close(limit).boxed()
+    }
 }
 
 /// The queues of one recorder, and the tasks that empty them.
 pub(super) struct EventLanes {
     lanes: Vec<mpsc::Sender<RecordedEvent>>,
+    tasks: TaskTracker,
+    /// Cancelled when no event is recorded any more: the lanes end when their queues are empty.
+    closing: CancellationToken,
     clock: Arc<dyn Clock>,
     metrics: EventMetrics,
 }
@@ -90,12 +102,30 @@ impl EventLanes {
         clock: Arc<dyn Clock>,
         metrics: EventMetrics,
     ) -> Self {
+        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
         let start = |_| {
             let (sender, events) = mpsc::channel(QUEUE);
-            tokio::spawn(Lane { api: api(), source: source.clone(), events, metrics: metrics.clone() }.run());
+            let lane = Lane { api: api(), source: source.clone(), events, metrics: metrics.clone() };
+            tasks.spawn(lane.run(closing.clone()));
             sender
         };
-        EventLanes { lanes: (0..LANES).map(start).collect(), clock, metrics: metrics.clone() }
+        let lanes = (0..LANES).map(start).collect();
+        tasks.close();
+        EventLanes { lanes, tasks, closing, clock, metrics: metrics.clone() }
+    }
+
+    /// Writes the events that were recorded, and ends the tasks. Later events are dropped and counted. Returns how many events were not
+    /// written within `limit`.
+    ///
+    /// Cancel safe: the tasks go on.
+    pub(super) async fn close(&self, limit: Duration) -> usize {
+        self.closing.cancel();
+        if timeout(limit, self.tasks.wait()).await.is_ok() {
+            return 0;
+        }
+        // Each lane that still runs also holds the event that it writes.
+        let queued: usize = self.lanes.iter().map(|lane| lane.max_capacity() - lane.capacity()).sum();
+        queued + self.tasks.len()
     }
 
     /// Queues an event of an object. Never waits. An event for a full queue is dropped and counted.

@@ -25,7 +25,13 @@ impl Cluster {
 
     /// An agent whose pods exist only in memory.
     pub(super) async fn agent(&self) -> Agent {
-        self.home.start(&["--runtime", "simulated", "--kubeconfig", &self.home.kubeconfig()]).await
+        self.agent_with(&[]).await
+    }
+
+    /// An agent with more flags, whose pods exist only in memory.
+    pub(super) async fn agent_with(&self, flags: &[&str]) -> Agent {
+        let kubeconfig = self.home.kubeconfig();
+        self.home.start(&[&["--runtime", "simulated", "--kubeconfig", &kubeconfig], flags].concat()).await
     }
 
     pub(super) fn create(&self, name: &str, annotations: &Value, spec: &Value) {

@@ -1,7 +1,10 @@
 //! Events in the API server that the stand-in serves over HTTP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use podwright_stand_in::{Fault, Rule};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -93,4 +96,26 @@ async fn events_of_an_outage_are_written_after_it() {
     assert!(!cluster.server.all("events").iter().any(|event| has_event(event)));
     cluster.server.resume().await.unwrap();
     cluster.event("static-n1", "Started", 1).await;
+}
+
+#[tokio::test]
+async fn events_of_the_stop_are_written_before_the_agent_ends() {
+    let cluster = Cluster::start().await;
+    let mut agent = cluster.agent_with(&["--pods-on-exit", "stop"]).await;
+    let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        cluster.create(name, &json!({}), &json!({}));
+    }
+    for name in &names {
+        cluster.event(name, "Started", 1).await;
+    }
+    // Two of the eight pods share one of the four queues.
+    cluster.server.faults().inject(Rule::new().resource("events"), Fault::Delay(Duration::from_millis(200)));
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    let events = cluster.server.all("events");
+    for name in &names {
+        let is_killing = |event: &Arc<Value>| event["involvedObject"]["name"] == **name && event["reason"] == "Killing";
+        assert!(events.iter().any(is_killing), "{name}: {}", agent.logged());
+    }
 }

@@ -10,6 +10,7 @@ use podwright_actors::text::error_chain;
 use podwright_metrics::{EventMetrics, EventOutcome};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::correlate::{Correlator, EventWrite};
 use super::object::{RecordedEvent, object};
@@ -39,11 +40,11 @@ pub(super) struct Lane<A> {
 }
 
 impl<A: EventApi> Lane<A> {
-    /// Writes until the recorder is gone.
-    pub(super) async fn run(mut self) {
+    /// Writes until the recorder is gone, or until the queue is empty after `closing` was cancelled.
+    pub(super) async fn run(mut self, closing: CancellationToken) {
         let mut correlator = Correlator::new();
         let mut number = 0;
-        while let Some(recorded) = self.events.recv().await {
+        while let Some(recorded) = self.next(&closing).await {
             let at = recorded.at;
             // Two events of one object never have the same number.
             number = at.as_nanos().max(number + 1);
@@ -60,6 +61,15 @@ impl<A: EventApi> Lane<A> {
             };
             self.metrics.ended(outcome);
         }
+    }
+
+    /// The next event of the queue.
+    async fn next(&mut self, closing: &CancellationToken) -> Option<RecordedEvent> {
+        if let Some(event) = closing.run_until_cancelled(self.events.recv()).await {
+            return event;
+        }
+        self.events.close();
+        self.events.recv().await
     }
 
     /// Writes an event. Returns it as the server stored it, or `None` if the server refuses it or cannot be reached.

@@ -150,3 +150,24 @@ async fn hanging_calls_of_one_lane_do_not_delay_the_others() {
     sleep(Duration::from_millis(1600)).await;
     assert_eq!(recorder.count("written"), 200, "four lanes write at once");
 }
+
+#[actix::test]
+async fn close_writes_the_events_that_were_recorded() {
+    let recorder = Recorder::start();
+    recorder.api.0.lock().latency = Duration::from_millis(20);
+    (0..40).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    assert_eq!(recorder.events.lanes.close(Duration::from_secs(2)).await, 0);
+    assert_eq!(recorder.count("written"), 40);
+    recorder.record("web", "Late");
+    assert_eq!(recorder.count("dropped"), 1);
+}
+
+#[actix::test]
+async fn close_of_an_unreachable_server_is_bounded() {
+    let recorder = Recorder::start();
+    recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
+    (0..40).for_each(|number| recorder.record(&format!("web-{number}"), "Started"));
+    let started = tokio::time::Instant::now();
+    assert_eq!(recorder.events.lanes.close(Duration::from_secs(2)).await, 40);
+    assert!(started.elapsed() < Duration::from_millis(2100), "{:?}", started.elapsed());
+}
