@@ -20,6 +20,7 @@ mod pod_api;
 mod pods;
 mod reviews;
 mod signing_requests;
+mod streaming_lists;
 
 #[cfg(feature = "dra")]
 pub use claims::KubeClaimApi;

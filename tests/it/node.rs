@@ -19,6 +19,8 @@ mod final_statuses;
 mod handle;
 mod housekeeping;
 mod known_failures;
+#[cfg(feature = "kube")]
+mod kube_pod_api;
 mod kubelet_texts;
 mod lost_exits;
 mod mirrors;

@@ -4,16 +4,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{Request, Uri};
-use kube::client::{Body, ClientBuilder};
+use kube::client::ClientBuilder;
 use kube::config::KubeconfigError;
 use kube::{Client, Config};
-use tower::util::MapRequestLayer;
+use tower::layer::layer_fn;
 
 use super::credentials::Credentials;
+use super::streaming_lists::StreamingLists;
 
 /// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may bring nothing. Longer than a watch (290 s, kube-runtime), so it ends only connections to a server that is gone.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Why no client can be made from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
@@ -79,47 +81,10 @@ pub async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
 /// Makes a client from the settings of a kubeconfig.
 pub(super) fn build(mut config: Config, kubeconfig: &Path) -> Result<Client, ConnectError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
     // Each caller decides whether to repeat a call: a server that answers 504 may have performed it.
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: Box::new(source) })?;
-    Ok(builder.with_layer(&MapRequestLayer::new(list_newest)).build())
-}
-
-/// Makes a streaming list begin with the newest versions. The watcher of kube requests version 0, and a server may answer that from an
-/// old cache: a pod that was deleted would appear again.
-fn list_newest(mut request: Request<Body>) -> Request<Body> {
-    let query = request.uri().query().unwrap_or_default();
-    if !query.split('&').any(|option| option == "sendInitialEvents=true") {
-        return request;
-    }
-    let options =
-        query.split('&').map(|option| if option == "resourceVersion=0" { "resourceVersion=" } else { option });
-    let path = format!("{}?{}", request.uri().path(), options.collect::<Vec<_>>().join("&"));
-    let mut parts = request.uri().clone().into_parts();
-    if let Ok(path) = path.parse() {
-        parts.path_and_query = Some(path);
-    }
-    if let Ok(uri) = Uri::from_parts(parts) {
-        *request.uri_mut() = uri;
-    }
-    request
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn streaming_list_begins_with_the_newest_version() {
-        let rewritten = |uri: &str| {
-            let request = Request::get(uri).body(Body::empty()).unwrap();
-            list_newest(request).uri().to_string()
-        };
-        let list = "https://host:6443/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersion=";
-        assert_eq!(rewritten(&format!("{list}0")), list);
-        assert_eq!(rewritten("/api/v1/pods?sendInitialEvents=true&resourceVersion=0&a=b").split('?').count(), 2);
-        let watch = "https://host/api/v1/pods?watch=true&resourceVersion=0";
-        assert_eq!(rewritten(watch), watch);
-    }
+    Ok(builder.with_layer(&layer_fn(StreamingLists)).build())
 }

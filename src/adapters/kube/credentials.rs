@@ -17,6 +17,8 @@ pub struct Credentials {
     path: PathBuf,
     /// The kubeconfig with the content of the files in place of their paths.
     kubeconfig: Kubeconfig,
+    /// The file with the certificates of the cluster's authority, if the kubeconfig uses one.
+    authority_file: Option<PathBuf>,
     /// The file with the certificate of the user, if the kubeconfig names one.
     certificate_file: Option<PathBuf>,
     /// All files, with the content that was read.
@@ -43,15 +45,15 @@ impl Credentials {
             files.push((file, content.clone()));
             Ok(content)
         };
-        let mut certificate_file = None;
+        let (mut authority_file, mut certificate_file) = (None, None);
         if let Some(cluster) = cluster_mut(&mut kubeconfig) {
-            inline_cluster(cluster, &mut read)?;
+            authority_file = inline_cluster(cluster, &mut read)?;
         }
         if let Some(user) = user_mut(&mut kubeconfig) {
             certificate_file = user.client_certificate.clone().map(PathBuf::from);
             inline_user(user, &mut read)?;
         }
-        Ok(Credentials { path: path.to_owned(), kubeconfig, certificate_file, files })
+        Ok(Credentials { path: path.to_owned(), kubeconfig, authority_file, certificate_file, files })
     }
 
     /// Whether the files have the same content as when they were read. Blocking.
@@ -82,11 +84,18 @@ impl Credentials {
         self.certificate_file.as_deref()
     }
 
-    /// The text of a kubeconfig for the same cluster, whose user has the certificate and the key of a file in PEM.
+    /// The text of a kubeconfig for the same cluster, whose user has the certificate and the key of a file in PEM. It names the same
+    /// file of the authority, so that a new authority replaces the old one (upstream `writeKubeconfigFromBootstrapping`, kubelet 1.36).
     pub fn with_certificate_file(&self, file: &Path) -> String {
         let mut kubeconfig = self.kubeconfig.clone();
         let namespace = context_mut(&mut kubeconfig).and_then(|context| context.namespace.take());
-        let cluster = cluster_mut(&mut kubeconfig).map(|cluster| json!(cluster)).unwrap_or_default();
+        let cluster = cluster_mut(&mut kubeconfig).map(|cluster| {
+            if let Some(file) = &self.authority_file {
+                cluster.certificate_authority = Some(file.display().to_string());
+                cluster.certificate_authority_data = None;
+            }
+            json!(cluster)
+        });
         let mut context = json!({"cluster": "default-cluster", "user": "default-auth"});
         if let Some(namespace) = namespace {
             context["namespace"] = Value::String(namespace);
@@ -94,7 +103,7 @@ impl Credentials {
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "default-cluster", "cluster": cluster}],
+            "clusters": [{"name": "default-cluster", "cluster": cluster.unwrap_or_default()}],
             "users": [{"name": "default-auth", "user": {"client-certificate": file, "client-key": file}}],
             "contexts": [{"name": "default-context", "context": context}],
             "current-context": "default-context",
@@ -120,14 +129,13 @@ fn user_mut(kubeconfig: &mut Kubeconfig) -> Option<&mut AuthInfo> {
 
 type ReadFile<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, ConnectError>;
 
-/// Replaces the path of the authority by the content of the file. The content of a kubeconfig takes precedence over a path.
-fn inline_cluster(cluster: &mut Cluster, read: ReadFile<'_>) -> Result<(), ConnectError> {
-    if let Some(file) = cluster.certificate_authority.take()
-        && cluster.certificate_authority_data.is_none()
-    {
-        cluster.certificate_authority_data = Some(STANDARD.encode(read(&file)?));
-    }
-    Ok(())
+/// Replaces the path of the authority by the content of the file. The content of a kubeconfig takes precedence over a path. Returns the
+/// absolute path of the file if it was read.
+fn inline_cluster(cluster: &mut Cluster, read: ReadFile<'_>) -> Result<Option<PathBuf>, ConnectError> {
+    let file = cluster.certificate_authority.take().filter(|_| cluster.certificate_authority_data.is_none());
+    let Some(file) = file else { return Ok(None) };
+    cluster.certificate_authority_data = Some(STANDARD.encode(read(&file)?));
+    Ok(Some(std::path::absolute(&file).unwrap_or_else(|_| file.into())))
 }
 
 /// Replaces the paths of certificate, key and token by the content of the files. The content of a kubeconfig takes precedence over the
@@ -235,7 +243,9 @@ mod tests {
         let mut written = Kubeconfig::read_from(&other).unwrap();
         let cluster = cluster_mut(&mut written).unwrap();
         assert_eq!(cluster.server.as_deref(), Some("https://192.0.2.1"));
-        assert_eq!(cluster.certificate_authority_data.as_deref(), Some(STANDARD.encode("ca").as_str()));
+        let authority = dir.path().join("ca.crt");
+        assert_eq!(cluster.certificate_authority.as_deref(), authority.to_str());
+        assert_eq!(cluster.certificate_authority_data, None, "a new authority replaces the old one");
         let user = user_mut(&mut written).unwrap();
         assert_eq!(user.client_certificate.as_deref(), Some("/pki/client.pem"));
         assert_eq!(user.client_key.as_deref(), Some("/pki/client.pem"));

@@ -7,13 +7,13 @@ use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watch_object};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi};
 use serde_json::Value;
 
 use super::call::limited_to;
+use super::listing;
 
 /// The namespace of the leases of nodes (`core/v1`, `NamespaceNodeLease`).
 const LEASES: &str = "kube-node-lease";
@@ -50,7 +50,7 @@ impl NodeApi for KubeNodeApi {
     }
 
     fn versions(&self) -> BoxStream<'_, Result<Option<Node>, ApiError>> {
-        let versions = watch_object(self.nodes.clone(), &self.name).default_backoff();
+        let versions = listing::watch_object(self.nodes.clone(), &self.name);
         let version = |version: watcher::Result<Option<Node>>| match version {
             Ok(node) => Ok(node.map(without_managers)),
             Err(error) => Err(ApiError::unavailable(error, None)),

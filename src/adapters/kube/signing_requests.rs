@@ -3,12 +3,11 @@
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use podwright_actors::ports::{ApiError, ApiFuture};
 
 use super::call::limited;
+use super::listing;
 
 /// The certificate signing requests of an API server.
 #[derive(Clone)]
@@ -38,7 +37,7 @@ impl KubeSigningRequests {
         is_met: fn(&CertificateSigningRequest) -> bool,
     ) -> ApiFuture<'a, CertificateSigningRequest> {
         async move {
-            let mut states = std::pin::pin!(watch_object(self.0.clone(), name).default_backoff());
+            let mut states = std::pin::pin!(listing::watch_object(self.0.clone(), name));
             while let Some(state) = states.next().await {
                 match state {
                     Ok(Some(request)) if is_met(&request) => return Ok(request),

@@ -24,10 +24,10 @@ pub(super) struct User {
 
 impl User {
     /// The user of a client certificate: the common name, with the organizations as groups (`CommonNameUserConversion`,
-    /// `k8s.io/apiserver`). `None` if the certificate has no common name.
+    /// `k8s.io/apiserver`). The last of several common names counts, as in the API server. `None` if the certificate has none.
     pub(super) fn of_certificate(certificate: &CertificateDer<'_>) -> Option<User> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-        let name = parsed.subject().iter_common_name().next()?.as_str().ok().filter(|name| !name.is_empty())?;
+        let name = parsed.subject().iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?;
         let groups = parsed.subject().iter_organization().filter_map(|group| group.as_str().ok());
         let sum = digest(&SHA256, certificate);
         let hex: String = sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -102,6 +102,9 @@ mod tests {
         assert!(user.extra[CREDENTIAL][0].starts_with("X509SHA256="), "{user:?}");
         assert_eq!(certificate(&[(DnType::OrganizationName, "system:masters")]), None);
         assert_eq!(certificate(&[(DnType::CommonName, "")]), None);
+        // The builder keeps one name of each kind, so the second one is the same attribute by its number.
+        let again = DnType::CustomDnType(vec![2, 5, 4, 3]);
+        assert_eq!(certificate(&[(DnType::CommonName, "first"), (again, "last")]).unwrap().name, "last");
         assert_eq!(User::of_certificate(&CertificateDer::from(vec![1, 2, 3])), None);
     }
 

@@ -1,6 +1,6 @@
 //! Faults that tests set: refusals, delays and dropped connections of requests, and delays of watch events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -177,6 +177,8 @@ pub struct Faults {
     hooks: Mutex<Vec<Hook>>,
     latency: Mutex<Duration>,
     lags: Mutex<BTreeMap<String, Duration>>,
+    /// The resources whose streaming lists do not end.
+    endless: Mutex<BTreeSet<String>>,
     stalled: tokio::sync::Notify,
 }
 
@@ -202,6 +204,7 @@ impl Faults {
         self.hooks.lock().clear();
         *self.latency.lock() = Duration::ZERO;
         self.lags.lock().clear();
+        self.end_lists();
         self.release();
     }
 
@@ -218,6 +221,21 @@ impl Faults {
     /// Delays the watch events of a resource. Resources with different lags overtake each other.
     pub fn set_lag(&self, plural: &str, lag: Duration) {
         self.lags.lock().insert(plural.to_owned(), lag);
+    }
+
+    /// The end of a streaming list of a resource comes only after [`Faults::end_lists`]. The changes since the beginning of the list come
+    /// before it, as from a server whose cache is behind.
+    pub fn hold_list_ends(&self, plural: &str) {
+        self.endless.lock().insert(plural.to_owned());
+    }
+
+    /// Lets the streaming lists end whose ends are held, with the next change of any object.
+    pub fn end_lists(&self) {
+        self.endless.lock().clear();
+    }
+
+    pub(crate) fn holds_list_end(&self, plural: &str) -> bool {
+        self.endless.lock().contains(plural)
     }
 
     pub(crate) fn lag(&self, plural: &str) -> Duration {

@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -151,10 +151,23 @@ async fn serve(
     connection.with_upgrades().await.map_err(io::Error::other)
 }
 
+/// The connections that wait for the server.
+const BACKLOG: u32 = 1024;
+
+/// A socket with an address that other sockets of this kind may have too.
+fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
 /// A running server. It ends when this value is dropped.
 pub struct StandIn {
     shared: Arc<ServerState>,
     address: SocketAddr,
+    /// Keeps the port while the server is stopped. Otherwise the system gives it to another server, or to the client that connects to it.
+    _reserved: TcpSocket,
     running: Mutex<Option<Running>>,
 }
 
@@ -292,7 +305,7 @@ impl StandIn {
     ///
     /// If another program has taken the port.
     pub async fn resume(&self) -> io::Result<()> {
-        let listener = TcpListener::bind(self.address).await?;
+        let listener = reserve(self.address)?.listen(BACKLOG)?;
         *self.running.lock() = Some(Running::start(listener, self.shared.clone()));
         Ok(())
     }

@@ -10,8 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watch_object};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
@@ -24,6 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
 use super::object_error;
+use crate::adapters::kube::listing;
 
 /// How long a read waits for the first answer of the API server (upstream `watchBasedManager`, 1.36).
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
@@ -164,7 +164,7 @@ struct WatchTask<K> {
 
 impl<K: WatchedObject> WatchTask<K> {
     async fn run(self) {
-        let mut events = pin!(watch_object(self.api.clone(), &self.name).default_backoff());
+        let mut events = pin!(listing::watch_object(self.api.clone(), &self.name));
         while let Some(event) = events.next().await {
             match event {
                 Ok(Some(mut object)) => {

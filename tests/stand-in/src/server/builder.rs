@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::credentials::ADMIN_TOKEN;
@@ -111,9 +110,10 @@ impl Builder {
             anonymous: self.anonymous,
             bookmark_period: self.bookmark_period,
         });
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await?;
-        let address = listener.local_addr()?;
+        let reserved = super::reserve((Ipv4Addr::LOCALHOST, self.port).into())?;
+        let address = reserved.local_addr()?;
+        let listener = super::reserve(address)?.listen(super::BACKLOG)?;
         let running = Running::start(listener, shared.clone());
-        Ok(StandIn { shared, address, running: Mutex::new(Some(running)) })
+        Ok(StandIn { shared, address, _reserved: reserved, running: Mutex::new(Some(running)) })
     }
 }

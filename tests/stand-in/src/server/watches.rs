@@ -30,6 +30,8 @@ struct Watch {
     deadline: Option<Instant>,
     next_bookmark: Instant,
     sends_initial: bool,
+    /// Whether the end of the streaming list is held.
+    owes_list_end: bool,
     has_ended: bool,
 }
 
@@ -48,6 +50,7 @@ pub(super) fn stream(
         deadline: start.timeout_seconds.map(|seconds| now + Duration::from_secs(seconds)),
         next_bookmark: now + shared.bookmark_period,
         sends_initial: true,
+        owes_list_end: false,
         has_ended: false,
         shared,
         start,
@@ -74,7 +77,10 @@ impl Watch {
             return None;
         }
         if std::mem::take(&mut self.sends_initial) {
-            let lines = std::mem::take(&mut self.start.initial);
+            let mut lines = std::mem::take(&mut self.start.initial);
+            if self.shared.faults.holds_list_end(self.start.resource.plural) {
+                self.owes_list_end = lines.pop_if(|line| line.event == "BOOKMARK").is_some();
+            }
             if !lines.is_empty() {
                 return Some(lines);
             }
@@ -98,6 +104,10 @@ impl Watch {
                         return Some(lines);
                     }
                 }
+            }
+            if self.owes_list_end && !self.shared.faults.holds_list_end(self.start.resource.plural) {
+                self.owes_list_end = false;
+                return Some(vec![self.start.bookmark(true)]);
             }
             let far = Instant::now() + Duration::from_secs(86_400);
             let deadline = self.deadline.unwrap_or(far);
