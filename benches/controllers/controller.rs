@@ -26,7 +26,7 @@ pub(crate) fn run(kubeconfig: &Path) -> ExitCode {
         let wall = Arc::new(SystemClock::new());
         let api = Arc::new(KubeResourceClaims::new(client.clone(), wall, metrics.events.clone()));
         let ports = ClaimControllerPorts { api, clock: Arc::new(TokioClock::new()), metrics };
-        let (_leads, leadership) = watch::channel(Leadership::Leading);
+        let (_leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
         let stop = CancellationToken::new();
         let terms = ClaimTerms::new(client, ClaimControllerConfig::default(), ports);
         let terms = tokio::spawn(terms.run(leadership, stop.clone()));

@@ -97,7 +97,7 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
         let elector = Elector::new(leases, candidate, Arc::new(SystemClock::new()));
         (elector.leadership(), tokio::spawn(elector.run(resign.clone())))
     } else {
-        let (leads, leadership) = watch::channel(Leadership::Leading);
+        let (leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
         let resign = resign.clone();
         let kept = async move {
             resign.cancelled().await;

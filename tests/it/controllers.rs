@@ -161,7 +161,7 @@ struct Replica {
 impl Replica {
     /// A replica that leads.
     fn alone(client: Client) -> Self {
-        let (leads, leadership) = watch::channel(Leadership::Leading);
+        let (leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
         Replica { _leads: Some(leads), ..Self::with(client, leadership) }
     }
 

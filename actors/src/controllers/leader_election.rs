@@ -10,7 +10,8 @@
 //!              no renewal in 10 s, or another replica holds the lease
 //! ```
 //!
-//! [`Candidate`] decides, and [`Elector`] performs its calls.
+//! [`Candidate`] decides, and [`Elector`] performs its calls. Each leadership is a term with a number, so that an observer notices a
+//! lease that was lost and taken again at once. Each call asks [`LeaseGuard`] whether this replica still holds the lease.
 //!
 //! What always holds, as long as the monotonic clocks of the replicas run at nearly the same rate:
 //! - At most one replica leads by its own clock. A leader counts the renew deadline from the moment at which it sent the last successful
@@ -26,10 +27,12 @@
 
 mod candidate;
 mod elector;
+mod guard;
 mod record;
 #[cfg(test)]
 mod tests;
 
 pub use candidate::{Call, CallFailure, Candidate, Event, Moment, Next};
 pub use elector::{Elector, Leadership};
+pub use guard::LeaseGuard;
 pub use record::{LeaseName, Timing};

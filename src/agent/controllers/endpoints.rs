@@ -57,8 +57,8 @@ async fn healthz(State(view): State<ControllersView>) -> Response {
 async fn readyz(State(view): State<ControllersView>) -> Response {
     let mut missing = Vec::new();
     let state = match &*view.leadership.borrow() {
-        Leadership::Leading if view.is_elected => "leading",
-        Leadership::Leading => "off",
+        Leadership::Leading { .. } if view.is_elected => "leading",
+        Leadership::Leading { .. } => "off",
         Leadership::Following { problem, .. } => {
             missing.extend(problem.as_ref().map(|problem| plain(problem, MAX_PROBLEM_BYTES).into_owned()));
             "following"
@@ -108,7 +108,7 @@ async fn explain_claim(
 fn not_leading(leadership: &Leadership) -> String {
     let leader = match leadership {
         Leadership::Following { holder: Some(holder), .. } => format!(", which is {}", plain(holder, MAX_ECHO_BYTES)),
-        Leadership::Following { holder: None, .. } | Leadership::Leading => String::new(),
+        Leadership::Following { holder: None, .. } | Leadership::Leading { .. } => String::new(),
     };
     format!("this replica does not lead, so it has read no claims: run the command on the leader{leader}\n")
 }

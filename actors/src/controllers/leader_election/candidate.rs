@@ -12,6 +12,8 @@ pub struct Candidate {
     name: LeaseName,
     timing: Timing,
     state: State,
+    /// How often this replica has become the leader.
+    terms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +26,7 @@ enum State {
     Releasing { has_read: bool },
 }
 
-/// The lease, since this replica first read this version of it.
+/// A version of the lease, and the time at which this replica first read it.
 #[derive(Clone, Debug, PartialEq)]
 struct Observed {
     lease: Lease,
@@ -101,7 +103,7 @@ pub enum Next {
 impl Candidate {
     /// A replica that follows. No two replicas may have the same identity.
     pub fn new(identity: impl Into<String>, name: LeaseName, timing: Timing) -> Self {
-        Candidate { identity: identity.into(), name, timing, state: State::Following { observed: None } }
+        Candidate { identity: identity.into(), name, timing, state: State::Following { observed: None }, terms: 0 }
     }
 
     /// Its identity.
@@ -125,6 +127,11 @@ impl Candidate {
     /// Whether this replica leads at a local time.
     pub fn leads(&self, now: Time) -> bool {
         self.leads_until().is_some_and(|until| now < until)
+    }
+
+    /// The number of the current or last term as the leader. The first term has the number 1.
+    pub fn term(&self) -> u64 {
+        self.terms
     }
 
     /// The holder of the lease that was last read or written.
@@ -180,11 +187,14 @@ impl Candidate {
             (Call::Create(_) | Call::Renew(_) | Call::Replace(_), Ok(lease)) => {
                 // The server may have stored the lease at any time since the call was sent, and others count from then.
                 let until = sent + self.timing.renew_deadline;
+                if !matches!(self.state, State::Leading { .. }) {
+                    self.terms += 1;
+                }
                 self.state = State::Leading { lease, until };
                 self.expire(now.local);
                 Next::Wait
             }
-            // The lease was changed by somebody else, or by an earlier renewal whose answer was lost.
+            // Another client has changed the lease, or an earlier renewal of this replica, whose answer was lost.
             (Call::Renew(_), Err(CallFailure::Conflict | CallFailure::NotFound)) => Next::Call(Call::Read),
             (Call::Read | Call::Create(_) | Call::Renew(_) | Call::Replace(_), Err(_)) | (Call::Release(_), _) => {
                 Next::Wait

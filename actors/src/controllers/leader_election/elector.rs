@@ -9,13 +9,17 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::candidate::{Call, CallFailure, Candidate, Event, Moment, Next};
+use super::guard::LeaseGuard;
 use super::record::JITTER;
 use crate::ports::{ApiError, Clock, LeaseApi, TokioClock};
-use crate::text::error_chain;
+use crate::text::{error_chain, plain};
 use crate::time::Time;
 
-/// How many failed attempts follow each other without a further line in the log.
-const QUIET: u32 = 30;
+/// A problem that stays the same is logged again after this number of failed attempts.
+const ATTEMPTS_PER_LOG_LINE: u32 = 30;
+
+/// The maximum length of the name of a leader in the log, in bytes.
+const LONGEST_NAME: usize = 256;
 
 /// Whether this replica leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +32,16 @@ pub enum Leadership {
         problem: Option<String>,
     },
     /// It leads.
-    Leading,
+    Leading {
+        /// The number of the term. A lease that was lost and taken again begins another term.
+        term: u64,
+    },
 }
 
 impl Leadership {
     /// Whether the replica leads.
     pub fn is_leading(&self) -> bool {
-        *self == Leadership::Leading
+        matches!(self, Leadership::Leading { .. })
     }
 }
 
@@ -46,6 +53,9 @@ pub struct Elector {
     local: TokioClock,
     wall: Arc<dyn Clock>,
     leadership: watch::Sender<Leadership>,
+    guard: LeaseGuard,
+    /// The leader that was last logged.
+    logged_leader: Option<String>,
     problem: Option<String>,
     failures: u32,
 }
@@ -55,12 +65,18 @@ impl Elector {
     pub fn new(api: Arc<dyn LeaseApi>, candidate: Candidate, wall: Arc<dyn Clock>) -> Self {
         let leadership = watch::Sender::new(Leadership::Following { holder: None, problem: None });
         let local = TokioClock::new();
-        Elector { api, candidate, local, wall, leadership, problem: None, failures: 0 }
+        let guard = LeaseGuard::new(local);
+        Elector { api, candidate, local, wall, leadership, guard, logged_leader: None, problem: None, failures: 0 }
     }
 
     /// Whether the replica leads. The value changes at the deadline, also while a call has no answer.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.subscribe()
+    }
+
+    /// The guard that each call of the leader checks.
+    pub fn guard(&self) -> LeaseGuard {
+        self.guard.clone()
     }
 
     /// Takes part in the election until `stop` is cancelled, and then gives the lease back. The caller stops the work of the leader
@@ -144,6 +160,12 @@ impl Elector {
 
     fn failed(&mut self, call: &Call, error: &ApiError) -> CallFailure {
         let problem = match (call, error) {
+            (Call::Create(lease), ApiError::NotFound) => {
+                let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
+                format!(
+                    "cannot create the lease: the namespace {namespace} does not exist: create it, or choose another one for the lease"
+                )
+            }
             (_, ApiError::NotFound) => return CallFailure::NotFound,
             // Another replica was faster.
             (_, ApiError::Conflict(_)) => return CallFailure::Conflict,
@@ -157,7 +179,7 @@ impl Elector {
             ApiError::Refused(_) => format!("{problem}: permit the verbs get, create and update on leases"),
             _ => problem,
         };
-        if self.problem.as_ref() != Some(&problem) || self.failures >= QUIET {
+        if self.problem.as_ref() != Some(&problem) || self.failures >= ATTEMPTS_PER_LOG_LINE {
             self.failures = 0;
             tracing::warn!(problem, "the election of the leader failed; it is tried again");
         }
@@ -166,9 +188,9 @@ impl Elector {
         CallFailure::Other
     }
 
-    fn publish_state(&self) {
+    fn publish_state(&mut self) {
         self.publish(match self.candidate.leads(self.local.now()) {
-            true => Leadership::Leading,
+            true => Leadership::Leading { term: self.candidate.term() },
             false => Leadership::Following {
                 holder: self.candidate.holder().map(str::to_owned),
                 problem: self.problem.clone(),
@@ -176,20 +198,45 @@ impl Elector {
         });
     }
 
-    fn publish(&self, leadership: Leadership) {
+    fn publish(&mut self, leadership: Leadership) {
+        let term = match (&leadership, self.candidate.leads_until()) {
+            (Leadership::Leading { term }, Some(deadline)) => Some((*term, deadline)),
+            (Leadership::Leading { .. }, None) | (Leadership::Following { .. }, _) => None,
+        };
+        self.guard.set(term);
+        self.log_leader(&leadership);
         let identity = self.candidate.identity();
         self.leadership.send_if_modified(|before| {
             if *before == leadership {
                 return false;
             }
-            match (before.is_leading(), leadership.is_leading()) {
-                (false, true) => tracing::info!(identity, "this replica is the leader"),
-                (true, false) => tracing::info!(identity, "this replica is not the leader any more"),
-                _ => {}
+            match (&*before, &leadership) {
+                (_, Leadership::Leading { term }) => tracing::info!(identity, term, "this replica is the leader"),
+                (Leadership::Leading { term }, Leadership::Following { .. }) => {
+                    tracing::info!(identity, term, "this replica is not the leader any more");
+                }
+                (Leadership::Following { .. }, Leadership::Following { .. }) => {}
             }
             *before = leadership;
             true
         });
+    }
+
+    /// Logs each replica that leads, once.
+    fn log_leader(&mut self, leadership: &Leadership) {
+        let leader = match leadership {
+            Leadership::Leading { .. } => None,
+            Leadership::Following { holder: Some(holder), .. } if holder != self.candidate.identity() => Some(holder),
+            // No replica holds the lease at the moment, or this replica has not read it.
+            Leadership::Following { .. } => return,
+        };
+        if self.logged_leader.as_ref() != leader {
+            self.logged_leader = leader.cloned();
+            if let Some(leader) = leader {
+                let identity = self.candidate.identity();
+                tracing::info!(identity, leader = %plain(leader, LONGEST_NAME), "another replica is the leader");
+            }
+        }
     }
 
     fn now(&self) -> Moment {

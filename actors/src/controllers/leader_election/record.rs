@@ -38,6 +38,9 @@ impl Timing {
             Some("the lease duration must be longer than the renew deadline")
         } else if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
             Some("the renew deadline must be longer than 1.2 times the retry period")
+        } else if self.lease_duration.subsec_nanos() > 0 {
+            // The Lease has whole seconds. Other replicas would wait for less than this one assumes.
+            Some("the lease duration must be a whole number of seconds")
         } else if self.retry_period.is_zero() {
             Some("the retry period must be longer than zero")
         } else {
@@ -60,7 +63,7 @@ pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// How long the holder of a lease may be silent. A lease without a positive duration is free.
+/// How long the holder of a lease keeps it without a renewal. Zero if the lease has no positive duration, so that it is free.
 pub(super) fn duration(lease: &Lease) -> Duration {
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())

@@ -80,6 +80,8 @@ enum Link {
     Good,
     /// Each call fails, and is not performed.
     Down,
+    /// The namespace of the lease does not exist.
+    NoNamespace,
     /// Each call is performed, and has no answer.
     LosesAnswers,
 }
@@ -102,6 +104,9 @@ impl FakeLeaseApi {
             let link = *self.link.lock();
             if link == Link::Down {
                 return Err(ApiError::unavailable("the server cannot be reached", None));
+            }
+            if link == Link::NoNamespace {
+                return Err(ApiError::NotFound);
             }
             let answer = call(&mut self.server.lock());
             if link == Link::LosesAnswers {
@@ -347,11 +352,17 @@ async fn of_racing_replicas_one_leads() {
 async fn refused_calls_are_reported_and_tried_again() {
     let server = Arc::new(Mutex::new(Server::default()));
     let one = Replica::start(&server, "one");
-    one.set_link(Link::Down);
-    sleep(PATIENCE).await;
-    let Leadership::Following { holder, problem } = one.leadership.borrow().clone() else { panic!() };
-    assert_eq!(holder, None);
-    assert!(problem.unwrap().contains("cannot read the lease"));
+    for (link, text) in [
+        (Link::Down, "cannot read the lease"),
+        (Link::NoNamespace, "cannot create the lease: the namespace kube-system does not exist"),
+    ] {
+        one.set_link(link);
+        sleep(PATIENCE).await;
+        let Leadership::Following { holder, problem } = one.leadership.borrow().clone() else { panic!() };
+        assert_eq!(holder, None);
+        let problem = problem.unwrap_or_default();
+        assert!(problem.contains(text), "{problem}");
+    }
     one.set_link(Link::Good);
     assert!(one.until(true).await <= LONGEST_RETRY);
 }
@@ -416,6 +427,8 @@ fn durations_that_do_not_fit_are_refused() {
         retry_period: second * retry,
     };
     assert_eq!(Timing::default().fault(), None);
+    let fraction = Timing { lease_duration: Duration::from_millis(15_500), ..Timing::default() };
+    assert!(fraction.fault().unwrap().contains("whole number of seconds"));
     for (bad, text) in [
         (timing(10, 10, 2), "lease duration"),
         (timing(15, 2, 2), "1.2 times"),
@@ -423,4 +436,32 @@ fn durations_that_do_not_fit_are_refused() {
     ] {
         assert!(bad.fault().unwrap().contains(text), "{bad:?}");
     }
+}
+
+/// A lease that is lost and taken again at once begins another term, and the guard of the calls follows it.
+#[tokio::test(start_paused = true)]
+async fn lease_that_is_lost_and_taken_again_begins_another_term() {
+    let server: Arc<Mutex<Server>> = Arc::default();
+    let api = FakeLeaseApi { server: server.clone(), ..FakeLeaseApi::default() };
+    let link = api.link.clone();
+    let elector = Elector::new(Arc::new(api), Candidate::new("one", name(), Timing::default()), WallClock::at(1));
+    let (mut leadership, guard, stop) = (elector.leadership(), elector.guard(), CancellationToken::new());
+    assert!(!guard.is_held());
+    let task = tokio::spawn(elector.run(stop.clone()));
+    leadership.wait_for(Leadership::is_leading).await.unwrap();
+    assert_eq!(*leadership.borrow(), Leadership::Leading { term: 1 });
+    assert!(guard.is_held());
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(*leadership.borrow(), Leadership::Leading { term: 1 }, "a renewal begins no term");
+    *link.lock() = Link::Down;
+    leadership.wait_for(|leadership| !leadership.is_leading()).await.unwrap();
+    assert!(!guard.is_held());
+    *link.lock() = Link::Good;
+    leadership.wait_for(Leadership::is_leading).await.unwrap();
+    assert_eq!(*leadership.borrow(), Leadership::Leading { term: 2 });
+    assert!(guard.is_held() && guard.of_term(2).is_held());
+    assert!(!guard.of_term(1).is_held(), "a call of the first term");
+    stop.cancel();
+    task.await.unwrap();
+    assert!(!guard.is_held());
 }

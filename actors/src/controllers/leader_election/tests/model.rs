@@ -47,7 +47,7 @@ struct Sent {
 
 struct Process {
     candidate: Candidate,
-    /// What its clock is ahead of the time of the model.
+    /// How far its clock is ahead of the time of the model.
     ahead: Duration,
     /// The open call with the time at which it was sent, and its answer.
     open: Option<(u64, Call, Time)>,
