@@ -12,8 +12,9 @@
 //! I/O; an adapter performs each [`Request`] and gives the answer to the next step.
 //!
 //! What always holds:
-//! - At most one claim is generated for one claim of one pod or group, also if the answer to a create was lost.
-//! - A write of a status keeps the entries of all other claims of the spec that exist, also while the watches lag.
+//! - One process generates at most one claim for an entry of a pod or group, even if the answer to a create was lost, as long as the
+//!   server performs each create within 10 s after its answer was lost.
+//! - A write of a status keeps the entries of all other claims of the spec that exist, even while the watches lag.
 //! - An entry of `status.reservedFor` is dropped only if its consumer has ended or does not exist.
 //! - No claim is reserved for a pod that has ended or is being deleted.
 //! - Known objects are never edited; requests carry copies.
@@ -33,6 +34,7 @@ mod pass;
 mod reserve;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod written;
 
 use super::{names, owners, ownership, table};
@@ -51,3 +53,4 @@ pub use owners::{Owner, OwnerId, OwnerKind};
 pub use ownership::{BindTarget, BindTargetError, MAX_CONSUMERS, NotOwned};
 pub use pass::{Fact, Fault, Pass, PassError, Report, Step};
 pub use table::WatchEvent;
+pub use unanswered::UnansweredCreates;

@@ -1,6 +1,7 @@
 //! The calls of the ResourceClaim controller to the API server.
 
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -12,17 +13,17 @@ pub const COMPONENT: &str = "resource_claim";
 pub const EVENT_REASON: &str = "FailedResourceClaimCreation";
 /// The field manager of every write of a status by apply.
 pub const FIELD_MANAGER: &str = "ResourceClaimController";
-/// The version of pod groups in owner references and calls.
+/// The API version of pod groups in owner references and calls.
 pub const POD_GROUP_API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
 
 /// Performs the calls of the ResourceClaim controller, and records its events.
 pub trait ResourceClaimApi: Send + Sync + 'static {
-    /// Performs one call. The implementation sets the timeout, and does not repeat the call. If the future is dropped, the server may
-    /// still perform the call.
+    /// Performs one call. The implementation sets the timeout, and does not repeat the call, because the caller first checks that it still
+    /// leads. If the future is dropped, the server may still perform the call.
     ///
     /// # Errors
     /// [`ApiError`]. Its kind must be [`ApiErrorKind::Unknown`] unless it is certain that the server has changed nothing: for a
-    /// timeout, a closed connection, a status of 500 and above, and an answer that cannot be decoded.
+    /// timeout, a connection that was closed after the call was sent, a status of 500 and above, and an answer that cannot be decoded.
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>>;
 
     /// Records a Warning event of a pod or pod group. Never waits; may drop the event.
@@ -108,7 +109,7 @@ pub enum Request {
     DeleteClaim {
         /// The claim.
         claim: ObjectKey,
-        /// Its UID, a precondition.
+        /// The UID of the claim: a precondition.
         uid: String,
     },
     /// Read a claim from the server. Answer: [`Answer::Uid`].
@@ -163,6 +164,15 @@ pub struct ApiError {
     pub kind: ApiErrorKind,
     /// The message of the server or of the client.
     pub message: String,
+    /// The delay that the server requests before the next try. Zero if it requests none.
+    pub retry_after: Duration,
+}
+
+impl ApiError {
+    /// A failure after which the server requests no delay.
+    pub fn new(kind: ApiErrorKind, message: impl Into<String>) -> Self {
+        ApiError { kind, message: message.into(), retry_after: Duration::ZERO }
+    }
 }
 
 /// One entry of `status.resourceClaimStatuses`.
@@ -170,7 +180,7 @@ pub struct ApiError {
 pub struct StatusEntry {
     /// The name of the claim in the spec of the pod or group.
     pub name: String,
-    /// The name of the ResourceClaim. Without one, no claim is needed.
+    /// The name of the ResourceClaim. `None` if no claim is needed.
     pub claim: Option<String>,
 }
 
@@ -181,7 +191,7 @@ pub struct StatusApply {
     pub kind: OwnerKind,
     /// The owner.
     pub owner: ObjectKey,
-    /// The UID of the owner. The server refuses the write for another object of the name.
+    /// The UID of the owner. The server refuses the write if another object has the name now.
     pub uid: String,
     /// All entries that the status has after the write.
     pub entries: Vec<StatusEntry>,

@@ -71,7 +71,7 @@ impl ResourceClaimApi for FakeApi {
             let _active = ActiveCall(&self.active);
             match reply {
                 Reply::Success => Ok(answer),
-                Reply::Refused => Err(ApiError { kind: ApiErrorKind::Refused, message: "no quota".to_owned() }),
+                Reply::Refused => Err(ApiError::new(ApiErrorKind::Refused, "no quota")),
                 Reply::Panic => panic!("a fault of the client"),
                 Reply::Hang => pending().await,
             }

@@ -13,11 +13,13 @@ use super::memory::{PendingClaim, PendingClaims, Uids};
 use super::names::{ClaimEntry, Named};
 use super::owners::{Owner, OwnerId, object_key, pod_group_name};
 use super::table::{Change, Index, Table, WatchEvent};
+use super::unanswered::UnansweredCreates;
 use super::written::{OwnWrites, version};
 use crate::time::Time;
 
 /// What the controller knows. The owner locks it for each event and for each step of a pass, and awaits nothing meanwhile.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Core {
     pub(super) features: Features,
     pub(super) pods: Table<Pod>,
@@ -33,6 +35,7 @@ pub struct Core {
     /// The UIDs of pods and groups that were deleted.
     pub(super) deleted: Uids,
     pub(super) pending: PendingClaims,
+    pub(super) unanswered: UnansweredCreates,
     pub(super) own_writes: OwnWrites,
 }
 
@@ -46,9 +49,20 @@ pub(super) enum Found {
 }
 
 impl Core {
-    /// A core that knows nothing.
+    /// A core without objects.
     pub fn new(features: Features) -> Self {
         Core { features, ..Core::default() }
+    }
+
+    /// A core of a new term, with the creates of the last term whose results are not known.
+    #[must_use]
+    pub fn with_unanswered(self, unanswered: UnansweredCreates) -> Self {
+        Core { unanswered, ..self }
+    }
+
+    /// The creates whose results are not known at the end of the term.
+    pub fn unanswered_creates(&self, now: Time) -> UnansweredCreates {
+        self.unanswered.at_end_of_term(now)
     }
 
     /// Whether each watch has completed its first list. No pass may run before.
@@ -157,13 +171,14 @@ impl Core {
 
     fn owner_changed(&mut self, old: Option<Owner>, new: Option<Owner>) {
         match (old, new) {
-            // An object that a stale list did not have was not deleted.
+            // If a stale list lacked the object, it counts as deleted until an event shows it again.
             (_, Some(new)) => {
                 self.deleted.remove(new.uid());
                 self.own_writes.shown(&new);
             }
             (Some(old), None) => {
                 self.pending.owner_gone(&old.id());
+                self.unanswered.owner_gone(&old.id());
                 self.own_writes.owner_gone(&old.id());
                 if uses_claims(&old) {
                     self.deleted.insert(old.uid());

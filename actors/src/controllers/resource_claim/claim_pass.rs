@@ -1,11 +1,11 @@
-//! The pass of a claim: drops consumers that have ended, gives the allocation back with the last one, and deletes the generated claim
-//! of a pod that has ended.
+//! The pass of a claim: removes consumers that have ended, deallocates the claim when it removes the last one, and deletes the generated
+//! claim of a pod that has ended.
 //!
 //! ```text
-//!  Walking <--> Looking, for a consumer that is not known
-//!     |-- consumers dropped ---------------> Dropping --.-- the allocation is gone --> RemovingFinalizer --.
-//!     |-- unused, and being deleted -------> Clearing --'                                                  |
-//!     `------------------------------------> owner: unused, and the pod has ended --> Deleting <-----------'
+//!  CheckingConsumers <--> ReadingConsumer, for a consumer that is not known
+//!     |-- consumers have ended ------> RemovingConsumers --.-- the allocation is gone --> RemovingFinalizer --.
+//!     |-- unused, and being deleted -> Deallocating -------'                                                  |
+//!     `------------------------------> ReadingOwner: unused, and the pod has ended --> Deleting <-------------'
 //! ```
 
 use std::collections::VecDeque;
@@ -20,29 +20,31 @@ use super::owners::{OwnerId, OwnerKind, controller, is_done, object_key};
 use super::ownership::is_allocated;
 use super::pass::{Fault, Step, fault, report};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ClaimPass {
     /// The claim, as the cache or the last write returned it.
     claim: Arc<ResourceClaim>,
-    open: VecDeque<ResourceClaimConsumerReference>,
-    survivors: Vec<ResourceClaimConsumerReference>,
+    /// The consumers that are still to be checked.
+    unchecked: VecDeque<ResourceClaimConsumerReference>,
+    /// The consumers that stay.
+    kept: Vec<ResourceClaimConsumerReference>,
     has_dropped: bool,
     stage: Stage,
     faults: Vec<Fault>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
-    Walking,
+    CheckingConsumers,
     /// A call reads a consumer that is not known.
-    Looking(ResourceClaimConsumerReference),
-    /// The status without the dropped consumers is being written.
-    Dropping,
-    /// The status without the allocation is being written.
-    Clearing,
+    ReadingConsumer(ResourceClaimConsumerReference),
+    /// A call writes the status without the consumers that have ended.
+    RemovingConsumers,
+    /// A call writes the status without the allocation.
+    Deallocating,
     RemovingFinalizer,
     /// A call reads the pod that controls the claim.
-    LookingForOwner(String),
+    ReadingOwner(String),
     Deleting,
     Over,
 }
@@ -58,10 +60,10 @@ impl ClaimPass {
         let consumers = claim.status.as_ref().and_then(|status| status.reserved_for.clone());
         ClaimPass {
             claim: claim.clone(),
-            open: consumers.unwrap_or_default().into(),
-            survivors: Vec::new(),
+            unchecked: consumers.unwrap_or_default().into(),
+            kept: Vec::new(),
             has_dropped: false,
-            stage: Stage::Walking,
+            stage: Stage::CheckingConsumers,
             faults: Vec::new(),
         }
     }
@@ -69,7 +71,7 @@ impl ClaimPass {
     pub(super) fn step(&mut self, core: &mut Core, answer: Option<Result<Answer, ApiError>>) -> Step {
         let request = match answer {
             Some(answer) => self.answered(core, answer),
-            None => self.walk(core),
+            None => self.check_consumers(core),
         };
         match request {
             Some(request) => Step::Call(request),
@@ -80,8 +82,8 @@ impl ClaimPass {
     fn answered(&mut self, core: &mut Core, answer: Result<Answer, ApiError>) -> Option<Request> {
         let is_missing = matches!(&answer, Err(ApiError { kind: ApiErrorKind::NotFound, .. }));
         match (std::mem::replace(&mut self.stage, Stage::Over), answer) {
-            (Stage::Looking(consumer), answer) => {
-                self.stage = Stage::Walking;
+            (Stage::ReadingConsumer(consumer), answer) => {
+                self.stage = Stage::CheckingConsumers;
                 let is_replaced = matches!(&answer, Ok(Answer::Uid(uid)) if *uid != consumer.uid);
                 if is_missing || is_replaced {
                     self.has_dropped = true;
@@ -91,38 +93,38 @@ impl ClaimPass {
                         let key = ObjectKey::new(&self.key().namespace, &consumer.name);
                         self.faults.push(fault("look up the consumer", key, answer));
                     }
-                    self.survivors.push(consumer);
+                    self.kept.push(consumer);
                 }
-                self.walk(core)
+                self.check_consumers(core)
             }
-            (Stage::Dropping | Stage::Clearing, Ok(Answer::Claim(claim))) => {
+            (Stage::RemovingConsumers | Stage::Deallocating, Ok(Answer::Claim(claim))) => {
                 self.claim = Arc::from(claim);
-                // Otherwise the scheduler may have set the finalizer, and may be about to allocate.
-                let is_free = self.survivors.is_empty() && !is_allocated(&self.claim);
+                // If the claim is not free, the finalizer stays: the scheduler may have set it, and may be about to allocate.
+                let is_free = self.kept.is_empty() && !is_allocated(&self.claim);
                 if is_free && self.has_finalizer() { self.remove_finalizer() } else { self.check_owner(core) }
             }
             (Stage::RemovingFinalizer, Ok(Answer::Claim(claim))) => {
                 self.claim = Arc::from(claim);
                 self.check_owner(core)
             }
-            (Stage::LookingForOwner(uid), Ok(Answer::Uid(found))) => {
+            (Stage::ReadingOwner(uid), Ok(Answer::Uid(found))) => {
                 if found == uid {
                     None
                 } else {
                     self.delete()
                 }
             }
-            (Stage::LookingForOwner(_), Err(_)) if is_missing => self.delete(),
+            (Stage::ReadingOwner(_), Err(_)) if is_missing => self.delete(),
             (Stage::Deleting, Ok(_)) => None,
             (Stage::Deleting, Err(_)) if is_missing => None,
             (stage, answer) => {
                 let action = match stage {
-                    Stage::Dropping => "remove consumers of ResourceClaim",
-                    Stage::Clearing => "deallocate ResourceClaim",
+                    Stage::RemovingConsumers => "remove consumers of ResourceClaim",
+                    Stage::Deallocating => "deallocate ResourceClaim",
                     Stage::RemovingFinalizer => "remove the finalizer of ResourceClaim",
-                    Stage::LookingForOwner(_) => "look up the pod of ResourceClaim",
+                    Stage::ReadingOwner(_) => "look up the pod of ResourceClaim",
                     Stage::Deleting => "delete ResourceClaim",
-                    Stage::Walking | Stage::Looking(_) | Stage::Over => "work on ResourceClaim",
+                    Stage::CheckingConsumers | Stage::ReadingConsumer(_) | Stage::Over => "work on ResourceClaim",
                 };
                 self.faults.push(fault(action, self.key(), answer));
                 None
@@ -131,28 +133,28 @@ impl ClaimPass {
     }
 
     /// Decides on the consumers, in their order.
-    fn walk(&mut self, core: &mut Core) -> Option<Request> {
-        while let Some(consumer) = self.open.pop_front() {
+    fn check_consumers(&mut self, core: &mut Core) -> Option<Request> {
+        while let Some(consumer) = self.unchecked.pop_front() {
             match self.verdict(core, &consumer) {
-                Verdict::Keep => self.survivors.push(consumer),
+                Verdict::Keep => self.kept.push(consumer),
                 Verdict::Drop => self.has_dropped = true,
                 Verdict::LookUp(request) => {
-                    self.stage = Stage::Looking(consumer);
+                    self.stage = Stage::ReadingConsumer(consumer);
                     return Some(request);
                 }
             }
         }
-        let is_unused = self.survivors.is_empty();
+        let is_unused = self.kept.is_empty();
         if self.has_dropped {
             let mut claim = (*self.claim).clone();
             let has_finalizer = self.has_finalizer();
             if let Some(status) = &mut claim.status {
-                status.reserved_for = Some(self.survivors.clone()).filter(|consumers| !consumers.is_empty());
+                status.reserved_for = Some(self.kept.clone()).filter(|consumers| !consumers.is_empty());
                 if is_unused && has_finalizer {
                     status.allocation = None;
                 }
             }
-            self.stage = Stage::Dropping;
+            self.stage = Stage::RemovingConsumers;
             return Some(Request::UpdateClaimStatus(Box::new(claim)));
         }
         if is_unused && self.claim.metadata.deletion_timestamp.is_some() && self.has_finalizer() {
@@ -161,7 +163,7 @@ impl ClaimPass {
             }
             let mut claim = (*self.claim).clone();
             claim.status.get_or_insert_default().allocation = None;
-            self.stage = Stage::Clearing;
+            self.stage = Stage::Deallocating;
             return Some(Request::UpdateClaimStatus(Box::new(claim)));
         }
         self.check_owner(core)
@@ -197,9 +199,9 @@ impl ClaimPass {
         Some(Request::UpdateClaim(Box::new(claim)))
     }
 
-    /// Deletes the unused claim of a pod that has ended, so that its devices are free while the pod stays around.
+    /// Deletes the unused claim of a pod that has ended, so that its devices are free while the pod object still exists.
     fn check_owner(&mut self, core: &mut Core) -> Option<Request> {
-        if !self.survivors.is_empty() || self.claim.metadata.deletion_timestamp.is_some() {
+        if !self.kept.is_empty() || self.claim.metadata.deletion_timestamp.is_some() {
             return None;
         }
         let OwnerId { kind: OwnerKind::Pod, namespace, uid } = OwnerId::of_claim(&self.claim)? else { return None };
@@ -213,7 +215,7 @@ impl ClaimPass {
         if core.deleted.contains(&uid) {
             return self.delete();
         }
-        self.stage = Stage::LookingForOwner(uid);
+        self.stage = Stage::ReadingOwner(uid);
         Some(Request::GetPod(key))
     }
 

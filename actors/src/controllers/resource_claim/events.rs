@@ -120,8 +120,8 @@ impl Core {
         distinct(keys)
     }
 
-    /// All claims, and all pods and groups that need work: the items of a controller that has become the leader. Sorted, so that a run
-    /// with the same events repeats.
+    /// All claims, and all pods and groups that need work: the items of a controller that has become the leader. Sorted, so that the
+    /// same events always give the same order.
     #[must_use]
     pub fn all_keys(&self) -> Vec<Key> {
         let claims = self.claims.iter().map(|claim| Key::Claim(object_key(&claim.metadata)));
@@ -145,7 +145,7 @@ impl Core {
         groups.filter_map(|key| self.groups.get(key)).for_each(|group| self.add_group(group, keys));
     }
 
-    /// The claims of an object that needs them no more.
+    /// Adds the claims of an object that no longer needs them.
     fn add_claims(&self, owner: &Owner, keys: &mut Vec<Key>) {
         let namespace = owner.key().namespace;
         claim_keys(Some(owner)).into_iter().for_each(|claim| keys.push(Key::Claim(claim)));
@@ -158,7 +158,7 @@ impl Core {
         }
     }
 
-    /// The claims with consumers that no watch shows. Such a consumer may have come and gone between a lookup and a list.
+    /// Adds the claims with consumers that no watch shows. Such a consumer may have been created and deleted between a lookup and a list.
     fn add_claims_of_unknown_consumers(&self, keys: &mut Vec<Key>) {
         let begin = keys.len();
         for claim in self.claims.iter() {
@@ -195,7 +195,7 @@ impl Core {
         };
         let key = ObjectKey::new(pod.metadata.namespace.as_deref().unwrap_or_default(), &name);
         let Some(claim) = self.claims.get(&key) else {
-            // A user makes a claim without a template. The pass of a group makes the claims of the group, whose status has the name.
+            // A user creates a claim that has no template. The pass of a group makes the claims of the group, whose status has the name.
             let group = self.group_of(pod);
             return is_generated
                 && match (bind_target(pod, group.map(|group| &**group), entry, self.features), group) {
@@ -240,7 +240,7 @@ impl Core {
     }
 }
 
-/// Each key once, in the order of its first place.
+/// Removes repeated keys. The first occurrence of each key stays in its order.
 fn distinct(mut keys: Vec<Key>) -> Vec<Key> {
     let mut seen = HashSet::new();
     keys.retain(|key| seen.insert(key.clone()));

@@ -4,8 +4,9 @@ mod absent;
 mod text;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+pub use super::super::failed_pass::FailedPass;
 use super::api::{CLAIM_FINALIZER, SCHEDULING_GROUP};
 use super::cache::Core;
 use super::keys::{Key, ObjectKey};
@@ -43,6 +44,8 @@ pub struct ClaimExplanation {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ClaimState {
+    /// The controller has not completed its first lists, and they have not shown the claim.
+    Unknown,
     /// The claim does not exist.
     Absent,
     /// No devices are allocated.
@@ -81,7 +84,7 @@ pub struct ClaimReason {
     pub what: ReasonKind,
     /// The reason in one sentence.
     pub detail: String,
-    /// What changes the state.
+    /// The event that changes the state, as in the explanation of a pod.
     pub released_by: &'static str,
 }
 
@@ -104,6 +107,10 @@ pub enum ReasonKind {
     NotNeeded,
     /// The controller has generated the claim, and the watch does not show it yet.
     NotShown,
+    /// The claim of the pod has another name.
+    OtherName,
+    /// The result of a create is not known.
+    Unanswered,
     /// A pass that is due generates the claim.
     PassDue,
     /// The scheduler has not allocated devices.
@@ -118,25 +125,6 @@ pub enum ReasonKind {
     Finalizers,
     /// The claim has the largest number of consumers.
     Full,
-}
-
-/// A pass that fails and is repeated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct FailedPass {
-    /// The item of the queue, such as `pod:shop/web`.
-    pub item: String,
-    /// When the first pass failed.
-    #[serde(serialize_with = "time")]
-    pub since: Time,
-    /// The number of failed passes.
-    pub tries: u32,
-    /// When the next pass is due. `None` while it runs.
-    #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
-    pub next: Option<Time>,
-    /// The error of the last pass.
-    pub error: String,
 }
 
 impl Core {
@@ -157,11 +145,13 @@ impl Core {
         if !self.is_synced() {
             let detail =
                 "The controller has not completed its first lists, so it does not know all objects.".to_owned();
-            explanation.add(ReasonKind::NotSynced, detail, "the end of the first lists");
+            let by = "the first lists are complete; `podwright health ready` names the lists that fail";
+            explanation.add(ReasonKind::NotSynced, detail, by);
         }
         match self.claims.get(claim) {
             Some(known) => self.explain_known(known, &mut explanation),
-            None => self.explain_absent(claim, now, &mut explanation),
+            None if self.is_synced() => self.explain_absent(claim, now, &mut explanation),
+            None => explanation.state = ClaimState::Unknown,
         }
         explanation
     }
@@ -185,15 +175,15 @@ impl Core {
         if holders > 0 {
             let pods = if holders == 1 { "1 consumer holds".to_owned() } else { format!("{holders} consumers hold") };
             let detail = format!("{pods} the claim.");
-            explanation.add(ReasonKind::InUse, detail, "the end of each consumer");
+            explanation.add(ReasonKind::InUse, detail, "each consumer ends");
         } else if !explanation.consumers.is_empty() {
             let detail = "All consumers have ended. The next pass removes them from the claim.".to_owned();
-            explanation.add(ReasonKind::PassDue, detail, "the next pass of the claim");
+            explanation.add(ReasonKind::PassDue, detail, "the next pass of the claim runs");
         }
         if is_full(claim) {
             let detail =
                 "The claim has the largest number of consumers, so it is reserved for no further pod.".to_owned();
-            explanation.add(ReasonKind::Full, detail, "the end of a consumer");
+            explanation.add(ReasonKind::Full, detail, "a consumer ends");
         }
         match explanation.state {
             ClaimState::Deleting => {
@@ -201,9 +191,9 @@ impl Core {
                 let detail =
                     format!("The claim is being deleted, and these finalizers keep it: {}.", finalizers.join(", "));
                 let by = if finalizers == [CLAIM_FINALIZER] {
-                    "this controller, when the claim has no consumer"
+                    "the claim has no consumer; this controller then removes its finalizer"
                 } else {
-                    "the owners of the finalizers"
+                    "the owners of the finalizers remove them"
                 };
                 explanation.add(ReasonKind::Finalizers, detail, by);
             }
@@ -212,12 +202,12 @@ impl Core {
                 explanation.add(
                     ReasonKind::AllocationKept,
                     detail.to_owned(),
-                    "the next consumer, or the deletion of the claim",
+                    "a pod is reserved, or the claim is deleted",
                 );
             }
             ClaimState::NotAllocated if users.is_empty() => {
                 let detail = "No known pod uses the claim, so the scheduler allocates no devices.".to_owned();
-                explanation.add(ReasonKind::NotUsed, detail, "a pod that uses the claim");
+                explanation.add(ReasonKind::NotUsed, detail, "a pod uses the claim");
             }
             ClaimState::NotAllocated => {
                 for pod in users.into_iter().filter(|pod| !is_done(pod)) {
@@ -227,24 +217,20 @@ impl Core {
                             let detail = format!(
                                 "Pod {name} is on node {node} already, so no scheduler allocates devices for it."
                             );
-                            explanation.add(
-                                ReasonKind::PodOnNode,
-                                detail,
-                                "another pod that is scheduled with the claim",
-                            );
+                            explanation.add(ReasonKind::PodOnNode, detail, "another pod is scheduled with the claim");
                         }
                         None => {
                             let detail = format!("The scheduler has not allocated devices for Pod {name}.");
                             explanation.add(
                                 ReasonKind::NotScheduled,
                                 detail,
-                                "the scheduler: see the events of the pod",
+                                "the scheduler allocates devices; the events of the pod say why it has not",
                             );
                         }
                     }
                 }
             }
-            ClaimState::Absent | ClaimState::Reserved => {}
+            ClaimState::Unknown | ClaimState::Absent | ClaimState::Reserved => {}
         }
     }
 
@@ -293,13 +279,6 @@ impl Core {
     }
 }
 
-impl FailedPass {
-    /// The failures of an item of the queue.
-    pub fn new(item: &Key, since: Time, tries: u32, next: Option<Time>, error: String) -> Self {
-        FailedPass { item: item.to_string(), since, tries, next, error }
-    }
-}
-
 impl ClaimExplanation {
     fn add(&mut self, what: ReasonKind, detail: String, released_by: &'static str) {
         self.reasons.push(ClaimReason { what, detail, released_by });
@@ -310,16 +289,5 @@ impl ClaimExplanation {
         if !self.keys.contains(&key) {
             self.keys.push(key);
         }
-    }
-}
-
-fn time<S: Serializer>(at: &Time, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&at.to_timestamp())
-}
-
-fn optional_time<S: Serializer>(at: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
-    match at {
-        Some(at) => time(at, to),
-        None => to.serialize_none(),
     }
 }

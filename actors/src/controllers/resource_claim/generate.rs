@@ -9,11 +9,11 @@ use super::features::Features;
 use super::names::generate_name;
 use super::owners::Owner;
 
-/// A template uses a field whose feature gate is off.
+/// Why a template is refused: it uses a field whose feature gate is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateRefused {
-    /// Admin access. A claim without it could take the devices of others.
+    /// Admin access. If the controller removed the field, the claim could take devices that others need.
     #[error("it has a request with adminAccess: enable the feature gate DRAAdminAccess, or remove adminAccess")]
     AdminAccess,
     /// A prioritized list of requests.

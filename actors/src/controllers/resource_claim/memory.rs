@@ -1,6 +1,7 @@
 //! What the controller remembers because the watches have not shown it yet, or will not show it again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +12,24 @@ use crate::time::Time;
 
 /// The number of UIDs of deleted objects that are remembered, as in upstream.
 const UIDS: usize = 500;
-/// A created claim is confirmed by the server when the watch has not shown it for this time.
+/// If the watch has not shown a created claim for this time, a call reads the claim from the server.
 const TRUSTED: Duration = Duration::from_secs(30);
 /// A created claim is forgotten after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The UIDs of the objects that were deleted last. The least recently used one is forgotten first.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Uids {
-    used: HashMap<String, u64>,
+    used: BTreeMap<String, u64>,
     order: BTreeMap<u64, String>,
     next: u64,
+}
+
+/// Prints the UIDs, the least recently used one first.
+impl fmt::Debug for Uids {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.order.values()).finish()
+    }
 }
 
 impl Uids {
@@ -73,17 +81,15 @@ impl PendingClaim {
     }
 }
 
-/// The claims that were created, and that the watch has not shown. There is no limit of their number: an entry leaves when the watch
-/// shows its claim or the end of its owner, and after an hour.
-#[derive(Debug, Default)]
+/// The claims that were created, and that the watch has not shown. Their number has no limit. A claim is forgotten when the watch
+/// shows it or the deletion of its owner, and at the latest after an hour.
+#[derive(Clone, Debug, Default)]
 pub(super) struct PendingClaims {
     /// For each owner its claims by UID.
-    owners: HashMap<OwnerId, BTreeMap<String, PendingClaim>>,
-    owner_of: HashMap<String, OwnerId>,
+    owners: BTreeMap<OwnerId, BTreeMap<String, PendingClaim>>,
+    owner_of: BTreeMap<String, OwnerId>,
     /// The claims in the order of their age.
     ages: BTreeSet<(Time, String)>,
-    /// The claims of owners for which a create may have been performed without an answer.
-    unanswered: HashSet<(OwnerId, String)>,
     /// The UIDs of claims that the watch has shown as deleted. The answer to a create may come after that.
     gone: Uids,
 }
@@ -142,7 +148,7 @@ impl PendingClaims {
         }
     }
 
-    /// The watch has shown the end of the claim.
+    /// The watch has shown the deletion of the claim.
     pub(super) fn claim_gone(&mut self, uid: &str) {
         self.remove(uid);
         self.gone.insert(uid);
@@ -154,22 +160,6 @@ impl PendingClaims {
             self.owner_of.remove(&uid);
             self.ages.remove(&(claim.created, uid));
         }
-        self.unanswered.retain(|(id, _)| id != owner);
-    }
-
-    /// Records that a create is sent. Until the answer arrives, the controller assumes that the server may have performed it.
-    pub(super) fn create_sent(&mut self, owner: &OwnerId, entry: &str) {
-        self.unanswered.insert((owner.clone(), entry.to_owned()));
-    }
-
-    /// It is known whether the server has performed the create.
-    pub(super) fn create_settled(&mut self, owner: &OwnerId, entry: &str) {
-        self.unanswered.remove(&(owner.clone(), entry.to_owned()));
-    }
-
-    /// Whether a create was sent whose result is not known.
-    pub(super) fn is_unanswered(&self, owner: &OwnerId, entry: &str) -> bool {
-        self.unanswered.contains(&(owner.clone(), entry.to_owned()))
     }
 
     #[cfg(test)]

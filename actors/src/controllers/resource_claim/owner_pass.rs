@@ -19,17 +19,18 @@ use super::names::{ClaimEntry, NameError, Named};
 use super::owners::{Owner, OwnerId, OwnerKind, pod_group_name};
 use super::ownership::{BindTarget, bind_target};
 use super::pass::{Fact, Fault, Step, fault, report};
+use super::unanswered::Settling;
 use crate::time::Time;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct OwnerPass {
-    /// The newest known state; read again at each step.
+    /// The newest known state. Each step reads it again.
     pub(super) owner: Owner,
     pub(super) claims: Vec<ClaimEntry>,
-    /// The place of the claim that is worked on.
+    /// The index of the current entry in `claims`.
     pub(super) at: usize,
     pub(super) stage: Stage,
-    /// The names that this pass has found or made, and that the status does not have.
+    /// The names of claims that this pass has found or created, and that the status does not have.
     pub(super) new_names: BTreeMap<String, String>,
     /// The names of claims that may exist. They are written only with others, so that the write does not remove them.
     unconfirmed: BTreeMap<String, String>,
@@ -39,14 +40,16 @@ pub(super) struct OwnerPass {
     pub(super) facts: Vec<Fact>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Stage {
     Begin,
     Generating,
     /// A call reads a claim that was created a while ago, because it may not exist any more.
     Confirming(PendingClaim),
-    /// A call lists the claims, because a create without an answer may have been performed.
-    Listing,
+    /// A call that was sent at this time lists the claims, because a create without an answer may have been performed.
+    Listing {
+        sent: Time,
+    },
     Creating {
         admin_access: bool,
     },
@@ -103,9 +106,9 @@ impl OwnerPass {
                 },
                 Stage::Reserving if self.at == self.claims.len() => return self.end(),
                 Stage::Reserving => self.reserve(core),
-                // Each of these waits for an answer, which sets another stage.
+                // Each of these stages waits for an answer, which has set another stage before.
                 Stage::Confirming(_)
-                | Stage::Listing
+                | Stage::Listing { .. }
                 | Stage::Creating { .. }
                 | Stage::Applying
                 | Stage::Updating(_) => return self.end(),
@@ -152,6 +155,7 @@ impl OwnerPass {
         };
         match core.generated(&id, &entry.name, now) {
             Some(Found::Claim(name)) => {
+                core.unanswered.settled(&id, &entry.name);
                 if recorded.as_ref() != Some(&name) {
                     self.new_names.insert(entry.name.clone(), name);
                 }
@@ -166,9 +170,17 @@ impl OwnerPass {
             None if !is_own => return Ok(self.next()),
             None => {}
         }
-        if core.pending.is_unanswered(&id, &entry.name) {
-            self.stage = Stage::Listing;
-            return Ok(Some(Request::ListClaims { namespace }));
+        match core.unanswered.settling(&id, &entry.name, now) {
+            Some(Settling::List) => {
+                self.stage = Stage::Listing { sent: now };
+                return Ok(Some(Request::ListClaims { namespace }));
+            }
+            // The lost answer was reported already, so this wait is not a further failure.
+            Some(Settling::Wait(settles_in)) => {
+                self.faults.push(Fault::Unanswered { owner: self.owner.key(), entry: entry.name.clone(), settles_in });
+                return Ok(self.next());
+            }
+            None => {}
         }
         let key = ObjectKey::new(&namespace, template);
         let Some(template) = core.templates.get(&key) else { return Err(Fault::TemplateNotFound(key)) };
@@ -176,7 +188,7 @@ impl OwnerPass {
             .map_err(|refused| Fault::TemplateRefused { template: key, refused })?;
         let claim = new_claim(&self.owner, &entry.name, template);
         // Recorded before the call: if the pass is dropped or the answer is lost, the server may still perform the create.
-        core.pending.create_sent(&id, &entry.name);
+        core.unanswered.sent(&self.owner, &entry.name, now);
         self.stage = Stage::Creating { admin_access: has_admin_access(&claim.spec) };
         Ok(Some(Request::CreateClaim(Box::new(claim))))
     }
@@ -233,11 +245,13 @@ impl OwnerPass {
         let entry = self.claims.get(self.at).cloned();
         match (std::mem::replace(&mut self.stage, Stage::Generating), entry) {
             (Stage::Confirming(pending), Some(entry)) => self.confirmed(core, &entry, &pending, answer, now),
-            (Stage::Listing, Some(entry)) => match answer {
+            (Stage::Listing { sent }, Some(entry)) => match answer {
                 Ok(Answer::Claims(claims)) => {
                     let own = claims.into_iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
                     own.for_each(|claim| core.remember(id.clone(), claim, now));
-                    core.pending.create_settled(&id, &entry.name);
+                    if core.generated(&id, &entry.name, now).is_none() {
+                        core.unanswered.not_listed(&id, &entry.name, sent);
+                    }
                 }
                 answer => self.generation_failed(&entry, fault("list the ResourceClaims for", key, answer)),
             },
@@ -246,14 +260,17 @@ impl OwnerPass {
                 self.facts.push(Fact::Created { succeeded, admin_access });
                 match answer {
                     Ok(Answer::Claim(claim)) => {
-                        core.pending.create_settled(&id, &entry.name);
+                        core.unanswered.settled(&id, &entry.name);
                         self.new_names.insert(entry.name, claim.metadata.name.clone().unwrap_or_default());
                         core.remember(id, *claim, now);
                         self.at += 1;
                     }
                     answer => {
-                        if matches!(&answer, Err(error) if error.kind != ApiErrorKind::Unknown) {
-                            core.pending.create_settled(&id, &entry.name);
+                        match &answer {
+                            Err(error) if error.kind != ApiErrorKind::Unknown => {
+                                core.unanswered.settled(&id, &entry.name);
+                            }
+                            Ok(_) | Err(_) => core.unanswered.lost(&id, &entry.name, now),
                         }
                         self.generation_failed(&entry, fault("create a ResourceClaim for", key, answer));
                     }

@@ -1,6 +1,7 @@
 //! One pass for one item of the queue: a machine that names the next call, and takes its answer.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::api::{Answer, ApiError, OwnerWarning, Request};
 use super::cache::Core;
@@ -11,13 +12,16 @@ use super::names::NameError;
 use super::owner_pass::OwnerPass;
 use super::owners::Owner;
 use super::ownership::{BindTargetError, NotOwned};
+use super::unanswered::SETTLES_AFTER;
 use crate::time::Time;
 
 /// A pass that runs. Dropping it at any point is safe: the core remembers a create whose answer was not given to a step.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Pass(Machine);
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 enum Machine {
     /// The object does not exist, or needs nothing.
     Nothing,
@@ -40,7 +44,7 @@ pub enum Step {
 pub struct Report {
     /// Whether the item is finished, or must be tried again.
     pub result: Result<(), PassError>,
-    /// What is to be counted, published and logged, and was not taken by [`Pass::take_facts`].
+    /// The facts that [`Pass::take_facts`] has not taken. The caller counts, records and logs them.
     pub facts: Vec<Fact>,
 }
 
@@ -58,7 +62,7 @@ pub enum Fact {
     GenerationFailed(OwnerWarning),
     /// The name in the status is that of another object's claim. A new claim replaces it.
     Foreign(NotOwned),
-    /// A claim has no place for a further consumer.
+    /// A claim has the largest number of consumers, so a further one is not added.
     Full(ObjectKey),
 }
 
@@ -83,7 +87,7 @@ pub enum Fault {
     /// The claim of the spec has no known source.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The consumer of the claim cannot be decided.
+    /// It is not known for which object the claim is generated and reserved.
     #[error(transparent)]
     BindTarget(#[from] BindTargetError),
     /// A call failed.
@@ -96,7 +100,21 @@ pub enum Fault {
         /// The answer.
         error: ApiError,
     },
-    /// The answer does not belong to the call.
+    /// The result of a create is not known.
+    #[error(
+        "the result of the create of claim {entry:?} for {owner} is not known: the controller creates the claim again if the API server \
+         does not list it {} s after the answer was lost",
+        SETTLES_AFTER.as_secs()
+    )]
+    Unanswered {
+        /// The pod or group.
+        owner: ObjectKey,
+        /// The name of the claim in its spec.
+        entry: String,
+        /// How long until the next list can settle the create.
+        settles_in: Duration,
+    },
+    /// The answer has a type that does not fit the call.
     #[error(
         "the API server answered the call to {action} {object} with an unexpected type: the controller tries again"
     )]
@@ -123,6 +141,22 @@ impl fmt::Display for PassError {
 }
 
 impl std::error::Error for PassError {}
+
+impl PassError {
+    /// The shortest delay before the next try. An event of the object ends it.
+    pub fn delay_at_least(&self) -> Duration {
+        let requested =
+            |fault: &Fault| if let Fault::Api { error, .. } = fault { Some(error.retry_after) } else { None };
+        self.only_waits().unwrap_or_else(|| self.0.iter().filter_map(requested).max().unwrap_or_default())
+    }
+
+    /// How long the pass waits until creates can be settled. `None` if anything else has failed in the pass.
+    pub fn only_waits(&self) -> Option<Duration> {
+        let settles_in =
+            |fault: &Fault| if let Fault::Unanswered { settles_in, .. } = fault { Some(*settles_in) } else { None };
+        self.0.iter().map(settles_in).min().flatten()
+    }
+}
 
 impl Core {
     /// Begins the pass for an item. The first step has no answer.

@@ -12,7 +12,7 @@ use super::ownership::{
 use super::pass::Fact;
 
 impl OwnerPass {
-    /// Reserves the claim that is worked on, if that is needed. Without a call, the next claim follows.
+    /// Reserves the claim of the current entry, if this is necessary. If it needs no call, the pass goes on with the next entry.
     pub(super) fn reserve(&mut self, core: &Core) -> Option<Request> {
         let request = self.claims.get(self.at).cloned().and_then(|entry| self.reservation(core, &entry));
         if request.is_none() {

@@ -6,8 +6,11 @@ mod generation;
 mod helpers;
 mod model;
 mod numbers;
+mod orders;
 mod reservation;
 mod server;
+mod unanswered;
+mod world;
 mod written;
 
 use std::sync::Arc;
@@ -214,7 +217,7 @@ impl Cluster {
         self.calls.clear();
         let mut pass = self.core.begin(&key.parse().unwrap());
         let mut answer = None;
-        let Report { result, facts } = loop {
+        let Report { result, facts, .. } = loop {
             match pass.step(&mut self.core, answer, self.now) {
                 Step::Done(report) => break report,
                 Step::Call(request) => {

@@ -1,23 +1,23 @@
 //! The statuses that the controller has written, until the watch shows them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::api::StatusEntry;
 use super::cache::Core;
 use super::owners::{Owner, OwnerId};
 
 /// The last write of a status.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OwnWrite {
     /// All entries of the write.
     entries: Vec<StatusEntry>,
-    /// The version of the object with the write. `None` while it is not known whether the server has performed the write.
+    /// The version of the object after the write. `None` while it is not known whether the server has performed the write.
     stored: Option<u64>,
 }
 
-/// The last write for each pod and group whose watch does not show it.
-#[derive(Debug, Default)]
-pub(super) struct OwnWrites(HashMap<OwnerId, OwnWrite>);
+/// The last write of the status of each pod and group, until the watch shows it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnWrites(BTreeMap<OwnerId, OwnWrite>);
 
 impl OwnWrites {
     /// Records that a write is sent. Until the answer arrives, the controller assumes that the server may have performed it.
@@ -62,7 +62,7 @@ impl OwnWrites {
 }
 
 impl Core {
-    /// The entries of the status, with those of an own write that the watch does not show yet.
+    /// The entries of the status, with those of a write of this controller that the watch does not show yet.
     pub(super) fn statuses(&self, owner: &Owner) -> Vec<StatusEntry> {
         let mut statuses = owner.statuses();
         for entry in self.own_writes.stored(&owner.id()) {
@@ -74,7 +74,7 @@ impl Core {
         statuses
     }
 
-    /// The server has performed the last write. `resource_version` is that of the object with the write.
+    /// The server has performed the last write. `resource_version` is that of the object after the write.
     pub(super) fn status_stored(&mut self, owner: &Owner, resource_version: &str) {
         if let Some(write) = self.own_writes.0.get_mut(&owner.id()) {
             write.stored = version(resource_version);

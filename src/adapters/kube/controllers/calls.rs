@@ -1,53 +1,55 @@
-//! One call of a controller: its timeout, its repetition after 429, and what a failure says about the state of the server.
+//! One call of a controller: its timeout, and what a failure says about the state of the server.
 
+use std::error::Error;
+use std::io;
+use std::iter::successors;
 use std::time::Duration;
 
 use podwright_actors::ports::resource_claims::{ApiError, ApiErrorKind};
 use podwright_actors::text::error_chain;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::timeout;
 
-/// The timeout of one call, with its repetitions.
+/// The timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The delay after 429 without `Retry-After` (client-go, 1.36).
-const BUSY: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Performs a call. A server that answers 429 has not performed it, so the call is repeated after the delay that the server
-/// requested.
+/// Performs a call.
 ///
 /// # Errors
 /// [`ApiError`], whose kind is [`ApiErrorKind::Unknown`] unless the server has certainly changed nothing.
-pub(super) async fn perform<T, F>(call: impl Fn() -> F) -> Result<T, ApiError>
-where
-    F: Future<Output = kube::Result<T>>,
-{
-    let deadline = Instant::now() + CALL_TIMEOUT;
-    loop {
-        let error = match timeout_at(deadline, call()).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error,
-            Err(_) => {
-                let message = format!("the API server has not answered within {} s", CALL_TIMEOUT.as_secs());
-                return Err(ApiError { kind: ApiErrorKind::Unknown, message });
-            }
-        };
-        match busy(&error) {
-            Some(delay) if Instant::now() + delay < deadline => sleep(delay).await,
-            _ => return Err(ApiError { kind: kind(&error), message: error_chain(&error).to_string() }),
+pub(super) async fn perform<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match timeout(CALL_TIMEOUT, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let retry_after = requested_delay(&error);
+            Err(ApiError { retry_after, ..ApiError::new(kind(&error), error_chain(&error).to_string()) })
+        }
+        Err(_) => {
+            let message = format!("the API server has not answered within {} s", CALL_TIMEOUT.as_secs());
+            Err(ApiError::new(ApiErrorKind::Unknown, message))
         }
     }
 }
 
-/// The delay that a busy server requests. `None` for other errors.
-fn busy(error: &kube::Error) -> Option<Duration> {
-    let kube::Error::Api(status) = error else { return None };
+/// The delay that a busy server requests. Zero for other errors.
+fn requested_delay(error: &kube::Error) -> Duration {
+    let kube::Error::Api(status) = error else { return Duration::ZERO };
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-    let delay = if seconds > 0 { Duration::from_secs(seconds.into()) } else { BUSY };
-    (status.code == 429).then_some(delay)
+    match status.code {
+        429 if seconds == 0 => DEFAULT_RETRY_AFTER,
+        429 => Duration::from_secs(seconds.into()),
+        _ => Duration::ZERO,
+    }
 }
 
 fn kind(error: &kube::Error) -> ApiErrorKind {
-    // The connection was lost, or the answer could not be read.
-    let kube::Error::Api(status) = error else { return ApiErrorKind::Unknown };
+    let status = match error {
+        kube::Error::Api(status) => status,
+        error if was_not_sent(error) => return ApiErrorKind::Refused,
+        // The connection was lost, or the answer could not be read.
+        _ => return ApiErrorKind::Unknown,
+    };
     match status.code {
         404 => ApiErrorKind::NotFound,
         409 => ApiErrorKind::Conflict,
@@ -58,17 +60,32 @@ fn kind(error: &kube::Error) -> ApiErrorKind {
     }
 }
 
+/// Whether the call has certainly not left this process.
+fn was_not_sent(error: &kube::Error) -> bool {
+    let sources = successors(error.source(), |error| (*error).source());
+    // An established connection cannot be refused.
+    let is_refused = |error: &(dyn Error + 'static)| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    matches!(error, kube::Error::BuildRequest(_) | kube::Error::Auth(_)) || sources.into_iter().any(is_refused)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::future::{pending, ready};
 
     use serde_json::json;
+    use tokio::time::Instant;
 
     use super::*;
 
     fn answer(code: u16, retry_after_seconds: u32) -> kube::Error {
         let status = json!({"code": code, "details": {"retryAfterSeconds": retry_after_seconds}});
         kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+    }
+
+    async fn failure(error: kube::Error) -> ApiError {
+        perform(ready(Err::<(), _>(error))).await.unwrap_err()
     }
 
     #[tokio::test(start_paused = true)]
@@ -78,34 +95,26 @@ mod tests {
             (409, ApiErrorKind::Conflict),
             (403, ApiErrorKind::Refused),
             (422, ApiErrorKind::Refused),
+            (429, ApiErrorKind::Refused),
             (408, ApiErrorKind::Unknown),
             (500, ApiErrorKind::Unknown),
             (504, ApiErrorKind::Unknown),
         ];
         for (code, kind) in expected {
-            let error = perform(|| async { Err::<(), _>(answer(code, 0)) }).await.unwrap_err();
-            assert_eq!(error.kind, kind, "{code}");
+            assert_eq!(failure(answer(code, 0)).await.kind, kind, "{code}");
         }
+        let io = |kind: io::ErrorKind| kube::Error::Service(Box::new(io::Error::from(kind)));
+        assert_eq!(failure(io(io::ErrorKind::ConnectionRefused)).await.kind, ApiErrorKind::Refused);
+        assert_eq!(failure(io(io::ErrorKind::ConnectionReset)).await.kind, ApiErrorKind::Unknown);
         let started = Instant::now();
-        let error = perform(std::future::pending::<kube::Result<()>>).await.unwrap_err();
+        let error = perform(pending::<kube::Result<()>>()).await.unwrap_err();
         assert_eq!((error.kind, started.elapsed()), (ApiErrorKind::Unknown, CALL_TIMEOUT));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn busy_server_gets_the_call_again_after_its_delay() {
-        let calls = AtomicUsize::new(0);
-        let call = || async {
-            match calls.fetch_add(1, Ordering::Relaxed) {
-                0 => Err(answer(429, 7)),
-                1 => Err(answer(429, 0)),
-                _ => Ok("answer"),
-            }
-        };
-        let started = Instant::now();
-        assert_eq!(perform(call).await.unwrap(), "answer");
-        assert_eq!(started.elapsed(), Duration::from_secs(8));
-        // A delay beyond the timeout is no answer in time.
-        let error = perform(|| async { Err::<(), _>(answer(429, 3600)) }).await.unwrap_err();
-        assert_eq!(error.kind, ApiErrorKind::Refused);
+    #[tokio::test]
+    async fn busy_server_requests_a_delay() {
+        for (code, seconds, delay) in [(429, 7, 7), (429, 0, 1), (403, 0, 0), (503, 5, 0)] {
+            assert_eq!(failure(answer(code, seconds)).await.retry_after, Duration::from_secs(delay), "{code}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Performs the calls of the ResourceClaim controller, and records its events.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -13,20 +14,28 @@ use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostPar
 use kube::core::Request as ApiRequest;
 use kube::{Api, Client, Resource};
 use podwright_actors::ports::resource_claims::{
-    Answer, ApiError, COMPONENT, EVENT_REASON, FIELD_MANAGER, ObjectKey, OwnerKind, OwnerWarning, Request,
-    ResourceClaimApi, StatusApply,
+    Answer, ApiError, ApiErrorKind, COMPONENT, EVENT_REASON, FIELD_MANAGER, ObjectKey, OwnerKind, OwnerWarning,
+    Request, ResourceClaimApi, StatusApply,
 };
 use podwright_actors::ports::{Clock, PodEvent};
+use podwright_actors::text::plain;
 use podwright_metrics::EventMetrics;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::calls::perform;
 use crate::adapters::kube::events::EventLanes;
+
+/// How many lists of claims run at once. While the API server fails, each create may need a list, and a namespace may have many claims.
+const LISTS: usize = 4;
+/// The number of claims in a page of a list.
+const PAGE_SIZE: u32 = 500;
 
 /// The [`ResourceClaimApi`] of an API server with `resource.k8s.io/v1` (Kubernetes 1.34 and later).
 pub struct KubeResourceClaims {
     client: Client,
     events: EventLanes,
+    lists: Semaphore,
 }
 
 /// The metadata of an object. The other fields are ignored.
@@ -36,15 +45,42 @@ struct StoredObject {
 }
 
 impl KubeResourceClaims {
-    /// Calls over a client. Starts the tasks that write events; they end when this value is dropped. Called in a tokio runtime.
+    /// Performs calls with this client. Starts the tasks that write events; they end when this value is dropped. Called in a tokio runtime.
     pub fn new(client: Client, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
         let source = EventSource { component: Some(COMPONENT.to_owned()), host: None };
         let events = EventLanes::start(client.clone(), &source, clock, metrics);
-        KubeResourceClaims { client, events }
+        KubeResourceClaims { client, events, lists: Semaphore::new(LISTS) }
+    }
+
+    /// Writes the events that were recorded. Events that are recorded later are dropped and counted. Returns how many events were not
+    /// written within `limit`.
+    ///
+    /// Cancel safe.
+    pub async fn write_events(&self, limit: Duration) -> usize {
+        self.events.close(limit).await
     }
 
     fn claims(&self, namespace: &str) -> Api<ResourceClaim> {
         Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Lists the claims of a namespace, without the fields that the controller does not read.
+    async fn list(&self, namespace: &str) -> Result<Answer, ApiError> {
+        let _seat = self.lists.acquire().await;
+        // Without a resource version, the server reads from its storage.
+        let (api, mut page) = (self.claims(namespace), ListParams::default().limit(PAGE_SIZE));
+        let mut claims = Vec::new();
+        loop {
+            let list = perform(api.list(&page)).await?;
+            claims.extend(list.items.into_iter().map(|mut claim| {
+                claim.metadata.managed_fields = None;
+                claim
+            }));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(Answer::Claims(claims)),
+            }
+        }
     }
 
     async fn apply_status(&self, apply: &StatusApply) -> Result<Answer, ApiError> {
@@ -53,19 +89,22 @@ impl KubeResourceClaims {
             OwnerKind::PodGroup => PodGroup::url_path(&(), Some(&apply.owner.namespace)),
         };
         let (params, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(apply.body()));
-        let call = || async {
-            let request = ApiRequest::new(path.clone()).patch_subresource("status", &apply.owner.name, &params, &patch);
-            self.send(request).await
-        };
-        let resource_version = perform(call).await?.metadata.resource_version.unwrap_or_default();
+        let request = ApiRequest::new(path).patch_subresource("status", &apply.owner.name, &params, &patch);
+        let resource_version = perform(self.send(request)).await?.metadata.resource_version.unwrap_or_default();
         Ok(Answer::Written { resource_version })
     }
 
     /// Reads the newest version of an object, and returns its UID.
     async fn uid<K: Resource<DynamicType = ()>>(&self, object: &ObjectKey) -> Result<Answer, ApiError> {
         let path = K::url_path(&(), Some(&object.namespace));
-        let call = || async { self.send(ApiRequest::new(path.clone()).get(&object.name, &GetParams::default())).await };
-        Ok(Answer::Uid(perform(call).await?.metadata.uid.unwrap_or_default()))
+        if object.name.contains(['/', '?', '#', '%']) || matches!(&*object.name, "." | "..") {
+            // The name would change the path of the request. No object can have such a name, but a consumer in a claim may have it.
+            let message = format!("{:?} cannot be the name of an object", plain(&object.name, 256));
+            return Err(ApiError::new(ApiErrorKind::Refused, message));
+        }
+        let get = ApiRequest::new(path).get(&object.name, &GetParams::default());
+        let uid = perform(self.send(get)).await?.metadata.uid;
+        uid.map(Answer::Uid).ok_or_else(|| ApiError::new(ApiErrorKind::Unknown, "the answer has no UID"))
     }
 
     async fn send(
@@ -83,31 +122,27 @@ impl ResourceClaimApi for KubeResourceClaims {
             match request {
                 Request::CreateClaim(claim) => {
                     let api = self.claims(namespace(&claim));
-                    perform(|| api.create(&params, &claim)).await.map(stored)
+                    perform(api.create(&params, &claim)).await.map(stored)
                 }
                 Request::ApplyStatus(apply) => self.apply_status(&apply).await,
                 Request::UpdateClaimStatus(claim) => {
                     let api = self.claims(namespace(&claim));
-                    perform(|| api.replace_status(name(&claim), &params, &claim)).await.map(stored)
+                    perform(api.replace_status(name(&claim), &params, &claim)).await.map(stored)
                 }
                 Request::UpdateClaim(claim) => {
                     let api = self.claims(namespace(&claim));
-                    perform(|| api.replace(name(&claim), &params, &claim)).await.map(stored)
+                    perform(api.replace(name(&claim), &params, &claim)).await.map(stored)
                 }
                 Request::DeleteClaim { claim, uid } => {
                     let preconditions = Preconditions { uid: Some(uid), ..Preconditions::default() };
                     let delete = DeleteParams::default().preconditions(preconditions);
                     let api = self.claims(&claim.namespace);
-                    perform(|| api.delete(&claim.name, &delete)).await.map(|_| Answer::Done)
+                    perform(api.delete(&claim.name, &delete)).await.map(|_| Answer::Done)
                 }
                 Request::GetClaim(claim) => self.uid::<ResourceClaim>(&claim).await,
                 Request::GetPod(pod) => self.uid::<Pod>(&pod).await,
                 Request::GetPodGroup(group) => self.uid::<PodGroup>(&group).await,
-                Request::ListClaims { namespace } => {
-                    // Without a resource version, the server reads from its storage.
-                    let (api, list) = (self.claims(&namespace), ListParams::default());
-                    perform(|| api.list(&list)).await.map(|list| Answer::Claims(list.items))
-                }
+                Request::ListClaims { namespace } => self.list(&namespace).await,
             }
         }
         .boxed()

@@ -19,9 +19,12 @@ impl Core {
             let statuses = self.statuses(&owner);
             for entry in owner.claims() {
                 let named = entry.named(&statuses);
+                let is_guessed = is_guessed_name(&claim.name, &owner.key().name, &entry.name);
                 let is_meant = match &named {
-                    Ok(Named::Claim { name, .. }) => *name == claim.name,
-                    Ok(Named::NotNeeded) | Err(_) => is_generated_name(&claim.name, &owner.key().name, &entry.name),
+                    Ok(Named::Claim { name, .. }) => *name == claim.name || is_guessed,
+                    Ok(Named::NotNeeded) | Err(_) => {
+                        is_guessed || is_generated_name(&claim.name, &owner.key().name, &entry.name)
+                    }
                 };
                 if is_meant {
                     explanation.reasons.push(self.absence(&owner, &entry, named, now));
@@ -31,7 +34,7 @@ impl Core {
         }
         if explanation.reasons.is_empty() {
             let detail = "No known pod uses a claim of this name.".to_owned();
-            explanation.add(ReasonKind::NotUsed, detail, "a pod that uses the claim");
+            explanation.add(ReasonKind::NotUsed, detail, "a pod uses the claim");
         }
     }
 
@@ -39,14 +42,27 @@ impl Core {
     fn absence(&self, owner: &Owner, entry: &ClaimEntry, named: Result<Named, NameError>, now: Time) -> ClaimReason {
         let of = format!("{} {}", owner.kind().as_str(), owner.key());
         let reason = |what, detail, released_by| ClaimReason { what, detail, released_by };
+        if let Ok(Named::Claim { name, .. }) = &named {
+            let key = ObjectKey::new(&owner.key().namespace, name);
+            if let Some(claim) = self.claims.get(&key) {
+                let detail = match self.belongs_to(claim, owner) {
+                    Ok(()) => format!("The claim {:?} of {of} is ResourceClaim {key}. Use this name.", entry.name),
+                    Err(_) => format!(
+                        "The status of {of} names ResourceClaim {key} for its claim {:?}, which belongs to another object.",
+                        entry.name
+                    ),
+                };
+                return reason(ReasonKind::OtherName, detail, "nothing: no claim gets the name that you gave");
+            }
+        }
         match named {
             Ok(Named::Claim { is_generated: false, .. }) => {
                 let detail = format!("{of} uses the claim by its name, and a user has not created it.");
-                return reason(ReasonKind::NotCreatedByUser, detail, "a user who creates the claim");
+                return reason(ReasonKind::NotCreatedByUser, detail, "a user creates the claim");
             }
             Ok(Named::NotNeeded) => {
                 let detail = format!("The status of {of} says that its claim {:?} is not needed.", entry.name);
-                return reason(ReasonKind::NotNeeded, detail, "the component that has written the status");
+                return reason(ReasonKind::NotNeeded, detail, "the component that wrote the status changes it");
             }
             Ok(Named::Claim { is_generated: true, .. }) | Err(_) if !owner.may_get_claims() => {
                 let detail = format!("{of} has ended or is being deleted, so no claim is generated for it.");
@@ -57,16 +73,20 @@ impl Core {
         match self.obstacle(owner, entry, now) {
             Obstacle::Fault(fault) => {
                 let detail = format!("No claim is generated for {:?} of {of}: {fault}.", entry.name);
-                reason(ReasonKind::NotGenerated, detail, "the next pass, after you correct this error")
+                reason(ReasonKind::NotGenerated, detail, "you correct this error, and the next pass runs")
+            }
+            Obstacle::Unanswered(fault) => {
+                let detail = format!("No claim is generated for {:?} of {of} yet: {fault}.", entry.name);
+                reason(ReasonKind::Unanswered, detail, "a list from the API server shows whether the claim was created")
             }
             Obstacle::NotShown(name) => {
                 let detail =
                     format!("ResourceClaim {name} was generated for {of}, and the watch does not show it yet.");
-                reason(ReasonKind::NotShown, detail, "the watch of claims")
+                reason(ReasonKind::NotShown, detail, "the watch shows the claim")
             }
             Obstacle::None => {
                 let detail = format!("The next pass of {of} generates the claim.");
-                reason(ReasonKind::PassDue, detail, "the next pass")
+                reason(ReasonKind::PassDue, detail, "the next pass runs")
             }
         }
     }
@@ -96,6 +116,10 @@ impl Core {
                 let name = pending.claim.metadata.name.as_deref().unwrap_or_default();
                 Obstacle::NotShown(ObjectKey::new(&key.namespace, name))
             }
+            (None, _) if let Some(settling) = self.unanswered.settling(&owner.id(), &entry.name, now) => {
+                let settles_in = settling.delay();
+                Obstacle::Unanswered(Fault::Unanswered { owner: owner.key(), entry: entry.name.clone(), settles_in })
+            }
             (None, None) => Obstacle::Fault(Fault::TemplateNotFound(key)),
             (None, Some(template)) => match check_template(&template.spec.spec, self.features) {
                 Err(refused) => Obstacle::Fault(Fault::TemplateRefused { template: key, refused }),
@@ -108,14 +132,22 @@ impl Core {
 enum Obstacle {
     /// The claim cannot be generated.
     Fault(Fault),
+    /// The result of a create is not known.
+    Unanswered(Fault),
     /// The claim was generated.
     NotShown(ObjectKey),
     None,
 }
 
-/// Whether a name is that of a claim that is generated for an entry, or its beginning up to the last hyphen.
+/// Whether the claim that is generated for an entry may get this name.
 fn is_generated_name(name: &str, owner: &str, entry: &str) -> bool {
     let base = generate_name(owner, entry);
-    let random = name.strip_prefix(&base);
-    random.is_some_and(|random| !random.contains('-')) || base.strip_suffix('-') == Some(name)
+    name.strip_prefix(&base).is_some_and(|random| !random.contains('-'))
+}
+
+/// Whether a user who does not know the name of a generated claim may write this name: `POD` or `POD-CLAIM`, even if it is too long for the
+/// name of a claim.
+fn is_guessed_name(name: &str, owner: &str, entry: &str) -> bool {
+    let is_both = name.strip_prefix(owner).and_then(|rest| rest.strip_prefix('-')) == Some(entry);
+    name == owner || is_both || generate_name(owner, entry).strip_suffix('-') == Some(name)
 }

@@ -12,6 +12,7 @@ impl ClaimState {
     /// The state in words.
     pub const fn as_str(self) -> &'static str {
         match self {
+            ClaimState::Unknown => "not known yet",
             ClaimState::Absent => "the claim does not exist",
             ClaimState::NotAllocated => "no devices are allocated",
             ClaimState::Allocated => "allocated, and reserved for nobody",
@@ -44,10 +45,7 @@ impl fmt::Display for ClaimExplanation {
             writeln!(f, "\nfailed passes")?;
         }
         for failure in &self.failures {
-            let tries = if failure.tries == 1 { "1 try".to_owned() } else { format!("{} tries", failure.tries) };
-            let next = failure.next.map_or_else(|| "now".to_owned(), |next| format!("at {}", next.to_timestamp()));
-            let since = failure.since.to_timestamp();
-            line(f, &format!("  {}: {tries} since {since}, next {next}: {}", failure.item, failure.error))?;
+            line(f, &format!("  {failure}"))?;
         }
         Ok(())
     }

@@ -174,7 +174,7 @@ fn pods_without_known_claims_queue_no_claim() {
     assert!(cluster.remove(pod("q", &[])).is_empty());
 }
 
-/// CLAIM-S41: the claim for extended resources is looked at when its pod has ended.
+/// CLAIM-S41: the claim for extended resources is queued when its pod has ended.
 #[test]
 fn claim_for_extended_resources_is_queued_at_the_end_of_its_pod() {
     let p = || with_extended_claim(on_node(pod("p", &[])), "x");

@@ -34,8 +34,12 @@ fn assert_absent(cluster: &Cluster, name: &str, reason: ReasonKind, text: &str) 
 
 #[test]
 fn absent_claim_has_a_reason() {
-    let cluster = Cluster::new(GROUPS);
-    assert_eq!(explained(&cluster, "c").1, [ReasonKind::NotSynced]);
+    let mut cluster = Cluster::new(GROUPS);
+    cluster.put(pod("p", &[("res", "tpl")]));
+    for name in ["c", "p-res"] {
+        let (state, reasons, text) = explained(&cluster, name);
+        assert_eq!((state, &reasons[..]), (ClaimState::Unknown, &[ReasonKind::NotSynced][..]), "{text}");
+    }
 
     let mut cluster = synced();
     assert_absent(&cluster, "c", ReasonKind::NotUsed, "No known pod uses a claim of this name.");
@@ -53,6 +57,28 @@ fn absent_claim_has_a_reason() {
     assert_absent(&cluster, "p-res-00001", ReasonKind::NotShown, "the watch does not show it yet");
     let keys = cluster.core.explain(&object("p-res-00001"), cluster.now).keys;
     assert_eq!(keys, [Key::Claim(object("p-res-00001")), Key::Pod(object("p"))]);
+
+    // The watch shows the claim: the names that a user may guess lead to it.
+    cluster.watch();
+    for name in ["p-res", "p"] {
+        assert_absent(
+            &cluster,
+            name,
+            ReasonKind::OtherName,
+            "The claim \"res\" of Pod shop/p is ResourceClaim shop/p-res-00001.",
+        );
+    }
+    cluster.is_lagging = false;
+
+    // The generated name has only the beginnings of both names.
+    let long = "p".repeat(253);
+    cluster.put(pod(&long, &[("res", "tpl")]));
+    assert_absent(&cluster, &format!("{long}-res"), ReasonKind::PassDue, "generates the claim");
+
+    cluster.put(pod("lost", &[("res", "tpl")]));
+    cluster.failing.push(("create", ApiErrorKind::Unknown));
+    assert!(cluster.run("pod:shop/lost").is_err());
+    assert_absent(&cluster, "lost-res", ReasonKind::Unanswered, "is not known: the controller creates the claim again");
 
     cluster.put(in_phase(pod("ended", &[("res", "tpl")]), "Failed"));
     assert_absent(&cluster, "ended-res", ReasonKind::OwnerEnded, "Pod shop/ended has ended");

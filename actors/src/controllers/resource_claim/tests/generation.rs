@@ -1,5 +1,6 @@
 //! Claims from templates, and their names in the status of pods and groups.
 
+use super::super::unanswered::SETTLES_AFTER;
 use super::*;
 use crate::controllers::resource_claim::table::WatchEvent;
 
@@ -243,6 +244,7 @@ fn claim_that_the_watch_shows_late_is_not_recorded() {
     drop(pass);
     let create = cluster.server.take_events();
     cluster.server.delete_claim(&object("p-res-00001"));
+    cluster.now = cluster.now + SETTLES_AFTER;
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00002"]);
     create.into_iter().for_each(|event| drop(event.show(&mut cluster.core)));
@@ -265,33 +267,6 @@ fn claim_that_a_list_does_not_show_is_confirmed() {
     assert_eq!(cluster.core.claim_event(WatchEvent::InitDone), [Key::Pod(object("p"))]);
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["get claim p-res-00001", "create p-res-", "apply p res=p-res-00002"]);
-}
-
-/// The answer to a create was lost: the next pass lists the claims, and makes a second one only if there is none.
-#[test]
-fn create_without_an_answer_makes_no_second_claim() {
-    for is_performed in [true, false] {
-        let mut cluster = Cluster::new(Features::default());
-        cluster.put(template("tpl"));
-        cluster.put(pod("p", &[("res", "tpl")]));
-        cluster.is_lagging = true;
-        let mut pass = cluster.core.begin(&Key::Pod(object("p")));
-        let Step::Call(request) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("no call") };
-        if is_performed {
-            cluster.server.perform(&request).unwrap();
-        }
-        // The worker is lost with the pass.
-        drop(pass);
-        assert_eq!(cluster.run("pod:shop/p"), Ok(()));
-        let list_then = |last: &[&'static str]| [&["list shop"][..], last].concat();
-        let expected = if is_performed {
-            list_then(&["apply p res=p-res-00001"])
-        } else {
-            list_then(&["create p-res-", "apply p res=p-res-00001"])
-        };
-        assert_eq!(cluster.calls, expected);
-        assert_eq!(cluster.server.claims.len(), 1);
-    }
 }
 
 /// CLAIM-S18: one claim that fails does not hold the other back.

@@ -1,431 +1,310 @@
-//! The laws of the controller under random orders of events, passes that interleave, failed calls, lost answers, lagging watches, lists
-//! and restarts.
+//! The laws of the controller, checked by stateright in every state that small configurations can reach.
+//!
+//! Watches show each change at any time, or list anew. Calls succeed, are refused, or have no answer, and then the server performs
+//! them at once, later or never. The leader changes at any point, with calls in flight: the same process leads again and knows its
+//! unanswered creates, or another process leads after the time of a lease. Users change objects meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use stateright::{Checker, Model, Property};
 
-use super::server::ServerEvent;
+use super::world::{KINDS, LATEST, Outcome, World};
 use super::*;
-use crate::controllers::resource_claim::api::{Answer, ApiError, Request, StatusApply};
-use crate::controllers::resource_claim::owners::{OwnerId, is_done};
-use crate::controllers::resource_claim::pass::Pass;
-use crate::controllers::resource_claim::table::WatchEvent;
+use crate::controllers::resource_claim::unanswered::UnansweredCreates;
 
-const PODS: [&str; 3] = ["p", "q", "r"];
-const TEMPLATES: [&str; 2] = ["tpl", "tpl-2"];
-const KINDS: u8 = 4;
-
-#[derive(Clone, Copy, Debug)]
-enum Outcome {
-    Performed,
-    Refused,
-    /// The call has no answer.
-    Lost {
-        is_performed: bool,
-    },
+/// What users do, in this order, at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    End(&'static str),
+    Delete(&'static str),
+    /// A pod of the same name and another UID appears.
+    CreateAgain(&'static str),
+    /// The scheduler reserves all claims for a pod.
+    Reserve(&'static str),
+    DeleteClaims,
 }
 
-#[derive(Clone, Debug)]
+/// A configuration: the objects at the start, the changes, and how often events may occur.
+#[derive(Clone)]
+struct Configuration {
+    objects: Vec<Object>,
+    changes: &'static [Change],
+    left: Left,
+    mutation: Option<Mutation>,
+}
+
+/// How often each event may still occur.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Left {
+    /// Failed calls.
+    faults: u8,
+    /// Changes of the leader.
+    terms: u8,
+    /// Lists of a watch.
+    lists: u8,
+    /// Steps of time that pass.
+    waits: u8,
+    /// The calls in flight at one time.
+    workers: usize,
+}
+
+/// How the world is broken on purpose, to check that a law then fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutation {
+    /// The next term does not know the creates without an answer.
+    ForgetsCreates,
+    /// The first lists of a term show an old state.
+    ListsOldState,
+    /// The server performs a create longer after its answer was lost than the controller waits.
+    PerformsTooLate,
+}
+
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct State {
+    world: World,
+    /// The number of changes that users have made.
+    changes: usize,
+    left: Left,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    Show { kind: u8 },
-    List { kind: u8 },
-    Begin(u8),
-    Step(u8, Outcome),
-    LoseWorker(u8),
-    Restart,
+    Show(usize),
+    List(usize),
+    Begin(Key),
+    Answer(usize, Outcome),
+    PerformLate(usize),
+    NextTerm { are_performed: bool },
+    Restart { are_performed: bool },
     Wait,
-    CreatePod(u8),
-    Bind(u8),
-    End(u8),
-    DeletePod(u8),
-    PutTemplate(u8),
-    RemoveTemplate(u8),
-    Allocate(u8),
-    Reserve { pod: u8, claim: u8 },
-    DeleteClaim(u8),
+    Change(Change),
 }
 
-fn actions() -> impl Strategy<Value = Vec<Action>> {
-    let outcome = prop_oneof![
-        6 => Just(Outcome::Performed),
-        1 => Just(Outcome::Refused),
-        1 => any::<bool>().prop_map(|is_performed| Outcome::Lost { is_performed }),
-    ];
-    let action = prop_oneof![
-        10 => (0..KINDS).prop_map(|kind| Action::Show { kind }),
-        1 => (0..KINDS).prop_map(|kind| Action::List { kind }),
-        8 => any::<u8>().prop_map(Action::Begin),
-        14 => (any::<u8>(), outcome).prop_map(|(pass, outcome)| Action::Step(pass, outcome)),
-        1 => any::<u8>().prop_map(Action::LoseWorker),
-        1 => Just(Action::Restart),
-        1 => Just(Action::Wait),
-        4 => any::<u8>().prop_map(Action::CreatePod),
-        2 => any::<u8>().prop_map(Action::Bind),
-        1 => any::<u8>().prop_map(Action::End),
-        1 => any::<u8>().prop_map(Action::DeletePod),
-        3 => any::<u8>().prop_map(Action::PutTemplate),
-        1 => any::<u8>().prop_map(Action::RemoveTemplate),
-        3 => any::<u8>().prop_map(Action::Allocate),
-        3 => (any::<u8>(), any::<u8>()).prop_map(|(pod, claim)| Action::Reserve { pod, claim }),
-        1 => any::<u8>().prop_map(Action::DeleteClaim),
-    ];
-    proptest::collection::vec(action, 0..150)
-}
+impl Model for Configuration {
+    type State = State;
+    type Action = Action;
 
-struct Running {
-    key: Key,
-    pass: Pass,
-    request: Request,
-}
-
-struct World {
-    core: Core,
-    server: Server,
-    now: Time,
-    /// What each watch has not shown.
-    hidden: [VecDeque<ServerEvent>; KINDS as usize],
-    queue: BTreeSet<Key>,
-    running: Vec<Running>,
-    pods: u32,
-}
-
-fn kind_of(object: &Object) -> usize {
-    match object {
-        Object::Pod(_) => 0,
-        Object::Claim(_) => 1,
-        Object::Template(_) => 2,
-        Object::Group(_) => 3,
-    }
-}
-
-fn nth<T: Clone>(of: impl IntoIterator<Item = T>, number: u8) -> Option<T> {
-    let all: Vec<_> = of.into_iter().collect();
-    (!all.is_empty()).then(|| all[usize::from(number) % all.len()].clone())
-}
-
-impl World {
-    fn new() -> Self {
-        let mut world = World {
-            core: Core::new(GROUPS),
-            server: Server::default(),
-            now: Time::from_secs(1_000),
-            hidden: Default::default(),
-            queue: BTreeSet::new(),
-            running: Vec::new(),
-            pods: 0,
-        };
-        world.server.put(group("g", &[("res", "tpl")]).into());
-        world.server.put(template("tpl").into());
-        world.restart();
-        world
+    fn init_states(&self) -> Vec<State> {
+        vec![State { world: World::new(self.objects.clone()), changes: 0, left: self.left }]
     }
 
-    fn collect_events(&mut self) {
-        for event in self.server.take_events() {
-            self.hidden[kind_of(&event.object)].push_back(event);
-        }
-    }
-
-    fn show(&mut self, kind: usize) {
-        if let Some(event) = self.hidden[kind].pop_front() {
-            self.queue.extend(event.show(&mut self.core));
-        }
-    }
-
-    /// A watch lists all objects of a kind anew.
-    fn list(&mut self, kind: usize) {
-        self.hidden[kind].clear();
-        let keys = match kind {
-            0 => list(&mut self.core, self.server.pods.values(), Core::pod_event),
-            1 => list(&mut self.core, self.server.claims.values(), Core::claim_event),
-            2 => list(&mut self.core, self.server.templates.values(), Core::template_event),
-            _ => list(&mut self.core, self.server.groups.values(), Core::pod_group_event),
-        };
-        self.queue.extend(keys);
-    }
-
-    /// Another process takes over.
-    fn restart(&mut self) {
-        self.core = Core::new(GROUPS);
-        self.collect_events();
-        (0..usize::from(KINDS)).for_each(|kind| self.list(kind));
-        assert!(self.core.is_synced());
-        self.running.clear();
-        self.queue = self.core.all_keys().into_iter().collect();
-    }
-
-    fn begin(&mut self, number: u8) {
-        let idle = |key: &&Key| self.running.iter().all(|running| running.key != **key);
-        let Some(key) = nth(self.queue.iter().filter(idle).cloned().collect::<Vec<_>>(), number) else { return };
-        self.queue.remove(&key);
-        let mut pass = self.core.begin(&key);
-        let step = pass.step(&mut self.core, None, self.now);
-        self.stepped(key, pass, step);
-    }
-
-    fn stepped(&mut self, key: Key, pass: Pass, step: Step) {
-        match step {
-            Step::Call(request) => {
-                self.check_request(&request);
-                self.running.push(Running { key, pass, request });
-            }
-            Step::Done(Report { result: Ok(()), .. }) => {}
-            Step::Done(Report { result: Err(_), .. }) => {
-                self.queue.insert(key);
-            }
-        }
-    }
-
-    fn step(&mut self, number: u8, outcome: Outcome) {
-        if self.running.is_empty() {
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let (world, left) = (&state.world, state.left);
+        if world.broken.is_some() {
             return;
         }
-        let at = usize::from(number) % self.running.len();
-        let Running { key, mut pass, request } = self.running.remove(at);
-        let answer = match outcome {
-            Outcome::Performed => self.perform(&request),
-            Outcome::Refused => Err(server::error(ApiErrorKind::Refused)),
-            Outcome::Lost { is_performed } => {
-                if is_performed {
-                    let _ = self.perform(&request);
-                }
-                Err(server::error(ApiErrorKind::Unknown))
-            }
-        };
-        let step = pass.step(&mut self.core, Some(answer), self.now);
-        self.stepped(key, pass, step);
-    }
-
-    /// What must hold for each call that a pass returns, with what the controller knows.
-    fn check_request(&self, request: &Request) {
-        let Request::UpdateClaimStatus(new) = request else { return };
-        let key = crate::controllers::resource_claim::owners::object_key(&new.metadata);
-        let known = self.core.claims.get(&key).map(|claim| consumers(claim)).unwrap_or_default();
-        for uid in consumers(new).difference(&known) {
-            let pod = self.core.pods().find(|pod| pod.metadata.uid.as_ref() == Some(uid));
-            let may_use = |pod: &Arc<Pod>| !is_done(pod) && pod.metadata.deletion_timestamp.is_none();
-            assert!(uid == "g-uid" || pod.is_some_and(may_use), "{uid} is reserved for");
+        actions.extend((0..KINDS).filter(|kind| !world.hidden[*kind].is_empty()).map(Action::Show));
+        if left.lists > 0 {
+            // A list that shows what the watch has shown changes nothing.
+            actions.extend((0..KINDS).filter(|kind| !world.hidden[*kind].is_empty()).map(Action::List));
         }
-    }
-
-    fn perform(&mut self, request: &Request) -> Result<Answer, ApiError> {
-        let (pods, claims) = (self.server.pods.clone(), self.server.claims.clone());
-        let answer = self.server.perform(request);
-        self.collect_events();
-        if answer.is_ok() {
-            self.check_effect(request, &pods, &claims);
+        if world.running.len() < left.workers {
+            actions.extend(world.idle().cloned().map(Action::Begin));
         }
-        answer
-    }
-
-    /// What must hold when the server has performed a call.
-    fn check_effect(
-        &self,
-        request: &Request,
-        pods: &BTreeMap<ObjectKey, Pod>,
-        claims: &BTreeMap<ObjectKey, ResourceClaim>,
-    ) {
-        let is_alive = |uid: &str| {
-            uid == "g-uid" || pods.values().any(|pod| pod.metadata.uid.as_deref() == Some(uid) && !is_done(pod))
-        };
-        match request {
-            Request::CreateClaim(_) => {
-                let mut made = BTreeSet::new();
-                for claim in self.server.claims.values() {
-                    let entry = claim.metadata.annotations.as_ref().and_then(|a| a.get(POD_CLAIM_NAME_ANNOTATION));
-                    let Some(owner) = OwnerId::of_claim(claim) else { continue };
-                    assert!(made.insert((owner, entry)), "two claims for {entry:?}: {:?}", self.server.claims);
-                }
+        for at in 0..world.running.len() {
+            actions.push(Action::Answer(at, Outcome::Performed));
+            if left.faults > 0 {
+                let lost = [true, false].map(|is_performed| Outcome::Lost { is_performed });
+                let failures = [Outcome::Refused, Outcome::Late].into_iter().chain(lost);
+                actions.extend(failures.map(|outcome| Action::Answer(at, outcome)));
             }
-            Request::ApplyStatus(StatusApply { owner, .. }) => {
-                let Some(before) = pods.get(owner) else { return };
-                let after = pod_owner(&self.server.pods[owner]).statuses();
-                for entry in pod_owner(before).statuses() {
-                    // The entry of a claim that was deleted may go: the next pass generates another claim.
-                    let exists = entry.claim.as_ref().is_none_or(|name| claims.contains_key(&object(name)));
-                    assert!(!exists || after.contains(&entry), "{entry:?} is lost: {after:?}");
-                }
-            }
-            Request::UpdateClaimStatus(new) => {
-                let key = crate::controllers::resource_claim::owners::object_key(&new.metadata);
-                for uid in consumers(&claims[&key]).difference(&consumers(new)) {
-                    assert!(!is_alive(uid), "{uid} is dropped");
-                }
-            }
-            Request::DeleteClaim { claim, .. } => {
-                let owner = OwnerId::of_claim(&claims[claim]).unwrap();
-                assert!(!is_alive(&owner.uid), "the claim of {owner:?} is deleted");
-            }
-            Request::UpdateClaim(_)
-            | Request::GetClaim(_)
-            | Request::GetPod(_)
-            | Request::GetPodGroup(_)
-            | Request::ListClaims { .. } => {}
         }
-    }
-
-    fn edit_pod(&mut self, number: u8, edit: impl FnOnce(Pod) -> Pod) {
-        if let Some(pod) = nth(self.server.pods.values().cloned().collect::<Vec<_>>(), number) {
-            self.server.put(edit(pod).into());
+        actions.extend((0..world.late.len()).map(Action::PerformLate));
+        if left.terms > 0 {
+            for are_performed in [true, false] {
+                actions.extend([Action::NextTerm { are_performed }, Action::Restart { are_performed }]);
+            }
         }
-    }
-
-    fn edit_claim(&mut self, number: u8, edit: impl FnOnce(ResourceClaim) -> ResourceClaim) {
-        if let Some(claim) = nth(self.server.claims.values().cloned().collect::<Vec<_>>(), number) {
-            self.server.put(edit(claim).into());
+        if left.waits > 0 {
+            actions.push(Action::Wait);
         }
+        actions.extend(self.changes.get(state.changes).copied().map(Action::Change));
     }
 
-    fn act(&mut self, action: Action) {
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let State { mut world, mut changes, mut left } = last.clone();
         match action {
-            Action::Show { kind } => self.show(usize::from(kind)),
-            Action::List { kind } => self.list(usize::from(kind)),
-            Action::Begin(number) => self.begin(number),
-            Action::Step(number, outcome) => self.step(number, outcome),
-            Action::LoseWorker(number) => {
-                if !self.running.is_empty() {
-                    let lost = self.running.remove(usize::from(number) % self.running.len());
-                    self.queue.insert(lost.key);
-                }
+            Action::Show(kind) => world.show(kind),
+            Action::List(kind) => {
+                left.lists -= 1;
+                world.list(kind);
             }
-            Action::Restart => self.restart(),
-            Action::Wait => self.now = self.now + Duration::from_secs(31),
-            Action::CreatePod(number) => {
-                let name = PODS[usize::from(number) % PODS.len()];
-                if !self.server.pods.contains_key(&object(name)) {
-                    self.pods += 1;
-                    let mut new = pod(name, &[("res", "tpl"), ("own", "tpl-2"), ("none", "tpl")]);
-                    new = recorded(new, &[("none", None)]);
-                    new.metadata.uid = Some(format!("pod-{}", self.pods));
-                    let new = if name == "r" { in_group(new, "g") } else { new };
-                    self.server.put(new.into());
-                }
+            Action::Begin(key) => world.begin(key),
+            Action::Answer(at, outcome) => {
+                left.faults -= u8::from(outcome != Outcome::Performed);
+                world.step(at, outcome);
             }
-            Action::Bind(number) => self.edit_pod(number, on_node),
-            Action::End(number) => self.edit_pod(number, |pod| in_phase(pod, "Succeeded")),
-            Action::DeletePod(number) => {
-                if let Some(pod) = nth(self.server.pods.values().cloned().collect::<Vec<_>>(), number) {
-                    self.server.remove(&pod.into());
-                }
+            Action::PerformLate(at) => world.perform_late(at),
+            Action::NextTerm { are_performed } => {
+                left.terms -= 1;
+                self.next_term(&mut world, are_performed);
             }
-            Action::PutTemplate(number) => self.server.put(template(TEMPLATES[usize::from(number) % 2]).into()),
-            Action::RemoveTemplate(number) => self.server.remove(&template(TEMPLATES[usize::from(number) % 2]).into()),
-            Action::Allocate(number) => self.edit_claim(number, |claim| with_finalizer(allocated(claim))),
-            Action::Reserve { pod, claim } => {
-                let alive: Vec<_> = self.server.pods.values().filter(|pod| !is_done(pod)).cloned().collect();
-                let Some(pod) = nth(alive, pod) else { return };
-                let id = pod_owner(&pod).id();
-                let own = self.server.claims.values().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
-                let Some(mut claim) = nth(own.cloned().collect::<Vec<_>>(), claim) else { return };
-                if !consumers(&claim).contains(&id.uid) && claim.metadata.deletion_timestamp.is_none() {
-                    let status = claim.status.get_or_insert_default();
-                    status.reserved_for.get_or_insert_default().push(consumer(&pod));
-                    self.server.put(claim.into());
-                }
+            Action::Restart { are_performed } => {
+                left.terms -= 1;
+                world.restart(are_performed);
             }
-            Action::DeleteClaim(number) => {
-                if let Some(key) = nth(self.server.claims.keys().cloned().collect::<Vec<_>>(), number) {
-                    self.server.delete_claim(&key);
-                }
+            Action::Wait => {
+                left.waits -= 1;
+                self.wait(&mut world);
+            }
+            Action::Change(change) => {
+                changes += 1;
+                change.make(&mut world);
             }
         }
-        self.collect_events();
+        Some(State { world, changes, left })
     }
 
-    /// The watches catch up, and nothing fails any more.
-    fn settle(&mut self) {
-        self.act(Action::PutTemplate(0));
-        self.act(Action::PutTemplate(1));
-        for _ in 0..2_000 {
-            (0..usize::from(KINDS)).for_each(|kind| {
-                while !self.hidden[kind].is_empty() {
-                    self.show(kind)
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no call breaks a law", |_, state: &State| state.world.broken.is_none()),
+            Property::always("without faults the controller comes to the right rest", |_, state: &State| {
+                let mut world = state.world.clone();
+                if world.running.is_empty() {
+                    world.settle();
                 }
-            });
-            if !self.running.is_empty() {
-                self.step(0, Outcome::Performed);
-            } else if !self.queue.is_empty() {
-                self.begin(0);
-            } else {
-                return;
+                world.broken.is_none()
+            }),
+            Property::sometimes("the controller rests after all changes", |model: &Configuration, state: &State| {
+                let world = &state.world;
+                let is_shown = world.hidden.iter().all(std::collections::VecDeque::is_empty);
+                state.changes == model.changes.len() && is_shown && world.queue.is_empty() && world.running.is_empty()
+            }),
+        ]
+    }
+}
+
+impl Configuration {
+    fn next_term(&self, world: &mut World, are_performed: bool) {
+        match self.mutation {
+            Some(Mutation::ForgetsCreates) => {
+                world.next_term(are_performed);
+                world.begin_term(UnansweredCreates::default());
             }
+            Some(Mutation::ListsOldState) => {
+                let server = world.server.clone();
+                world.server.claims.clear();
+                world.restart(false);
+                world.server = server;
+            }
+            Some(Mutation::PerformsTooLate) | None => world.next_term(are_performed),
         }
-        panic!("the controller does not come to rest: {:?}", self.queue);
     }
 
-    fn check_rest(&self) {
-        for (key, pod) in &self.server.pods {
-            let uid = pod.metadata.uid.as_deref().unwrap();
-            for (entry, status) in ["res", "own"]
-                .into_iter()
-                .map(|entry| (entry, pod_owner(pod).statuses().into_iter().find(|status| status.name == entry)))
-            {
-                if is_done(pod) {
-                    continue;
-                }
-                let name = status.and_then(|status| status.claim).unwrap_or_default();
-                let claim = self.server.claims.get(&object(&name));
-                assert!(claim.is_some(), "{key} has no claim for {entry}");
-                let is_of_group = key.name == "r" && entry == "res";
-                let owner = OwnerId::of_claim(claim.unwrap()).unwrap().uid;
-                assert_eq!(owner, if is_of_group { "g-uid" } else { uid });
-            }
-        }
-        for claim in self.server.claims.values() {
-            for uid in consumers(claim).iter().filter(|uid| *uid != "g-uid") {
-                let pod = self.server.pods.values().find(|pod| pod.metadata.uid.as_ref() == Some(uid));
-                assert!(pod.is_some_and(|pod| !is_done(pod)), "{uid} has ended and is still a consumer");
-            }
+    /// Lets so much time pass that the controller no longer waits for a create.
+    fn wait(&self, world: &mut World) {
+        if self.mutation == Some(Mutation::PerformsTooLate) {
+            let late = std::mem::take(&mut world.late);
+            world.pass_time(Duration::from_secs(10));
+            world.late = late;
+        } else {
+            world.pass_time(LATEST + Duration::from_secs(1));
         }
     }
 }
 
-fn consumers(claim: &ResourceClaim) -> BTreeSet<String> {
-    let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
-    consumers.map(|consumer| consumer.uid.clone()).collect()
-}
-
-fn list<'a, T: Clone + 'a>(
-    core: &mut Core,
-    objects: impl Iterator<Item = &'a T>,
-    event: fn(&mut Core, WatchEvent<T>) -> Vec<Key>,
-) -> Vec<Key> {
-    let mut keys = event(core, WatchEvent::Init);
-    objects.for_each(|object| keys.extend(event(core, WatchEvent::InitApply(Arc::new(object.clone())))));
-    keys.extend(event(core, WatchEvent::InitDone));
-    keys
-}
-
-/// The environment variable that repeats a run.
-const SEED: &str = "PODWRIGHT_SEED";
-
-/// A new order of actions in each run. The output of a failed test contains the seed.
-fn seed() -> u64 {
-    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-    eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors laws_hold_under_every_order");
-    seed
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 600,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(seed()),
-        ..ProptestConfig::default()
-    })]
-
-    /// No claim of a pod or group has two claims, no entry of a status gets lost, no consumer that runs is dropped, nothing is reserved
-    /// for a pod that has ended, and in the end each pod has its claims.
-    #[test]
-    fn laws_hold_under_every_order(actions in actions()) {
-        let mut world = World::new();
-        for action in actions {
-            world.act(action);
+impl Change {
+    fn make(self, world: &mut World) {
+        let server = &mut world.server;
+        let known = |name| server.pods[&object(name)].clone();
+        match self {
+            Change::End(name) => server.put(in_phase(known(name), "Succeeded").into()),
+            Change::Delete(name) => server.remove(&known(name).into()),
+            Change::CreateAgain(name) => {
+                let mut new = pod(name, &[("res", "tpl")]);
+                new.metadata.uid = Some(format!("{name}-uid-2"));
+                server.put(new.into());
+            }
+            Change::Reserve(name) => {
+                let pod = known(name);
+                for claim in server.claims.clone().into_values() {
+                    server.put(with_finalizer(reserved(allocated(claim), &[consumer(&pod)])).into());
+                }
+            }
+            Change::DeleteClaims => server.claims.clone().keys().for_each(|key| server.delete_claim(key)),
         }
-        world.settle();
-        world.check_rest();
+        world.collect_events();
+    }
+}
+
+fn left(faults: u8, terms: u8, lists: u8, waits: u8) -> Left {
+    Left { faults, terms, lists, waits, workers: 2 }
+}
+
+/// A pod with one claim from a template.
+fn one_entry() -> Vec<Object> {
+    vec![template("tpl").into(), pod("p", &[("res", "tpl")]).into()]
+}
+
+/// A pod on a node whose allocated claim is reserved for it.
+fn running_pod() -> Vec<Object> {
+    let pod = on_node(recorded(pod("p", &[("res", "tpl")]), &[("res", Some("p-res"))]));
+    let claim = with_finalizer(allocated(generated("p-res", &pod_owner(&pod))));
+    vec![template("tpl").into(), reserved(claim, &[consumer(&pod)]).into(), pod.into()]
+}
+
+/// Checks every state of one world, for each combination of events.
+fn check(objects: &[Object], changes: &'static [Change], combinations: &[Left]) {
+    for left in combinations {
+        let configuration = Configuration { objects: objects.to_vec(), changes, left: *left, mutation: None };
+        let checker = configuration.checker().threads(2).spawn_dfs().join();
+        eprintln!("{} states, {left:?}", checker.unique_state_count());
+        checker.assert_properties();
+    }
+}
+
+#[test]
+fn generation_of_one_claim_keeps_the_laws() {
+    check(&one_entry(), &[], &[left(2, 0, 1, 1), left(1, 1, 0, 1)]);
+}
+
+#[test]
+fn generation_of_two_claims_keeps_the_laws() {
+    let objects = [template("tpl").into(), pod("p", &[("res", "tpl"), ("own", "tpl")]).into()];
+    check(&objects, &[], &[left(1, 0, 0, 0), left(0, 1, 0, 0)]);
+}
+
+#[test]
+fn claims_of_a_pod_that_is_replaced_keep_the_laws() {
+    let changes = &[Change::Reserve("p"), Change::Delete("p"), Change::CreateAgain("p")];
+    check(&one_entry(), changes, &[left(1, 0, 0, 0), left(0, 1, 0, 0)]);
+}
+
+#[test]
+fn claims_of_a_pod_that_ends_keep_the_laws() {
+    check(&running_pod(), &[Change::End("p")], &[left(2, 1, 1, 0)]);
+}
+
+#[test]
+fn claims_that_are_deleted_keep_the_laws() {
+    check(&running_pod(), &[Change::DeleteClaims, Change::Delete("p")], &[left(1, 0, 0, 0), left(0, 1, 0, 0)]);
+}
+
+#[test]
+fn claim_of_a_user_with_a_replaced_consumer_keeps_the_laws() {
+    let (p, q) = (pod_with_claim("p", "shared"), pod_with_claim("q", "shared"));
+    let claim = with_finalizer(reserved(allocated(claim("shared")), &[consumer(&p), consumer(&q)]));
+    let objects = [template("tpl").into(), claim.into(), p.into(), q.into()];
+    let one_worker = |left| Left { workers: 1, ..left };
+    let combinations = [left(1, 0, 0, 0), left(0, 1, 0, 0)].map(one_worker);
+    check(&objects, &[Change::Delete("p"), Change::CreateAgain("p")], &combinations);
+}
+
+#[test]
+fn claim_of_a_pod_group_keeps_the_laws() {
+    let pod = in_group(pod("r", &[("res", "tpl")]), "g");
+    let objects = [template("tpl").into(), group("g", &[("res", "tpl")]).into(), pod.into()];
+    check(&objects, &[], &[left(1, 0, 0, 0), left(0, 1, 0, 0)]);
+}
+
+/// A term that forgets creates, lists an old state, or waits too briefly for a create breaks a law.
+#[test]
+fn broken_worlds_break_a_law() {
+    for mutation in [Mutation::ForgetsCreates, Mutation::ListsOldState, Mutation::PerformsTooLate] {
+        let (objects, left) = (one_entry(), left(1, 1, 0, 1));
+        let broken = Configuration { objects, changes: &[], left, mutation: Some(mutation) };
+        let checker = broken.checker().spawn_dfs().join();
+        let broken = checker.discoveries().keys().any(|name| *name != "the controller rests after all changes");
+        assert!(broken, "no law noticed {mutation:?}");
     }
 }

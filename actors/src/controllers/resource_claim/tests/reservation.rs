@@ -36,9 +36,9 @@ fn fresh_pod_on_a_node_needs_no_retry() {
     assert_eq!(cluster.calls, ["create p-res-", "apply p res=p-res-00001"]);
 }
 
-/// CLAIM-S23: a pod that has ended is never reserved for again.
+/// CLAIM-S23: no claim is reserved again for a pod that has ended.
 #[test]
-fn ended_pod_is_not_reserved_for() {
+fn no_claim_is_reserved_for_an_ended_pod() {
     let mut cluster = Cluster::new(Features::default());
     let q = on_node(pod_with_claim("q", "c"));
     let shared = reserved(allocated(claim("c")), &[consumer(&q)]);
@@ -48,6 +48,8 @@ fn ended_pod_is_not_reserved_for() {
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.run("claim:shop/c"), Ok(()));
     assert!(cluster.calls.is_empty());
+    let changed = cluster.claim("c").clone();
+    assert_eq!(cluster.put(changed), ["claim:shop/c"], "no later event queues the pod");
 }
 
 /// A claim that is being deleted or full is left out, and later claims are not held back.

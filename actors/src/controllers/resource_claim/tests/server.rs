@@ -52,7 +52,7 @@ impl From<ResourceClaimTemplate> for Object {
 #[derive(Clone, Debug)]
 pub(super) struct ServerEvent {
     pub(super) object: Object,
-    is_deletion: bool,
+    pub(super) is_deletion: bool,
 }
 
 fn event<T>(object: T, is_deletion: bool) -> WatchEvent<T> {
@@ -73,7 +73,7 @@ impl ServerEvent {
 }
 
 /// The objects.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     pub(super) pods: BTreeMap<ObjectKey, Pod>,
     pub(super) groups: BTreeMap<ObjectKey, PodGroup>,
@@ -87,7 +87,7 @@ pub(super) struct Server {
 }
 
 pub(super) fn error(kind: ApiErrorKind) -> ApiError {
-    ApiError { kind, message: format!("{kind:?}").to_lowercase() }
+    ApiError::new(kind, format!("{kind:?}").to_lowercase())
 }
 
 impl Server {
@@ -127,6 +127,11 @@ impl Server {
             Object::Template(template) => self.templates.remove(&object_key(&template.metadata)).map(Object::Template),
         };
         self.events.extend(removed.map(|object| ServerEvent { object, is_deletion: true }));
+    }
+
+    /// The entries that were applied, and the numbers of the next version and name.
+    pub(super) fn numbers(&self) -> impl std::fmt::Debug {
+        (&self.applied, self.versions, self.created)
     }
 
     pub(super) fn take_events(&mut self) -> Vec<ServerEvent> {

@@ -24,7 +24,7 @@ fn lagging(is_answered: bool) -> Cluster {
     cluster
 }
 
-/// A write has the name of an earlier write, also if the claim of that name cannot be read, and if the answer to that write was lost.
+/// A write has the name of an earlier write, even if the claim of that name cannot be read, or the answer to that write was lost.
 #[test]
 fn write_does_not_bring_back_an_earlier_name() {
     for is_answered in [true, false] {

@@ -1,0 +1,153 @@
+//! Creates whose results are not known.
+
+use std::time::Duration;
+
+use super::super::api::Request;
+use super::super::unanswered::{SETTLES_AFTER, UnansweredCreates};
+use super::*;
+
+/// A pass of pod `p` that was dropped during the create of its claim, and that create.
+fn dropped_pass(cluster: &mut Cluster) -> Request {
+    cluster.put(template("tpl"));
+    cluster.put(pod("p", &[("res", "tpl")]));
+    let mut pass = cluster.core.begin(&Key::Pod(object("p")));
+    let Step::Call(request) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("no call") };
+    request
+}
+
+/// The cluster after a new term has listed all objects.
+fn next_term(cluster: &mut Cluster, unanswered: UnansweredCreates) {
+    cluster.core = Core::new(Features::default()).with_unanswered(unanswered);
+    cluster.put(template("tpl"));
+    cluster.put(pod("p", &[("res", "tpl")]));
+}
+
+/// The answer to a create was lost: the next pass lists the claims, and makes a second one only if there is none.
+#[test]
+fn create_without_an_answer_makes_no_second_claim() {
+    for is_performed in [true, false] {
+        let mut cluster = Cluster::new(Features::default());
+        let request = dropped_pass(&mut cluster);
+        cluster.is_lagging = true;
+        if is_performed {
+            cluster.server.perform(&request).unwrap();
+        }
+        if is_performed {
+            assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+            assert_eq!(cluster.calls, ["list shop", "apply p res=p-res-00001"]);
+        } else {
+            assert!(cluster.run("pod:shop/p").is_err());
+            assert_eq!(cluster.calls, ["list shop"], "the server may still perform the create");
+            cluster.now = cluster.now + SETTLES_AFTER;
+            assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+            assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
+        }
+        assert_eq!(cluster.server.claims.len(), 1);
+    }
+}
+
+/// A server under load performs a create after a list that does not have the claim. A list settles the create only 10 seconds after its
+/// answer was lost. Until then, the pass costs no further call and no further event, and delays no other claim.
+#[test]
+fn create_that_is_performed_late_makes_no_second_claim() {
+    for is_performed in [true, false] {
+        let mut cluster = Cluster::new(Features::default());
+        cluster.put(template("tpl"));
+        cluster.put(pod("p", &[("res", "tpl"), ("own", "tpl")]));
+        cluster.is_lagging = true;
+        cluster.failing.push(("create p-res-", ApiErrorKind::Unknown));
+        assert!(cluster.run("pod:shop/p").is_err());
+        assert_eq!(cluster.calls, ["create p-res-", "create p-own-", "apply p own=p-own-00001"]);
+        assert_eq!(cluster.messages().len(), 1);
+        assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+        assert_eq!(cluster.calls, ["list shop"]);
+        let mut pass = cluster.core.begin(&Key::Pod(object("p")));
+        let Step::Done(report) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("a call") };
+        assert_eq!(report.result.unwrap_err().only_waits(), Some(SETTLES_AFTER), "the next try waits");
+        assert_eq!(cluster.messages().len(), 1, "the lost answer was reported once");
+        if is_performed {
+            let mut late = generated("late", &pod_owner(&pod("p", &[])));
+            late.metadata.uid = Some("late-uid".to_owned());
+            cluster.server.put(late.into());
+        }
+        cluster.now = cluster.now + SETTLES_AFTER;
+        assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+        if is_performed {
+            assert_eq!(cluster.calls, ["list shop", "apply p res=late own=p-own-00001"]);
+        } else {
+            assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00002 own=p-own-00001"]);
+        }
+        assert_eq!(cluster.server.claims.len(), 2);
+        assert!(cluster.core.unanswered_creates(cluster.now).is_empty());
+    }
+}
+
+/// A replica loses its lease while it creates a claim, and leads again. The server performs the create after the first list of the new
+/// term.
+#[test]
+fn next_term_does_not_repeat_a_create_whose_result_is_not_known() {
+    let mut cluster = Cluster::new(Features::default());
+    let request = dropped_pass(&mut cluster);
+    let unanswered = cluster.core.unanswered_creates(cluster.now);
+    assert_eq!(unanswered.len(), 1);
+    next_term(&mut cluster, unanswered);
+    assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+    cluster.server.perform(&request).unwrap();
+    cluster.watch();
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["apply p res=p-res-00001"]);
+    assert_eq!(cluster.server.claims.len(), 1);
+}
+
+/// A create that is in flight at the end of a term may still be performed 10 seconds after that end.
+#[test]
+fn create_in_flight_settles_after_the_end_of_its_term() {
+    let mut cluster = Cluster::new(Features::default());
+    dropped_pass(&mut cluster);
+    cluster.now = cluster.now + SETTLES_AFTER;
+    let unanswered = cluster.core.unanswered_creates(cluster.now);
+    next_term(&mut cluster, unanswered);
+    assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+    cluster.now = cluster.now + SETTLES_AFTER;
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
+}
+
+/// A replica that follows for a long time between two terms forgets what it did not know.
+#[test]
+fn unanswered_create_is_forgotten_after_an_hour() {
+    let mut cluster = Cluster::new(Features::default());
+    dropped_pass(&mut cluster);
+    let first = cluster.core.unanswered_creates(cluster.now);
+    for (waited, left) in [(3600, 1), (3601, 0)] {
+        let term = Core::new(Features::default()).with_unanswered(first.clone());
+        assert_eq!(term.unanswered_creates(cluster.now + Duration::from_secs(waited)).len(), left, "{waited} s");
+    }
+}
+
+#[test]
+fn deletion_of_the_owner_forgets_its_unanswered_creates() {
+    let mut cluster = Cluster::new(Features::default());
+    dropped_pass(&mut cluster);
+    assert_eq!(cluster.core.unanswered_creates(cluster.now).len(), 1);
+    cluster.remove(pod("p", &[("res", "tpl")]));
+    assert!(cluster.core.unanswered_creates(cluster.now).is_empty());
+}
+
+/// Only the wait for the result of a create is known in advance. Another failure is tried again sooner.
+#[test]
+fn failure_beside_an_unanswered_create_is_tried_again_sooner() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    cluster.put(pod("p", &[("res", "tpl"), ("other", "none")]));
+    cluster.failing.push(("create p-res-", ApiErrorKind::Unknown));
+    for _ in 0..2 {
+        assert!(cluster.run("pod:shop/p").is_err());
+    }
+    let mut pass = cluster.core.begin(&Key::Pod(object("p")));
+    let Step::Done(report) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("a call") };
+    let error = report.result.unwrap_err();
+    assert_eq!((error.0.len(), error.only_waits(), error.delay_at_least()), (2, None, Duration::ZERO));
+}
