@@ -11,5 +11,6 @@ pub mod leader_election;
 mod names;
 mod owners;
 mod ownership;
+mod pass_errors;
 pub mod resource_claim;
 mod table;

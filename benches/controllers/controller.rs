@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use podwright::actors::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
-use podwright::actors::controllers::leader_election::Leadership;
+use podwright::actors::controllers::leader_election::{Leadership, LeaseGuard};
 use podwright::adapters::kube::{ClaimTerms, KubeResourceClaims, connect};
 use podwright::metrics::ControllersMetrics;
 use podwright::ports::{SystemClock, TokioClock};
@@ -25,7 +25,8 @@ pub(crate) fn run(kubeconfig: &Path) -> ExitCode {
         let metrics = ControllersMetrics::new();
         let wall = Arc::new(SystemClock::new());
         let api = Arc::new(KubeResourceClaims::new(client.clone(), wall, metrics.events.clone()));
-        let ports = ClaimControllerPorts { api, clock: Arc::new(TokioClock::new()), metrics };
+        let lease = LeaseGuard::without_election();
+        let ports = ClaimControllerPorts { api, clock: Arc::new(TokioClock::new()), metrics, lease };
         let (_leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
         let stop = CancellationToken::new();
         let terms = ClaimTerms::new(client, ClaimControllerConfig::default(), ports);

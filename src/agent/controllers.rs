@@ -30,7 +30,7 @@ use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::run::admin_server;
 use super::run::signals::Signals;
 use crate::actors::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
-use crate::actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseName};
+use crate::actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName};
 use crate::actors::controllers::resource_claim::CONTROLLER_NAME;
 use crate::actors::ports::{SystemClock, TokioClock};
 use crate::adapters::kube::{ClaimTerms, KubeLeases, KubeResourceClaims};
@@ -91,11 +91,11 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
 
     let name = LeaseName { namespace: args.leader_elect_resource_namespace.clone(), name: CONTROLLER_NAME.to_owned() };
     let (stop, resign) = (CancellationToken::new(), CancellationToken::new());
-    let (leadership, election) = if args.leader_elect {
+    let (leadership, lease, election) = if args.leader_elect {
         let candidate = Candidate::new(identity().map_err(ControllersError::Identity)?, name.clone(), args.timing());
         let leases = Arc::new(KubeLeases::new(client.clone(), &name));
         let elector = Elector::new(leases, candidate, Arc::new(SystemClock::new()));
-        (elector.leadership(), tokio::spawn(elector.run(resign.clone())))
+        (elector.leadership(), elector.guard(), tokio::spawn(elector.run(resign.clone())))
     } else {
         let (leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
         let resign = resign.clone();
@@ -103,14 +103,14 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
             resign.cancelled().await;
             drop(leads);
         };
-        (leadership, tokio::spawn(kept))
+        (leadership, LeaseGuard::without_election(), tokio::spawn(kept))
     };
     tokio::spawn(stop.clone().run_until_cancelled_owned(count_leadership(metrics.clone(), leadership.clone())));
 
     // The events of controllers have times of the wall clock.
     let api = KubeResourceClaims::new(client.clone(), Arc::new(SystemClock::new()), metrics.events.clone());
-    let ports =
-        ClaimControllerPorts { api: Arc::new(api), clock: Arc::new(TokioClock::new()), metrics: metrics.clone() };
+    let clock = Arc::new(TokioClock::new());
+    let ports = ClaimControllerPorts { api: Arc::new(api), clock, metrics: metrics.clone(), lease };
     let config = ClaimControllerConfig { features: args.features(), workers: args.concurrent_resourceclaim_syncs };
     let terms = ClaimTerms::new(client, config, ports);
     let view = ControllersView {
@@ -143,9 +143,16 @@ async fn stop_all(mut signals: Signals, tasks: Tasks) {
     let ended = async {
         tasks.stop.cancel();
         // The lease is given back only after all work of this leader has ended.
-        if timeout(STOP, tasks.terms).await.is_err() {
-            tracing::warn!("the controllers have not stopped in time, so the lease is not given back");
-            return;
+        match timeout(STOP, tasks.terms).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                tracing::warn!("the API server may still perform a create, so the lease is not given back");
+                return;
+            }
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!("the controllers have not stopped in time, so the lease is not given back");
+                return;
+            }
         }
         tasks.resign.cancel();
         let _ended = tasks.election.await;
@@ -163,7 +170,7 @@ async fn stop_all(mut signals: Signals, tasks: Tasks) {
 /// The tasks of this process, with the tokens that stop them.
 struct Tasks {
     stop: CancellationToken,
-    terms: JoinHandle<()>,
+    terms: JoinHandle<bool>,
     resign: CancellationToken,
     election: JoinHandle<()>,
     served: CancellationToken,

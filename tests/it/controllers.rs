@@ -1,4 +1,4 @@
-//! The ResourceClaim controller over HTTP, on an API server in memory.
+//! The controllers over HTTP, on an API server in memory.
 
 mod binary;
 mod claims;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use kube::Client;
 use podwright::adapters::kube::{ClaimTerms, KubeLeases, KubeResourceClaims, connect};
 use podwright_actors::controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
-use podwright_actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseName, Timing};
+use podwright_actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName, Timing};
 use podwright_actors::ports::{SystemClock, TokioClock};
 use podwright_metrics::ControllersMetrics;
 use podwright_stand_in::{StandIn, User};
@@ -74,6 +74,16 @@ impl Cluster {
             pod["spec"][field] = value.clone();
         }
         self.server.create(PODS, pod).unwrap();
+    }
+
+    /// Creates the claim of a pod, as if the server performed late a create whose answer a replica has lost.
+    fn create_late(&self, pod: &str) {
+        let uid = self.object("pods", pod)["metadata"]["uid"].clone();
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid, "controller": true});
+        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
+        let base = format!("{pod}-c0-");
+        let metadata = json!({"generateName": base, "annotations": {ENTRY: "c0"}, "ownerReferences": [owner]});
+        self.server.create(CLAIMS, json!({"metadata": metadata, "spec": spec})).unwrap();
     }
 
     fn object(&self, plural: &str, name: &str) -> Value {
@@ -145,51 +155,67 @@ fn recorded(pod: &Value) -> BTreeMap<String, String> {
     statuses.iter().map(|status| (text(&status["name"]), text(&status["resourceClaimName"]))).collect()
 }
 
+/// The election of a replica with short durations. A busy machine must not end a term.
+fn elector(client: &Client, lease: &str, identity: &str) -> Elector {
+    let name = LeaseName { namespace: "kube-system".to_owned(), name: lease.to_owned() };
+    let timing = Timing {
+        lease_duration: Duration::from_secs(6),
+        renew_deadline: Duration::from_secs(5),
+        retry_period: Duration::from_millis(200),
+    };
+    let leases = Arc::new(KubeLeases::new(client.clone(), &name));
+    Elector::new(leases, Candidate::new(identity, name, timing), Arc::new(SystemClock::new()))
+}
+
 /// A replica of the controller, in tasks of the test.
 struct Replica {
     stop: CancellationToken,
     resign: CancellationToken,
-    terms: JoinHandle<()>,
+    terms: JoinHandle<bool>,
     election: Option<JoinHandle<()>>,
     leadership: watch::Receiver<Leadership>,
     current: watch::Receiver<Option<Arc<ClaimController>>>,
     metrics: ControllersMetrics,
-    /// Keeps the leadership of a replica without an election.
-    _leads: Option<watch::Sender<Leadership>>,
+    /// The leadership of a replica without an election.
+    term: Option<watch::Sender<Leadership>>,
 }
 
 impl Replica {
     /// A replica that leads.
     fn alone(client: Client) -> Self {
-        let (leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
-        Replica { _leads: Some(leads), ..Self::with(client, leadership) }
+        Self::alone_with(client, ClaimControllerConfig::default())
+    }
+
+    /// A replica that leads, with these settings.
+    fn alone_with(client: Client, config: ClaimControllerConfig) -> Self {
+        let (term, leadership) = watch::channel(Leadership::Leading { term: 1 });
+        Replica { term: Some(term), ..Self::with(client, config, leadership, LeaseGuard::without_election()) }
     }
 
     /// A replica that takes part in an election with short durations.
     fn elected(client: Client, identity: &str) -> Self {
-        let name = LeaseName { namespace: "kube-system".to_owned(), name: "resourceclaim-controller".to_owned() };
-        let timing = Timing {
-            lease_duration: Duration::from_secs(3),
-            renew_deadline: Duration::from_secs(2),
-            retry_period: Duration::from_millis(200),
-        };
-        let leases = Arc::new(KubeLeases::new(client.clone(), &name));
-        let elector = Elector::new(leases, Candidate::new(identity, name, timing), Arc::new(SystemClock::new()));
-        let replica = Self::with(client, elector.leadership());
+        let elector = elector(&client, "resourceclaim-controller", identity);
+        let config = ClaimControllerConfig::default();
+        let replica = Self::with(client, config, elector.leadership(), elector.guard());
         let election = tokio::spawn(elector.run(replica.resign.clone()));
         Replica { election: Some(election), ..replica }
     }
 
-    fn with(client: Client, leadership: watch::Receiver<Leadership>) -> Self {
+    fn with(
+        client: Client,
+        config: ClaimControllerConfig,
+        leadership: watch::Receiver<Leadership>,
+        lease: LeaseGuard,
+    ) -> Self {
         let metrics = ControllersMetrics::new();
         let api = KubeResourceClaims::new(client.clone(), Arc::new(SystemClock::new()), metrics.events.clone());
-        let ports =
-            ClaimControllerPorts { api: Arc::new(api), clock: Arc::new(TokioClock::new()), metrics: metrics.clone() };
-        let terms = ClaimTerms::new(client, ClaimControllerConfig::default(), ports);
+        let clock = Arc::new(TokioClock::new());
+        let ports = ClaimControllerPorts { api: Arc::new(api), clock, metrics: metrics.clone(), lease };
+        let terms = ClaimTerms::new(client, config, ports);
         let (stop, current) = (CancellationToken::new(), terms.current());
         let terms = tokio::spawn(terms.run(leadership.clone(), stop.clone()));
         let resign = CancellationToken::new();
-        Replica { stop, resign, terms, election: None, leadership, current, metrics, _leads: None }
+        Replica { stop, resign, terms, election: None, leadership, current, metrics, term: None }
     }
 
     fn leads(&self) -> bool {
@@ -215,7 +241,7 @@ impl Replica {
         }
     }
 
-    /// Ends at once, as a process that is killed.
+    /// Ends at once, like a process that is killed.
     fn crash(&self) {
         self.terms.abort();
         if let Some(election) = &self.election {

@@ -15,17 +15,18 @@
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
 //! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues.
 //! - What a pass reports is counted, recorded and logged before its next call, so that a stop loses nothing.
+//! - A stop waits for the creates that are in flight, because a create that is dropped may still be performed. The creates whose results
+//!   are not known are handed to the next term.
 
 mod handlers;
 
-use std::collections::HashMap;
+use std::future::pending;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
@@ -33,18 +34,23 @@ use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimSeries, ControllersMetrics};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Instrument;
 
 use self::handlers::AllHandlers;
 pub use self::handlers::{WatchHandler, WatchedKind};
+use super::leader_election::LeaseGuard;
+use super::pass_errors::PassErrors;
 use super::resource_claim::{
     CONTROLLER_NAME, ClaimCounts, ClaimExplanation, Core, Fact, FailedPass, Features, Key, ObjectKey, PassError,
-    QUEUE_NAME, Report, Step, WatchEvent,
+    QUEUE_NAME, Report, Step, UnansweredCreates, WatchEvent,
 };
 use crate::ports::Clock;
-use crate::ports::resource_claims::ResourceClaimApi;
+use crate::ports::resource_claims::{Answer, ApiError, Request, ResourceClaimApi};
+use crate::text::panic_text;
 use crate::work_queue::{Backoff, Outcome, Pace, Work, WorkQueue, work};
 
 /// The number of workers, as in upstream.
@@ -53,6 +59,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(50).unwrap();
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
 /// The rate of the retries of all keys (as above).
 const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
+/// How long the end of a term waits for creates in flight. Short enough that a term ends within a second.
+const CREATES_TIMEOUT: Duration = Duration::from_millis(800);
 /// The shortest delay after a pass that panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
@@ -80,6 +88,8 @@ pub struct ClaimControllerPorts {
     pub clock: Arc<dyn Clock>,
     /// The metrics of the controller.
     pub metrics: ControllersMetrics,
+    /// Says whether this replica holds the lease. Each call waits until it does.
+    pub lease: LeaseGuard,
 }
 
 /// The ResourceClaim controller of one term as the leader. The methods may be called from any thread, and do not wait for a pass.
@@ -88,6 +98,15 @@ pub struct ClaimController {
     shared: Arc<Shared>,
     stop: CancellationToken,
     tasks: TaskTracker,
+}
+
+/// How a term ends: no further call begins, and creates in flight are awaited.
+#[derive(Default)]
+struct TermEnd {
+    /// Cancelled when the term ends. No call begins after that.
+    ends: CancellationToken,
+    /// The creates that are in flight.
+    creates: TaskTracker,
 }
 
 /// What the handle and the task share.
@@ -101,24 +120,26 @@ struct Shared {
     /// Notified when keys were added to the queue.
     added: Notify,
     handlers: AllHandlers,
-    /// The error of the last pass of each key whose passes fail.
-    errors: Mutex<HashMap<Key, String, RandomState>>,
+    end: TermEnd,
+    errors: PassErrors<Key>,
 }
 
 impl ClaimController {
-    /// Starts the controller as the leader, with an empty cache. Each watch must begin after the lease was acquired, with a list that
+    /// Starts the controller as the leader, with an empty cache. `unanswered` is what [`stop`](Self::stop) of the last term in this
+    /// process returned, so that no create of that term is repeated. Each watch must begin after the lease was acquired, with a list that
     /// is a consistent read. Otherwise the cache could lack a claim that the previous leader has generated.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn start(config: ClaimControllerConfig, ports: ClaimControllerPorts) -> Self {
+    pub fn start(config: ClaimControllerConfig, ports: ClaimControllerPorts, unanswered: UnansweredCreates) -> Self {
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(config.features)),
+            core: Mutex::new(Core::new(config.features).with_unanswered(unanswered)),
             is_synced: AtomicBool::new(false),
             queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
             added: Notify::new(),
             handlers: AllHandlers::default(),
-            errors: Mutex::default(),
+            end: TermEnd::default(),
+            errors: PassErrors::default(),
             config,
             ports,
         });
@@ -158,6 +179,12 @@ impl ClaimController {
         self.shared.event(event);
     }
 
+    /// Waits while 1,000 or more events of one watch are queued. Events queue while a thread delivers the present objects to a slow new
+    /// handler. The watch awaits this before each event, so that the memory stays bounded. Cancel safe.
+    pub async fn until_room<K: WatchedKind>(&self) {
+        K::handlers(&self.shared.handlers).until_room().await;
+    }
+
     /// Adds a handler of the events of one watch. It first receives the present objects as a list: [`WatchEvent::Init`],
     /// [`WatchEvent::InitApply`] for each object, and [`WatchEvent::InitDone`] if the list of the watch is complete; then each later
     /// event, in the order of the watch. When a handler is called for an event, the controller knows the event too.
@@ -167,7 +194,7 @@ impl ClaimController {
     /// and remove handlers. A panic is counted and logged with the object, and the handler receives the next event.
     ///
     /// Dropping the returned value removes the handler. [`stop`](Self::stop) removes all handlers. Each term as the leader has a
-    /// controller of its own, so the handlers of an embedder are added again for the next term.
+    /// controller of its own, so an embedder must add its handlers again in each term.
     pub fn add_handler<K: WatchedKind>(&self, handler: impl FnMut(&WatchEvent<K>) + Send + 'static) -> WatchHandler {
         let list = || K::list(&self.shared.core.lock());
         K::handlers(&self.shared.handlers).add(Box::new(handler), list, &self.shared.ports.metrics.panics)
@@ -188,27 +215,43 @@ impl ClaimController {
         self.shared.claim_counts()
     }
 
-    /// Explains the state of a claim. If the claim does not exist, its name may be incomplete: `POD-CLAIM` without the characters that
-    /// the server appends.
+    /// Explains the state of a claim. If the claim does not exist, its name may be incomplete: `POD`, or `POD-CLAIM` without the characters
+    /// that the server appends.
     pub fn explain(&self, claim: &ObjectKey) -> ClaimExplanation {
         let mut explanation = self.shared.core.lock().explain(claim, self.shared.ports.clock.now());
         let failure = |key: &Key| {
             let (failures, next) = self.shared.queue.lock().failures(key)?;
-            let error = self.shared.errors.lock().get(key).cloned().unwrap_or_default();
+            let error = self.shared.errors.get(key).unwrap_or_default();
             Some(FailedPass::new(key, failures.since, failures.count, next, error))
         };
         explanation.failures = explanation.keys.iter().filter_map(failure).collect();
         explanation
     }
 
-    /// Stops all passes, and waits until they have ended. The API server may still perform the calls that are in progress. Events that
-    /// come later have no effect, and no handler is called for them.
+    /// Stops all passes, and waits until they have ended. No further call begins. Creates that are in flight have 0.8 s to end;
+    /// other calls are dropped, and the API server may still perform them. Events that come later have no effect, and no handler is
+    /// called for them.
     ///
-    /// Cancel safe.
-    pub async fn stop(&self) {
-        self.stop.cancel();
+    /// Returns the creates whose results are not known, for the next term. Cancel safe.
+    pub async fn stop(&self) -> UnansweredCreates {
+        let TermEnd { ends, creates } = &self.shared.end;
+        ends.cancel();
+        creates.close();
         self.shared.handlers.close();
+        let _all_answered = timeout(CREATES_TIMEOUT, creates.wait()).await;
+        self.stop.cancel();
         self.tasks.wait().await;
+        let unanswered = self.shared.core.lock().unanswered_creates(self.shared.ports.clock.now());
+        for (kind, owner, entry) in unanswered.entries() {
+            tracing::warn!(
+                controller = CONTROLLER_NAME,
+                kind = kind.as_str(),
+                object = %owner,
+                claim = entry,
+                "term ended before the result of a create was known"
+            );
+        }
+        unanswered
     }
 }
 
@@ -253,7 +296,7 @@ impl Shared {
         }
         let now = self.ports.clock.now();
         let mut queue = self.queue.lock();
-        // An addition with a time ends a backoff: the event may be what the pass waits for.
+        // `add_at` ends a backoff, because the pass may wait for what this event announces.
         keys.iter().for_each(|key| queue.add_at(key, now));
         drop(queue);
         self.added.notify_one();
@@ -266,7 +309,7 @@ impl Shared {
             return keys;
         }
         if !core.is_synced() {
-            // These are among all keys, which follow.
+            // The first lists end with all keys, which include these.
             return Vec::new();
         }
         let keys = core.all_keys();
@@ -281,40 +324,59 @@ impl Shared {
         let _entered = span.enter();
         match result {
             Ok(Ok(())) => {
-                self.errors.lock().remove(&key);
+                self.errors.succeeded(&key);
                 Outcome::Finished
             }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the pass failed and will be repeated");
-                self.errors.lock().insert(key, error.to_string());
-                Outcome::Retry { at_least: Duration::ZERO }
+            Ok(Err(error)) if let Some(delay) = error.only_waits() => {
+                tracing::debug!(%error, "pass waits");
+                Outcome::Wait(delay)
             }
-            Err(_) => {
+            Ok(Err(error)) => {
+                self.errors.failed(key, error.to_string());
+                Outcome::Retry { at_least: error.delay_at_least() }
+            }
+            Err(panic) => {
                 self.ports.metrics.panics.caught();
-                tracing::error!("the pass panicked and will be repeated");
-                self.errors.lock().insert(key, "the pass panicked".to_owned());
+                self.errors.panicked(key, panic_text(&*panic));
                 Outcome::Retry { at_least: AFTER_PANIC }
             }
         }
     }
 
-    /// One pass.
+    /// Runs one pass.
     async fn pass(&self, key: &Key) -> Result<(), PassError> {
         let mut pass = self.core.lock().begin(key);
+        // Set during a create, and until its answer was counted and remembered.
+        let mut in_flight = None;
         let mut answer = None;
         let Report { result, facts } = loop {
             let step = pass.step(&mut self.core.lock(), answer.take(), self.ports.clock.now());
             match step {
                 Step::Call(request) => {
-                    // A pass that is stopped during the call has reported this already.
+                    // The facts are published before the call, because a stop may drop the pass during it.
                     pass.take_facts().into_iter().for_each(|fact| self.publish(fact));
-                    answer = Some(self.ports.api.call(request).await);
+                    answer = Some(self.call(request, &mut in_flight).await);
                 }
                 Step::Done(report) => break report,
             }
         };
         facts.into_iter().for_each(|fact| self.publish(fact));
         result
+    }
+
+    /// Performs a call, if this replica still leads. Otherwise the end of the term drops the pass. `in_flight` is set for a create.
+    async fn call(&self, request: Request, in_flight: &mut Option<TaskTrackerToken>) -> Result<Answer, ApiError> {
+        // If the last call was a create, its answer was counted and remembered before this call.
+        *in_flight = None;
+        self.ports.lease.until_held().await;
+        // Taken before the check, so that a stop either waits for this create or prevents it.
+        let create = matches!(request, Request::CreateClaim(_)).then(|| self.end.creates.token());
+        if self.end.ends.is_cancelled() {
+            drop(create);
+            return pending().await;
+        }
+        *in_flight = create;
+        self.ports.api.call(request).await
     }
 
     /// Counts, records or logs what happened in a pass.

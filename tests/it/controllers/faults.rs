@@ -103,6 +103,55 @@ async fn deletions_during_an_outage_are_found_by_the_next_list() {
     assert_eq!(cluster.consumers("b"), 1);
 }
 
+/// An object that is deleted before the end of the first list is gone for the controller too.
+#[tokio::test]
+async fn claim_that_is_deleted_during_the_first_list_is_generated_again() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.pod("p", &["one"], &json!({}));
+    let first = Replica::alone(cluster.client().await);
+    cluster.has_all_claims().await;
+    first.stop().await;
+    let claim = cluster.recorded("p")["c0"].clone();
+    cluster.server.faults().hold_list_ends("resourceclaims");
+    cluster.server.forget_requests();
+    let replica = Replica::alone(cluster.client().await);
+    eventually("the claims are read", || async {
+        cluster.server.requests().iter().any(|served| served.resource == "resourceclaims").then_some(())
+    })
+    .await;
+    cluster.delete(CLAIMS, &claim);
+    cluster.server.faults().end_lists();
+    cluster.template("another");
+    eventually("the status names another claim", || async { (cluster.recorded("p")["c0"] != claim).then_some(()) })
+        .await;
+    cluster.has_all_claims().await;
+    replica.until_idle().await;
+}
+
+/// A server under load performs a create after its connection was closed, and after the controller has listed the claims.
+#[tokio::test]
+async fn create_that_is_performed_after_a_list_makes_one_claim() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
+    cluster.server.faults().inject(creates, Fault::DropBefore);
+    cluster.pod("p", &["one"], &json!({}));
+    eventually("the claims are listed", || async {
+        let listed = |served: &podwright_stand_in::Served| {
+            served.verb == Some(Verb::List) && served.resource == "resourceclaims" && served.namespace == "default"
+        };
+        cluster.server.requests().iter().any(listed).then_some(())
+    })
+    .await;
+    cluster.create_late("p");
+    cluster.has_all_claims().await;
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
 #[tokio::test]
 async fn deleted_claim_is_generated_again() {
     let cluster = Cluster::start().await;

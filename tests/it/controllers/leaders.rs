@@ -1,6 +1,9 @@
 //! One of two replicas leads.
 
-use podwright_stand_in::Verb;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use podwright_actors::controllers::resource_claim::{ObjectKey, ReasonKind};
+use podwright_stand_in::{Fault, Verb};
 use serde_json::json;
 
 use super::*;
@@ -38,6 +41,70 @@ async fn next_leader_completes_the_work_of_a_leader_that_ended_in_the_middle() {
     let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller").unwrap();
     assert_eq!(lease["spec"]["holderIdentity"], "replica-3");
     assert_eq!(lease["spec"]["leaseTransitions"], 3);
+}
+
+/// Stalls the creates of claims from now on, and counts them.
+fn stall_creates(cluster: &Cluster) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let stalled = count.clone();
+    cluster.server.faults().on(move |request| {
+        let is_create = request.verb == Some(Verb::Create) && request.resource == "resourceclaims";
+        is_create.then(|| {
+            stalled.fetch_add(1, Ordering::Relaxed);
+            Fault::Stall
+        })
+    });
+    count
+}
+
+async fn until_stalled(stalled: &AtomicUsize, count: usize) {
+    eventually("the creates are sent", || async { (stalled.load(Ordering::Relaxed) == count).then_some(()) }).await;
+}
+
+/// A leader that is stopped waits for its create, so the next leader finds the claim.
+#[tokio::test]
+async fn create_in_flight_at_the_end_of_a_term_makes_one_claim() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let leader = Replica::elected(cluster.client().await, "leader");
+    leader.until_idle().await;
+    let next = Replica::elected(cluster.client().await, "next");
+    let stalled = stall_creates(&cluster);
+    for at in 0..5 {
+        cluster.pod(&format!("p{at}"), &["one"], &json!({}));
+    }
+    until_stalled(&stalled, 5).await;
+    tokio::join!(leader.stop(), async { cluster.server.faults().clear() });
+    assert_eq!(cluster.server.all("resourceclaims").len(), 5, "the lease was given back after the creates");
+    eventually("the next replica leads", || async { next.leads().then_some(()) }).await;
+    cluster.has_all_claims().await;
+    next.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
+/// A lease may be lost and taken again before a task learns of that. Another term begins then, and knows the unanswered create of the last one.
+#[tokio::test]
+async fn term_that_begins_at_once_does_not_repeat_a_create() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    let stalled = stall_creates(&cluster);
+    cluster.pod("p", &["one"], &json!({}));
+    until_stalled(&stalled, 1).await;
+    let first = replica.current.borrow().as_ref().map(Arc::downgrade).unwrap();
+    replica.term.as_ref().unwrap().send_replace(Leadership::Leading { term: 2 });
+    eventually("the first term has ended", || async { first.upgrade().is_none().then_some(()) }).await;
+    eventually("the next term waits for the create", || async {
+        let controller = replica.current.borrow().clone()?;
+        let explanation = controller.explain(&ObjectKey::new("default", "p-c0"));
+        explanation.reasons.iter().any(|reason| reason.what == ReasonKind::Unanswered).then_some(())
+    })
+    .await;
+    cluster.create_late("p");
+    cluster.has_all_claims().await;
+    replica.until_idle().await;
+    assert_eq!(stalled.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -14,11 +15,12 @@ use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::{Mutex, MutexGuard};
 use podwright_metrics::PanicMetrics;
+use tokio::sync::Notify;
 use tracing::field::display;
 
 use super::super::resource_claim::{CONTROLLER_NAME, Core, Key, ObjectKey, WatchEvent};
 
-/// A handler of a watch, which [`ClaimController::add_handler`](super::ClaimController::add_handler) has added. A drop removes it.
+/// A handler that [`ClaimController::add_handler`](super::ClaimController::add_handler) has added to a watch. Dropping this value removes it.
 ///
 /// When the drop returns, no further call of the handler begins. A call that another thread has begun before may still be running.
 #[must_use = "a drop removes the handler"]
@@ -43,7 +45,7 @@ impl Drop for WatchHandler {
 }
 
 trait RemoveHandlers: Send + Sync {
-    /// Drops the handlers that were removed. If a thread delivers, that thread drops them.
+    /// Drops the handlers that were removed. While a thread delivers events, that thread drops them.
     fn remove(&self);
 }
 
@@ -62,7 +64,7 @@ impl<K> Handler<K> {
     }
 }
 
-/// What the handlers receive, in its order.
+/// One item of the queue of deliveries.
 enum Delivery<K> {
     Event(WatchEvent<K>),
     /// A new handler, with the events that show it the present objects.
@@ -71,14 +73,21 @@ enum Delivery<K> {
 
 /// The handlers of the watch of one kind of object.
 ///
-/// One thread delivers at a time, and holds no lock during a call. So a handler may add and remove handlers, also itself.
+/// One thread delivers at a time, and holds no lock during a call. So a handler may add and remove handlers, even itself. While a thread
+/// delivers the list of a new handler, the watch brings further events, which are queued. A watch waits while [`MAX_QUEUED_EVENTS`] or more
+/// are queued.
 pub struct Handlers<K> {
     state: Mutex<HandlersState<K>>,
+    /// Notified when there is room in the queue again.
+    has_room: Notify,
     is_closed: AtomicBool,
 }
 
+/// A watch waits while this number of events, or more, are queued.
+const MAX_QUEUED_EVENTS: usize = 1000;
+
 struct HandlersState<K> {
-    /// Empty while a thread delivers: that thread has them.
+    /// Empty while a thread delivers, because that thread has taken them.
     handlers: Vec<Handler<K>>,
     deliveries: VecDeque<Delivery<K>>,
     is_delivering: bool,
@@ -87,7 +96,7 @@ struct HandlersState<K> {
 impl<K> Default for Handlers<K> {
     fn default() -> Self {
         let state = HandlersState { handlers: Vec::new(), deliveries: VecDeque::new(), is_delivering: false };
-        Handlers { state: Mutex::new(state), is_closed: AtomicBool::new(false) }
+        Handlers { state: Mutex::new(state), has_room: Notify::new(), is_closed: AtomicBool::new(false) }
     }
 }
 
@@ -123,9 +132,24 @@ where
         }
     }
 
+    /// Waits while too many events are queued. Cancel safe.
+    pub(super) async fn until_room(&self) {
+        loop {
+            let mut has_room = pin!(self.has_room.notified());
+            // Before the check, so that no notification is lost.
+            has_room.as_mut().enable();
+            let is_full = self.state.lock().deliveries.len() >= MAX_QUEUED_EVENTS;
+            if !is_full || self.is_closed.load(Ordering::Acquire) {
+                return;
+            }
+            has_room.await;
+        }
+    }
+
     /// Removes all handlers. When this returns, no further call of a handler begins.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+        self.has_room.notify_waiters();
         self.remove();
     }
 
@@ -136,7 +160,11 @@ where
         }
         let mut handlers = mem::take(&mut state.handlers);
         while let Some(delivery) = state.deliveries.pop_front() {
+            let has_room = state.deliveries.len() < MAX_QUEUED_EVENTS;
             drop(state);
+            if has_room {
+                self.has_room.notify_waiters();
+            }
             match delivery {
                 Delivery::Event(event) => handlers.iter_mut().for_each(|handler| self.call(handler, &event, panics)),
                 Delivery::New(mut handler, list) => {
@@ -149,7 +177,7 @@ where
         state.is_delivering = false;
         state.handlers = handlers;
         drop(state);
-        // Meanwhile a handler may have been removed, or all of them.
+        // Handlers may have been removed during the delivery.
         self.remove();
     }
 

@@ -2,9 +2,9 @@
 
 mod handlers;
 mod log;
+mod terms;
 
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::sync::atomic::AtomicUsize;
 
 use futures_util::future::BoxFuture;
@@ -21,12 +21,16 @@ use crate::time::Time;
 enum Reply {
     Success,
     Refused,
+    /// The call fails, and its result is not known.
+    Unknown,
     Panic,
     /// The call does not end.
     Hang,
+    /// The call succeeds after this time.
+    Slow(Duration),
 }
 
-/// Answers all calls of a kind alike.
+/// Gives the same answer to all calls of one kind.
 struct FakeApi {
     start: Instant,
     reply: Mutex<Reply>,
@@ -63,6 +67,7 @@ impl ResourceClaimApi for FakeApi {
                     reply = self.reply_to_apply.lock().unwrap_or(reply);
                     (format!("apply {}", apply.owner), Answer::Written { resource_version: "9".to_owned() })
                 }
+                Request::ListClaims { namespace } => (format!("list {namespace}"), Answer::Claims(Vec::new())),
                 other => (format!("{other:?}"), Answer::Done),
             };
             self.calls.lock().push((self.start.elapsed(), text));
@@ -72,8 +77,13 @@ impl ResourceClaimApi for FakeApi {
             match reply {
                 Reply::Success => Ok(answer),
                 Reply::Refused => Err(ApiError::new(ApiErrorKind::Refused, "no quota")),
+                Reply::Unknown => Err(ApiError::new(ApiErrorKind::Unknown, "no answer")),
                 Reply::Panic => panic!("a fault of the client"),
                 Reply::Hang => pending().await,
+                Reply::Slow(time) => {
+                    sleep(time).await;
+                    Ok(answer)
+                }
             }
         }
         .boxed()
@@ -96,6 +106,10 @@ impl Fixture {
     }
 
     fn with_workers(reply: Reply, workers: usize) -> Self {
+        Fixture::with_lease(reply, workers, LeaseGuard::without_election())
+    }
+
+    fn with_lease(reply: Reply, workers: usize, lease: LeaseGuard) -> Self {
         let api = Arc::new(FakeApi {
             start: Instant::now(),
             reply: Mutex::new(reply),
@@ -107,9 +121,9 @@ impl Fixture {
         });
         let metrics = ControllersMetrics::new();
         let clock = Arc::new(TokioClock::starting_at(Time::from_secs(1_000_000)));
-        let ports = ClaimControllerPorts { api: api.clone(), clock, metrics: metrics.clone() };
+        let ports = ClaimControllerPorts { api: api.clone(), clock, metrics: metrics.clone(), lease };
         let config = ClaimControllerConfig { workers: NonZeroUsize::new(workers).unwrap(), ..Default::default() };
-        Fixture { api, metrics, controller: ClaimController::start(config, ports) }
+        Fixture { api, metrics, controller: ClaimController::start(config, ports, UnansweredCreates::default()) }
     }
 
     /// The first lists: these pods, and the template if it exists.
@@ -245,13 +259,14 @@ async fn a_pass_that_panics_is_counted_logged_and_repeated() {
     assert_eq!(fixture.series("podwright_hook_panics_total"), Some(2.0));
     let lines = log.lines();
     assert!(lines.iter().any(|line| line.contains("pod:shop/p") && line.contains("panicked")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("a fault of the client")), "{lines:?}");
     *fixture.api.reply.lock() = Reply::Success;
     rest().await;
     assert_eq!(fixture.calls().len(), 2, "the next try waits a second");
     sleep(Duration::from_secs(1)).await;
     // The create without an answer may have been performed, so the claims are listed first.
     let calls = fixture.calls();
-    assert_eq!(calls[2], "ListClaims { namespace: \"shop\" }");
+    assert_eq!(calls[2], "list shop");
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,46 +298,18 @@ async fn each_line_of_a_pass_has_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_ends_passes_and_timers_at_once() {
-    let fixture = Fixture::new(Reply::Hang);
-    fixture.list(&["p", "q"], true);
-    rest().await;
-    assert_eq!(fixture.api.active.load(Ordering::Relaxed), 2);
-    let before = Instant::now();
-    fixture.controller.stop().await;
-    assert_eq!(before.elapsed(), Duration::ZERO);
-    assert_eq!(fixture.api.active.load(Ordering::Relaxed), 0, "the calls are dropped");
-    fixture.controller.pod_event(WatchEvent::Apply(pod("r")));
-    sleep(Duration::from_secs(2000)).await;
-    assert_eq!(fixture.calls().len(), 2, "no call follows");
-    assert_eq!(Arc::strong_count(&fixture.controller.shared), 1, "no task is left");
-}
-
-/// The second call of the pass does not end. What the pass has done before is counted, recorded and logged.
-#[tokio::test(start_paused = true)]
-async fn stop_loses_no_report_of_a_pass() {
+async fn failure_is_logged_once_for_each_reason() {
     let log = log::Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
-    let fixture = Fixture::new(Reply::Success);
-    *fixture.api.reply_to_apply.lock() = Some(Reply::Hang);
-    let of_other = ResourceClaim { metadata: pod("other").metadata.clone(), ..ResourceClaim::default() };
-    fixture.controller.claim_event(WatchEvent::Apply(Arc::new(of_other)));
-    let mut pod: Pod = (*pod("p")).clone();
-    let spec = json!([{ "name": "no", "resourceClaimTemplateName": "none" },
-        { "name": "res", "resourceClaimTemplateName": "tpl" }]);
-    pod.spec.get_or_insert_default().resource_claims = serde_json::from_value(spec).unwrap();
-    let statuses = json!([{ "name": "res", "resourceClaimName": "other" }]);
-    pod.status.get_or_insert_default().resource_claim_statuses = serde_json::from_value(statuses).unwrap();
-    fixture.controller.pod_event(WatchEvent::Apply(Arc::new(pod)));
-    fixture.complete_lists(true);
-    rest().await;
-    assert_eq!(fixture.calls(), ["create p-res-1", "apply shop/p"]);
-    fixture.controller.stop().await;
-    let created = "resourceclaim_controller_creates_total{admin_access=\"false\",status=\"success\"}";
-    assert_eq!(fixture.series(created), Some(1.0));
-    assert_eq!(fixture.api.warnings.lock().len(), 1);
-    let lines = log.lines();
-    assert!(lines.iter().any(|line| line.contains("pod:shop/p") && line.contains("replaces")), "{lines:?}");
+    let fixture = Fixture::new(Reply::Refused);
+    fixture.list(&["p"], true);
+    sleep(Duration::from_secs(600)).await;
+    let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
+    assert!(count("the pass failed again") > 10);
+    assert_eq!(count("the pass failed and will be repeated"), 1);
+    *fixture.api.reply.lock() = Reply::Success;
+    sleep(Duration::from_secs(1000)).await;
+    assert_eq!(count("the pass succeeded after it had failed"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,5 +334,6 @@ async fn failures_are_part_of_the_explanation() {
     let [failure] = &explanation.failures[..] else { panic!("{explanation:?}") };
     assert_eq!((failure.item.as_str(), failure.tries), ("pod:shop/p", 2));
     assert!(failure.error.contains("no quota"), "{failure:?}");
-    assert!(explanation.to_string().contains("no quota"), "{explanation}");
+    let text = explanation.to_string();
+    assert!(text.contains("2 tries since 1970-01-12T13:46:40Z") && text.contains("no quota"), "{text}");
 }

@@ -22,7 +22,7 @@ pub struct KubeLeases {
 }
 
 impl KubeLeases {
-    /// Calls over a client for one lease.
+    /// Performs the calls for one lease with this client.
     pub fn new(client: Client, name: &LeaseName) -> Self {
         KubeLeases { name: name.name.clone(), leases: Api::namespaced(client, &name.namespace) }
     }

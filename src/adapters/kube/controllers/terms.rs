@@ -5,14 +5,15 @@ use std::sync::Arc;
 use kube::Client;
 use podwright_actors::controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
 use podwright_actors::controllers::leader_election::Leadership;
-use podwright_actors::controllers::resource_claim::CONTROLLER_NAME;
+use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, UnansweredCreates};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::watches::{self, WatchProblems};
 
 /// The terms of this replica as the leader. Each term has a controller with an empty cache and watches of its own, which begin with a
-/// list from the storage of the server. So a term begins with everything that the previous leader has done.
+/// list from the storage of the server. So a term knows everything that the previous leader has done. It also knows the unanswered creates
+/// of the previous term of this process.
 pub struct ClaimTerms {
     client: Client,
     config: ClaimControllerConfig,
@@ -22,7 +23,7 @@ pub struct ClaimTerms {
 }
 
 impl ClaimTerms {
-    /// No term has begun.
+    /// The terms before the first one begins.
     pub fn new(client: Client, config: ClaimControllerConfig, ports: ClaimControllerPorts) -> Self {
         let (current, problems) = (watch::Sender::new(None), WatchProblems::default());
         ClaimTerms { client, config, ports, current, problems }
@@ -33,37 +34,75 @@ impl ClaimTerms {
         self.current.subscribe()
     }
 
-    /// Why watches do not deliver.
+    /// The errors of the watches that fail.
     pub fn problems(&self) -> WatchProblems {
         self.problems.clone()
     }
 
     /// Begins and ends terms with the leadership, until `stop` is cancelled. When this returns, no watch and no pass runs.
-    pub async fn run(self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
+    ///
+    /// Returns whether the lease may be given back. It may not while the server may still perform a create of the last term: the next leader
+    /// would not find the claim, and create a second one.
+    pub async fn run(self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) -> bool {
+        let mut unanswered = UnansweredCreates::default();
         loop {
-            let leads = async { leadership.wait_for(Leadership::is_leading).await.is_ok() };
+            let leads = async { Some(leadership.wait_for(Leadership::is_leading).await.ok()?.clone()) };
             // Without a sender, the election has ended.
-            if stop.run_until_cancelled(leads).await != Some(true) {
-                return;
-            }
-            let (watched, controller) = (stop.child_token(), ClaimController::start(self.config, self.ports.clone()));
-            let controller = Arc::new(controller);
-            // Also if this future is dropped, no watch goes on.
-            let _ends_watches = watched.clone().drop_guard();
-            self.problems.reset();
-            let watches = watches::start(&self.client, &controller, self.config.features, &self.problems, &watched);
-            self.current.send_replace(Some(controller.clone()));
-            tracing::info!(controller = CONTROLLER_NAME, "the controller has started");
-            let ends = async { leadership.wait_for(|leadership| !leadership.is_leading()).await.is_ok() };
-            let _by_election = stop.run_until_cancelled(ends).await;
-            self.current.send_replace(None);
-            watched.cancel();
-            controller.stop().await;
-            watches.wait().await;
-            tracing::info!(controller = CONTROLLER_NAME, "the controller has stopped");
+            let Some(Some(leading)) = stop.run_until_cancelled(leads).await else { break };
+            unanswered = self.run_term(unanswered, &leading, &mut leadership, &stop).await;
             if stop.is_cancelled() {
-                return;
+                break;
             }
         }
+        !unanswered.may_be_performed(self.ports.clock.now())
+    }
+
+    /// Runs the controller until the leadership changes or `stop` is cancelled. Returns the unanswered creates.
+    async fn run_term(
+        &self,
+        unanswered: UnansweredCreates,
+        leading: &Leadership,
+        leadership: &mut watch::Receiver<Leadership>,
+        stop: &CancellationToken,
+    ) -> UnansweredCreates {
+        let lease = match leading {
+            Leadership::Leading { term } => self.ports.lease.of_term(*term),
+            Leadership::Following { .. } => return unanswered,
+        };
+        let ports = ClaimControllerPorts { lease, ..self.ports.clone() };
+        let controller = Arc::new(ClaimController::start(self.config, ports, unanswered));
+        let watched = stop.child_token();
+        // If this future is dropped, the watches end, and with the last reference to the controller its passes.
+        let _term_end = TermEnd::new(&self.current, &watched);
+        self.problems.reset();
+        let watches = watches::start(&self.client, &controller, self.config.features, &self.problems, &watched);
+        self.current.send_replace(Some(controller.clone()));
+        tracing::info!(controller = CONTROLLER_NAME, "controller started");
+        let ends = async { leadership.wait_for(|leadership| leadership != leading).await.is_ok() };
+        let _by_election = stop.run_until_cancelled(ends).await;
+        self.current.send_replace(None);
+        watched.cancel();
+        let unanswered = controller.stop().await;
+        watches.wait().await;
+        tracing::info!(controller = CONTROLLER_NAME, "controller stopped");
+        unanswered
+    }
+}
+
+/// Ends the watches of a term and the use of its controller by others.
+pub(super) struct TermEnd<'a, C> {
+    current: &'a watch::Sender<Option<Arc<C>>>,
+    _watches: DropGuard,
+}
+
+impl<'a, C> TermEnd<'a, C> {
+    pub(super) fn new(current: &'a watch::Sender<Option<Arc<C>>>, watched: &CancellationToken) -> Self {
+        TermEnd { current, _watches: watched.clone().drop_guard() }
+    }
+}
+
+impl<C> Drop for TermEnd<'_, C> {
+    fn drop(&mut self) {
+        self.current.send_replace(None);
     }
 }

@@ -1,4 +1,7 @@
-//! The watches of the ResourceClaim controller.
+//! The watches of the controllers.
+//!
+//! The first list of a watch is read in pages. kube-runtime loses a deletion that arrives before the end of a streaming list, so the deleted
+//! object would stay known.
 //!
 //! An object that cannot be decoded does not end its watch: the controller keeps its previous state.
 
@@ -7,7 +10,8 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
@@ -16,7 +20,7 @@ use kube::core::error_boundary::InvalidObject;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use podwright_actors::controllers::claim_controller::ClaimController;
+use podwright_actors::controllers::claim_controller::{ClaimController, WatchedKind};
 use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
 use podwright_actors::text::error_chain;
 use serde::de::DeserializeOwned;
@@ -25,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::adapters::kube::listing;
 
-/// Why watches do not deliver, by the plural of their resources. Clones share their state.
+/// The errors of the watches that fail, by the plural of their resources. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct WatchProblems(Arc<Mutex<BTreeMap<String, String>>>);
 
@@ -35,9 +39,10 @@ impl WatchProblems {
         self.0.lock().iter().map(|(plural, problem)| format!("cannot watch {plural}: {problem}")).collect()
     }
 
-    /// Records the error of a watch. Returns whether the watch did not fail before.
-    fn set(&self, plural: &str, problem: String) -> bool {
-        self.0.lock().insert(plural.to_owned(), problem).is_none()
+    /// Records the error of a watch. Returns whether the error is new: the watch worked before, or failed for another reason.
+    fn set(&self, plural: &str, problem: &str) -> bool {
+        let before = self.0.lock().insert(plural.to_owned(), problem.to_owned());
+        before.as_deref() != Some(problem)
     }
 
     /// Forgets the errors of the watches of an earlier term.
@@ -59,58 +64,72 @@ pub(super) fn start(
     stop: &CancellationToken,
 ) -> TaskTracker {
     let tasks = TaskTracker::new();
-    let watch = Watch { client, controller, problems, stop, tasks: &tasks };
-    watch.start(keep_claims_of_pod, ClaimController::pod_event);
-    watch.start(|claim: &mut ResourceClaim| claim.metadata.managed_fields = None, ClaimController::claim_event);
+    let watch = Watch { client, controller, name: CONTROLLER_NAME, problems, stop, tasks: &tasks };
+    watch.start(keep_claims_of_pod, room::<Pod>, ClaimController::pod_event);
+    watch.start(
+        |claim: &mut ResourceClaim| claim.metadata.managed_fields = None,
+        room::<ResourceClaim>,
+        ClaimController::claim_event,
+    );
     watch.start(
         |template: &mut ResourceClaimTemplate| template.metadata.managed_fields = None,
+        room::<ResourceClaimTemplate>,
         ClaimController::template_event,
     );
     if features.pod_groups {
-        watch.start(|group: &mut PodGroup| group.metadata.managed_fields = None, ClaimController::pod_group_event);
+        watch.start(
+            |group: &mut PodGroup| group.metadata.managed_fields = None,
+            room::<PodGroup>,
+            ClaimController::pod_group_event,
+        );
     }
     tasks.close();
     tasks
 }
 
-struct Watch<'a> {
+fn room<K: WatchedKind>(controller: &ClaimController) -> BoxFuture<'_, ()> {
+    controller.until_room::<K>().boxed()
+}
+
+struct Watch<'a, C> {
     client: &'a Client,
-    controller: &'a Arc<ClaimController>,
+    controller: &'a Arc<C>,
+    /// The name of the controller.
+    name: &'static str,
     problems: &'a WatchProblems,
     stop: &'a CancellationToken,
     tasks: &'a TaskTracker,
 }
 
-impl Watch<'_> {
+impl<C: Send + Sync + 'static> Watch<'_, C> {
     /// Starts the watch of one kind, of all namespaces.
-    fn start<K>(&self, shrink: fn(&mut K), deliver: fn(&ClaimController, WatchEvent<K>))
-    where
+    fn start<K>(
+        &self,
+        shrink: fn(&mut K),
+        until_room: for<'c> fn(&'c C) -> BoxFuture<'c, ()>,
+        deliver: fn(&C, WatchEvent<K>),
+    ) where
         K: Resource<DynamicType = ()> + Clone + Debug + Default + DeserializeOwned + Send + Sync + 'static,
     {
         let api = Api::<DeserializeGuard<K>>::all(self.client.clone());
-        let (controller, problems) = (self.controller.clone(), self.problems.clone());
+        let (controller, problems, name) = (self.controller.clone(), self.problems.clone(), self.name);
         let deliver = async move {
             let plural = K::plural(&());
-            let mut events = pin!(listing::watch(api, None));
+            let mut events = pin!(listing::watch_in_pages(api));
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => {
-                        // This event comes before the server has answered.
+                        // `Init` comes before the server has answered, so it does not show that the watch works.
                         if !matches!(event, Event::Init) {
                             problems.clear(&plural);
                         }
-                        deliver(&controller, convert(event, shrink));
+                        until_room(&controller).await;
+                        deliver(&controller, convert(event, shrink, name));
                     }
                     Err(error) => {
-                        let error = problem(&error);
-                        if problems.set(&plural, error.clone()) {
-                            let resource = &*plural;
-                            tracing::warn!(
-                                controller = CONTROLLER_NAME,
-                                resource,
-                                error,
-                                "the watch failed and is repeated"
-                            );
+                        let error = problem::<K>(&error);
+                        if problems.set(&plural, &error) {
+                            tracing::warn!(controller = name, resource = &*plural, error, "watch failed, retrying");
                         }
                     }
                 }
@@ -120,8 +139,8 @@ impl Watch<'_> {
     }
 }
 
-/// The text of an error of a watch, with the remedy if a permission is missing.
-fn problem(error: &watcher::Error) -> String {
+/// The text of an error of a watch, with the remedy if a permission is missing or the API server does not serve the kind.
+fn problem<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
     let text = error_chain(error).to_string();
     let cause = match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => match error {
@@ -131,18 +150,32 @@ fn problem(error: &watcher::Error) -> String {
         watcher::Error::WatchError(status) => Some(&**status),
         _ => None,
     };
-    match cause {
-        Some(status) if status.code == 403 => {
-            format!("{text}: grant the permissions of examples/deploy/controllers.yaml")
-        }
+    match cause.map(|status| status.code) {
+        Some(403) => format!("{text}: grant the permissions of examples/deploy/controllers.yaml"),
+        Some(404) => format!(
+            "the API server does not serve {} of {}: {}",
+            K::plural(&()),
+            K::api_version(&()),
+            unserved(&K::kind(&()))
+        ),
         _ => text,
+    }
+}
+
+/// What to do if the API server does not serve a kind.
+fn unserved(kind: &str) -> &'static str {
+    match kind {
+        "PodGroup" => {
+            "enable the API group in kube-apiserver, or turn off the feature gate DRAWorkloadResourceClaims of this controller"
+        }
+        _ => "use Kubernetes 1.34 or later",
     }
 }
 
 /// Makes the event of a decoded object.
 type WatchEventOf<K> = fn(Arc<K>) -> WatchEvent<K>;
 
-fn convert<K>(event: Event<DeserializeGuard<K>>, shrink: fn(&mut K)) -> WatchEvent<K>
+fn convert<K>(event: Event<DeserializeGuard<K>>, shrink: fn(&mut K), controller: &str) -> WatchEvent<K>
 where
     K: Resource<DynamicType = ()> + Default,
 {
@@ -159,7 +192,7 @@ where
             decoded(Arc::new(object))
         }
         Err(invalid) => {
-            let mut object = metadata_only(invalid);
+            let mut object = metadata_only(invalid, controller);
             shrink(&mut object);
             WatchEvent::Undecodable { object: Arc::new(object), is_deleted }
         }
@@ -167,12 +200,12 @@ where
 }
 
 /// An object that has nothing but its metadata. It has no finalizers, so that the controller does not finish its deletion.
-fn metadata_only<K: Resource<DynamicType = ()> + Default>(invalid: InvalidObject) -> K {
+fn metadata_only<K: Resource<DynamicType = ()> + Default>(invalid: InvalidObject, controller: &str) -> K {
     let metadata = &invalid.metadata;
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
     let object = ObjectKey { namespace: name(&metadata.namespace), name: name(&metadata.name) };
     tracing::error!(
-        controller = CONTROLLER_NAME,
+        controller,
         kind = &*K::kind(&()),
         %object,
         error = invalid.error,
@@ -184,7 +217,7 @@ fn metadata_only<K: Resource<DynamicType = ()> + Default>(invalid: InvalidObject
     object
 }
 
-/// Removes everything from a pod that the controller does not read. Most of the memory of the controller is for pods.
+/// Removes all fields from a pod that the controllers do not read. Most of the memory of the controller is for pods.
 fn keep_claims_of_pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     pod.metadata.annotations = None;
@@ -214,11 +247,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn refused_lists_name_the_remedy() {
+        for (code, remedy) in [
+            (403, ": grant the permissions of examples/deploy/controllers.yaml"),
+            (404, "does not serve resourceclaims of resource.k8s.io/v1: use Kubernetes 1.34 or later"),
+        ] {
+            let status = serde_json::from_value(json!({"code": code, "message": "refused"})).unwrap();
+            let error = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+            let text = problem::<ResourceClaim>(&error);
+            assert!(text.ends_with(remedy), "{text}");
+        }
+    }
+
+    #[test]
     fn undecodable_object_is_known_by_its_metadata() {
         let text = json!({"metadata": {"name": "c", "namespace": "n", "uid": "u", "finalizers": ["f"],
             "annotations": {"a": "b"}}, "spec": "wrong"});
         let guarded: DeserializeGuard<ResourceClaim> = serde_json::from_value(text).unwrap();
-        let WatchEvent::Undecodable { object: claim, is_deleted: false } = convert(Event::InitApply(guarded), |_| {})
+        let WatchEvent::Undecodable { object: claim, is_deleted: false } =
+            convert(Event::InitApply(guarded), |_| {}, CONTROLLER_NAME)
         else {
             panic!()
         };

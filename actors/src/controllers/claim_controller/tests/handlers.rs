@@ -1,4 +1,4 @@
-//! Handlers come and go while the controller runs.
+//! Handlers that are added and removed while the controller runs.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
@@ -150,9 +150,9 @@ async fn handler_that_is_removed_during_an_event_does_not_receive_that_event() {
     assert_eq!(events.try_recv(), Err(TryRecvError::Disconnected), "the handler is dropped");
 }
 
-/// A handler that another thread adds misses nothing, and sees no event twice.
+/// A handler that another thread adds misses no event, and receives no event twice.
 #[test]
-fn handlers_that_are_added_during_events_see_each_object() {
+fn handlers_that_are_added_during_events_receive_each_object() {
     // No pass runs, because nothing polls the tasks of this runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
@@ -162,24 +162,58 @@ fn handlers_that_are_added_during_events_see_each_object() {
     let names: Vec<_> = (0..2000).map(|at| format!("p{at:04}")).collect();
     let added = thread::scope(|scope| {
         let add = scope.spawn(|| {
-            let mut added = Vec::new();
-            while controller.shared.core.lock().pods().count() < names.len() / 2 {
+            let add_at = |count: usize| {
+                while controller.shared.core.lock().pods().count() < count {
+                    thread::yield_now();
+                }
                 let (handler, events) = sender();
-                added.push((controller.add_handler(handler), events));
-                thread::yield_now();
-            }
-            added
+                (controller.add_handler(handler), events)
+            };
+            (0..names.len()).step_by(100).map(add_at).collect::<Vec<_>>()
         });
         names.iter().for_each(|name| controller.pod_event(WatchEvent::Apply(pod(name))));
         add.join().unwrap()
     });
-    assert!(!added.is_empty());
     for (_, events) in &added {
         let name = |event: String| event.split_once(' ').map(|(_, name)| name.to_owned());
         let mut seen: Vec<_> = received(events).into_iter().filter_map(name).collect();
         seen.sort_unstable();
         assert_eq!(seen, names);
     }
+}
+
+/// While a slow handler receives the present objects, the watch waits as soon as many of its events are queued.
+#[tokio::test]
+async fn events_that_wait_for_a_slow_handler_are_bounded() {
+    let fixture = Fixture::new(Reply::Hang);
+    fixture.list(&["first"], true);
+    let controller = Arc::new(fixture.controller);
+    let (list_began, began) = tokio::sync::oneshot::channel();
+    let (resume, resumed) = channel::<()>();
+    let mut list_began = Some(list_began);
+    let (mut send, events) = sender();
+    let adding = controller.clone();
+    let add = thread::spawn(move || {
+        adding.add_handler(move |event: &WatchEvent<Pod>| {
+            if let Some(list_began) = list_began.take() {
+                list_began.send(()).unwrap();
+                resumed.recv().unwrap();
+            }
+            send(event);
+        })
+    });
+    began.await.unwrap();
+    for at in 0..1000 {
+        controller.until_room::<Pod>().now_or_never().expect("there is room");
+        controller.pod_event(WatchEvent::Apply(pod(&format!("p{at}"))));
+    }
+    let mut room = Box::pin(controller.until_room::<Pod>());
+    assert_eq!(room.as_mut().now_or_never(), None, "the watch waits");
+    controller.until_room::<ResourceClaim>().now_or_never().expect("other watches do not wait");
+    resume.send(()).unwrap();
+    room.await;
+    let _kept = add.join().unwrap();
+    assert_eq!(received(&events).len(), 3 + 1000);
 }
 
 #[tokio::test(start_paused = true)]
