@@ -16,6 +16,8 @@ mod cgroups;
 mod checkpoint;
 mod claims;
 mod clock;
+#[doc(hidden)]
+pub mod device_taints;
 mod disk;
 mod events;
 mod images;

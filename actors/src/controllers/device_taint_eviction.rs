@@ -1,0 +1,38 @@
+//! The device taint eviction controller: deletes pods that use devices with a NoExecute taint that their claims do not tolerate, and
+//! keeps the status of DeviceTaintRules.
+//!
+//! ```text
+//!   watches --WatchEvent--> Core --pods to evaluate--> Core::evaluate_next --Effects--> queue, events
+//!                            ^                                                          |
+//!                            |                                                          v item
+//!                            `--- step: Answer, from the API server --- Pass <--- Core::begin
+//! ```
+//!
+//! [`Core`] has the known objects, the eviction of each claim, and the pods that wait for their eviction. An event of a watch marks pods
+//! that must be evaluated again; [`Core::evaluate_next`] evaluates one of them. [`Pass::step`] decides on one item of the queue, without
+//! I/O; an adapter performs each [`Request`] and gives the answer to the next step.
+//!
+//! What always holds:
+//! - A pending eviction has a time and at least one reason, and belongs to one UID.
+//! - When no pod is marked, the pending evictions follow from the known objects alone, whatever the order of the events was.
+//! - A pod is deleted only with its UID as precondition, and only while its eviction is pending and due.
+//! - A pod that this controller has deleted is never pending again.
+//! - Known objects are never edited.
+
+mod api;
+mod effects;
+mod eviction;
+mod item;
+mod pending;
+mod pools;
+mod rules;
+mod taints;
+
+pub use api::{
+    Answer, ApiError, ApiErrorKind, CONTROLLER_NAME, EvictionEvent, EvictionEventKind, ObjectKey, PodCondition, PodId,
+    QUEUE_NAME, Request, RuleConditions, RuleId,
+};
+pub use effects::Effects;
+pub use eviction::{Eviction, Reason, Reasons, SliceTaint};
+pub use item::Item;
+pub use pools::PoolKey;
