@@ -20,19 +20,31 @@
 //! - Known objects are never edited.
 
 mod api;
+mod cache;
+mod changes;
 mod effects;
+mod evaluate;
 mod eviction;
 mod item;
+mod limit;
+mod pass;
 mod pending;
+mod pod_pass;
 mod pools;
+mod rule_pass;
 mod rules;
+mod status;
 mod taints;
 
 pub use api::{
     Answer, ApiError, ApiErrorKind, CONTROLLER_NAME, EvictionEvent, EvictionEventKind, ObjectKey, PodCondition, PodId,
     QUEUE_NAME, Request, RuleConditions, RuleId,
 };
+pub use cache::{Core, Settings};
 pub use effects::Effects;
 pub use eviction::{Eviction, Reason, Reasons, SliceTaint};
 pub use item::Item;
+pub use limit::{CONTINUE_ANNOTATION, LIMIT_CONDITION};
+pub use pass::{Evicted, Fault, Outcome, Pass, Report, Step};
 pub use pools::PoolKey;
+pub use status::{IN_PROGRESS_CONDITION, RuleCounts};

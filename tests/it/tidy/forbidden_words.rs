@@ -48,6 +48,8 @@ fn cores_are_pure() {
         "actors/src/recorder/capture",
         "actors/src/pod_worker/wait.rs",
         "actors/src/config",
+        "actors/src/controllers/device_taint_eviction",
+        "actors/src/controllers/device_taint_eviction.rs",
         "actors/src/controllers/leader_election/candidate.rs",
         "actors/src/controllers/leader_election/record.rs",
         "actors/src/controllers/names.rs",

@@ -1,0 +1,89 @@
+//! The pass of a rule: writes the conditions of its status if they differ.
+
+use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::api::{Answer, ApiError, ApiErrorKind, Request, RuleConditions, RuleId};
+use super::cache::{Core, STATUS_DELAY};
+use super::item::Item;
+use super::limit::RuleRecord;
+use super::pass::{Outcome, Step, done, failed};
+use super::status::IN_PROGRESS_CONDITION;
+use crate::time::Time;
+
+#[derive(Clone, Debug)]
+pub(super) struct RulePass {
+    rule: RuleId,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Begin,
+    /// A call writes the status.
+    Writing,
+    Over,
+}
+
+impl RulePass {
+    pub(super) fn new(rule: RuleId) -> Self {
+        RulePass { rule, stage: Stage::Begin }
+    }
+
+    /// Whether the next step may begin a call.
+    pub(super) fn may_call(&self) -> bool {
+        matches!(self.stage, Stage::Begin)
+    }
+
+    pub(super) fn step(&mut self, core: &mut Core, answer: Option<Result<Answer, ApiError>>, now: Time) -> Step {
+        let is_missing = matches!(&answer, Some(Err(ApiError { kind: ApiErrorKind::NotFound, .. })));
+        match (std::mem::replace(&mut self.stage, Stage::Over), answer) {
+            (Stage::Begin, None) => self.begin(core, now),
+            (Stage::Writing, Some(Ok(Answer::Done))) => done(Outcome::Finished),
+            (Stage::Writing, Some(Err(_))) if is_missing => done(Outcome::Finished),
+            (Stage::Begin | Stage::Writing | Stage::Over, answer) => {
+                failed("write the status of", Item::Rule(self.rule.clone()), answer.unwrap_or(Ok(Answer::Done)))
+            }
+        }
+    }
+
+    fn begin(&mut self, core: &mut Core, now: Time) -> Step {
+        let Some(rule) = core.rule(&self.rule).cloned() else { return done(Outcome::Finished) };
+        let record = core.records.entry(self.rule.clone()).or_default();
+        if let Some(at) = next_write(&rule, record, now) {
+            return done(Outcome::Again(at));
+        }
+        let contents = core.conditions(&rule, now);
+        let is_stored = |new: &Condition| {
+            condition(&rule, &new.type_).is_some_and(|old| {
+                old.status == new.status
+                    && old.reason == new.reason
+                    && old.message == new.message
+                    && old.observed_generation == new.observed_generation
+            })
+        };
+        if contents.iter().all(is_stored) {
+            return done(Outcome::Finished);
+        }
+        self.stage = Stage::Writing;
+        Step::Call(Request::ApplyRuleStatus(RuleConditions { rule: self.rule.clone(), conditions: contents }))
+    }
+}
+
+/// When the status may be written again, if it was written for this spec a short time ago. The pass calls this before it
+/// counts the pods of the rule.
+fn next_write(rule: &DeviceTaintRule, record: &mut RuleRecord, now: Time) -> Option<Time> {
+    let written = condition(rule, IN_PROGRESS_CONDITION)?;
+    if written.observed_generation != rule.metadata.generation {
+        return None;
+    }
+    let stamp = Time::from_timestamp(written.last_transition_time.0);
+    // The clock of another machine may be ahead. Then the time at which this controller first read its time counts.
+    let since = if stamp > now { record.first_read(stamp, now) } else { stamp };
+    Some(since + STATUS_DELAY).filter(|at| *at > now)
+}
+
+/// A condition of a rule.
+pub(super) fn condition<'a>(rule: &'a DeviceTaintRule, type_: &str) -> Option<&'a Condition> {
+    rule.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+}
