@@ -25,17 +25,20 @@ mod changes;
 mod effects;
 mod evaluate;
 mod eviction;
+mod explain;
 mod item;
 mod limit;
 mod pass;
 mod pending;
 mod pod_pass;
 mod pools;
+mod preview;
 mod rule_pass;
 mod rules;
 mod status;
 mod taints;
 
+pub use super::failed_pass::FailedPass;
 pub use api::{
     Answer, ApiError, ApiErrorKind, CONTROLLER_NAME, EvictionEvent, EvictionEventKind, ObjectKey, PodCondition, PodId,
     QUEUE_NAME, Request, RuleConditions, RuleId,
@@ -43,8 +46,10 @@ pub use api::{
 pub use cache::{Core, Settings};
 pub use effects::Effects;
 pub use eviction::{Eviction, Reason, Reasons, SliceTaint};
+pub use explain::{ClaimTaints, DeviceTaintEffect, PodTaintExplanation, PodTaintState, RuleExplanation, RuleState};
 pub use item::Item;
 pub use limit::{CONTINUE_ANNOTATION, LIMIT_CONDITION};
 pub use pass::{Evicted, Fault, Outcome, Pass, Report, Step};
 pub use pools::PoolKey;
+pub use preview::{ObjectName, PreviewedDevice, PreviewedPod, RulePreview};
 pub use status::{IN_PROGRESS_CONDITION, RuleCounts};
