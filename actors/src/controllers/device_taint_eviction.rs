@@ -37,6 +37,8 @@ mod rule_pass;
 mod rules;
 mod status;
 mod taints;
+#[cfg(test)]
+mod tests;
 
 pub use super::failed_pass::FailedPass;
 pub use api::{

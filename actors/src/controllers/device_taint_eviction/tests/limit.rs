@@ -1,0 +1,278 @@
+//! The largest number of evictions for a rule.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::*;
+
+/// Five pods, a limit, and a rule for all of them.
+fn limited(limit: u64) -> World {
+    let settings = Settings { max_evictions_per_rule: NonZeroU64::new(limit), ..Settings::default() };
+    let mut world = World::with(settings);
+    for number in 1..=5 {
+        let (claim, pod) = (format!("c{number}"), format!("p{number}"));
+        world.apply(Change::Claim(claim_for(&claim, &pod)));
+        world.apply(Change::Pod(pod_of(&pod, &[&claim])));
+    }
+    world.apply(Change::Rule(rule()));
+    world
+}
+
+fn continue_to(world: &mut World, number: &str) {
+    let mut rule = world.rule();
+    rule.metadata.annotations = Some([(CONTINUE_ANNOTATION.to_owned(), number.to_owned())].into());
+    world.apply(Change::Rule(rule));
+}
+
+fn limit_condition(world: &World) -> Option<String> {
+    let conditions = world.rule().status?.conditions?;
+    conditions.into_iter().find(|condition| condition.type_ == LIMIT_CONDITION).map(|condition| condition.status)
+}
+
+#[test]
+fn evictions_stop_at_the_limit_and_a_condition_says_so() {
+    let mut world = limited(2);
+    world.run_until(after(3600));
+    assert_eq!((world.evicted.len(), world.pending().len()), (2, 3));
+    assert_eq!(limit_condition(&world).as_deref(), Some("True"));
+    let last = world.calls().pop().unwrap();
+    assert!(last.contains("3 pods pending eviction in 1 namespace; 2 pods evicted"), "{last}");
+    assert!(last.contains("the limit of 2 evictions is reached"), "{last}");
+    assert!(last.contains(CONTINUE_ANNOTATION), "{last}");
+}
+
+#[test]
+fn the_annotation_of_the_rule_lets_the_evictions_go_on() {
+    let mut world = limited(2);
+    world.run_until(after(60));
+    continue_to(&mut world, "4");
+    world.run_until(after(120));
+    assert_eq!(world.evicted.len(), 4);
+    assert_eq!(limit_condition(&world).as_deref(), Some("True"));
+    continue_to(&mut world, "no number");
+    world.run_until(after(180));
+    assert_eq!(world.evicted.len(), 4);
+    continue_to(&mut world, "100");
+    world.run_until(after(3600));
+    assert_eq!((world.evicted.len(), world.pending().len()), (5, 0));
+    assert_eq!(limit_condition(&world).as_deref(), Some("False"));
+}
+
+#[test]
+fn a_limit_that_is_not_reached_has_no_condition() {
+    let mut world = limited(5);
+    world.run_until(after(3600));
+    assert_eq!((world.evicted.len(), limit_condition(&world)), (5, None));
+}
+
+#[test]
+fn a_cancelled_eviction_frees_its_slot_for_another_pod() {
+    let mut world = limited(1);
+    world.during = Some(("patch p1", Change::Claim(claim_of("c1", &["i"], &[]))));
+    world.run_until(after(3600));
+    assert_eq!((world.evicted.len(), world.pending().len()), (1, 3));
+}
+
+#[test]
+fn a_deletion_without_an_answer_keeps_its_slot() {
+    let mut world = limited(1);
+    world.refuse = Some("delete p1");
+    world.run_until(after(60));
+    world.delete(Change::Pod(pod_of("p1", &["c1"])));
+    world.run_until(after(3600));
+    assert_eq!((world.evicted.len(), world.pending().len()), (0, 4), "the pod may have been the one that was allowed");
+}
+
+/// A new leader after the end of the pods `p1` to `p2`, with this limit.
+fn new_leader(old: &World, limit: u64) -> World {
+    let settings = Settings { max_evictions_per_rule: NonZeroU64::new(limit), ..Settings::default() };
+    let mut new = World::with(settings);
+    new.now = old.now;
+    new.apply(Change::Rule(old.rule()));
+    for number in 3..=5 {
+        let (claim, pod) = (format!("c{number}"), format!("p{number}"));
+        new.apply(Change::Claim(claim_for(&claim, &pod)));
+        new.apply(Change::Pod(pod_of(&pod, &[&claim])));
+    }
+    new
+}
+
+fn evicted_and_pending(world: &mut World) -> (usize, usize) {
+    world.run_until(world.now + Duration::from_secs(3600));
+    (world.evicted.len(), world.pending().len())
+}
+
+#[test]
+fn a_new_leader_respects_the_condition_of_the_former_one() {
+    let mut old = limited(2);
+    old.run_until(after(60));
+    let mut new = new_leader(&old, 2);
+    assert_eq!(evicted_and_pending(&mut new), (0, 3));
+    continue_to(&mut new, "3");
+    assert_eq!(evicted_and_pending(&mut new), (1, 2));
+}
+
+#[test]
+fn a_new_leader_goes_on_if_the_limit_was_raised_before() {
+    let mut old = limited(2);
+    old.run_until(after(60));
+    let mut restarted = new_leader(&old, 3);
+    assert_eq!(evicted_and_pending(&mut restarted), (1, 2), "the flag was raised");
+    continue_to(&mut old, "4");
+    let mut new = new_leader(&old, 2);
+    assert_eq!(evicted_and_pending(&mut new), (2, 1), "the annotation was raised before the status was written");
+}
+
+#[test]
+fn a_new_leader_counts_on_while_the_limit_is_not_reached() {
+    let mut old = limited(1);
+    old.run_until(after(60));
+    old.refuse = Some("get");
+    continue_to(&mut old, "4");
+    old.run_until(after(120));
+    assert_eq!(limit_condition(&old).as_deref(), Some("False"));
+    let mut new = new_leader(&old, 2);
+    continue_to(&mut new, "2");
+    assert_eq!(evicted_and_pending(&mut new), (1, 2), "one of two was evicted before");
+}
+
+#[test]
+fn a_condition_without_a_number_stops_a_new_leader() {
+    let mut old = limited(2);
+    old.run_until(after(60));
+    let mut rule = old.rule();
+    for condition in rule.status.as_mut().unwrap().conditions.as_mut().unwrap() {
+        condition.message = "the limit of 2 evictions is reached".into();
+    }
+    old.apply(Change::Rule(rule));
+    assert_eq!(evicted_and_pending(&mut new_leader(&old, 3)), (0, 3));
+}
+
+#[test]
+fn the_condition_stays_while_the_rule_is_at_its_limit() {
+    let mut world = limited(2);
+    world.run_until(after(60));
+    let mut rule = world.rule();
+    rule.spec.taint.value = Some("other".into());
+    rule.metadata.generation = Some(2);
+    world.apply(Change::Rule(rule));
+    world.run();
+    continue_to(&mut world, "1");
+    world.run_until(after(120));
+    assert_eq!(limit_condition(&world).as_deref(), Some("True"), "changes that do not raise the limit");
+    let mut changed = world.rule();
+    changed.metadata.generation = Some(3);
+    world.apply(Change::Rule(changed));
+    assert_eq!(evicted_and_pending(&mut new_leader(&world, 2)), (0, 3), "the condition is of an earlier generation");
+    for number in 1..=5 {
+        world.delete(Change::Pod(pod_of(&format!("p{number}"), &[])));
+    }
+    world.run_until(after(180));
+    assert_eq!((world.pending().len(), limit_condition(&world).as_deref()), (0, Some("True")), "no pod is left");
+    continue_to(&mut world, "3");
+    world.run_until(after(240));
+    assert_eq!(limit_condition(&world).as_deref(), Some("False"));
+}
+
+/// The five pods after the limit is reached, and other taints.
+fn limited_with(limit: u64, others: impl IntoIterator<Item = Change>) -> World {
+    let mut world = limited(limit);
+    world.run_until(after(60));
+    others.into_iter().for_each(|change| world.apply(change));
+    world
+}
+
+/// A rule for all devices of the pool.
+fn other_rule(seconds: u64) -> Change {
+    let mut rule = rule();
+    rule.metadata.name = Some("z".into());
+    rule.metadata.uid = Some("z-uid".into());
+    rule.spec.taint.time_added = Some(after(seconds).to_api());
+    Change::Rule(rule)
+}
+
+#[test]
+fn a_full_rule_does_not_hold_a_pod_that_a_slice_evicts() {
+    let mut world = limited_with(1, [Change::Slice(tainted_slice())]);
+    let explanation = world.core.explain_pod(&ObjectKey::new(NAMESPACE, "p2"), world.now);
+    assert_eq!(explanation.state, PodTaintState::NotSynced);
+    assert!(explanation.detail.starts_with("The pod is evicted now."), "{}", explanation.detail);
+    assert_eq!(evicted_and_pending(&mut world), (5, 0));
+    assert_eq!(world.core.explain_rule("r", world.now).counts.evicted, 1, "the rule has evicted only its own");
+}
+
+#[test]
+fn a_full_rule_does_not_hold_a_pod_that_another_rule_evicts() {
+    let mut world = limited_with(3, [other_rule(0)]);
+    assert_eq!(evicted_and_pending(&mut world), (5, 0));
+    let counts = |rule| world.core.explain_rule(rule, world.now).counts.evicted;
+    assert_eq!((counts("r"), counts("z")), (3, 2));
+}
+
+#[test]
+fn a_pod_that_a_full_rule_holds_goes_at_the_time_of_another_rule() {
+    let mut world = limited_with(3, [other_rule(100)]);
+    world.run_until(after(99));
+    assert_eq!(world.evicted.len(), 3);
+    let detail = world.core.explain_pod(&ObjectKey::new(NAMESPACE, "p5"), world.now).detail;
+    assert!(
+        detail.starts_with("The pod is evicted at 2000-01-01T00:01:40Z (in 1 s). The eviction is due since"),
+        "{detail}"
+    );
+    world.run_until(after(100));
+    assert_eq!(world.evicted.len(), 5);
+}
+
+#[test]
+fn a_pod_whose_deletion_is_refused_frees_its_slot() {
+    let refused = [
+        ("patch p1", ApiErrorKind::Unknown, 2, 3),
+        ("patch p1", ApiErrorKind::Refused, 2, 3),
+        ("delete p1", ApiErrorKind::Refused, 2, 3),
+        ("delete p1", ApiErrorKind::Unknown, 1, 4),
+    ];
+    for (call, kind, evicted, pending) in refused {
+        let mut world = limited(2);
+        (world.refuse, world.refusal) = (Some(call), kind);
+        assert_eq!(evicted_and_pending(&mut world), (evicted, pending), "{call} {kind:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_may_be_used_is_not_freed_by_a_later_refusal() {
+    let mut world = limited(1);
+    world.refuse = Some("delete p1");
+    world.run();
+    world.refusal = ApiErrorKind::Refused;
+    assert_eq!(evicted_and_pending(&mut world), (0, 5));
+}
+
+#[test]
+fn an_annotation_without_a_number_is_reported() {
+    let mut world = limited(2);
+    continue_to(&mut world, "all");
+    world.run_until(after(60));
+    let ignored = format!("the annotation {CONTINUE_ANNOTATION} is ignored, because \"all\" is no number");
+    let last = world.calls().pop().unwrap();
+    assert!(last.contains(&ignored), "{last}");
+    let detail = world.core.explain_rule("r", world.now).detail;
+    assert!(detail.contains(&ignored), "{detail}");
+    continue_to(&mut world, "every");
+    world.run_until(after(120));
+    let last = world.calls().pop().unwrap();
+    assert!(last.contains("because \"every\" is no number"), "{last}");
+}
+
+#[test]
+fn taints_of_slices_have_no_limit() {
+    let settings = Settings { max_evictions_per_rule: NonZeroU64::new(1), ..Settings::default() };
+    let mut world = World::with(settings);
+    world.apply(Change::Slice(tainted_slice()));
+    for number in 1..=3 {
+        let (claim, pod) = (format!("c{number}"), format!("p{number}"));
+        world.apply(Change::Claim(claim_for(&claim, &pod)));
+        world.apply(Change::Pod(pod_of(&pod, &[&claim])));
+    }
+    world.run_until(after(60));
+    assert_eq!(world.evicted.len(), 3);
+}

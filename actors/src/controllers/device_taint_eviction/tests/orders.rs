@@ -1,0 +1,265 @@
+//! After any sequence of changes, the pending evictions are those of a controller that sees only the last state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use serde_json::json;
+
+use super::super::super::table::WatchEvent;
+use super::*;
+
+const SETTINGS: Settings = Settings { rules: true, pod_groups: true, max_evictions_per_rule: None };
+const EFFECTS: [&str; 4] = ["NoExecute", "None", "NoSchedule", "NoExecute"];
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// `form` chooses the content. A name has at most one object.
+    Pod {
+        name: u8,
+        form: u8,
+    },
+    Claim {
+        name: u8,
+        form: u16,
+    },
+    Slice {
+        name: u8,
+        form: u16,
+    },
+    Rule {
+        name: u8,
+        form: u8,
+    },
+    Delete {
+        kind: u8,
+        name: u8,
+    },
+    /// A watch lists its objects. `is_lost` objects were deleted without an event.
+    List {
+        kind: u8,
+        lost: u8,
+    },
+    /// Some marked pods are evaluated.
+    Evaluate(u8),
+    Tick,
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        4 => (0..3u8, any::<u8>()).prop_map(|(name, form)| Action::Pod { name, form }),
+        5 => (0..3u8, any::<u16>()).prop_map(|(name, form)| Action::Claim { name, form }),
+        4 => (0..3u8, any::<u16>()).prop_map(|(name, form)| Action::Slice { name, form }),
+        3 => (0..2u8, any::<u8>()).prop_map(|(name, form)| Action::Rule { name, form }),
+        2 => (0..4u8, 0..3u8).prop_map(|(kind, name)| Action::Delete { kind, name }),
+        1 => (0..4u8, any::<u8>()).prop_map(|(kind, lost)| Action::List { kind, lost }),
+        3 => (0..4u8).prop_map(Action::Evaluate),
+        1 => Just(Action::Tick),
+    ];
+    proptest::collection::vec(action, 1..60)
+}
+
+/// The objects of the server.
+#[derive(Default)]
+struct Server {
+    pods: BTreeMap<String, Pod>,
+    claims: BTreeMap<String, ResourceClaim>,
+    slices: BTreeMap<String, ResourceSlice>,
+    rules: BTreeMap<String, DeviceTaintRule>,
+}
+
+fn make_pod(name: u8, form: u8) -> Pod {
+    let claims = [&["c0"][..], &["c1", "c2"], &["c0", "c2"], &[]][usize::from(form & 3)];
+    let mut pod = pod_of(&format!("p{name}"), claims);
+    pod.metadata.uid = Some(format!("p{name}-uid{}", form >> 2 & 1));
+    let spec = pod.spec.as_mut().unwrap();
+    if form >> 3 & 3 == 0 {
+        spec.node_name = None;
+    }
+    if form >> 5 & 1 == 1 {
+        spec.scheduling_group = serde_json::from_value(json!({ "podGroupName": "g" })).unwrap();
+    }
+    if form >> 6 == 3 {
+        pod.status.get_or_insert_default().phase = Some("Failed".into());
+    }
+    pod
+}
+
+fn make_claim(name: u8, form: u16) -> ResourceClaim {
+    let devices = [&["i"][..], &["k", "x"], &["i", "x"], &["j"]][usize::from(form & 3)];
+    let mut consumers = Vec::new();
+    for pod in 0..3 {
+        if form >> (2 + pod) & 1 == 1 {
+            let uid = format!("p{pod}-uid{}", form >> 5 & 1);
+            consumers.push(reserved("pods", &format!("p{pod}"), &uid));
+        }
+    }
+    if form >> 6 & 1 == 1 {
+        consumers.push(reserved("podgroups", "g", "g-uid"));
+    }
+    let mut claim = claim_of(&format!("c{name}"), devices, &consumers);
+    claim.metadata.uid = Some(format!("c{name}-uid{}", form >> 7 & 1));
+    match form >> 8 & 7 {
+        0 => without_allocation(claim),
+        1 => tolerating(claim, &[for_seconds(30)]),
+        2 => tolerating(claim, &[for_seconds(7), toleration(json!({ "key": "b", "operator": "Exists" }))]),
+        _ => claim,
+    }
+}
+
+fn make_slice(name: u8, form: u16) -> ResourceSlice {
+    let device = |name, at: u16| {
+        let taints = match form >> at & 7 {
+            0..=2 => vec![],
+            3 => vec![taint("t", "v", "NoSchedule"), evicting()],
+            4 => vec![taint("b", "", "NoExecute")],
+            _ => vec![evicting()],
+        };
+        (name, taints)
+    };
+    let devices = [device("i", 0), device("k", 3), device("j", 6)];
+    let devices = &devices[..usize::from(form >> 9 & 3).min(3)];
+    let pool = if form >> 11 & 7 == 0 { "w2" } else { POOL };
+    slice_of(&format!("s{name}"), pool, i64::from(form >> 14), devices)
+}
+
+fn make_rule(name: u8, form: u8) -> DeviceTaintRule {
+    let selector = [json!({ "device": "i" }), json!({}), json!(null), json!({ "pool": POOL, "device": "x" })];
+    let mut rule = rule_with(EFFECTS[usize::from(form & 3)], selector[usize::from(form >> 2 & 3)].clone());
+    rule.metadata.name = Some(format!("r{name}"));
+    rule.metadata.uid = Some(format!("r{name}-uid{}", form >> 4 & 1));
+    if form >> 5 & 1 == 1 {
+        rule.spec.taint.time_added = Some(after(40).to_api());
+    }
+    rule
+}
+
+fn named<T>(objects: &mut BTreeMap<String, T>, name: &str, object: T) -> WatchEvent<T>
+where
+    T: Clone,
+{
+    objects.insert(name.to_owned(), object.clone());
+    WatchEvent::Apply(Arc::new(object))
+}
+
+/// The events of a list, in which the objects whose bit is set are missing.
+fn listed<T: Clone>(objects: &mut BTreeMap<String, T>, lost: u8) -> Vec<WatchEvent<T>> {
+    let mut number = 0;
+    objects.retain(|_, _| {
+        number += 1;
+        lost >> number & 1 == 0
+    });
+    let present = objects.values().cloned().map(|object| WatchEvent::InitApply(Arc::new(object)));
+    std::iter::once(WatchEvent::Init).chain(present).chain([WatchEvent::InitDone]).collect()
+}
+
+impl Server {
+    /// Performs an action. Returns the events of the watches.
+    fn act(&mut self, core: &mut Core, action: &Action, now: Time) {
+        match *action {
+            Action::Pod { name, form } => {
+                let mut pod = make_pod(name, form);
+                let known = self.pods.get(&format!("p{name}")).filter(|known| known.metadata.uid == pod.metadata.uid);
+                if let (Some(known), Some(new)) = (known.and_then(|known| known.spec.clone()), &mut pod.spec) {
+                    // The claims and the group of a pod are immutable.
+                    (new.resource_claims, new.scheduling_group) = (known.resource_claims, known.scheduling_group);
+                }
+                core.pod_event(named(&mut self.pods, &format!("p{name}"), pod), now);
+            }
+            Action::Claim { name, form } => {
+                core.claim_event(named(&mut self.claims, &format!("c{name}"), make_claim(name, form)));
+            }
+            Action::Slice { name, form } => {
+                core.slice_event(named(&mut self.slices, &format!("s{name}"), make_slice(name, form)), now);
+            }
+            Action::Rule { name, form } => {
+                core.rule_event(named(&mut self.rules, &format!("r{name}"), make_rule(name, form)), now);
+            }
+            Action::Delete { kind, name } => self.delete(core, kind, name, now),
+            Action::List { kind, lost } => self.list(core, kind, lost, now),
+            Action::Evaluate(number) => (0..number).for_each(|_| {
+                core.evaluate_next(now);
+            }),
+            Action::Tick => {}
+        }
+    }
+
+    fn delete(&mut self, core: &mut Core, kind: u8, name: u8, now: Time) {
+        match kind {
+            0 => self
+                .pods
+                .remove(&format!("p{name}"))
+                .into_iter()
+                .for_each(|o| core.pod_event(WatchEvent::Delete(o.into()), now)),
+            1 => self
+                .claims
+                .remove(&format!("c{name}"))
+                .into_iter()
+                .for_each(|o| core.claim_event(WatchEvent::Delete(o.into()))),
+            2 => self
+                .slices
+                .remove(&format!("s{name}"))
+                .into_iter()
+                .for_each(|o| core.slice_event(WatchEvent::Delete(o.into()), now)),
+            _ => self
+                .rules
+                .remove(&format!("r{name}"))
+                .into_iter()
+                .for_each(|o| core.rule_event(WatchEvent::Delete(o.into()), now)),
+        }
+    }
+
+    fn list(&mut self, core: &mut Core, kind: u8, lost: u8, now: Time) {
+        match kind {
+            0 => listed(&mut self.pods, lost).into_iter().for_each(|event| core.pod_event(event, now)),
+            1 => listed(&mut self.claims, lost).into_iter().for_each(|event| core.claim_event(event)),
+            2 => listed(&mut self.slices, lost).into_iter().for_each(|event| core.slice_event(event, now)),
+            _ => listed(&mut self.rules, lost).into_iter().for_each(|event| core.rule_event(event, now)),
+        }
+    }
+}
+
+fn evaluate_all(core: &mut Core, now: Time) {
+    while core.evaluate_next(now) {}
+}
+
+/// The environment variable that repeats a run.
+const SEED: &str = "PODWRIGHT_SEED";
+
+fn seed() -> u64 {
+    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
+    eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors pending_evictions_are_those");
+    seed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 800,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed()),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn pending_evictions_are_those_of_the_last_state_alone(actions in actions()) {
+        let (mut core, mut server, mut now) = (Core::new(SETTINGS), Server::default(), T0);
+        for action in &actions {
+            if matches!(action, Action::Tick) {
+                now = now + std::time::Duration::from_secs(3);
+            }
+            server.act(&mut core, action, now);
+        }
+        evaluate_all(&mut core, now);
+
+        let mut fresh = Core::new(SETTINGS);
+        (0..4).rev().for_each(|kind| server.list(&mut fresh, kind, 0, now));
+        evaluate_all(&mut fresh, now);
+        prop_assert_eq!(core.claim_evictions(), fresh.claim_evictions());
+        prop_assert_eq!(core.pending(), fresh.pending());
+        prop_assert_eq!(core.pools(), fresh.pools());
+    }
+}
