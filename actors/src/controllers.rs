@@ -6,6 +6,7 @@
 //! The controllers share the modules that belong to none of them: known objects, and pods and pod groups as users of claims.
 
 pub mod claim_controller;
+pub mod device_taint_controller;
 pub mod device_taint_eviction;
 mod failed_pass;
 pub mod leader_election;

@@ -46,7 +46,7 @@ pub use claims::{
     ClaimApi, ClaimDrivers, ClaimRef, DeviceHealth, DeviceHealthSink, DeviceReport, DriverError, DriverFuture,
     PreparedDevice,
 };
-pub use clock::{Clock, SystemClock, TokioClock};
+pub use clock::{Clock, SystemClock, TokioClock, WallClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, NamedImage, StoredImage};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
@@ -14,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::actors::PanicMetrics;
 use crate::encode::{self, Format};
 use crate::events::EventMetrics;
+use crate::histogram::{Histogram, POD_DELETION};
 use crate::register::kubelet;
 use crate::work_queues::WorkQueueMetrics;
 
@@ -30,6 +32,8 @@ pub struct ControllersMetrics {
     pub events: EventMetrics,
     /// The elections of leaders.
     pub leader_election: LeaderElectionMetrics,
+    /// The device taint eviction controller.
+    pub device_taint_evictions: DeviceTaintEvictionMetrics,
     registry: Arc<Registry>,
 }
 
@@ -43,6 +47,7 @@ impl ControllersMetrics {
             work_queues: WorkQueueMetrics::register(&mut registry),
             events: EventMetrics::register(&mut registry),
             leader_election: LeaderElectionMetrics::register(&mut registry),
+            device_taint_evictions: DeviceTaintEvictionMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
     }
@@ -176,6 +181,40 @@ impl ResourceClaimControllerMetrics {
     /// Counts the claims with `count` at each scrape from now on. `count` must not block, and must not scrape.
     pub fn count_claims(&self, count: impl Fn() -> Vec<(ClaimSeries, u64)> + Send + Sync + 'static) {
         *self.claims.0.lock() = Some(Arc::new(count));
+    }
+}
+
+/// The device taint eviction controller.
+#[derive(Clone, Debug)]
+pub struct DeviceTaintEvictionMetrics {
+    deletions: Counter,
+    durations: Histogram,
+}
+
+impl DeviceTaintEvictionMetrics {
+    /// Registers the families.
+    pub fn register(registry: &mut Registry) -> Self {
+        DeviceTaintEvictionMetrics {
+            deletions: kubelet(
+                registry,
+                "device_taint_eviction_controller_pod_deletions_total",
+                "Total number of Pods deleted by DeviceTaintEvictionController since its start",
+                Counter::default(),
+            ),
+            durations: kubelet(
+                registry,
+                "device_taint_eviction_controller_pod_deletion_duration_seconds",
+                "Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via \
+                 DeviceTaintEvictionController",
+                Histogram::new(POD_DELETION),
+            ),
+        }
+    }
+
+    /// Counts a pod that was deleted, this long after its eviction was due.
+    pub fn deleted(&self, late: Duration) {
+        self.deletions.inc();
+        self.durations.observe(late);
     }
 }
 

@@ -71,6 +71,9 @@ pub(crate) const HANDLER: &[f64] = &[0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1
 pub(crate) const WORK_QUEUE: &[f64] =
     &[1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
+/// The deletion of a pod after its eviction was due: milliseconds normally, minutes when the API server refuses. Upstream's buckets.
+pub(crate) const POD_DELETION: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
+
 const NANOS_PER_UNIT: u64 = 1_000_000_000;
 
 /// A histogram over fixed buckets, made of atomics and shared by its clones.
@@ -171,7 +174,9 @@ mod tests {
 
     #[test]
     fn bounds_ascend() {
-        for bounds in [REQUEST, POD_START, STATUS_SYNC, RUNTIME_CALL, IMAGE_PULL, CONTAINERS, HANDLER, WORK_QUEUE] {
+        for bounds in
+            [REQUEST, POD_START, STATUS_SYNC, RUNTIME_CALL, IMAGE_PULL, CONTAINERS, HANDLER, WORK_QUEUE, POD_DELETION]
+        {
             assert!(bounds.is_sorted_by(|a, b| a < b), "{bounds:?}");
         }
     }

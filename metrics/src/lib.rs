@@ -57,7 +57,9 @@ pub use actors::{ActorMetrics, ActorsMetrics, PanicMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
-pub use controllers::{ClaimSeries, ControllersMetrics, LeaderElectionMetrics, ResourceClaimControllerMetrics};
+pub use controllers::{
+    ClaimSeries, ControllersMetrics, DeviceTaintEvictionMetrics, LeaderElectionMetrics, ResourceClaimControllerMetrics,
+};
 pub use dra::{ClaimOperation, ClaimsInUse, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
 pub use encode::Format;
 pub use events::{EventMetrics, EventOutcome};

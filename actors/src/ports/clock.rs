@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::time::Time;
 
-/// Reads the time. The time never goes back.
+/// Reads the time. The time never goes back, except that of [`WallClock`].
 ///
 /// The engine reads the clock while it holds locks. An implementation must answer at once and must not call the engine.
 pub trait Clock: Send + Sync + 'static {
@@ -51,6 +51,17 @@ pub struct SystemClock {
     wall: AtomicU64,
     /// When the wall clock was last read, in nanoseconds after `start`.
     read_at: AtomicU64,
+}
+
+/// The system's wall clock as it is: if it is set back, this clock goes back too. For work that depends on times that other programs
+/// set. Whoever uses it must notice such a jump.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Time {
+        Time::from_nanos(wall_clock())
+    }
 }
 
 /// How often the wall clock is read.
@@ -127,8 +138,9 @@ mod tests {
 
     #[test]
     fn a_wall_clock_reads_the_systems_time() {
-        let clock = SystemClock::new();
-        let apart = clock.now().as_nanos().abs_diff(wall_clock());
-        assert!(apart < 5 * SECOND, "{apart} ns");
+        for now in [SystemClock::new().now(), WallClock.now()] {
+            let apart = now.as_nanos().abs_diff(wall_clock());
+            assert!(apart < 5 * SECOND, "{apart} ns");
+        }
     }
 }
