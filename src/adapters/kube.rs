@@ -28,7 +28,10 @@ pub use client::{ConnectError, connect};
 #[doc(hidden)]
 pub use connection::Connection;
 #[cfg(feature = "controllers")]
-pub use controllers::{ClaimTerms, KubeLeases, KubeResourceClaims, WatchProblems};
+pub use controllers::{
+    ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
+    WatchProblems,
+};
 #[doc(hidden)]
 pub use credentials::Credentials;
 pub use events::KubeEvents;

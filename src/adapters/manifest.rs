@@ -1,6 +1,8 @@
 //! Parses manifests: YAML or JSON text with pods. Each fault gets a message with its position and the remedy; the pods
 //! without faults are used. An unknown field is a warning, as for a kubelet, or a fault if the caller chooses so.
 
+#[cfg(feature = "controllers")]
+mod rule;
 mod tree;
 mod typed;
 
@@ -10,6 +12,8 @@ use k8s_openapi::api::core::v1::Pod;
 use podwright_actors::config::validate::{self, Problem};
 use podwright_actors::text::plain;
 
+#[cfg(feature = "controllers")]
+pub use rule::read_rule;
 pub use tree::Position;
 
 use serde_saphyr::budget::BudgetBreach;
@@ -99,30 +103,33 @@ pub fn read(bytes: &[u8]) -> Manifest {
 /// Like [`read`], and the caller chooses what an unknown field means.
 pub fn read_with(bytes: &[u8], unknown_fields: UnknownFields) -> Manifest {
     let mut reader = ManifestBuilder { unknown_fields, ..ManifestBuilder::default() };
-    if bytes.len() > MAX_BYTES {
-        // The caller may have read only the first bytes of a longer manifest.
-        reader.refuse(None, "has more than 10 MiB: split it into smaller manifests".into());
-        return reader.finish();
-    }
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            let at = Position::after(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
-            reader.refuse(Some(at), "not valid UTF-8: save it in that encoding".into());
-            return reader.finish();
-        }
-    };
-    match serde_saphyr::from_multiple_with_options::<YamlNode>(text, options()) {
-        Err(error) => {
-            let error = error.without_snippet();
-            reader.refuse(error.location().and_then(Position::of), brief(error));
-        }
+    match documents(bytes) {
+        Err((at, message)) => reader.refuse(at, message),
         Ok(documents) if documents.is_empty() => {
             reader.refuse(None, "contains no pod: write one, or remove the manifest to stop its pods".into());
         }
         Ok(documents) => documents.iter().for_each(|document| reader.document(document)),
     }
     reader.finish()
+}
+
+/// Parses a text into its documents.
+///
+/// # Errors
+/// The position of the fault, if it is known, and the fault with its remedy.
+fn documents(bytes: &[u8]) -> Result<Vec<YamlNode>, (Option<Position>, String)> {
+    if bytes.len() > MAX_BYTES {
+        // The caller may have read only the first bytes of a longer manifest.
+        return Err((None, "has more than 10 MiB: split it into smaller manifests".into()));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = Position::after(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
+        (Some(at), "not valid UTF-8: save it in that encoding".into())
+    })?;
+    serde_saphyr::from_multiple_with_options::<YamlNode>(text, options()).map_err(|error| {
+        let error = error.without_snippet();
+        (error.location().and_then(Position::of), brief(error))
+    })
 }
 
 fn options() -> serde_saphyr::Options {

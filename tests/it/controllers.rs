@@ -5,6 +5,9 @@ mod claims;
 mod deployment;
 mod faults;
 mod leaders;
+mod taint_changes;
+mod taint_cluster;
+mod taints;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

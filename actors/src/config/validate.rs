@@ -18,7 +18,9 @@ mod volumes;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-pub use names::{is_label_value, is_qualified as is_label_key};
+pub use names::{
+    is_label as is_dns_label, is_label_value, is_qualified as is_label_key, is_subdomain as is_dns_subdomain,
+};
 pub use report::Problem;
 pub use statics::validate_static;
 

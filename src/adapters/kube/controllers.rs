@@ -1,12 +1,18 @@
-//! The ResourceClaim controller on an API server: its watches, its calls and events, its lease, and its terms as the leader.
+//! The controllers on an API server: their watches, calls and events, their leases, and their terms as the leader.
 
 mod calls;
 mod claims;
 mod leases;
+mod preview;
+mod taint_terms;
+mod taints;
 mod terms;
 mod watches;
 
 pub use claims::KubeResourceClaims;
 pub use leases::KubeLeases;
+pub use preview::{ListError, PreviewedCluster};
+pub use taint_terms::DeviceTaintTerms;
+pub use taints::KubeDeviceTaints;
 pub use terms::ClaimTerms;
 pub use watches::WatchProblems;

@@ -1,12 +1,12 @@
 //! Validates names.
 
 /// A DNS-1123 label.
-pub(super) fn is_label(text: &str) -> bool {
+pub fn is_label(text: &str) -> bool {
     text.len() <= 63 && lower_alnum_with(text, "-")
 }
 
 /// A DNS-1123 subdomain.
-pub(super) fn is_subdomain(text: &str) -> bool {
+pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| lower_alnum_with(part, "-"))
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
@@ -21,6 +22,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use podwright_actors::controllers::claim_controller::{ClaimController, WatchedKind};
+use podwright_actors::controllers::device_taint_controller::DeviceTaintController;
+use podwright_actors::controllers::device_taint_eviction::{CONTROLLER_NAME as TAINT_CONTROLLER_NAME, Settings};
 use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
 use podwright_actors::text::error_chain;
 use serde::de::DeserializeOwned;
@@ -91,6 +94,36 @@ fn room<K: WatchedKind>(controller: &ClaimController) -> BoxFuture<'_, ()> {
     controller.until_room::<K>().boxed()
 }
 
+/// Starts the watches of the device taint eviction controller. They end when `stop` is cancelled.
+pub(super) fn start_taints(
+    client: &Client,
+    controller: &Arc<DeviceTaintController>,
+    settings: Settings,
+    problems: &WatchProblems,
+    stop: &CancellationToken,
+) -> TaskTracker {
+    let tasks = TaskTracker::new();
+    let watch = Watch { client, controller, name: TAINT_CONTROLLER_NAME, problems, stop, tasks: &tasks };
+    // An event only marks pods, so no watch waits.
+    let room = |_: &DeviceTaintController| std::future::ready(()).boxed();
+    watch.start(keep_claims_of_pod, room, DeviceTaintController::pod_event);
+    watch.start(
+        |claim: &mut ResourceClaim| claim.metadata.managed_fields = None,
+        room,
+        DeviceTaintController::claim_event,
+    );
+    watch.start(keep_taints_of_slice, room, DeviceTaintController::slice_event);
+    if settings.rules {
+        watch.start(
+            |rule: &mut DeviceTaintRule| rule.metadata.managed_fields = None,
+            room,
+            DeviceTaintController::rule_event,
+        );
+    }
+    tasks.close();
+    tasks
+}
+
 struct Watch<'a, C> {
     client: &'a Client,
     controller: &'a Arc<C>,
@@ -127,7 +160,7 @@ impl<C: Send + Sync + 'static> Watch<'_, C> {
                         deliver(&controller, convert(event, shrink, name));
                     }
                     Err(error) => {
-                        let error = problem::<K>(&error);
+                        let error = problem::<K>(&error, name);
                         if problems.set(&plural, &error) {
                             tracing::warn!(controller = name, resource = &*plural, error, "watch failed, retrying");
                         }
@@ -140,7 +173,7 @@ impl<C: Send + Sync + 'static> Watch<'_, C> {
 }
 
 /// The text of an error of a watch, with the remedy if a permission is missing or the API server does not serve the kind.
-fn problem<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
+fn problem<K: Resource<DynamicType = ()>>(error: &watcher::Error, controller: &str) -> String {
     let text = error_chain(error).to_string();
     let cause = match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => match error {
@@ -151,7 +184,7 @@ fn problem<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
         _ => None,
     };
     match cause.map(|status| status.code) {
-        Some(403) => format!("{text}: grant the permissions of examples/deploy/controllers.yaml"),
+        Some(403) => format!("{text}: grant the permissions of {}", manifest(&K::kind(&()), controller)),
         Some(404) => format!(
             "the API server does not serve {} of {}: {}",
             K::plural(&()),
@@ -162,9 +195,22 @@ fn problem<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
     }
 }
 
+/// The file with the permissions that a controller needs for a kind.
+fn manifest(kind: &str, controller: &str) -> &'static str {
+    match (kind, controller) {
+        ("DeviceTaintRule", _) => "examples/deploy/device-taint-rules.yaml",
+        (_, TAINT_CONTROLLER_NAME) => "examples/deploy/device-taint-eviction.yaml",
+        _ => "examples/deploy/controllers.yaml",
+    }
+}
+
 /// What to do if the API server does not serve a kind.
-fn unserved(kind: &str) -> &'static str {
+pub(super) fn unserved(kind: &str) -> &'static str {
     match kind {
+        "DeviceTaintRule" => {
+            "start kube-apiserver with --runtime-config=resource.k8s.io/v1beta2=true and \
+             --feature-gates=DRADeviceTaintRules=true, or turn off the feature gate DRADeviceTaintRules of this controller"
+        }
         "PodGroup" => {
             "enable the API group in kube-apiserver, or turn off the feature gate DRAWorkloadResourceClaims of this controller"
         }
@@ -218,13 +264,14 @@ fn metadata_only<K: Resource<DynamicType = ()> + Default>(invalid: InvalidObject
 }
 
 /// Removes all fields from a pod that the controllers do not read. Most of the memory of the controller is for pods.
-fn keep_claims_of_pod(pod: &mut Pod) {
+pub(super) fn keep_claims_of_pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     pod.metadata.annotations = None;
     pod.metadata.labels = None;
     if let Some(spec) = pod.spec.take() {
         pod.spec = Some(PodSpec {
             node_name: spec.node_name,
+            priority: spec.priority,
             resource_claims: spec.resource_claims,
             scheduling_group: spec.scheduling_group,
             ..PodSpec::default()
@@ -237,6 +284,16 @@ fn keep_claims_of_pod(pod: &mut Pod) {
             resource_claim_statuses: status.resource_claim_statuses,
             ..PodStatus::default()
         });
+    }
+}
+
+/// Removes all fields from a slice that the device taint eviction controller does not read.
+pub(super) fn keep_taints_of_slice(slice: &mut ResourceSlice) {
+    slice.metadata.managed_fields = None;
+    slice.spec.shared_counters = None;
+    for device in slice.spec.devices.iter_mut().flatten() {
+        let Device { name, taints, .. } = std::mem::take(device);
+        *device = Device { name, taints, ..Device::default() };
     }
 }
 
@@ -254,9 +311,17 @@ mod tests {
         ] {
             let status = serde_json::from_value(json!({"code": code, "message": "refused"})).unwrap();
             let error = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
-            let text = problem::<ResourceClaim>(&error);
+            let text = problem::<ResourceClaim>(&error, CONTROLLER_NAME);
             assert!(text.ends_with(remedy), "{text}");
         }
+        let refused = || {
+            let status = serde_json::from_value(json!({"code": 403, "message": "refused"})).unwrap();
+            watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)))
+        };
+        let claims = problem::<ResourceClaim>(&refused(), TAINT_CONTROLLER_NAME);
+        assert!(claims.ends_with("grant the permissions of examples/deploy/device-taint-eviction.yaml"), "{claims}");
+        let rules = problem::<DeviceTaintRule>(&refused(), TAINT_CONTROLLER_NAME);
+        assert!(rules.ends_with("grant the permissions of examples/deploy/device-taint-rules.yaml"), "{rules}");
     }
 
     #[test]
@@ -278,7 +343,7 @@ mod tests {
     fn pod_keeps_what_the_controller_reads() {
         let text = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"a": "b"}},
-            "spec": {"nodeName": "n1", "containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}],
+            "spec": {"nodeName": "n1", "priority": 7, "containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}],
                 "schedulingGroup": {"podGroupName": "g"}},
             "status": {"phase": "Running", "podIP": "10.0.0.1", "resourceClaimStatuses": [{"name": "r"}],
                 "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
@@ -287,7 +352,7 @@ mod tests {
         let kept = serde_json::to_value(&pod).unwrap();
         let expected = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"nodeName": "n1", "containers": [], "resourceClaims": [{"name": "r"}],
+            "spec": {"nodeName": "n1", "priority": 7, "containers": [], "resourceClaims": [{"name": "r"}],
                 "schedulingGroup": {"podGroupName": "g"}},
             "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "r"}],
                 "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
