@@ -31,6 +31,9 @@ mod node_api;
 mod page;
 #[cfg(feature = "dra")]
 mod pod_resources;
+#[cfg(feature = "controllers")]
+mod preview;
+mod program;
 mod replay;
 mod root;
 mod run;
@@ -50,6 +53,7 @@ use std::process::ExitCode;
 use cli::Command;
 use signal_hook::consts::SIGCHLD;
 
+use crate::actors::text::error_chain;
 use crate::adapters::signals;
 
 pub use admin::router;
@@ -72,7 +76,8 @@ pub fn main() -> ExitCode {
         Err(error) => {
             let remedy = error_text::remedy_for_full_disk(error.chain()).map(|remedy| format!(": {remedy}"));
             // If standard error is closed, nobody can read the message.
-            let _ = writeln!(std::io::stderr(), "podwright: {error:#}{}", remedy.unwrap_or_default());
+            let _ =
+                writeln!(std::io::stderr(), "podwright: {}{}", error_chain(error.as_ref()), remedy.unwrap_or_default());
             ExitCode::FAILURE
         }
     }
@@ -97,6 +102,8 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        #[cfg(feature = "controllers")]
+        Command::Preview(args) => print(&preview::preview(&args)?),
         Command::Validate(args) => {
             let findings = validate::validate(&args.paths);
             print(&findings.lines.join("\n"));

@@ -36,6 +36,7 @@ use serde::Deserialize;
 use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
 use super::http::Access;
 use super::page::{self, AgentInfo};
+use super::program::Program;
 use super::table;
 use super::unknown_pod::unknown_pod;
 use super::view::NodeView;
@@ -74,7 +75,7 @@ pub fn router(view: NodeView, info: AgentInfo) -> Router {
 }
 
 fn for_trusted_clients(routes: Router) -> Router {
-    routes.layer(from_fn_with_state(Guard { is_loopback: true, public: None }, guard))
+    routes.layer(from_fn_with_state(Guard { is_loopback: true, public: None, program: Program::Agent }, guard))
 }
 
 /// The routes of all admin endpoints, without any check of the client.

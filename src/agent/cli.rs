@@ -7,6 +7,7 @@ mod certificates;
 #[cfg(feature = "controllers")]
 mod controllers;
 mod eviction;
+mod explain;
 #[cfg(feature = "dra")]
 mod features;
 #[cfg(any(feature = "controllers", feature = "dra"))]
@@ -38,8 +39,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
 #[cfg(feature = "controllers")]
-pub(crate) use controllers::{ControllerKind, ControllersArgs};
+pub(crate) use controllers::{ControllerKind, ControllersArgs, PreviewArgs};
 pub(crate) use eviction::EvictionArgs;
+pub(crate) use explain::ExplainArgs;
+#[cfg(feature = "controllers")]
+pub(crate) use explain::ExplainedObject;
 #[cfg(feature = "kube")]
 pub(crate) use node_api::NodeApiArgs;
 pub(crate) use parse::parse;
@@ -75,7 +79,8 @@ pub(crate) enum Command {
     Controllers(Box<ControllersArgs>),
     /// List the pods of a running agent.
     Get(GetArgs),
-    /// Explain the state of a pod of a running agent: what it waits for, its transitions and events; or of a ResourceClaim.
+    /// Explain the state of a pod of a running agent: what it waits for, its transitions and events. With running controllers: explain
+    /// a ResourceClaim, and which device taints evict a pod or which pods a DeviceTaintRule evicts.
     Explain(ExplainArgs),
     /// Check whether a running agent or running controllers are ready or live. The exit code is 0 if they are, and 1 if not.
     Health(HealthArgs),
@@ -87,6 +92,9 @@ pub(crate) enum Command {
     /// driver may stay prepared.
     #[cfg(feature = "dra")]
     GiveUp(GiveUpArgs),
+    /// Show which devices and pods a DeviceTaintRule of a file would hit, and when the pods would be evicted. Changes nothing.
+    #[cfg(feature = "controllers")]
+    Preview(PreviewArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
     /// Replay a recording of the flight recorder, and print the timeline of a pod.
@@ -199,47 +207,6 @@ pub(crate) struct GetArgs {
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: GetOutput,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-#[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct ExplainArgs {
-    #[cfg(feature = "controllers")]
-    #[command(subcommand)]
-    pub(crate) object: Option<ExplainedObject>,
-    /// The pod. Without a pod, one line is printed for each pod.
-    #[arg(value_name = "NAMESPACE/NAME")]
-    pub(crate) pod: Option<FullName>,
-    /// The UID of the pod, if several pods have the name [default: the pod that a source desires].
-    #[arg(long, requires = "pod")]
-    pub(crate) uid: Option<String>,
-    /// The output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: ExplainOutput,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-#[cfg(feature = "controllers")]
-#[derive(Debug, Subcommand)]
-pub(crate) enum ExplainedObject {
-    /// Explain with running controllers why a ResourceClaim does not exist, is not allocated or is not released, and which pods
-    /// hold it.
-    Claim(ExplainClaimArgs),
-}
-
-#[cfg(feature = "controllers")]
-#[derive(Args, Debug)]
-pub(crate) struct ExplainClaimArgs {
-    /// The ResourceClaim. If a generated claim does not exist, its name is the pod's name, a hyphen and the name of the claim in the
-    /// pod.
-    #[arg(value_name = "NAMESPACE/NAME")]
-    pub(crate) claim: FullName,
-    /// The output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: ExplainOutput,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
 }
@@ -379,19 +346,23 @@ impl FromStr for NodeName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let label = |label: &str| {
-            label.starts_with(letter) && label.ends_with(letter) && label.chars().all(|c| letter(c) || c == '-')
-        };
-        if text.len() > 253 || !text.split('.').all(label) {
-            return Err(
-                "not a node name: use lower case letters, digits, '-' and '.', begin and end each part with a letter or \
-                        digit, and use at most 253 characters"
-                    .into(),
-            );
-        }
-        Ok(NodeName(text.to_owned()))
+        subdomain("a node", text).map(NodeName)
     }
+}
+
+/// Checks the name of an object.
+fn subdomain(of: &str, text: &str) -> Result<String, String> {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |label: &str| {
+        label.starts_with(letter) && label.ends_with(letter) && label.chars().all(|c| letter(c) || c == '-')
+    };
+    if text.len() > 253 || !text.split('.').all(label) {
+        return Err(format!(
+            "not {of} name: use lower case letters, digits, '-' and '.', begin and end each part with a letter or digit, and use at \
+             most 253 characters"
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use rustls::{ClientConfig, RootCertStore};
 pub(crate) use address::{AgentAddress, LINK_FILE, SOCKET_FILE, loopback_or_other, page_link};
 
 use super::http::{ShortPath, TlsError, Token, TokenError, certificates, read_private};
+use super::program::Program;
 use address::token_of_link;
 
 /// How long a whole answer may take.
@@ -35,13 +36,24 @@ pub(crate) enum RequestError {
         "no agent listens at {0}: start one with `podwright run`, or name a running one with --root DIR or --admin ADDRESS"
     )]
     NoAgent(AgentAddress),
-    #[error("the agent at {0} runs as another user: run this command as that user or as root, for example with sudo")]
+    #[cfg(feature = "controllers")]
+    #[error(
+        "no controllers listen at {0}: start them with `podwright controllers`, or name running ones with --root DIR or --admin ADDRESS"
+    )]
+    NoControllers(AgentAddress),
+    #[cfg(feature = "controllers")]
+    #[error(
+        "no agent and no controllers listen at {0}: start `podwright run` or `podwright controllers`, or name running ones with \
+         --root DIR or --admin ADDRESS"
+    )]
+    NoProgram(AgentAddress),
+    #[error("the program at {0} runs as another user: run this command as that user or as root, for example with sudo")]
     OtherUser(AgentAddress),
     #[error(
-        "the server at {address} is not a podwright agent of this version: name an agent with --root DIR or --admin ADDRESS"
+        "the server at {address} is not podwright of this version: name an agent or controllers with --root DIR or --admin ADDRESS"
     )]
     NotPodwright { address: AgentAddress },
-    #[error("the request to the agent at {address} failed: check that it still runs, and try again")]
+    #[error("the request to {address} failed: check that the agent or the controllers still run, and try again")]
     Failed { address: AgentAddress, source: reqwest::Error },
     /// The agent's own error text.
     #[error("{0}")]
@@ -56,10 +68,23 @@ pub(crate) enum RequestError {
     Setup(#[source] Box<dyn Error + Send + Sync>),
 }
 
+#[cfg(feature = "controllers")]
+impl RequestError {
+    /// The error of a command that may be for an agent or for controllers.
+    pub(crate) fn of_any_program(self) -> Self {
+        match self {
+            RequestError::NoAgent(address) => RequestError::NoProgram(address),
+            error => error,
+        }
+    }
+}
+
 /// A running agent, and how to reach it.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) address: AgentAddress,
+    /// The program that the command is for.
+    pub(crate) program: Program,
     /// The root directory of the agent, if the caller knows it.
     pub(crate) root: Option<PathBuf>,
     /// The file with the token for an address other than a socket.
@@ -128,7 +153,7 @@ impl Agent {
     /// [`RequestError`] if no agent runs there, or if it serves no page.
     pub(crate) fn link(root: &Path) -> Result<String, RequestError> {
         let address = AgentAddress::of_root(root);
-        let agent = Agent { address, root: None, token_file: None, authority: None };
+        let agent = Agent { address, program: Program::Agent, root: None, token_file: None, authority: None };
         // The file of an agent that was killed remains. So the command asks whether an agent runs.
         match agent.fetch("/healthz", &[], "text/plain") {
             // An agent whose housekeeping is late answers with an error, and serves its page.
@@ -164,11 +189,19 @@ impl Agent {
         Err(RequestError::Refused(escape_lines(&body)))
     }
 
+    fn absent(&self) -> RequestError {
+        match self.program {
+            Program::Agent => RequestError::NoAgent(self.address.clone()),
+            #[cfg(feature = "controllers")]
+            Program::Controllers => RequestError::NoControllers(self.address.clone()),
+        }
+    }
+
     fn failed(&self, source: reqwest::Error) -> RequestError {
         let address = self.address.clone();
         match io_cause(&source) {
             Some(io::ErrorKind::PermissionDenied) => RequestError::OtherUser(address),
-            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => RequestError::NoAgent(address),
+            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => self.absent(),
             // A failed handshake is a failure to connect too, and its cause is worth reading.
             _ => RequestError::Failed { address, source: source.without_url() },
         }
@@ -202,7 +235,7 @@ impl Agent {
             (AgentAddress::Socket(path), _) => {
                 let short = ShortPath::new(path).map_err(|error| match error.kind() {
                     io::ErrorKind::PermissionDenied => RequestError::OtherUser(self.address.clone()),
-                    _ => RequestError::NoAgent(self.address.clone()),
+                    _ => self.absent(),
                 })?;
                 builder = builder.tls_backend_preconfigured(self.tls(None)?).unix_socket(short.path());
                 socket = Some(short);

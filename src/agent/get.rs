@@ -66,7 +66,10 @@ pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
         HealthCheck::Ready => "/readyz",
         HealthCheck::Live => "/healthz",
     };
-    Ok(escape_lines(&args.agent.agent()?.fetch(path, &[], TEXT)?))
+    let answer = args.agent.agent()?.fetch(path, &[], TEXT);
+    #[cfg(feature = "controllers")]
+    let answer = answer.map_err(RequestError::of_any_program);
+    Ok(escape_lines(&answer?))
 }
 
 /// The output of `explain`.
@@ -75,9 +78,13 @@ pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
 /// [`QueryError`] if the agent or the controllers do not answer, or if the agent does not know the pod.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<String, QueryError> {
     #[cfg(feature = "controllers")]
-    if let Some(ExplainedObject::Claim(args)) = &args.object {
-        let path = format!("/explain/claim/{}", args.claim);
-        return explanation(&args.agent.controllers()?, &path, &[], args.output);
+    if let Some(object) = &args.object {
+        let (path, agent, output) = match object {
+            ExplainedObject::Claim(args) => (format!("/explain/claim/{}", args.claim), &args.agent, args.output),
+            ExplainedObject::Pod(args) => (format!("/explain/pod/{}", args.pod), &args.agent, args.output),
+            ExplainedObject::Rule(args) => (format!("/explain/rule/{}", args.rule.0), &args.agent, args.output),
+        };
+        return explanation(&agent.controllers()?, &path, &[], output);
     }
     let path = match &args.pod {
         Some(pod) => format!("/explain/{pod}"),

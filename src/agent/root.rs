@@ -42,7 +42,7 @@ pub(crate) enum RootError {
     #[error("cannot write to the root directory {path} ({why}): {remedy}", path = .path.display(), why = reason(.error),
         remedy = remedy(.error, "make it writable, or choose another with --root"))]
     Write { path: PathBuf, error: io::Error },
-    #[error("the root directory {path} is in use by another agent: stop that agent, or choose another with --root",
+    #[error("the root directory {path} is in use by another podwright process: stop that process, or choose another with --root",
         path = .0.display())]
     InUse(PathBuf),
     #[error("cannot derive {what} from the environment: set HOME or {variable}, or give {flag}")]

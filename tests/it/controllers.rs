@@ -5,8 +5,10 @@ mod claims;
 mod deployment;
 mod faults;
 mod leaders;
+mod taint_binary;
 mod taint_changes;
 mod taint_cluster;
+mod taint_commands;
 mod taints;
 
 use std::collections::BTreeMap;

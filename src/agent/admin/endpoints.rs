@@ -21,6 +21,7 @@ use crate::agent::http::{
     self, Authentication, Listener, SeatLimits, Seats, TimeLimits, TlsError, TlsFiles, Token, TokenError, write_private,
 };
 use crate::agent::page::{self, AgentInfo};
+use crate::agent::program::Program;
 use crate::agent::view::NodeView;
 
 /// The delay after a failure to listen on the port before the agent tries again.
@@ -110,19 +111,20 @@ impl AdminServer {
     /// Serves the endpoints until `stop` is cancelled. If the agent cannot listen, it logs that once and tries again. Pods do
     /// not wait for the endpoints.
     pub(crate) async fn serve(self, view: NodeView, info: AgentInfo, stop: CancellationToken) {
-        self.serve_routes(routes(view, info), stop).await;
+        self.serve_routes(Program::Agent, routes(view, info), stop).await;
     }
 
     /// Serves routes until `stop` is cancelled, with the checks of [`AdminServer::serve`].
-    pub(crate) async fn serve_routes(self, routes: Router, stop: CancellationToken) {
-        stop.run_until_cancelled(join(self.serve_socket(routes.clone()), self.serve_port(routes))).await;
+    pub(crate) async fn serve_routes(self, program: Program, routes: Router, stop: CancellationToken) {
+        stop.run_until_cancelled(join(self.serve_socket(program, routes.clone()), self.serve_port(program, routes)))
+            .await;
     }
 
     /// Serves everything on the Unix socket.
-    async fn serve_socket(&self, routes: Router) {
+    async fn serve_socket(&self, program: Program, routes: Router) {
         let path = &self.files.socket;
         let bind = async || Listener::unix(path);
-        let listener = bound(bind, &path.display(), "remove what is there").await;
+        let listener = bound(program, bind, &path.display(), "remove what is there").await;
         tracing::info!(path = %path.display(), "admin socket is served");
         http::serve(
             listener,
@@ -135,10 +137,10 @@ impl AdminServer {
     }
 
     /// Serves the TCP port: everything to clients with the token, and only the public paths to others.
-    async fn serve_port(&self, routes: Router) {
+    async fn serve_port(&self, program: Program, routes: Router) {
         let acceptor = self.tls.as_ref().map(|(acceptor, _)| acceptor.clone());
         let bind = async || Listener::tcp(self.address, acceptor.clone()).await;
-        let listener = bound(bind, &self.address, "free the address, or choose another with --admin").await;
+        let listener = bound(program, bind, &self.address, "free the address, or choose another with --admin").await;
         let address = listener.address().unwrap_or(self.address);
         // The token is made only after the agent owns the port. While another program listened there, the page of an
         // earlier agent may have sent that program its token.
@@ -156,15 +158,15 @@ impl AdminServer {
                 self.link.send_replace(Some(link));
             }
             Err(error) => tracing::error!(
-                "cannot write {} ({}): the page gets no data until the agent is restarted",
+                "cannot write {} ({}): clients have no token until podwright is started again",
                 self.files.link.display(),
                 reason(&error)
             ),
         }
         tracing::info!(%address, "admin endpoints are served");
         let checks = match &self.tls {
-            Some(_) => Guard { is_loopback: false, public: Some(PUBLIC_ELSEWHERE) },
-            None => Guard { is_loopback: true, public: Some(PUBLIC_ON_LOOPBACK) },
+            Some(_) => Guard { is_loopback: false, public: Some(PUBLIC_ELSEWHERE), program },
+            None => Guard { is_loopback: true, public: Some(PUBLIC_ON_LOOPBACK), program },
         };
         let router = routes.layer(from_fn_with_state(checks, guard));
         http::serve(listener, Seats::new(SEATS), Authentication::Token(token), TimeLimits::default(), router).await;
@@ -172,7 +174,12 @@ impl AdminServer {
 }
 
 /// Tries to listen until that succeeds. The first failure is logged.
-async fn bound(bind: impl AsyncFn() -> io::Result<Listener>, at: &impl std::fmt::Display, remedy: &str) -> Listener {
+async fn bound(
+    program: Program,
+    bind: impl AsyncFn() -> io::Result<Listener>,
+    at: &impl std::fmt::Display,
+    remedy: &str,
+) -> Listener {
     let mut logged = false;
     loop {
         match bind().await {
@@ -180,9 +187,9 @@ async fn bound(bind: impl AsyncFn() -> io::Result<Listener>, at: &impl std::fmt:
             Err(error) if !logged => {
                 logged = true;
                 tracing::error!(
-                    "cannot listen for admin requests on {at} ({}): {remedy}; pods keep running, and the agent tries again \
-                     every {} s",
+                    "cannot listen for admin requests on {at} ({}): {remedy}; {} every {} s",
                     reason(&error),
+                    program.without_listener(),
                     RETRY.as_secs()
                 );
             }

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use crate::actors::text::plain;
 use crate::agent::error_text::MAX_ECHO_BYTES;
 use crate::agent::http::Access;
+use crate::agent::program::Program;
 
 /// The checks of one listener.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub(super) struct Guard {
     pub(super) is_loopback: bool,
     /// The paths that a client without a token may read. `None` on a listener that authenticates its clients itself.
     pub(super) public: Option<&'static [&'static str]>,
+    /// The program that answers.
+    pub(super) program: Program,
 }
 
 /// What a client may read on loopback without a token: nothing that shows a pod's spec, logs or recordings. `/` is the page
@@ -50,8 +53,7 @@ impl Guard {
     fn refusal(&self, request: &Request) -> Option<Response> {
         let (headers, path) = (request.headers(), request.uri().path());
         if is_of_other_site(headers, path) {
-            let why = "requests from pages of other sites are refused: open the page at / of this agent\n";
-            return Some((StatusCode::FORBIDDEN, why).into_response());
+            return Some((StatusCode::FORBIDDEN, self.program.refusal_of_other_site()).into_response());
         }
         if self.is_loopback
             && let Some(host) = foreign_host(headers)
@@ -65,14 +67,8 @@ impl Guard {
         }
         let why = match request.extensions().get() {
             Some(Access::Full) => return None,
-            Some(Access::WrongToken) => {
-                "the token is not the one of this agent, which makes a new one at each start: open the link that \
-                 `podwright link` prints\n"
-            }
-            Some(Access::Public) | None => {
-                "this path needs a token: open the link that `podwright link` prints, or use `podwright get`, `explain` \
-                 or `logs` as the agent's user\n"
-            }
+            Some(Access::WrongToken) => self.program.refusal_of_wrong_token(),
+            Some(Access::Public) | None => self.program.refusal_without_token(),
         };
         let head = [(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
         Some((StatusCode::UNAUTHORIZED, head, why).into_response())
@@ -135,8 +131,9 @@ mod tests {
             }
             guard.refusal(&request).map(|refusal| refusal.status().as_u16())
         };
-        let elsewhere = Guard { is_loopback: false, public: Some(PUBLIC_ELSEWHERE) };
-        let public = Guard { is_loopback: false, public: Some(PUBLIC_ON_LOOPBACK) };
+        let program = Program::Agent;
+        let elsewhere = Guard { is_loopback: false, public: Some(PUBLIC_ELSEWHERE), program };
+        let public = Guard { is_loopback: false, public: Some(PUBLIC_ON_LOOPBACK), program };
         for path in ["/pods", "/explain", "/explain/a/b", "/logs/a/b", "/recording", "/watch", "//healthz", "/healthz/"]
         {
             for guard in [elsewhere, public] {
@@ -151,7 +148,11 @@ mod tests {
             assert_eq!(status(elsewhere, path, Some(Access::Public)), Some(401), "{path}");
         }
         assert_eq!(status(elsewhere, "/", Some(Access::Public)), None);
-        assert_eq!(status(Guard { is_loopback: true, public: None }, "/pods", None), Some(403), "the host is foreign");
-        assert_eq!(status(Guard { is_loopback: false, public: None }, "/pods", None), None);
+        assert_eq!(
+            status(Guard { is_loopback: true, public: None, program }, "/pods", None),
+            Some(403),
+            "the host is foreign"
+        );
+        assert_eq!(status(Guard { is_loopback: false, public: None, program }, "/pods", None), None);
     }
 }

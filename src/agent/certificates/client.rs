@@ -200,11 +200,11 @@ impl ClientCredentials {
             Err(error) => Err(error),
         };
         match applied {
-            Ok(()) => tracing::info!("the agent uses the changed credentials of the kubeconfig"),
+            Ok(()) => tracing::info!("the changed credentials of the kubeconfig are in use"),
             Err(error) => {
                 let error = error_chain(&error).to_string();
                 if self.logged.as_ref() != Some(&error) {
-                    tracing::error!(error, "cannot use the changed kubeconfig; the agent keeps its old credentials");
+                    tracing::error!(error, "cannot use the changed kubeconfig; the old credentials stay in use");
                 }
                 self.logged = Some(error);
             }

@@ -8,14 +8,15 @@ use std::str::FromStr;
 use clap::Args;
 
 use crate::agent::client::{Agent, AgentAddress, loopback_or_other};
+use crate::agent::program::Program;
 use crate::agent::root::{DefaultDirectories, RootError};
 
-/// The flags of `run`.
+/// The flags of `run` and `controllers` for the admin endpoints.
 #[derive(Args, Debug)]
 pub(crate) struct AdminArgs {
-    /// The address that serves /healthz, /readyz, /metrics and the page at /, or `off` for no admin endpoints at all. The other
-    /// endpoints are on the socket admin.sock in the root directory, for the commands of this user. An address that other
-    /// machines can reach needs a certificate and a token.
+    /// The address that serves /healthz, /readyz and /metrics, and the page of `podwright run` at /, or `off` for no admin
+    /// endpoints at all. The other endpoints are on the socket admin.sock in the root directory, for the commands of this user.
+    /// An address that other machines can reach needs a certificate and a token.
     #[arg(long, value_name = "ADDR:PORT|off", default_value_t)]
     pub(crate) admin: AdminAddress,
     /// The certificate (PEM, with its chain) for the admin address. All admin endpoints are then served there with TLS, to
@@ -94,7 +95,7 @@ impl FromStr for AdminAddress {
 #[derive(Args, Debug)]
 pub(crate) struct AgentArgs {
     /// The root directory of the agent or of the controllers, which contains the socket [default: the one of `podwright run`
-    /// for this user; for `explain claim`, the one of `podwright controllers`].
+    /// for this user; for `explain claim`, `pod` and `rule`, the one of `podwright controllers`].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     /// Another address of the agent: ADDR:PORT on this machine, https://NODE:PORT, or unix:///PATH of a socket.
@@ -114,7 +115,7 @@ impl AgentArgs {
     /// # Errors
     /// [`RootError::NoDefault`] if the agent is not named and this user has no default root directory.
     pub(crate) fn agent(&self) -> Result<Agent, RootError> {
-        self.at(DefaultDirectories::of_process().root())
+        self.at(Program::Agent, DefaultDirectories::of_process().root())
     }
 
     /// The controllers that the flags name. Without flags, they are the ones with this user's default directory.
@@ -123,18 +124,18 @@ impl AgentArgs {
     /// As for [`AgentArgs::agent`].
     #[cfg(feature = "controllers")]
     pub(crate) fn controllers(&self) -> Result<Agent, RootError> {
-        self.at(DefaultDirectories::of_process().root_of_controllers())
+        self.at(Program::Controllers, DefaultDirectories::of_process().root_of_controllers())
     }
 
-    fn at(&self, default: Result<PathBuf, RootError>) -> Result<Agent, RootError> {
+    fn at(&self, program: Program, default: Result<PathBuf, RootError>) -> Result<Agent, RootError> {
         let root = match &self.root {
             Some(root) => Ok(root.clone()),
             None => default,
         };
         let (token_file, authority) = (self.admin_token_file.clone(), self.admin_ca.clone());
         match &self.admin {
-            Some(address) => Ok(Agent { address: address.clone(), root: root.ok(), token_file, authority }),
-            None => Ok(Agent { address: AgentAddress::of_root(&root?), root: None, token_file, authority }),
+            Some(address) => Ok(Agent { address: address.clone(), program, root: root.ok(), token_file, authority }),
+            None => Ok(Agent { address: AgentAddress::of_root(&root?), program, root: None, token_file, authority }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,19 +10,23 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::gates::{FeatureGate, Gate, Gated};
 use super::time::time_span;
-use super::{AdminArgs, LogFormat};
+use super::{AdminArgs, ExplainOutput, LogFormat};
+use crate::actors::controllers::device_taint_eviction::{self, Settings};
 use crate::actors::controllers::leader_election::Timing;
-use crate::actors::controllers::resource_claim::{CONTROLLER_NAME, Features};
+use crate::actors::controllers::resource_claim::{self, Features};
 
 #[derive(Args, Debug)]
 pub(crate) struct ControllersArgs {
-    /// The kubeconfig of the cluster. The credentials need the permissions of examples/deploy/controllers.yaml.
+    /// The kubeconfig of the cluster. The credentials need the permissions of examples/deploy/controllers.yaml for the
+    /// ResourceClaim controller, of device-taint-eviction.yaml for the device taint eviction controller, and of
+    /// device-taint-rules.yaml for DeviceTaintRules.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
     /// The controllers to run.
     #[arg(long, value_enum, value_name = "NAME,...", value_delimiter = ',', default_value = "resourceclaim")]
     pub(crate) controllers: Vec<ControllerKind>,
-    /// The directory for the admin socket [default: controllers in the root directory of an agent of this user].
+    /// The directory for the admin socket [default: the directory controllers in the default root
+    /// directory of `podwright run`].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     #[command(flatten)]
@@ -33,10 +37,19 @@ pub(crate) struct ControllersArgs {
     /// The largest number of pods, pod groups and claims that the ResourceClaim controller works on at one time.
     #[arg(long, value_name = "N", default_value = "50", allow_negative_numbers = true, value_parser = workers)]
     pub(crate) concurrent_resourceclaim_syncs: NonZeroUsize,
+    /// The largest number of pods and rules that the device taint eviction controller works on at one time.
+    #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, value_parser = workers)]
+    pub(crate) concurrent_device_taint_eviction_syncs: NonZeroUsize,
+    /// The largest number of pods that the device taint eviction controller deletes for one DeviceTaintRule. Further pods stay until
+    /// the annotation podwright.dev/continue-evictions of the rule has a larger number [default: no limit].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = limit)]
+    max_evictions_per_rule: Option<NonZeroU64>,
     /// Turn optional behaviour on or off. The names are those of upstream's feature gates: DRAAdminAccess (true),
-    /// DRAPrioritizedList (true) and DRAWorkloadResourceClaims (false). If a name appears twice, the last value applies.
+    /// DRAPrioritizedList (true), DRAWorkloadResourceClaims (false), DRADeviceTaints (true; with false, the device taint eviction
+    /// controller is not started) and DRADeviceTaintRules (false; with true, DeviceTaintRules evict pods, which needs more permissions
+    /// and an API server that serves them). If a name appears twice, the last value applies.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
-    feature_gates: Vec<FeatureGate<Features>>,
+    feature_gates: Vec<FeatureGate<ControllerGates>>,
     /// Elect one leader among several replicas. Without an election, run one replica only.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true")]
@@ -55,22 +68,70 @@ pub(crate) struct ControllersArgs {
     pub(crate) leader_elect_resource_namespace: String,
 }
 
-fn workers(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "write a whole number of at least 1".to_owned())
+#[derive(Args, Debug)]
+pub(crate) struct PreviewArgs {
+    /// The file with the DeviceTaintRule, in YAML or JSON. The rule need not exist in the cluster.
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The kubeconfig of the cluster. Its user needs the permission to list pods, resourceclaims, resourceslices and devicetaintrules.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// The feature gates of the controller that evicts the pods. Only DRAWorkloadResourceClaims (false) has an effect: with true,
+    /// claims that are reserved for pod groups count.
+    #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
+    feature_gates: Vec<FeatureGate<ControllerGates>>,
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
 }
+
+impl PreviewArgs {
+    /// The settings of the controller that evicts the pods.
+    pub(crate) fn settings(&self) -> Settings {
+        FeatureGate::features(&self.feature_gates).taint_settings()
+    }
+}
+
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| AT_LEAST_ONE.to_owned())
+}
+
+fn limit(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| format!("{AT_LEAST_ONE}, or leave the flag out for no limit"))
+}
+
+const AT_LEAST_ONE: &str = "write a whole number of at least 1";
 
 /// A controller of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum ControllerKind {
     /// Generates, reserves, releases and deletes ResourceClaims.
     Resourceclaim,
+    /// Deletes the pods that use devices with a NoExecute taint.
+    DeviceTaintEviction,
+}
+
+impl ControllerKind {
+    /// The name of the controller, as in logs and leases.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            ControllerKind::Resourceclaim => resource_claim::CONTROLLER_NAME,
+            ControllerKind::DeviceTaintEviction => device_taint_eviction::CONTROLLER_NAME,
+        }
+    }
+
+    /// The value of `--controllers`.
+    pub(crate) const fn flag(self) -> &'static str {
+        match self {
+            ControllerKind::Resourceclaim => "resourceclaim",
+            ControllerKind::DeviceTaintEviction => "device-taint-eviction",
+        }
+    }
 }
 
 impl fmt::Display for ControllerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ControllerKind::Resourceclaim => CONTROLLER_NAME,
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -87,9 +148,22 @@ impl ControllersArgs {
         let distinct: BTreeSet<_> = self.controllers.iter().collect();
         let repeated = (distinct.len() < self.controllers.len())
             .then(|| "--controllers names a controller twice: name each controller once".to_owned());
-        let fraction = (timing.lease_duration.subsec_nanos() > 0)
-            .then(|| "--leader-elect-lease-duration must be a whole number of seconds".to_owned());
-        self.admin.fault().or(fault).or(repeated).or(fraction)
+        let none_is_left = self.enabled().next().is_none().then(|| {
+            "the feature gate DRADeviceTaints is off, so there is no controller to run: turn it on, or name another controller with \
+             --controllers"
+                .to_owned()
+        });
+        let has_no_effect = (self.max_evictions_per_rule.is_some() && !self.taint_settings().rules).then(|| {
+            "--max-evictions-per-rule has no effect without rules: add --feature-gates=DRADeviceTaintRules=true, or leave the flag out"
+                .to_owned()
+        });
+        self.admin.fault().or(fault).or(repeated).or(none_is_left).or(has_no_effect)
+    }
+
+    /// The controllers that are named, without those that a feature gate turns off.
+    pub(crate) fn enabled(&self) -> impl Iterator<Item = ControllerKind> {
+        let taints = self.gates().device_taints;
+        self.controllers.iter().copied().filter(move |kind| taints || *kind != ControllerKind::DeviceTaintEviction)
     }
 
     /// The durations of the elections.
@@ -101,17 +175,51 @@ impl ControllersArgs {
         }
     }
 
-    /// The feature gates.
+    /// The features of the ResourceClaim controller.
     pub(crate) fn features(&self) -> Features {
+        self.gates().claims
+    }
+
+    /// The settings of the device taint eviction controller.
+    pub(crate) fn taint_settings(&self) -> Settings {
+        Settings { max_evictions_per_rule: self.max_evictions_per_rule, ..self.gates().taint_settings() }
+    }
+
+    fn gates(&self) -> ControllerGates {
         FeatureGate::features(&self.feature_gates)
     }
 }
 
-impl Gated for Features {
+/// The states of the feature gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ControllerGates {
+    claims: Features,
+    /// The device taint eviction controller runs.
+    device_taints: bool,
+    /// DeviceTaintRules evict.
+    device_taint_rules: bool,
+}
+
+impl Default for ControllerGates {
+    fn default() -> Self {
+        ControllerGates { claims: Features::default(), device_taints: true, device_taint_rules: false }
+    }
+}
+
+impl ControllerGates {
+    /// The settings of the device taint eviction controller, without a limit.
+    pub(crate) fn taint_settings(self) -> Settings {
+        Settings { rules: self.device_taint_rules, pod_groups: self.claims.pod_groups, max_evictions_per_rule: None }
+    }
+}
+
+impl Gated for ControllerGates {
     const GATES: &'static [Gate<Self>] = &[
-        ("DRAAdminAccess", |features| &mut features.admin_access),
-        ("DRAPrioritizedList", |features| &mut features.prioritized_list),
-        ("DRAWorkloadResourceClaims", |features| &mut features.pod_groups),
+        ("DRAAdminAccess", |gates| &mut gates.claims.admin_access),
+        ("DRAPrioritizedList", |gates| &mut gates.claims.prioritized_list),
+        ("DRAWorkloadResourceClaims", |gates| &mut gates.claims.pod_groups),
+        ("DRADeviceTaints", |gates| &mut gates.device_taints),
+        ("DRADeviceTaintRules", |gates| &mut gates.device_taint_rules),
     ];
     const COMMAND: &'static str = "the controllers";
 }
@@ -133,6 +241,8 @@ mod tests {
         let args = args(&[]).unwrap();
         assert_eq!((args.timing(), args.features()), (Timing::default(), Features::default()));
         assert_eq!((args.controllers.len(), args.concurrent_resourceclaim_syncs.get()), (1, 50));
+        assert_eq!(args.concurrent_device_taint_eviction_syncs.get(), 8);
+        assert_eq!(args.taint_settings(), Settings { rules: false, ..Settings::default() });
         assert!(args.leader_elect);
     }
 
@@ -142,6 +252,10 @@ mod tests {
             ("--controllers=resourceclaims", "'resourceclaim'"),
             ("--controllers=resourceclaim,resourceclaim", "name each controller once"),
             ("--concurrent-resourceclaim-syncs=0", "concurrent-resourceclaim-syncs"),
+            ("--concurrent-device-taint-eviction-syncs=0", "write a whole number of at least 1"),
+            ("--concurrent-device-taint-eviction-syncs=-3", "write a whole number of at least 1"),
+            ("--max-evictions-per-rule=0", "or leave the flag out for no limit"),
+            ("--max-evictions-per-rule=5", "add --feature-gates=DRADeviceTaintRules=true"),
             ("--leader-elect-lease-duration=9s", "correct --leader-elect-lease-duration"),
             ("--leader-elect-lease-duration=15500ms", "whole number of seconds"),
             (
@@ -158,5 +272,18 @@ mod tests {
         assert!(!found.leader_elect, "the durations do not count without an election");
         let found = args(&["--feature-gates=DRAWorkloadResourceClaims=true,DRAAdminAccess=false"]).unwrap().features();
         assert_eq!((found.pod_groups, found.admin_access, found.prioritized_list), (true, false, true));
+    }
+
+    #[test]
+    fn gates_choose_what_the_device_taint_eviction_controller_does() {
+        let gates = "--feature-gates=DRADeviceTaintRules=true,DRAWorkloadResourceClaims=true";
+        let found = args(&["--controllers=device-taint-eviction", gates, "--max-evictions-per-rule=5"]).unwrap();
+        let expected = Settings { rules: true, pod_groups: true, max_evictions_per_rule: NonZeroU64::new(5) };
+        assert_eq!(found.taint_settings(), expected);
+        let off = "--feature-gates=DRADeviceTaints=false,DRADeviceTaintRules=true";
+        let found = args(&["--controllers=resourceclaim,device-taint-eviction", off]).unwrap();
+        assert_eq!(found.enabled().collect::<Vec<_>>(), [ControllerKind::Resourceclaim]);
+        let error = args(&["--controllers=device-taint-eviction", off]).unwrap_err();
+        assert!(error.contains("there is no controller to run: turn it on"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! The admin endpoints of the controllers.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -8,16 +9,18 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::actors::controllers::claim_controller::ClaimController;
+use crate::actors::controllers::device_taint_controller::DeviceTaintController;
 use crate::actors::controllers::leader_election::Leadership;
-use crate::actors::controllers::resource_claim::CONTROLLER_NAME;
 use crate::actors::ports::resource_claims::ObjectKey;
 use crate::actors::text::plain;
 use crate::adapters::kube::WatchProblems;
 use crate::agent::admin::{FormatQuery, negotiate};
+use crate::agent::cli::ControllerKind;
 use crate::agent::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
 use crate::metrics::ControllersMetrics;
 
@@ -25,12 +28,76 @@ use crate::metrics::ControllersMetrics;
 #[derive(Clone)]
 pub(super) struct ControllersView {
     pub(super) metrics: ControllersMetrics,
+    /// The controllers that this process runs.
+    pub(super) controllers: Arc<[ControllerView]>,
+}
+
+/// What the endpoints read of one controller.
+#[derive(Clone)]
+pub(super) struct ControllerView {
+    pub(super) kind: ControllerKind,
     pub(super) leadership: watch::Receiver<Leadership>,
     /// Whether replicas elect a leader.
     pub(super) is_elected: bool,
-    /// The controller of the current term.
-    pub(super) controller: watch::Receiver<Option<Arc<ClaimController>>>,
+    pub(super) current: CurrentController,
     pub(super) problems: WatchProblems,
+}
+
+/// The controller of the current term. There is none while this replica does not lead.
+#[derive(Clone)]
+pub(super) enum CurrentController {
+    Claims(watch::Receiver<Option<Arc<ClaimController>>>),
+    Taints(watch::Receiver<Option<Arc<DeviceTaintController>>>),
+}
+
+impl CurrentController {
+    /// Whether the controller has listed all objects. `None` while this replica does not lead.
+    fn is_synced(&self) -> Option<bool> {
+        match self {
+            CurrentController::Claims(current) => current.borrow().as_ref().map(|controller| controller.is_synced()),
+            CurrentController::Taints(current) => current.borrow().as_ref().map(|controller| controller.is_synced()),
+        }
+    }
+}
+
+impl ControllerView {
+    /// Why the controller is not ready.
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if let Leadership::Following { problem: Some(problem), .. } = &*self.leadership.borrow() {
+            missing.push(plain(problem, MAX_PROBLEM_BYTES).into_owned());
+        }
+        if self.current.is_synced() == Some(false) {
+            missing.push("the first lists of the watches are not complete".to_owned());
+            missing.extend(self.problems.lines().iter().map(|line| plain(line, MAX_PROBLEM_BYTES).into_owned()));
+        }
+        missing
+    }
+
+    /// The state of the election in one line.
+    fn election(&self) -> String {
+        let state = match &*self.leadership.borrow() {
+            Leadership::Leading { .. } if self.is_elected => "leading".to_owned(),
+            Leadership::Leading { .. } => "off".to_owned(),
+            Leadership::Following { holder: Some(holder), .. } => {
+                format!("following {}", plain(holder, MAX_ECHO_BYTES))
+            }
+            Leadership::Following { holder: None, .. } => "following, and no leader is known".to_owned(),
+        };
+        format!("leaderelection {}: {state}", self.kind.name())
+    }
+
+    fn not_leading(&self, objects: &str) -> Response {
+        let leader = match &*self.leadership.borrow() {
+            Leadership::Following { holder: Some(holder), .. } => {
+                format!(", which is {}", plain(holder, MAX_ECHO_BYTES))
+            }
+            Leadership::Following { holder: None, .. } | Leadership::Leading { .. } => String::new(),
+        };
+        let why =
+            format!("this replica does not lead, so it has read no {objects}: run the command on the leader{leader}\n");
+        (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+    }
 }
 
 /// The routes, without any check of the client.
@@ -40,41 +107,37 @@ pub(super) fn routes(view: ControllersView) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/explain/claim/{namespace}/{name}", get(explain_claim))
+        .route("/explain/pod/{namespace}/{name}", get(explain_pod))
+        .route("/explain/rule/{name}", get(explain_rule))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(view)
 }
 
 async fn healthz(State(view): State<ControllersView>) -> Response {
-    // The election publishes until it is stopped. If its task has ended, the lease is no longer renewed.
-    if view.leadership.has_changed().is_err() {
+    // An election publishes until it is stopped. If its task has ended, the lease is no longer renewed.
+    if view.controllers.iter().any(|controller| controller.leadership.has_changed().is_err()) {
         return (StatusCode::INTERNAL_SERVER_ERROR, "the election of the leader has ended\n").into_response();
     }
     "ok\n".into_response()
 }
 
-/// A replica that follows is ready too: it takes over when the leader ends.
+/// A replica that follows is ready too: it takes over when the leader ends. The problems of each controller come before the state of its
+/// election.
 async fn readyz(State(view): State<ControllersView>) -> Response {
-    let mut missing = Vec::new();
-    let state = match &*view.leadership.borrow() {
-        Leadership::Leading { .. } if view.is_elected => "leading",
-        Leadership::Leading { .. } => "off",
-        Leadership::Following { problem, .. } => {
-            missing.extend(problem.as_ref().map(|problem| plain(problem, MAX_PROBLEM_BYTES).into_owned()));
-            "following"
-        }
-    };
-    if let Some(controller) = &*view.controller.borrow()
-        && !controller.is_synced()
-    {
-        missing.push("the first lists of the watches are not complete".to_owned());
-        missing.extend(view.problems.lines().iter().map(|line| plain(line, MAX_PROBLEM_BYTES).into_owned()));
+    let mut is_ready = true;
+    let mut lines = Vec::new();
+    for controller in view.controllers.iter() {
+        let missing = controller.missing();
+        is_ready &= missing.is_empty();
+        lines.extend(missing);
+        lines.push(controller.election());
     }
-    let election = format!("leaderelection {CONTROLLER_NAME}: {state}\n");
-    if missing.is_empty() {
-        return format!("ok\n{election}").into_response();
+    let lines = lines.join("\n");
+    if is_ready {
+        return format!("ok\n{lines}\n").into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n{election}", missing.join("\n"))).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{lines}\n")).into_response()
 }
 
 async fn metrics(State(view): State<ControllersView>, headers: HeaderMap) -> Response {
@@ -90,34 +153,99 @@ async fn explain_claim(
     Query(form): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Response {
-    let json = match form.json(&headers) {
+    let controller = match view.claims() {
+        Ok(controller) => controller,
+        Err(refusal) => return refusal,
+    };
+    explain(&form, &headers, move || controller.explain(&ObjectKey::new(&namespace, &name))).await
+}
+
+/// Explains which device taints evict a pod. Only the leader knows them.
+async fn explain_pod(
+    State(view): State<ControllersView>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(form): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let controller = match view.taints() {
+        Ok(controller) => controller,
+        Err(refusal) => return refusal,
+    };
+    explain(&form, &headers, move || controller.explain_pod(&ObjectKey::new(&namespace, &name))).await
+}
+
+/// Explains which pods a rule evicts. Only the leader knows them.
+async fn explain_rule(
+    State(view): State<ControllersView>,
+    Path(name): Path<String>,
+    Query(form): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let controller = match view.taints() {
+        Ok(controller) => controller,
+        Err(refusal) => return refusal,
+    };
+    explain(&form, &headers, move || controller.explain_rule(&name)).await
+}
+
+impl ControllersView {
+    /// The ResourceClaim controller, if this replica leads. Otherwise the answer.
+    #[expect(clippy::result_large_err, reason = "the error is the answer of the endpoint")]
+    fn claims(&self) -> Result<Arc<ClaimController>, Response> {
+        let view = self.controller(ControllerKind::Resourceclaim)?;
+        let current = match &view.current {
+            CurrentController::Claims(current) => current.borrow().clone(),
+            CurrentController::Taints(_) => None,
+        };
+        current.ok_or_else(|| view.not_leading("claims"))
+    }
+
+    /// The device taint eviction controller, if this replica leads. Otherwise the answer.
+    #[expect(clippy::result_large_err, reason = "the error is the answer of the endpoint")]
+    fn taints(&self) -> Result<Arc<DeviceTaintController>, Response> {
+        let view = self.controller(ControllerKind::DeviceTaintEviction)?;
+        let current = match &view.current {
+            CurrentController::Taints(current) => current.borrow().clone(),
+            CurrentController::Claims(_) => None,
+        };
+        current.ok_or_else(|| view.not_leading("taints"))
+    }
+
+    #[expect(clippy::result_large_err, reason = "the error is the answer of the endpoint")]
+    fn controller(&self, kind: ControllerKind) -> Result<&ControllerView, Response> {
+        self.controllers.iter().find(|controller| controller.kind == kind).ok_or_else(|| {
+            let why = format!(
+                "the {} does not run in this process: use the process that runs it, or add {} to --controllers\n",
+                kind.name(),
+                kind.flag()
+            );
+            (StatusCode::NOT_FOUND, why).into_response()
+        })
+    }
+}
+
+/// Answers with an explanation, as text or as JSON. Runs on a blocking thread, because the search for
+/// the pods of an object takes milliseconds in a large cluster.
+async fn explain<E>(form: &FormatQuery, headers: &HeaderMap, explain: impl FnOnce() -> E + Send + 'static) -> Response
+where
+    E: Serialize + fmt::Display + Send + 'static,
+{
+    let json = match form.json(headers) {
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    let Some(controller) = view.controller.borrow().clone() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, not_leading(&view.leadership.borrow())).into_response();
-    };
-    // The search for the pods of a claim takes milliseconds in a large cluster.
-    match spawn_blocking(move || controller.explain(&ObjectKey::new(&namespace, &name))).await {
+    match spawn_blocking(explain).await {
         Ok(explanation) if json => Json(explanation).into_response(),
         Ok(explanation) => explanation.to_string().into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the explanation panicked\n").into_response(),
     }
 }
 
-fn not_leading(leadership: &Leadership) -> String {
-    let leader = match leadership {
-        Leadership::Following { holder: Some(holder), .. } => format!(", which is {}", plain(holder, MAX_ECHO_BYTES)),
-        Leadership::Following { holder: None, .. } | Leadership::Leading { .. } => String::new(),
-    };
-    format!("this replica does not lead, so it has read no claims: run the command on the leader{leader}\n")
-}
-
 async fn not_found(uri: Uri) -> Response {
     let path = plain(uri.path(), MAX_ECHO_BYTES);
     let why = format!(
-        "no endpoint at {path}: the endpoints of controllers are /healthz, /readyz, /metrics and \
-         /explain/claim/NAMESPACE/NAME\n"
+        "no endpoint at {path}: the endpoints of controllers are /healthz, /readyz, /metrics, /explain/claim/NAMESPACE/NAME, \
+         /explain/pod/NAMESPACE/NAME and /explain/rule/NAME\n"
     );
     (StatusCode::NOT_FOUND, why).into_response()
 }

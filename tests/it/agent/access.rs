@@ -256,7 +256,7 @@ async fn other_machines_need_tls_and_the_token() {
     let output = podwright(&command).await;
     assert!(output.status.code() == Some(1) && text(&output.stderr).contains("needs a token"), "{output:?}");
     let output = podwright(&["get", "pods", "--admin", &url, "--admin-token-file", &token]).await;
-    assert!(text(&output.stderr).contains("the request to the agent"), "an unknown certificate is refused: {output:?}");
+    assert!(text(&output.stderr).contains("the request to https://"), "an unknown certificate is refused: {output:?}");
 
     let certificate = reqwest::Certificate::from_pem(&fs::read(&cert).unwrap()).unwrap();
     let _first = rustls::crypto::ring::default_provider().install_default();

@@ -133,7 +133,7 @@ async fn two_agents_cannot_share_a_root_directory() {
     assert_eq!(second.status.code(), Some(1));
     let printed = text(&second.stderr);
     assert!(
-        printed.contains(home.root().to_str().unwrap()) && printed.contains("in use by another agent"),
+        printed.contains(home.root().to_str().unwrap()) && printed.contains("in use by another podwright process"),
         "{printed}"
     );
     agent.ready("good-n1").await;

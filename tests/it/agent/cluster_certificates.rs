@@ -210,12 +210,12 @@ async fn replaced_files_of_a_kubeconfig_are_used_without_a_restart() {
 
     // A broken kubeconfig changes nothing.
     fs::write(cluster.home.kubeconfig(), "{").unwrap();
-    agent.wait_for_line("cannot use the changed kubeconfig; the agent keeps its old credentials").await;
+    agent.wait_for_line("cannot use the changed kubeconfig; the old credentials stay in use").await;
     fs::write(cluster.home.kubeconfig(), kubeconfig.to_string()).unwrap();
     symlink("two", &next).unwrap();
     fs::rename(&next, &link).unwrap();
     cluster.is_registered().await;
-    assert!(agent.logged().contains("the agent uses the changed credentials of the kubeconfig"), "{}", agent.logged());
+    assert!(agent.logged().contains("the changed credentials of the kubeconfig are in use"), "{}", agent.logged());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::*;
 use crate::agent::harness::{AgentHome, podwright, text};
 
 /// A home with the kubeconfig of a user.
-fn home_of(cluster: &Cluster, user: &User) -> AgentHome {
+pub(super) fn home_of(cluster: &Cluster, user: &User) -> AgentHome {
     let home = AgentHome::new();
     cluster.server.write_kubeconfig(home.kubeconfig().as_ref(), &cluster.server.token(user.clone())).unwrap();
     home
@@ -55,14 +55,31 @@ async fn controllers_run_until_a_signal_and_give_the_lease_back() {
     let output = controllers.run_client(&["explain", "claim", "default/q-c0", "--output", "json"]).await;
     let explained: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(explained["state"], "absent", "{explained}");
+    let output = controllers.run_client(&["explain", "claim", "default/p-c0"]).await;
+    assert!(text(&output.stdout).contains(&format!("is ResourceClaim default/{claim}.")), "{output:?}");
     let stopped = Instant::now();
     controllers.signal(Signal::TERM);
     assert_eq!(controllers.ended().await, Some(0));
     let output = controllers.run_client(&["health", "live"]).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("start `podwright run` or `podwright controllers`"), "{output:?}");
     assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
     let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller").unwrap();
     assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]), (&json!(""), &json!(1)));
+}
+
+#[tokio::test]
+async fn events_are_written_before_the_end() {
+    let cluster = Cluster::start().await;
+    cluster.pod("p", &["none"], &json!({}));
+    cluster.server.faults().inject(Rule::new().resource("events"), Fault::Delay(Duration::from_millis(500)));
+    let home = home_of(&cluster, &User::admin());
+    let mut controllers = home.start_controllers(&["--kubeconfig", &home.kubeconfig(), "--leader-elect=false"]).await;
+    eventually("the pass fails", || async { controllers.line("the pass failed") }).await;
+    controllers.signal(Signal::TERM);
+    assert_eq!(controllers.ended().await, Some(0));
+    let events = cluster.server.all("events");
+    assert!(events.iter().any(|event| event["reason"] == "FailedResourceClaimCreation"), "{events:?}");
 }
 
 #[tokio::test]
@@ -126,5 +143,20 @@ async fn unusable_flags_end_the_controllers_with_the_remedy() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{error}");
         assert!(error.contains(part), "{error}");
+        assert!(error.matches("os error 2").count() <= 1, "each cause is printed once: {error}");
     }
+}
+
+/// A replica with a wrong namespace for the lease would otherwise follow for ever, as if another replica led.
+#[tokio::test]
+async fn namespace_of_the_lease_that_does_not_exist_is_reported() {
+    let cluster = Cluster::start().await;
+    let home = home_of(&cluster, &User::admin());
+    let flags = ["--kubeconfig", &*home.kubeconfig(), "--leader-elect-resource-namespace=nowhere"];
+    let controllers = home.start_controllers(&flags).await;
+    eventually("the election fails", || async {
+        let (code, body) = controllers.get_from_port("/readyz", "");
+        (code == 503 && body.contains("the namespace nowhere does not exist: create it")).then_some(())
+    })
+    .await;
 }

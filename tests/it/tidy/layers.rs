@@ -116,6 +116,7 @@ pub(super) const AGENT: Layers = &[
             "http",
             "instance",
             "machine",
+            "program",
             "root",
             "runtime",
             "table",
@@ -125,7 +126,7 @@ pub(super) const AGENT: Layers = &[
     ("access to the node", &["container_logs", "logging", "runtime_ports", "unknown_pod", "until", "view"]),
     (
         "commands and displays",
-        &["admin", "get", "node_api", "page", "pod_resources", "replay", "screen", "shutdown", "validate"],
+        &["admin", "get", "node_api", "page", "pod_resources", "preview", "replay", "screen", "shutdown", "validate"],
     ),
     ("run", &["run", "controllers"]),
 ];

@@ -1,0 +1,98 @@
+//! The flags of `podwright explain`.
+
+#[cfg(feature = "controllers")]
+use std::str::FromStr;
+
+use clap::Args;
+#[cfg(feature = "controllers")]
+use clap::Subcommand;
+
+#[cfg(feature = "controllers")]
+use super::subdomain;
+use super::{AgentArgs, ExplainOutput};
+use crate::actors::ids::FullName;
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ExplainArgs {
+    #[cfg(feature = "controllers")]
+    #[command(subcommand)]
+    pub(crate) object: Option<ExplainedObject>,
+    /// The pod. Without a pod, one line is printed for each pod.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) pod: Option<FullName>,
+    /// The UID of the pod, if several pods have the name [default: the pod that a source desires].
+    #[arg(long, requires = "pod")]
+    pub(crate) uid: Option<String>,
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[cfg(feature = "controllers")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExplainedObject {
+    /// Explain with running controllers why a ResourceClaim does not exist, is not allocated or is not released, and which pods
+    /// hold it.
+    Claim(ExplainClaimArgs),
+    /// Explain with running controllers which device taints evict a pod and when, and what would keep it.
+    Pod(ExplainTaintedPodArgs),
+    /// Explain with running controllers which pods a DeviceTaintRule evicts and when, and what would keep them.
+    Rule(ExplainRuleArgs),
+}
+
+#[cfg(feature = "controllers")]
+#[derive(Args, Debug)]
+pub(crate) struct ExplainClaimArgs {
+    /// The ResourceClaim. If you do not know the name of a generated claim, write POD-CLAIM, with the name of the claim in the spec
+    /// of the pod, or POD for all claims of the pod.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) claim: FullName,
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[cfg(feature = "controllers")]
+#[derive(Args, Debug)]
+pub(crate) struct ExplainTaintedPodArgs {
+    /// The pod.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) pod: FullName,
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[cfg(feature = "controllers")]
+#[derive(Args, Debug)]
+pub(crate) struct ExplainRuleArgs {
+    /// The DeviceTaintRule.
+    #[arg(value_name = "NAME")]
+    pub(crate) rule: RuleName,
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// The valid name of a DeviceTaintRule: a DNS subdomain (RFC 1123).
+#[cfg(feature = "controllers")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RuleName(pub(crate) String);
+
+#[cfg(feature = "controllers")]
+impl FromStr for RuleName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        subdomain("a rule", text).map(RuleName)
+    }
+}
