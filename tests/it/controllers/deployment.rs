@@ -1,48 +1,59 @@
-//! The manifests of `examples/deploy/controllers.yaml` grant what the controller uses, and no more.
+//! The manifests of `examples/deploy` grant what each controller uses, and no more.
 
 use std::collections::BTreeSet;
 
+use podwright_actors::controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Grant, Rule, Verb};
 use serde_json::json;
 
+use super::taint_cluster::{TaintReplica, forever};
 use super::*;
 
 /// A permission: the namespace (empty for all), the API group, the resource, the name (empty for all) and the verb.
 type Permission = (String, String, String, String, String);
 
-/// The permissions of the specification that no request of this test needs. The API server checks `resourceclaims/binding` and the
-/// finalizers of owners when it writes other objects. Lists are for servers without streaming lists, and for claims whose
-/// creation was not answered. A claim is read only if no watch has shown it for 30 seconds. Upstream's role has the others too.
-const UNUSED: [(&str, &str); 11] = [
-    ("pods", "list"),
+/// A permission that no request of a test needs, by its resource and verb.
+type Unused = (&'static str, &'static str);
+
+/// The permissions of the ResourceClaim controller that no request of its test needs. The API server checks `resourceclaims/binding` and
+/// the finalizers of owners when it writes other objects. A claim is read only if no watch has shown it for 30 seconds. Upstream's role
+/// has the others too.
+const UNUSED_FOR_CLAIMS: [Unused; 8] = [
     ("resourceclaims", "get"),
-    ("resourceclaims", "list"),
     ("pods/finalizers", "update"),
     ("pods/status", "update"),
     ("resourceclaims", "patch"),
     ("resourceclaims/status", "patch"),
     ("resourceclaims/binding", "update"),
     ("resourceclaims/binding", "patch"),
-    ("resourceclaimtemplates", "list"),
     ("events", "update"),
 ];
+/// The permissions of the device taint eviction controller that no request of its tests needs. Upstream's role has them.
+const UNUSED_FOR_TAINTS: [Unused; 4] =
+    [("pods/status", "update"), ("resourceclaims", "get"), ("resourceslices", "get"), ("events", "update")];
+/// The same for its permissions for rules.
+const UNUSED_FOR_RULES: [Unused; 2] = [("devicetaintrules", "get"), ("devicetaintrules/status", "update")];
 
-fn documents() -> Vec<Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/deploy/controllers.yaml");
+const CLAIMS_FILE: &str = "controllers.yaml";
+const TAINTS_FILE: &str = "device-taint-eviction.yaml";
+const RULES_FILE: &str = "device-taint-rules.yaml";
+
+fn documents(file: &str) -> Vec<Value> {
+    let path = format!("{}/examples/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()
 }
 
-fn texts(value: &Value) -> Vec<String> {
+pub(super) fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// The permissions that the manifests grant to their service account.
-fn granted() -> BTreeSet<Permission> {
-    let documents = documents();
+/// The permissions that manifests grant to a service account.
+fn granted(files: &[&str], account: &str) -> BTreeSet<Permission> {
+    let documents: Vec<_> = files.iter().flat_map(|file| documents(file)).collect();
     let mut granted = BTreeSet::new();
     for binding in documents.iter().filter(|document| document["kind"].as_str().unwrap().ends_with("RoleBinding")) {
-        assert_eq!(binding["subjects"][0]["name"], "podwright-controllers");
+        assert_eq!(binding["subjects"][0]["name"], account);
         let is_role = |document: &&Value| {
             let same = |field: &str| document[field] == binding["roleRef"][field];
             same("kind") && document["metadata"]["name"] == binding["roleRef"]["name"]
@@ -88,15 +99,48 @@ fn covering(granted: &BTreeSet<Permission>, served: &podwright_stand_in::Served)
     granted.iter().find(covers).cloned()
 }
 
-// The server refuses everything that the manifests do not grant.
+/// The user of a service account whose permissions a server checks.
+struct Account {
+    user: String,
+    granted: BTreeSet<Permission>,
+}
+
+impl Account {
+    /// The server refuses everything that the manifests do not grant.
+    fn of(cluster: &Cluster, files: &[&str], account: &str) -> Self {
+        let (user, granted) = (format!("system:serviceaccount:kube-system:{account}"), granted(files, account));
+        for (_, _, resource, _, verb) in &granted {
+            cluster.server.grant(Grant::new(&user, verb, resource));
+        }
+        Account { user, granted }
+    }
+
+    async fn client(&self, cluster: &Cluster) -> Client {
+        cluster.client_of(&User::new(&self.user, &[])).await
+    }
+
+    /// Asserts that each request of the user was permitted, and that each permission was used, except for these.
+    fn assert_exact(&self, cluster: &Cluster, unused: &[Unused]) {
+        let mut used = BTreeSet::new();
+        for served in cluster.server.requests().iter().filter(|served| served.user == self.user) {
+            assert_ne!(served.code, 403, "{served:?}");
+            used.insert(covering(&self.granted, served).unwrap_or_else(|| panic!("no rule permits {served:?}")));
+        }
+        let is_expected =
+            |(_, _, resource, _, verb): &&Permission| !unused.contains(&(resource.as_str(), verb.as_str()));
+        let left: Vec<_> = self.granted.difference(&used).filter(is_expected).collect();
+        assert!(left.is_empty(), "{left:?}");
+        for (resource, verb) in unused {
+            let is_granted = |permission: &Permission| permission.2 == *resource && permission.4 == *verb;
+            assert!(self.granted.iter().any(is_granted), "{resource} {verb}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn manifests_grant_exactly_what_the_controller_uses() {
-    let granted = granted();
     let cluster = Cluster::start().await;
-    let user = "system:serviceaccount:kube-system:podwright-controllers";
-    for (_, _, resource, _, verb) in &granted {
-        cluster.server.grant(Grant::new(user, verb, resource));
-    }
+    let account = Account::of(&cluster, &[CLAIMS_FILE], "podwright-controllers");
     // Two failures with the same text are written as one event with a count, by a patch.
     cluster.pod("without", &["none"], &json!({}));
     cluster.template("one");
@@ -109,8 +153,7 @@ async fn manifests_grant_exactly_what_the_controller_uses() {
     // The answer of a create is lost, so the claims are listed.
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
     cluster.server.faults().inject(creates, Fault::DropAfter);
-    let client = cluster.client_of(&User::new(user, &[])).await;
-    let replica = Replica::elected(client.clone(), "replica");
+    let replica = Replica::elected(account.client(&cluster).await, "replica");
     eventually("the claim of the pod is recorded", || async { cluster.recorded("p").get("c0").cloned() }).await;
     let name = cluster.recorded("p")["c0"].clone();
     cluster.allocate(&name, &[]);
@@ -131,37 +174,75 @@ async fn manifests_grant_exactly_what_the_controller_uses() {
     })
     .await;
     replica.stop().await;
+    account.assert_exact(&cluster, &UNUSED_FOR_CLAIMS);
+}
 
-    let mut used = BTreeSet::new();
-    for served in cluster.server.requests().iter().filter(|served| served.user == user) {
-        assert_ne!(served.code, 403, "{served:?}");
-        used.insert(covering(&granted, served).unwrap_or_else(|| panic!("no rule permits {served:?}")));
+/// Runs the device taint eviction controller: an eviction, and one that is cancelled twice, so that its event is counted by a patch.
+async fn evict_and_cancel(account: &Account, cluster: &Cluster, settings: Settings) {
+    let replica = TaintReplica::elected(account.client(cluster).await, settings, "replica");
+    let taint = cluster.server.get("resourceslices", "", "s").unwrap()["spec"]["devices"][0]["taints"].clone();
+    eventually("the pod is deleted", || async { cluster.is_deleted("p1").then_some(()) }).await;
+    replica.until_pending(1).await;
+    for _ in 0..2 {
+        for taints in [json!([]), taint.clone()] {
+            cluster.set_taints(&taints);
+            replica.until_pending(taints.as_array().unwrap().len()).await;
+        }
     }
-    let is_expected = |(_, _, resource, _, verb): &&Permission| !UNUSED.contains(&(resource.as_str(), verb.as_str()));
-    let unused: Vec<_> = granted.difference(&used).filter(is_expected).collect();
-    assert!(unused.is_empty(), "{unused:?}");
-    for (resource, verb) in UNUSED {
-        assert!(granted.iter().any(|permission| permission.2 == resource && permission.4 == verb), "{resource} {verb}");
-    }
+    eventually("the event is counted", || async {
+        let is_patch = |served: &podwright_stand_in::Served| {
+            served.verb == Some(Verb::Patch) && served.resource == "events" && served.code == 200
+        };
+        cluster.server.requests().iter().any(is_patch).then_some(())
+    })
+    .await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn manifests_grant_exactly_what_the_device_taint_eviction_controller_uses() {
+    let cluster = Cluster::start().await;
+    let account = Account::of(&cluster, &[TAINTS_FILE], "podwright-device-taint-eviction");
+    cluster.user(0, &forever());
+    cluster.user(1, &json!([]));
+    cluster.slice_with_tainted(&["i0", "i1"]);
+    evict_and_cancel(&account, &cluster, Settings { rules: false, ..Settings::default() }).await;
+    account.assert_exact(&cluster, &UNUSED_FOR_TAINTS);
+}
+
+#[tokio::test]
+async fn manifests_grant_exactly_what_rules_need_beside_it() {
+    let cluster = Cluster::start().await;
+    let account = Account::of(&cluster, &[TAINTS_FILE, RULES_FILE], "podwright-device-taint-eviction");
+    cluster.user(0, &forever());
+    cluster.user(1, &json!([]));
+    cluster.tainted_slice();
+    cluster.rule_for(&json!({"device": "i1"}));
+    evict_and_cancel(&account, &cluster, Settings::default()).await;
+    account.assert_exact(&cluster, &[&UNUSED_FOR_TAINTS[..], &UNUSED_FOR_RULES].concat());
+    let of_rules = granted(&[RULES_FILE], "podwright-device-taint-eviction");
+    assert!(of_rules.iter().all(|permission| permission.2.starts_with("devicetaintrules")), "{of_rules:?}");
 }
 
 #[test]
-fn deployment_has_two_replicas_that_a_disruption_budget_protects() {
-    let documents = documents();
-    let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
-    let deployment = of_kind("Deployment");
-    assert_eq!(deployment["spec"]["replicas"], 2);
-    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-    assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
-    let budget = of_kind("PodDisruptionBudget");
-    assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
-    assert_eq!(budget["spec"]["maxUnavailable"], 1);
-    let pod = &deployment["spec"]["template"]["spec"];
-    assert_eq!(pod["serviceAccountName"], of_kind("ServiceAccount")["metadata"]["name"]);
-    let container = &pod["containers"][0];
-    let args = texts(&container["args"]);
-    assert!(args.iter().any(|arg| arg == "--controllers=resourceclaim"), "{args:?}");
-    let kubeconfig = of_kind("ConfigMap")["data"]["kubeconfig"].as_str().unwrap().to_owned();
-    let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig).unwrap();
-    assert_eq!(kubeconfig["current-context"], kubeconfig["contexts"][0]["name"]);
+fn deployments_have_two_replicas_that_a_disruption_budget_protects() {
+    for (file, controller) in [(CLAIMS_FILE, "resourceclaim"), (TAINTS_FILE, "device-taint-eviction")] {
+        let documents = documents(file);
+        let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
+        let deployment = of_kind("Deployment");
+        assert_eq!(deployment["spec"]["replicas"], 2);
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
+        let budget = of_kind("PodDisruptionBudget");
+        assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+        assert_eq!(budget["spec"]["maxUnavailable"], 1);
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["serviceAccountName"], of_kind("ServiceAccount")["metadata"]["name"]);
+        let container = &pod["containers"][0];
+        let args = texts(&container["args"]);
+        assert!(args.contains(&format!("--controllers={controller}")), "{args:?}");
+        let kubeconfig = of_kind("ConfigMap")["data"]["kubeconfig"].as_str().unwrap().to_owned();
+        let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig).unwrap();
+        assert_eq!(kubeconfig["current-context"], kubeconfig["contexts"][0]["name"]);
+    }
 }
