@@ -1,15 +1,13 @@
 //! Pods and templates on the API server, and what the controller does with them.
 
 use std::collections::BTreeMap;
-use std::env;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use podwright_stand_in::{Fault, Rule, StandIn, Verb};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use crate::controller::KUBECONFIG;
+use crate::controller::{Controller, Which};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
@@ -81,7 +79,7 @@ async fn measure(kind: Kind, n: usize) -> Result<Figures, String> {
         }
     }
     let started = Instant::now();
-    let controller = Controller::start(&server)?;
+    let controller = Controller::start(&server, Which::Claims)?;
     if kind == Kind::Stream {
         controller.watches(&server).await?;
     }
@@ -115,7 +113,7 @@ async fn measure(kind: Kind, n: usize) -> Result<Figures, String> {
     }
     let seconds = started.elapsed().as_secs_f64();
     server.faults().clear();
-    let rss_mib = controller.end()?;
+    let rss_mib = controller.end()?.rss_mib;
     latencies.sort_unstable();
     let quantile = |part: f64| {
         let at = ((latencies.len() as f64 * part) as usize).min(latencies.len() - 1);
@@ -133,7 +131,7 @@ async fn measure(kind: Kind, n: usize) -> Result<Figures, String> {
     })
 }
 
-fn create(server: &StandIn, collection: &str, object: Value) -> Result<(), String> {
+pub(crate) fn create(server: &StandIn, collection: &str, object: Value) -> Result<(), String> {
     server.create(collection, object).map(drop).map_err(|refusal| format!("{refusal:?}"))
 }
 
@@ -171,45 +169,4 @@ fn wrong(server: &StandIn) -> usize {
         }
     }
     wrong
-}
-
-/// The process of the controller.
-struct Controller {
-    child: Child,
-    _kubeconfig: tempfile::TempDir,
-}
-
-impl Controller {
-    fn start(server: &StandIn) -> Result<Self, String> {
-        let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let path = dir.path().join("kubeconfig");
-        server.write_kubeconfig(&path, &server.admin_token()).map_err(|error| error.to_string())?;
-        let program = env::current_exe().map_err(|error| error.to_string())?;
-        let mut command = Command::new(program);
-        command.env(KUBECONFIG, &path).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.spawn().map_err(|error| error.to_string())?;
-        Ok(Controller { child, _kubeconfig: dir })
-    }
-
-    /// Waits until the controller watches.
-    async fn watches(&self, server: &StandIn) -> Result<(), String> {
-        let started = Instant::now();
-        let watches = || server.requests().iter().filter(|served| served.verb == Some(Verb::Watch)).count();
-        while watches() < 3 {
-            if started.elapsed() > Duration::from_secs(60) {
-                return Err("the controller does not watch".to_owned());
-            }
-            sleep(POLL).await;
-        }
-        Ok(())
-    }
-
-    /// Ends the controller, and returns its largest RSS in MiB.
-    fn end(mut self) -> Result<f64, String> {
-        drop(self.child.stdin.take());
-        let output = self.child.wait_with_output().map_err(|error| error.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let kib: f64 = text.trim().parse().map_err(|_| format!("the controller printed {text:?}"))?;
-        Ok(kib / 1024.0)
-    }
 }
