@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! scenario(seed) -> Scenario    pure; a scenario stays valid when steps are dropped
-//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimSources, SimDrivers    one thread, paused time
-//!                checks at every call and every second -> violation
+//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimSources, SimApiServer, SimDrivers
+//!                one thread, paused time, checks at every call and every second -> violation
 //! faults end -> every pod reaches its final state -> sources drop all pods -> nothing is left
 //! ```
 //!
@@ -16,8 +16,10 @@
 //! whole trace if it fails. `PODWRIGHT_SIM_SEEDS=n` sets the number of seeds and `PODWRIGHT_SIM_FROM=n` the first seed.
 //! Without them a test run takes 500 new seeds, and the seeds of `failed-seeds.txt`.
 
+mod api_server;
 mod checks;
 mod clock;
+mod container_resources;
 mod container_runs;
 mod devices;
 mod disk;

@@ -2,6 +2,7 @@
 
 mod claims;
 mod end_states;
+mod resources;
 mod samples;
 mod starts;
 mod stops;
@@ -14,12 +15,15 @@ use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::PodRuntimeStatus;
 use podwright_actors::time::Time;
 
+use super::clock::SimClock;
+use super::container_resources::Amounts;
 use super::container_runs::ContainerRun;
 use super::machine::{ActiveCall, CallDetail, PodView};
 use super::scenario::{Kind, Op, PodPlan};
 
 pub(super) use claims::{claims, claims_are_released};
 pub(super) use end_states::{drained, final_statuses_are_stored, settled};
+pub(super) use resources::fits_the_machine;
 pub(super) use samples::{Samples, exits_are_noticed};
 
 /// `Err` describes the violation.
@@ -43,6 +47,9 @@ pub(super) struct CallContext<'a> {
     pub(super) plan: Option<&'a PodPlan>,
     /// All pods that the engine knows. Filled only for the creation of a container.
     pub(super) rivals: &'a [PodSnapshot],
+    /// The resources that the runtime has applied to the container of the call.
+    pub(super) applied: Option<Amounts>,
+    pub(super) clock: &'a SimClock,
 }
 
 /// Calls that only the hooks of a pod make, one after the other.

@@ -1,5 +1,5 @@
 //! The clock of a simulation. It follows tokio's clock while an agent runs, and the runner advances it between two
-//! agents.
+//! agents. The time that the agent and the runtime read may also jump ahead.
 
 use std::time::Duration;
 
@@ -15,11 +15,19 @@ pub(super) struct SimClock(Mutex<ClockState>);
 struct ClockState {
     base: Time,
     since: Option<Instant>,
+    /// The jumps so far: the time that the clock showed after each, and its length.
+    jumps: Vec<(Time, Duration)>,
+}
+
+impl ClockState {
+    fn steady(&self) -> Time {
+        self.base + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
 }
 
 impl SimClock {
     pub(super) fn stopped_at(base: Time) -> Self {
-        SimClock(Mutex::new(ClockState { base, since: None }))
+        SimClock(Mutex::new(ClockState { base, since: None, jumps: Vec::new() }))
     }
 
     /// Follows the clock of the current tokio runtime from now on.
@@ -29,8 +37,9 @@ impl SimClock {
 
     /// Stops the clock, before its tokio runtime is dropped.
     pub(super) fn stop(&self) {
-        let base = self.now();
-        *self.0.lock() = ClockState { base, since: None };
+        let mut state = self.0.lock();
+        state.base = state.steady();
+        state.since = None;
     }
 
     /// Advances the stopped clock.
@@ -38,11 +47,34 @@ impl SimClock {
         let mut state = self.0.lock();
         state.base = state.base + time;
     }
+
+    /// Sets the clock ahead, as a correction of the machine's clock does.
+    pub(super) fn jump(&self, time: Duration) {
+        let at = self.now() + time;
+        self.0.lock().jumps.push((at, time));
+    }
+
+    /// What the clock showed after its last jump.
+    pub(super) fn last_jump(&self) -> Option<Time> {
+        self.0.lock().jumps.last().map(|(at, _)| *at)
+    }
+
+    /// The time without the jumps.
+    pub(super) fn steady(&self) -> Time {
+        self.0.lock().steady()
+    }
+
+    /// A time that the clock has shown, without the jumps before it.
+    pub(super) fn steady_of(&self, shown: Time) -> Time {
+        let state = self.0.lock();
+        let jumped: Duration = state.jumps.iter().filter(|(at, _)| *at <= shown).map(|(_, time)| *time).sum();
+        Time::ZERO + shown.since(Time::ZERO + jumped)
+    }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Time {
         let state = self.0.lock();
-        state.base + state.since.map_or(Duration::ZERO, |since| since.elapsed())
+        state.steady() + state.jumps.iter().map(|(_, time)| *time).sum::<Duration>()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt;
 use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, PodUid};
-use podwright_actors::ports::{ClaimRef, ContainerConfig, ContainerRuntime};
+use podwright_actors::ports::{ClaimRef, ContainerConfig, ContainerRuntime, ContainerState};
 use podwright_actors::time::Time;
 use serde_json::Value;
 
@@ -283,7 +283,9 @@ impl Machine {
         for pod in self.runtime.list_pods().now_or_never().unwrap().unwrap() {
             let of_pod = self.scenario.claims_of(&pod.uid).into_iter().map(|plan| plan.uid(&pod.uid));
             let used = of_pod.into_iter().find(|uid| claims.iter().any(|claim| claim.uid == *uid));
-            if let Some(uid) = used.filter(|_| pod.is_running()) {
+            let may_run = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
+            // A sandbox uses no device, and one may appear long after its creation was given up.
+            if let Some(uid) = used.filter(|_| pod.containers.iter().any(|container| may_run(container.state))) {
                 return Err(format!("{uid}: while {} runs with it", pod.uid));
             }
         }

@@ -23,6 +23,7 @@ pub(super) struct Disk {
     directories: Mutex<BTreeSet<PodUid>>,
     journal: Arc<Journal>,
     claims: Arc<Journal>,
+    allocations: Arc<Journal>,
 }
 
 impl SimulatedError for StorageError {
@@ -35,7 +36,8 @@ impl Disk {
     pub(super) fn new(machine: Arc<Machine>) -> Self {
         let journal = Journal::new(machine.clone(), Op::Append, "final statuses");
         let claims = Journal::new(machine.clone(), Op::AppendClaims, "claims");
-        Disk { machine, directories: Mutex::default(), journal, claims }
+        let allocations = Journal::new(machine.clone(), Op::SaveAllocations, "allocations");
+        Disk { machine, directories: Mutex::default(), journal, claims, allocations }
     }
 
     /// Whether the final status of a pod is stored.
@@ -46,6 +48,11 @@ impl Disk {
     /// The file of claims.
     pub(super) fn claims(&self) -> &Arc<Journal> {
         &self.claims
+    }
+
+    /// The file of allocations.
+    pub(super) fn allocations(&self) -> &Arc<Journal> {
+        &self.allocations
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {

@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimTasks};
 use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, PodUid};
 use podwright_actors::ports::{
-    ApiError, ApiFuture, ClaimApi, ClaimDrivers, ClaimRef, Clock, DriverError, DriverFuture, PreparedDevice,
+    ApiError, ApiFuture, ClaimApi, ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice,
 };
 use podwright_metrics::Metrics;
 use serde_json::json;
@@ -79,7 +79,7 @@ type Answers = BTreeMap<ClaimUid, Result<Vec<PreparedDevice>, String>>;
 
 impl SimDrivers {
     fn absence(&self, driver: &DriverName) -> Option<Absence> {
-        let now = self.machine.clock.now();
+        let now = self.machine.clock.steady();
         self.machine.with_devices(|devices| devices.absence(driver, now))
     }
 
@@ -88,7 +88,7 @@ impl SimDrivers {
         let names = claims.iter().map(|claim| claim.uid.to_string()).collect::<Vec<_>>().join(",");
         if self.absence(driver) == Some(Absence::Deregistered) {
             machine.note(format!("{driver} {op:?} {names}: it is not registered"));
-            let now = machine.clock.now();
+            let now = machine.clock.steady();
             machine.with_devices(|devices| devices.refused(op, driver, claims, now));
             return Err(DriverError::NotRegistered(driver.clone()));
         }
@@ -114,7 +114,7 @@ impl SimDrivers {
             }
         };
         call.has_ended = true;
-        let now = machine.clock.now();
+        let now = machine.clock.steady();
         machine.with_devices(|devices| devices.end(op, driver, claims, &succeeded, now));
         guard.answered(if succeeded.len() == claims.len() { "ok" } else { "failed" });
         result
@@ -151,7 +151,7 @@ impl Drop for DriverCall<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
             let machine = &self.drivers.machine;
-            let (now, is_done) = (machine.clock.now(), self.is_done || self.coin());
+            let (now, is_done) = (machine.clock.steady(), self.is_done || self.coin());
             machine.with_devices(|devices| devices.interrupted(self.op, self.driver, self.claims, is_done, now));
         }
     }

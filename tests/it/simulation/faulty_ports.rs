@@ -12,20 +12,28 @@ use parking_lot::Mutex;
 use podwright::adapters::simulated::SimulatedNetwork;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget, ImageError,
-    ImageRequest, NetworkClient, NetworkError, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod,
-    SandboxConfig, TcpTarget,
+    ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerState, ContainerUpdate, ExecOutput, GrpcHealth,
+    GrpcTarget, HttpTarget, ImageError, ImageRequest, NetworkClient, NetworkError, PodRuntimeStatus, ProcessUsage,
+    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, TcpTarget,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::machine::{CallDetail, Machine};
 use super::rng::Rng;
-use super::scenario::{Fault, Op};
+use super::scenario::{Fault, Moment, Op};
 
 /// An error that a fault can return.
 pub(super) trait SimulatedError {
     fn failed(after: bool) -> Self;
+
+    /// The error of a port that does not have the call. By default like every other error.
+    fn refused() -> Self
+    where
+        Self: Sized,
+    {
+        Self::failed(false)
+    }
 }
 
 impl SimulatedError for RuntimeError {
@@ -34,6 +42,10 @@ impl SimulatedError for RuntimeError {
             true => RuntimeError::Timeout { call: "a call", after: Duration::from_secs(1) },
             false => RuntimeError::unreachable("simulated"),
         }
+    }
+
+    fn refused() -> Self {
+        RuntimeError::unsupported("simulated")
     }
 }
 
@@ -63,6 +75,10 @@ impl Machine {
             Some(Fault::Error) => {
                 guard.answered("failed");
                 return Err(E::failed(false));
+            }
+            Some(Fault::Refuses) => {
+                guard.answered("refused");
+                return Err(E::refused());
             }
             // Without the `panic!` macro, because the panic hook would print every simulated panic.
             Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
@@ -193,7 +209,15 @@ impl ContainerRuntime for FaultyRuntime {
                 sandbox: config.sandbox.clone(),
             };
             self.machine.check_devices(&uid, Some(&config));
-            self.machine.call(Op::Create, &uid, about, self.machine.runtime.create_container(config)).await
+            let spec = config.pod.containers().iter().chain(config.pod.init_containers());
+            let resources = spec.into_iter().find(|container| container.name == config.name.as_str());
+            let resources = resources.and_then(|container| container.resources.clone());
+            let work = async {
+                let id = self.machine.runtime.create_container(config).await?;
+                self.machine.resources_applied(&id, resources.as_ref());
+                Ok(id)
+            };
+            self.machine.call(Op::Create, &uid, about, work).await
         }
         .boxed()
     }
@@ -218,7 +242,32 @@ impl ContainerRuntime for FaultyRuntime {
     }
 
     fn update_container<'a>(&'a self, id: &'a ContainerId, update: ContainerUpdate) -> RuntimeFuture<'a, ()> {
-        self.machine.runtime.update_container(id, update)
+        async move {
+            let machine = &self.machine;
+            let (uid, name) = machine.owner_of_container(id);
+            let about = CallDetail::Run { name, id: id.clone() };
+            let work = async {
+                machine.reach(Op::UpdateContainer, Moment::Begin).await;
+                machine.runtime.update_container(id, update.clone()).await?;
+                machine.resources_applied(id, Some(&update.resources));
+                machine.reach(Op::UpdateContainer, Moment::End).await;
+                Ok(())
+            };
+            machine.call(Op::UpdateContainer, &uid, about, work).await
+        }
+        .boxed()
+    }
+
+    /// Every container uses little memory, so that no resize has to wait until it uses less.
+    fn process_usage<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, ProcessUsage> {
+        async move {
+            let status = self.machine.runtime_status(uid);
+            let running = status.containers.iter().filter(|run| run.state == ContainerState::Running);
+            Ok(running
+                .map(|run| (run.name.to_string(), ContainerProcesses { memory: 1 << 20, processes: 1 }))
+                .collect())
+        }
+        .boxed()
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {

@@ -1,12 +1,12 @@
 //! Generates a scenario from a seed. Pure.
 
+mod additions;
+
 use std::time::Duration;
 
-use super::devices::Absence;
 use super::rng::Rng;
 use super::scenario::{
-    ClaimPlan, ContainerPlan, Fault, HookPlan, Kind, Moment, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step,
-    StepAction, Window,
+    ContainerPlan, Fault, HookPlan, Kind, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step, StepAction, Window,
 };
 
 /// For how long steps and faults happen. After this time every pod has to reach its final state.
@@ -81,71 +81,11 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         };
         steps.push(Step { at: when(&mut rng), what });
     }
-    let claims = claims(&mut rng, &mut pods, &mut steps);
+    let claims = additions::claims(&mut rng, &mut pods, &mut steps);
+    additions::watches(&mut rng, &pods, &mut steps);
+    additions::resizes(&mut rng, &mut pods, &mut steps);
     steps.sort_by_key(|step| step.at);
     Scenario { seed, with_events, pods, claims, steps }
-}
-
-/// The number of DRA drivers.
-const DRIVERS: usize = 2;
-
-/// Gives claims to the pods of the API server in half of the scenarios, and draws the faults of their drivers.
-fn claims(rng: &mut Rng, pods: &mut [PodPlan], steps: &mut Vec<Step>) -> Vec<ClaimPlan> {
-    let mut claims = Vec::new();
-    if rng.percent(50) {
-        return claims;
-    }
-    let users: Vec<PodIndex> = (0..pods.len()).filter(|which| pods[*which].source == Source::Api).collect();
-    for n in 0..=rng.below(3) {
-        let drivers: &[usize] = rng.pick(&[&[0], &[1], &[0, 1]]);
-        let is_own = rng.percent(30);
-        let owner = if is_own && !users.is_empty() { Some(rng.pick(&users)) } else { None };
-        for which in &users {
-            if owner == Some(*which) || (owner.is_none() && rng.percent(70)) {
-                pods[*which].claims.push(n);
-            }
-        }
-        claims.push(ClaimPlan { name: format!("k{n}"), drivers: drivers.to_vec(), owner });
-    }
-    for _ in 0..rng.pick(&[0, 0, 1, 2, 3]) {
-        let (driver, lasts) = (rng.below(DRIVERS), rng.millis(500, 60_000));
-        let absence = rng.pick(&[Absence::Deregistered, Absence::Unreachable]);
-        steps.push(Step { at: when(rng), what: StepAction::DriverLeaves { driver, lasts, absence } });
-    }
-    for _ in 0..rng.pick(&[0, 1, 2, 4]) {
-        let window = claim_window(rng);
-        steps.push(Step { at: when(rng), what: StepAction::Fault(window) });
-    }
-    for _ in 0..rng.pick(&[0, 0, 1, 2, 3]) {
-        let op = rng.pick(&[Op::Prepare, Op::Unprepare, Op::AppendClaims, Op::AppendClaims]);
-        let moment = match op {
-            Op::AppendClaims => rng.pick(&[Moment::Begin, Moment::Middle, Moment::End]),
-            _ => rng.pick(&[Moment::Begin, Moment::End]),
-        };
-        let down = rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(20)]);
-        let at = if rng.percent(50) { Duration::ZERO } else { when(rng) };
-        steps.push(Step { at, what: StepAction::CrashIn { op, moment, down } });
-    }
-    claims
-}
-
-fn claim_window(rng: &mut Rng) -> Window {
-    let op = rng.pick(&[Op::ReadClaim, Op::Prepare, Op::Prepare, Op::Unprepare, Op::Unprepare, Op::AppendClaims]);
-    let long = rng.pick(&[100, 3_000, 15_000, 60_000]);
-    let time = rng.millis(1, long);
-    let fault = match (op, rng.below(10)) {
-        (_, 0 | 1) => Fault::Error,
-        (_, 2) => Fault::ErrorAfter,
-        (_, 3) => Fault::Slow(time),
-        (_, 4) => Fault::Late(time),
-        (_, 5) => rng.pick(&[Fault::Panic, Fault::PanicAfter]),
-        (Op::Prepare | Op::Unprepare, 6) => Fault::Omits,
-        (Op::Prepare | Op::Unprepare, 7) => Fault::OtherClaim,
-        (Op::Prepare, 8) => Fault::OtherDevices,
-        _ => Fault::Refuses,
-    };
-    let percent = rng.pick(&[20, 50, 100]);
-    Window { lasts: rng.millis(500, 90_000), op: Some(op), pod: None, fault, percent }
 }
 
 fn when(rng: &mut Rng) -> Duration {
@@ -290,6 +230,7 @@ fn pod(rng: &mut Rng, which: PodIndex) -> PodPlan {
         priority: rng.percent(15).then_some(2_000_000_000),
         host_network: rng.percent(10),
         cpu: rng.pick(&[None, None, None, None, Some("1"), Some("3")]),
+        resize: None,
         claims: Vec::new(),
         settings,
         containers,

@@ -1,17 +1,19 @@
 //! The simulated machine, which outlives the agents: its runtime, its clock, the trace and the calls in progress.
 
+mod call;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::claims::ClaimManager;
 use podwright_actors::desired::DesiredPods;
 use podwright_actors::engine::{Engine, PodSnapshot};
-use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
@@ -22,14 +24,21 @@ use tokio::sync::Notify;
 
 use super::checks::{self, CallContext};
 use super::clock::SimClock;
+use super::container_resources::{Amounts, AppliedResources};
 use super::container_runs::ContainerRuns;
 use super::devices::Devices;
 use super::rng::Rng;
 use super::scenario::{Fault, Moment, Op, PodPlan, Scenario, Window};
 use super::trace::Trace;
 
+pub(super) use call::{ActiveCall, CallDetail};
+
 /// The time at which every simulation begins.
 pub(super) const BEGIN: Time = Time::from_secs(1_800_000_000);
+
+/// What all pods together may request.
+pub(super) const CPU_MILLIS: i64 = 4000;
+pub(super) const MEMORY: i64 = 1 << 30;
 
 /// The longest delay of a call by a fault.
 const SLOWEST: Duration = Duration::from_secs(60);
@@ -45,9 +54,12 @@ pub(super) struct Machine {
 struct MachineState {
     trace: Trace,
     runs: ContainerRuns,
+    resources: AppliedResources,
     life: u32,
     agent: Option<Agent>,
     active_calls: BTreeMap<u64, ActiveCall>,
+    /// When the running agent last listed the pods of the runtime.
+    listed: Option<Time>,
     numbers: u64,
     calls: BTreeMap<(Op, PodUid), u64>,
     windows: Vec<(Time, Window)>,
@@ -95,46 +107,6 @@ pub(super) struct PodView {
     pub(super) active: Option<Arc<PodObject>>,
 }
 
-/// The subject of a call, besides its pod.
-#[derive(Clone, Debug)]
-pub(super) enum CallDetail {
-    Nothing,
-    Attempt(u32),
-    Sandbox(SandboxId),
-    Image(String),
-    New { name: ContainerName, restart_count: u32, sandbox: SandboxId },
-    Run { name: ContainerName, id: ContainerId },
-    Stop { name: ContainerName, id: ContainerId, grace: Duration },
-    Command { name: ContainerName, id: ContainerId, command: String },
-    Host(String),
-    Claims(String),
-}
-
-impl fmt::Display for CallDetail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CallDetail::Nothing => Ok(()),
-            CallDetail::Attempt(attempt) => write!(f, " {attempt}"),
-            CallDetail::Sandbox(id) => write!(f, " {id}"),
-            CallDetail::Image(text) | CallDetail::Host(text) | CallDetail::Claims(text) => write!(f, " {text}"),
-            CallDetail::New { name, restart_count, sandbox } => write!(f, " {name} {restart_count} in {sandbox}"),
-            CallDetail::Run { name, id } => write!(f, " {name} {id}"),
-            CallDetail::Stop { name, id, grace } => write!(f, " {name} {id} within {}", grace.as_secs_f64()),
-            CallDetail::Command { name, id, command } => write!(f, " {name} {id} {command}"),
-        }
-    }
-}
-
-/// A call that has begun and not ended.
-#[derive(Clone, Debug)]
-pub(super) struct ActiveCall {
-    pub(super) op: Op,
-    pub(super) uid: PodUid,
-    pub(super) about: CallDetail,
-    /// The call stops a container of a terminated pod. Such calls are made outside the pod's worker.
-    pub(super) zombie_stop: bool,
-}
-
 /// Ends an active call when it is answered or dropped.
 pub(super) struct CallGuard<'a> {
     machine: &'a Machine,
@@ -166,9 +138,11 @@ impl Machine {
         let state = MachineState {
             trace: Trace::keeping(kept),
             runs: ContainerRuns::default(),
+            resources: AppliedResources::default(),
             life: 0,
             agent: None,
             active_calls: BTreeMap::new(),
+            listed: None,
             numbers: 0,
             calls: BTreeMap::new(),
             windows: Vec::new(),
@@ -185,7 +159,24 @@ impl Machine {
 
     /// Time since the simulation began.
     pub(super) fn elapsed(&self) -> Duration {
-        self.clock.now().since(BEGIN)
+        self.clock.steady().since(BEGIN)
+    }
+
+    /// Sets the clock of the machine ahead. For a while, the checks find nothing late.
+    pub(super) fn clock_jumps(&self, time: Duration) {
+        self.clock.jump(time);
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.faults_until = now.max(state.faults_until + time) + SLOWEST;
+    }
+
+    /// The runtime has created or updated a container.
+    pub(super) fn resources_applied(&self, id: &ContainerId, resources: Option<&ResourceRequirements>) {
+        self.state.lock().resources.set(id, resources);
+    }
+
+    pub(super) fn resources_of(&self, id: &ContainerId) -> Option<Amounts> {
+        self.state.lock().resources.get(id)
     }
 
     pub(super) fn note(&self, what: String) {
@@ -200,6 +191,7 @@ impl Machine {
         let mut state = self.state.lock();
         state.life += 1;
         state.agent = Some(agent);
+        state.listed = None;
         state.crash = None;
     }
 
@@ -241,13 +233,12 @@ impl Machine {
     }
 
     pub(super) fn add_fault_window(&self, window: Window) {
-        let until = self.clock.now() + window.lasts;
         let mut state = self.state.lock();
         if window.op != Some(Op::Event) {
             // A delayed call ends after the window.
-            state.faults_until = state.faults_until.max(until + SLOWEST);
+            state.faults_until = state.faults_until.max(self.clock.now() + window.lasts + SLOWEST);
         }
-        state.windows.push((until, window));
+        state.windows.push((self.clock.steady() + window.lasts, window));
     }
 
     /// The time since which no call can have failed. Faults of events do not count.
@@ -321,6 +312,11 @@ impl Machine {
         status
     }
 
+    /// Whether the running agent has listed the pods of the runtime within this time.
+    pub(super) fn was_listed_within(&self, time: Duration) -> bool {
+        self.state.lock().listed.is_some_and(|at| self.clock.steady().since(at) <= time)
+    }
+
     pub(super) fn with_runs<T>(&self, ask: impl FnOnce(&ContainerRuns) -> T) -> T {
         ask(&self.state.lock().runs)
     }
@@ -351,16 +347,18 @@ impl Machine {
                 active_calls: &state.active_calls,
                 plan: self.plan_of(uid),
                 rivals: &rivals,
+                applied: about.container().and_then(|id| state.resources.get(id)),
+                clock: &self.clock,
             };
             if let Err(what) = checks::call_begin(&call) {
                 let what = format!("{uid}: {op:?}{about}: {what}");
-                state.trace.note(now.since(BEGIN), state.life, format!("VIOLATED {what}"));
+                state.trace.note(self.elapsed(), state.life, format!("VIOLATED {what}"));
                 state.violation.get_or_insert(what);
             }
         }
-        let fault = self.draw(state, op, uid, now);
+        let fault = self.draw(state, op, uid);
         let fault_text = fault.map_or(String::new(), |fault| format!(" {fault:?}"));
-        state.trace.note(now.since(BEGIN), state.life, format!("{uid} {op:?}{about}{fault_text}"));
+        state.trace.note(self.elapsed(), state.life, format!("{uid} {op:?}{about}{fault_text}"));
         state.numbers += 1;
         let zombie_stop = view.as_ref().is_none_or(|view| checks::is_terminated(&view.snapshot));
         state.active_calls.insert(state.numbers, ActiveCall { op, uid: uid.clone(), about, zombie_stop });
@@ -381,11 +379,11 @@ impl Machine {
 
     /// The fault of one more call, if it gets one.
     pub(super) fn draw_fault(&self, op: Op, uid: &PodUid) -> Option<Fault> {
-        let now = self.clock.now();
-        self.draw(&mut self.state.lock(), op, uid, now)
+        self.draw(&mut self.state.lock(), op, uid)
     }
 
-    fn draw(&self, state: &mut MachineState, op: Op, uid: &PodUid, now: Time) -> Option<Fault> {
+    fn draw(&self, state: &mut MachineState, op: Op, uid: &PodUid) -> Option<Fault> {
+        let now = self.clock.steady();
         state.windows.retain(|(until, _)| *until > now);
         if state.windows.is_empty() {
             return None;
@@ -407,8 +405,11 @@ impl Machine {
         let mut state = self.state.lock();
         let life = state.life;
         if let Some(ActiveCall { op, uid, about, .. }) = state.active_calls.remove(&number) {
+            if op == Op::List && how == "ok" {
+                state.listed = Some(self.clock.steady());
+            }
             if let (CallDetail::Stop { id, .. }, true) = (&about, how.contains("failed")) {
-                state.runs.stop_failed(&uid, id, BEGIN + at);
+                state.runs.stop_failed(&uid, id, self.clock.now());
             }
             state.trace.note(at, life, format!("{uid} {op:?}{about}: {how}"));
         }

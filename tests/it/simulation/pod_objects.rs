@@ -7,7 +7,7 @@ use podwright::adapters::simulated::ANNOTATION_PREFIX;
 use podwright_actors::pod::PodObject;
 use serde_json::{Map, Value, json};
 
-use super::scenario::{ClaimPlan, ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, Source};
+use super::scenario::{ClaimPlan, ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, ResizePlan, Resources, Source};
 use super::usage::VOLUME;
 
 /// The state of a pod in its source.
@@ -16,6 +16,11 @@ pub(super) struct PodRevision<'a> {
     pub(super) uid: &'a str,
     pub(super) image: u32,
     pub(super) label: u32,
+    /// Grows with every change in the API server.
+    pub(super) version: u64,
+    /// The number of resizes.
+    pub(super) resizes: u32,
+    pub(super) resources: Option<Resources>,
     /// The grace period in seconds, if the pod is marked for deletion.
     pub(super) deleting: Option<i64>,
     pub(super) status: Option<&'a PodStatus>,
@@ -66,6 +71,11 @@ pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: 
     if let Some(cpu) = plan.cpu {
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
     }
+    if let (Some(resize), Some(resources)) = (plan.resize, revision_of_pod.resources) {
+        for container in spec["containers"].as_array_mut().into_iter().flatten() {
+            set_resources(container, resize, resources);
+        }
+    }
     if !plan.claims.is_empty() {
         let name = |which: &usize| format!("of-{}", claims[*which].name);
         let of = |which: &usize| json!({"name": name(which), "resourceClaimName": claims[*which].name});
@@ -78,7 +88,8 @@ pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: 
         spec["volumes"] = json!([{"name": name, "emptyDir": {"sizeLimit": limit}}]);
     }
     let mut metadata = json!({
-        "name": plan.name, "namespace": "sim", "uid": revision_of_pod.uid, "generation": 1,
+        "name": plan.name, "namespace": "sim", "uid": revision_of_pod.uid, "generation": 1 + revision_of_pod.resizes,
+        "resourceVersion": revision_of_pod.version.to_string(),
         "labels": {"version": revision_of_pod.label.to_string()}, "annotations": annotations,
     });
     if let Some(grace) = revision_of_pod.deleting {
@@ -89,6 +100,19 @@ pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: 
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
     pod.status = revision_of_pod.status.cloned();
     PodObject::new(pod).unwrap()
+}
+
+/// A limit of the CPU above the request keeps the pod in its class.
+fn set_resources(container: &mut Value, plan: ResizePlan, Resources { cpu, memory }: Resources) {
+    container["resources"] = json!({
+        "requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")},
+        "limits": {"cpu": format!("{}m", cpu + 500), "memory": format!("{}Mi", 2 * memory)},
+    });
+    let policy = |restarts| if restarts { "RestartContainer" } else { "NotRequired" };
+    container["resizePolicy"] = json!([
+        {"resourceName": "cpu", "restartPolicy": policy(plan.cpu_restarts)},
+        {"resourceName": "memory", "restartPolicy": policy(plan.memory_restarts)},
+    ]);
 }
 
 /// The image of a pod's containers.

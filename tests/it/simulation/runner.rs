@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use podwright_actors::admission::NodeCapacity;
 use podwright_actors::engine::{EngineConfig, KillNow, Threads};
 use podwright_actors::ids::PodUid;
@@ -16,17 +17,19 @@ use podwright_actors::recorder::Recorder;
 use podwright_actors::replay::{Pick, replay};
 use podwright_actors::shutdown::ShutdownConfig;
 use podwright_actors::time::Time;
+use podwright_actors::{NodeRegistration, Registration};
 use podwright_metrics::Metrics;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::checks::{self, Samples};
+use super::api_server::SimApiServer;
+use super::checks::{self, CheckResult, Samples};
 use super::devices::driver_name;
 use super::disk::Disk;
 use super::drivers::open_claims;
 use super::faulty_ports::{FaultyNetwork, FaultyRuntime};
 use super::generator::EVENTFUL;
-use super::machine::{Agent, BEGIN, Machine};
+use super::machine::{Agent, BEGIN, CPU_MILLIS, MEMORY, Machine};
 use super::scenario::{Scenario, Source, StepAction};
 use super::sources::SimSources;
 use super::trace::KEPT;
@@ -40,6 +43,8 @@ const SETTLED: Duration = Duration::from_secs(EVENTFUL.as_secs() + 180);
 const SETTLED_LATEST: Duration = Duration::from_secs(SETTLED.as_secs() + 20);
 /// A recorder that drops old events, and one that keeps all events of one agent.
 const RECORDERS: [usize; 2] = [Recorder::SMALLEST, 2 << 20];
+/// Less than the time without a list after which a runtime is unhealthy.
+const LISTED_WITHIN: Duration = Duration::from_secs(150);
 /// How long the removal of all pods may take: the longest grace period and one retry.
 const DRAINED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -57,9 +62,12 @@ pub(super) struct Report {
 /// Runs a scenario to its end or to the first violation. The trace keeps this many lines.
 pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
     let machine = Arc::new(Machine::new(scenario.clone(), kept));
+    let disk = Arc::new(Disk::new(machine.clone()));
+    let sources = Arc::new(Mutex::new(SimSources::new(scenario.clone())));
     let mut simulation = Simulation {
-        disk: Arc::new(Disk::new(machine.clone())),
-        sources: SimSources::new(scenario.clone()),
+        disk: disk.clone(),
+        api: Arc::new(SimApiServer::new(machine.clone(), disk.clone(), sources.clone())),
+        sources,
         machine: machine.clone(),
         next: 0,
         returns: Vec::new(),
@@ -86,7 +94,8 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
 struct Simulation {
     machine: Arc<Machine>,
     disk: Arc<Disk>,
-    sources: SimSources,
+    sources: Arc<Mutex<SimSources>>,
+    api: Arc<SimApiServer>,
     /// The index of the next step.
     next: usize,
     /// Pods that are added again, and when.
@@ -126,6 +135,20 @@ pub(super) struct AgentLife {
     pub(super) metrics: Metrics,
     samples: Samples,
     started: Time,
+    /// Whether the agent has found the runtime healthy.
+    was_healthy: bool,
+}
+
+impl AgentLife {
+    /// A runtime that the agent lists stays healthy.
+    fn health_follows_lists(&mut self, machine: &Machine) -> CheckResult {
+        let is_healthy = *self.node.healthy().borrow();
+        let has_changed = std::mem::replace(&mut self.was_healthy, is_healthy) && !is_healthy;
+        if has_changed && machine.was_listed_within(LISTED_WITHIN) {
+            return Err("the runtime is unhealthy, although the agent lists its pods".into());
+        }
+        Ok(())
+    }
 }
 
 impl Simulation {
@@ -134,7 +157,7 @@ impl Simulation {
         let mut life = self.start();
         self.machine.agent_started(life.agent.clone());
         self.machine.note("the agent starts".into());
-        self.sources.agent_started();
+        self.sources.lock().agent_started();
         let end = self.run_steps(&mut life).await;
         self.check_recording(&life);
         self.machine.clock.stop();
@@ -144,7 +167,7 @@ impl Simulation {
     fn start(&self) -> AgentLife {
         let machine = &self.machine;
         let metrics = Metrics::new();
-        let capacity = NodeCapacity::new(4000, 1 << 30, 500);
+        let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
         let seed = machine.scenario.seed ^ u64::from(machine.life());
         let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
         let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
@@ -155,12 +178,15 @@ impl Simulation {
             self.disk.clone(),
         )
         .final_statuses(self.disk.clone())
+        .allocations(self.disk.allocations().clone())
         .disks(usage.clone())
         .events(Arc::new(SimEvents(machine.clone())))
         .clock(machine.clock.clone())
         .admission(Arc::new(capacity))
         .metrics(metrics.clone())
-        .recorder(Arc::new(Recorder::new(recording_size)));
+        .recorder(Arc::new(Recorder::new(recording_size)))
+        .pod_api(self.api.clone())
+        .node_api(self.api.clone());
         let (claims, claim_tasks) = open_claims(machine, &self.disk, &metrics);
         // The tasks end when the agent is killed.
         actix::spawn(claim_tasks.run(CancellationToken::new()));
@@ -169,16 +195,25 @@ impl Simulation {
             .host_ips(vec!["192.0.2.1".parse().unwrap()])
             .runtime_name("simulated")
             .sources([SourceKind::File, SourceKind::Api])
+            .registration(NodeRegistration::new("the-agent"))
             .engine(engine)
             .start()
             .unwrap();
         let agent = Agent::of(&node, claims);
-        AgentLife { node, agent, usage, metrics, samples: Samples::default(), started: machine.clock.now() }
+        AgentLife {
+            node,
+            agent,
+            usage,
+            metrics,
+            samples: Samples::default(),
+            started: machine.clock.now(),
+            was_healthy: false,
+        }
     }
 
     async fn run_steps(&mut self, life: &mut AgentLife) -> LifeEnd {
         loop {
-            let now = self.machine.clock.now();
+            let now = self.machine.clock.steady();
             for source in Source::ALL {
                 self.deliver(life, source, now);
             }
@@ -199,20 +234,20 @@ impl Simulation {
                 // The runtime may refuse a late sandbox.
                 actix::spawn(async move { machine.runtime.run_sandbox(config).await.is_ok() });
             }
-            let now = self.machine.clock.now();
+            let now = self.machine.clock.steady();
             let due = self.returns.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>();
-            due.into_iter().for_each(|(_, which)| self.sources.add(which));
+            due.into_iter().for_each(|(_, which)| self.sources.lock().add(which));
             if now.since(BEGIN).subsec_nanos() == 0 {
-                let checked = life.samples.check(&life.agent, &self.sources.may_be_stopped);
+                let checked = life.samples.check(&life.agent, &self.sources.lock().may_be_stopped);
+                let checked = checked.and_then(|()| life.health_follows_lists(&self.machine));
                 let checked =
                     checked.and_then(|()| checks::exits_are_noticed(&self.machine, &life.agent, life.started));
                 let checked = checked.and_then(|()| {
-                    checks::final_statuses_are_stored(&life.agent, &self.sources.desired_pods(), &self.disk)
+                    checks::final_statuses_are_stored(&life.agent, &self.sources.lock().desired_pods(), &self.disk)
                 });
+                let checked = checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::claims(&self.machine, &life.agent, &life.node, &self.disk));
-                let written =
-                    checked.and_then(|()| self.sources.write_statuses(&self.machine, &life.agent, &self.disk));
-                if let Err(what) = written {
+                if let Err(what) = checked {
                     self.machine.violated(what);
                 }
                 if self.advance_stage(life, now) {
@@ -242,7 +277,15 @@ impl Simulation {
     }
 
     fn deliver(&mut self, life: &AgentLife, source: Source, now: Time) {
-        if let Some(set) = self.sources.next_set(source, now) {
+        // No pod of the API server runs before the node is registered.
+        let is_registered = || match life.node.registration() {
+            Some(registration) => matches!(&*registration.borrow(), Registration::Registered(_)),
+            None => false,
+        };
+        if source == Source::Api && !is_registered() {
+            return;
+        }
+        if let Some(set) = self.sources.lock().next_set(source, now) {
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.machine.note(format!("{source:?} delivers {uids:?}"));
             life.node.sources().try_send(set.into()).unwrap();
@@ -253,7 +296,7 @@ impl Simulation {
     fn next_instant(&self, now: Time) -> Time {
         let sample = BEGIN + Duration::from_secs(now.since(BEGIN).as_secs() + SAMPLE.as_secs());
         let step = self.machine.scenario.steps.get(self.next).map(|step| BEGIN + step.at);
-        let others = [step, self.sources.next_change(now)].into_iter().flatten();
+        let others = [step, self.sources.lock().next_change(now)].into_iter().flatten();
         others.chain(self.returns.iter().map(|(at, _)| *at)).fold(sample, Time::min)
     }
 
@@ -267,32 +310,31 @@ impl Simulation {
     }
 
     async fn perform(&mut self, life: &AgentLife, what: StepAction) -> Option<LifeEnd> {
-        let now = self.machine.clock.now();
+        let now = self.machine.clock.steady();
         self.machine.note(format!("{what:?}"));
-        let sources = &mut self.sources;
         match what {
-            StepAction::Add(which) => sources.add(which),
-            StepAction::Remove(which) => sources.remove(which),
+            StepAction::Add(which) => self.sources.lock().add(which),
+            StepAction::Remove(which) => self.sources.lock().remove(which),
             StepAction::Return(which, after) => {
-                let uid = sources.uid(which);
-                if sources.desired_pods().into_iter().any(|desired| Some(desired.uid) == uid) {
-                    sources.remove(which);
+                let uid = self.sources.lock().uid(which);
+                if self.sources.lock().desired_pods().into_iter().any(|desired| Some(desired.uid) == uid) {
+                    self.sources.lock().remove(which);
                     self.deliver(life, self.machine.scenario.pods[which].source, now);
                     self.returns.push((now + after, which));
                 }
             }
-            StepAction::Delete(which, grace) => sources.delete(which, grace),
-            StepAction::Image(which) => sources.image(which),
-            StepAction::Label(which) => sources.label(which),
+            StepAction::Delete(which, grace) => self.sources.lock().delete(which, grace),
+            StepAction::Image(which) => self.sources.lock().image(which),
+            StepAction::Label(which) => self.sources.lock().label(which),
             StepAction::Replace(which) | StepAction::Recreate(which) => {
-                sources.replace(which);
-                if let Some(uid) = sources.uid(which) {
+                self.sources.lock().replace(which);
+                if let Some(uid) = self.sources.lock().uid(which) {
                     self.machine.with_devices(|devices| devices.set_pod(which, uid));
                 }
             }
-            StepAction::Away(time) => sources.api_is_away(now + time),
+            StepAction::Away(time) => self.sources.lock().api_is_away(now + time),
             StepAction::Kill { pod, evict, grace } => {
-                let pod = sources.kill(pod)?;
+                let pod = self.sources.lock().kill(pod)?;
                 if evict && matches!(grace, Some(0 | 1)) && !pod.is_critical() {
                     // The agent measures the pod and evicts it.
                     life.usage.exceed(pod.uid());
@@ -306,10 +348,15 @@ impl Simulation {
                 });
             }
             StepAction::SandboxEnds(which) => self.end_sandbox(which),
-            StepAction::Empty(source, time) => sources.empty(source, now + time),
-            StepAction::Mute(source, time) => sources.mute(source, now + time),
-            StepAction::Repeat(source) => sources.repeat(source),
-            StepAction::Problem(source) => sources.problem(source),
+            StepAction::Empty(source, time) => self.sources.lock().empty(source, now + time),
+            StepAction::Mute(source, time) => self.sources.lock().mute(source, now + time),
+            StepAction::Repeat(source) => self.sources.lock().repeat(source),
+            StepAction::Relist(source) => self.sources.lock().relist(source),
+            StepAction::LoseChanges(which, time) => self.sources.lock().lose_changes(which, now + time),
+            StepAction::ClockJump(time) => self.machine.clock_jumps(time),
+            StepAction::Resize(which, resources) => self.sources.lock().resize(which, resources),
+            StepAction::DeleteMirror(which) => self.sources.lock().delete_mirror(which),
+            StepAction::Problem(source) => self.sources.lock().problem(source),
             StepAction::Fault(window) => self.machine.add_fault_window(window),
             StepAction::CrashIn { op, moment, down } => self.machine.crash_in(op, moment, down),
             StepAction::DriverLeaves { driver, lasts, absence } => {
@@ -328,7 +375,7 @@ impl Simulation {
     }
 
     fn end_sandbox(&self, which: usize) {
-        let Some(uid) = self.sources.uid(which) else { return };
+        let Some(uid) = self.sources.lock().uid(which) else { return };
         let status = self.machine.runtime_status(&uid);
         if let Some(sandbox) = status.sandboxes.iter().find(|sandbox| sandbox.state == SandboxState::Ready) {
             self.machine.runtime.stop_sandbox(&sandbox.id).now_or_never().unwrap().unwrap();
@@ -343,7 +390,7 @@ impl Simulation {
         let stops = |uid: &PodUid| engine.is_pod_known(uid) && !engine.is_pod_known_terminated(uid);
         let desired = life.agent.desired.pods().into_iter().filter(|pod| stops(pod.uid()));
         let all: BTreeSet<PodUid> = desired.chain(engine.unterminated_pods()).map(|pod| pod.uid().clone()).collect();
-        all.iter().for_each(|uid| self.sources.doom(uid));
+        all.iter().for_each(|uid| self.sources.lock().doom(uid));
         let stopping = life.node.stop_pods(config);
         let report = match cancelled_after {
             None => stopping.await,
@@ -372,23 +419,27 @@ impl Simulation {
         match self.stage {
             Stage::Eventful if elapsed >= EVENTFUL && self.next == self.machine.scenario.steps.len() => {
                 self.machine.end_faults();
-                self.sources.end_faults();
+                self.sources.lock().end_faults();
                 self.machine.note("faults end".into());
                 self.stage = Stage::Settling;
             }
             Stage::Settling if elapsed >= SETTLED => {
-                match checks::settled(&self.machine, &life.agent, &self.sources.desired_pods(), &self.disk) {
+                let sources = &mut *self.sources.lock();
+                let settled = checks::settled(&self.machine, &life.agent, &sources.desired_pods(), &self.disk);
+                match settled.and_then(|()| sources.mirrors_agree(&life.agent)) {
                     Err(what) if elapsed >= SETTLED_LATEST => self.machine.violated(what),
                     Err(_) => {}
                     Ok(()) => {
-                        self.sources.clear();
+                        sources.clear();
                         self.machine.note("all pods leave their sources".into());
                         self.stage = Stage::Draining(now);
                     }
                 }
             }
             Stage::Draining(since) => {
-                let result = checks::drained(&self.machine, life, &self.disk, &self.sources.all_uids());
+                let sources = self.sources.lock();
+                let result = checks::drained(&self.machine, life, &self.disk, &sources.all_uids());
+                let result = result.and_then(|()| sources.mirrors_agree(&life.agent));
                 match result {
                     Ok(()) => return true,
                     Err(what) if now.since(since) > DRAINED_WITHIN => self.machine.violated(what),

@@ -56,6 +56,17 @@ pub(super) enum StepAction {
     Mute(Source, Duration),
     /// A source delivers its last set again.
     Repeat(Source),
+    /// A source lists its pods again, because the API server no longer has the version that the watch would go on from. Each pod is
+    /// delivered anew.
+    Relist(Source),
+    /// The watch loses all changes of the pod for this time. The list after it has them.
+    LoseChanges(PodIndex, Duration),
+    /// The clock of the machine is set ahead by this time.
+    ClockJump(Duration),
+    /// A user deletes the mirror pod of a static pod.
+    DeleteMirror(PodIndex),
+    /// A user changes the resources of the pod's containers.
+    Resize(PodIndex, Resources),
     /// A source reports a problem.
     Problem(Source),
     /// Calls fail for a while.
@@ -107,7 +118,7 @@ pub(super) enum Fault {
     OtherClaim,
     /// For DRA drivers only: the answer has devices that are not allocated.
     OtherDevices,
-    /// For DRA drivers only: the driver refuses one claim.
+    /// For DRA drivers, the driver refuses one claim. For updates of containers, the runtime does not have the call.
     Refuses,
     /// For events only: the event is lost.
     Lost,
@@ -140,6 +151,12 @@ pub(super) enum Op {
     Prepare,
     Unprepare,
     AppendClaims,
+    UpdateContainer,
+    SaveAllocations,
+    PatchStatus,
+    DeletePod,
+    CreatePod,
+    NodeApi,
 }
 
 /// A moment of a call.
@@ -163,11 +180,30 @@ pub(super) struct PodPlan {
     pub(super) priority: Option<i32>,
     pub(super) host_network: bool,
     pub(super) cpu: Option<&'static str>,
+    /// The resources of a pod that a user may resize. They replace `cpu`.
+    pub(super) resize: Option<ResizePlan>,
     /// The claims of the pod, as indices in the scenario. Its first container has their devices.
     pub(super) claims: Vec<usize>,
     /// Settings of the simulated runtime for the pod.
     pub(super) settings: Vec<(&'static str, String)>,
     pub(super) containers: Vec<ContainerPlan>,
+}
+
+/// The requests of each regular container: thousandths of a CPU, and MiB of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resources {
+    pub(super) cpu: u32,
+    pub(super) memory: u32,
+}
+
+/// How a pod can be resized.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResizePlan {
+    /// The resources at the beginning.
+    pub(super) first: Resources,
+    /// Whether a change of the CPU restarts a container.
+    pub(super) cpu_restarts: bool,
+    pub(super) memory_restarts: bool,
 }
 
 /// A ResourceClaim.
@@ -218,6 +254,24 @@ pub(super) enum HookPlan {
     Sleep(i64),
 }
 
+impl StepAction {
+    /// Whether the source of a pod gets another version of it.
+    pub(super) fn changes(&self, pod: PodIndex) -> bool {
+        use StepAction::*;
+        match self {
+            Add(which)
+            | Remove(which)
+            | Return(which, _)
+            | Delete(which, _)
+            | Image(which)
+            | Label(which)
+            | Replace(which)
+            | Recreate(which) => *which == pod,
+            _ => false,
+        }
+    }
+}
+
 impl PodPlan {
     pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &ContainerPlan> {
         self.containers.iter().filter(move |container| container.kind == kind)
@@ -241,6 +295,9 @@ impl fmt::Display for Scenario {
             }
             if let Some(priority) = priority {
                 write!(f, " priority={priority}")?;
+            }
+            if let Some(resize) = pod.resize {
+                write!(f, " {resize:?}")?;
             }
             if !pod.claims.is_empty() {
                 write!(f, " claims={:?}", pod.claims)?;

@@ -1,20 +1,19 @@
-//! The pod sources, and the API server's part: it stores statuses and deletes pods that have ended.
+//! The pod sources, with the pods and the mirror pods of the API server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{Clock, ResourcePhase, Severity, SourceKind, SourceProblem, SourceSet};
-use podwright_actors::status::merge_for_api;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use podwright_actors::ids::{FullName, PodUid};
+use podwright_actors::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
+use podwright_actors::ports::{ApiError, Severity, SourceKind, SourceProblem, SourceSet};
 use podwright_actors::time::Time;
+use serde_json::json;
 
-use super::checks::{self, CheckResult};
-use super::disk::Disk;
-use super::machine::{Agent, Machine};
+use super::checks::CheckResult;
+use super::machine::Agent;
 use super::pod_objects::{self, PodRevision};
-use super::scenario::{ClaimPlan, PodIndex, PodPlan, Scenario, Source};
+use super::scenario::{ClaimPlan, PodIndex, PodPlan, Resources, Scenario, Source};
 
 impl Source {
     pub(super) const ALL: [Source; 2] = [Source::File, Source::Api];
@@ -31,6 +30,10 @@ pub(super) struct SimSources {
     scenario: Arc<Scenario>,
     pods: Vec<SourcePod>,
     lines: [SourceFeed; 2],
+    /// The mirror pods, by their static pod.
+    mirrors: BTreeMap<PodIndex, Arc<PodObject>>,
+    /// The version of the last change in the API server.
+    version: u64,
     /// Until then the API server accepts no statuses.
     away_until: Time,
     /// Pods that were removed, deleted or killed at some time in this life of the agent. Only these may be stopped.
@@ -43,10 +46,16 @@ struct SourcePod {
     incarnation: u32,
     image: u32,
     label: u32,
+    version: u64,
+    resizes: u32,
+    /// The resources since the last resize.
+    resources: Option<Resources>,
     deleting: Option<i64>,
+    /// Until then the watch loses the changes of the pod.
+    changes_lost_until: Time,
+    /// The version of the pod that the source delivered last, if it delivered the pod in its last set.
+    last_delivered: Option<Arc<PodObject>>,
     status: Option<PodStatus>,
-    /// The node's status that was written last.
-    written: Option<Arc<PodStatus>>,
     object: Option<Arc<PodObject>>,
     killed: bool,
     /// The pod was killed or left its source, and may be added again.
@@ -79,9 +88,11 @@ impl SourcePod {
     }
 
     fn object(&mut self, plan: &PodPlan, claims: &[ClaimPlan]) -> &Arc<PodObject> {
-        let SourcePod { incarnation, image, label, deleting, ref status, .. } = *self;
+        let SourcePod { incarnation, image, label, version, resizes, deleting, ref status, .. } = *self;
         let uid = format!("{}-{incarnation}", plan.name);
-        let revision = PodRevision { uid: &uid, image, label, deleting, status: status.as_ref() };
+        let resources = self.resources.or(plan.resize.map(|resize| resize.first));
+        let status = status.as_ref();
+        let revision = PodRevision { uid: &uid, image, label, version, resizes, resources, deleting, status };
         self.object.get_or_insert_with(|| pod_objects::pod_object(plan, claims, &revision))
     }
 }
@@ -97,6 +108,8 @@ impl SimSources {
             scenario,
             pods,
             lines: Default::default(),
+            mirrors: BTreeMap::new(),
+            version: 0,
             away_until: Time::ZERO,
             may_be_stopped: BTreeSet::new(),
         }
@@ -106,7 +119,10 @@ impl SimSources {
     pub(super) fn agent_started(&mut self) {
         self.may_be_stopped.clear();
         self.lines.iter_mut().for_each(|line| line.changed = true);
-        self.pods.iter_mut().for_each(|pod| pod.written = None);
+        for pod in &mut self.pods {
+            // A new agent lists the pods.
+            pod.changes_lost_until = Time::ZERO;
+        }
     }
 
     /// Ends all faults of sources. From now on each source delivers every change at once.
@@ -115,6 +131,7 @@ impl SimSources {
             *line = SourceFeed { changed: true, ..SourceFeed::default() };
         }
         self.away_until = Time::ZERO;
+        self.pods.iter_mut().for_each(|pod| pod.changes_lost_until = Time::ZERO);
     }
 
     pub(super) fn desired_pods(&mut self) -> Vec<DesiredPod> {
@@ -132,6 +149,8 @@ impl SimSources {
     fn change(&mut self, which: PodIndex, change: impl FnOnce(&mut SourcePod)) {
         let Some(entry) = self.pods.get_mut(which).filter(|entry| entry.present) else { return };
         change(entry);
+        self.version += 1;
+        entry.version = self.version;
         entry.object = None;
         self.lines[self.scenario.pods[which].source as usize].changed = true;
     }
@@ -168,9 +187,36 @@ impl SimSources {
                 present: true,
                 incarnation: entry.incarnation + 1,
                 image: entry.image + 1,
+                resizes: entry.resizes,
+                changes_lost_until: entry.changes_lost_until,
+                last_delivered: entry.last_delivered.take(),
                 ..SourcePod::default()
             };
         });
+    }
+
+    /// A pod without room for its resources is resized all the same: the agent defers the resize.
+    pub(super) fn resize(&mut self, which: PodIndex, resources: Resources) {
+        self.change(which, |entry| {
+            entry.resizes += 1;
+            entry.resources = Some(resources);
+        });
+    }
+
+    /// The watch loses the changes of a pod.
+    pub(super) fn lose_changes(&mut self, which: PodIndex, until: Time) {
+        if let Some(entry) = self.pods.get_mut(which) {
+            entry.changes_lost_until = until;
+        }
+    }
+
+    /// Delivers each pod anew, and with what its watch has lost.
+    pub(super) fn relist(&mut self, source: Source) {
+        for (entry, _) in self.pods.iter_mut().zip(&self.scenario.pods).filter(|(_, plan)| plan.source == source) {
+            entry.object = None;
+            entry.changes_lost_until = Time::ZERO;
+        }
+        self.lines[source as usize].changed = true;
     }
 
     /// Marks a pod for deletion. A later call can only shorten the grace period.
@@ -232,7 +278,7 @@ impl SimSources {
     /// The next time at which a source delivers although no step changes it.
     pub(super) fn next_change(&self, now: Time) -> Option<Time> {
         let ends = self.lines.iter().flat_map(|line| [line.mute_until, line.empty_until]);
-        ends.filter(|at| *at > now).min()
+        ends.chain(self.pods.iter().map(|pod| pod.changes_lost_until)).filter(|at| *at > now).min()
     }
 
     /// The set that a source delivers now, if it has changed.
@@ -241,6 +287,12 @@ impl SimSources {
         if line.empty_until != Time::ZERO && now >= line.empty_until {
             line.empty_until = Time::ZERO;
             line.changed = true;
+        }
+        for (entry, _) in self.pods.iter_mut().zip(&self.scenario.pods).filter(|(_, plan)| plan.source == source) {
+            if entry.changes_lost_until != Time::ZERO && now >= entry.changes_lost_until {
+                entry.changes_lost_until = Time::ZERO;
+                line.changed = true;
+            }
         }
         if !line.changed || now < line.mute_until {
             return None;
@@ -255,69 +307,118 @@ impl SimSources {
         });
         let mut pods = Vec::new();
         for (entry, plan) in self.pods.iter_mut().zip(&self.scenario.pods).filter(|(_, plan)| plan.source == source) {
-            let uid = entry.uid(plan);
-            if entry.present && !says_nothing {
-                if entry.deleting.is_some() {
+            let newest = entry.present.then(|| entry.object(plan, &self.scenario.claims).clone());
+            let delivered = if now < entry.changes_lost_until { entry.last_delivered.take() } else { newest };
+            let delivered = delivered.filter(|_| !says_nothing);
+            if let Some(pod) = &delivered {
+                if pod.is_deleting() {
+                    self.may_be_stopped.insert(pod.uid().clone());
+                }
+                pods.push(pod.clone());
+                entry.delivered = true;
+            }
+            // The other pods of this name are not desired, as far as the agent knows.
+            for uid in (0..=entry.incarnation).map(|number| self::uid(plan, number)) {
+                if delivered.as_ref().is_none_or(|pod| *pod.uid() != uid) {
+                    entry.was_stopped |= entry.delivered && uid == entry.uid(plan);
                     self.may_be_stopped.insert(uid);
                 }
-                pods.push(entry.object(plan, &self.scenario.claims).clone());
-                entry.delivered = true;
-            } else {
-                entry.was_stopped |= entry.delivered;
-                self.may_be_stopped.insert(uid);
             }
-            // The earlier pods of this name are no longer desired.
-            for earlier in 0..entry.incarnation {
-                self.may_be_stopped.insert(self::uid(plan, earlier));
-            }
+            entry.last_delivered = delivered;
+        }
+        if source == Source::Api && !says_nothing {
+            pods.extend(self.mirrors.values().cloned());
         }
         Some(SourceSet { source: source.kind(), pods, problems: problems.into_iter().collect() })
     }
 
-    /// Writes statuses to the API server, and deletes pods that have ended from it (POD-I6, POD-I7).
-    pub(super) fn write_statuses(&mut self, machine: &Machine, agent: &Agent, disk: &Disk) -> CheckResult {
-        let now = machine.clock.now();
-        if now < self.away_until {
-            return Ok(());
+    pub(super) fn is_away(&self, now: Time) -> bool {
+        now < self.away_until
+    }
+
+    /// The pod or the mirror pod with this name in the API server.
+    pub(super) fn api_object(&mut self, name: &FullName) -> Option<Arc<PodObject>> {
+        let which = self.scenario.pods.iter().position(|plan| plan.name == name.name())?;
+        if self.scenario.pods[which].source == Source::File {
+            return self.mirrors.get(&which).cloned();
         }
-        for which in 0..self.pods.len() {
-            let plan = &self.scenario.pods[which];
-            if plan.source != Source::Api {
-                continue;
-            }
-            let entry = &mut self.pods[which];
+        let entry = self.pods.get_mut(which).filter(|entry| entry.present)?;
+        Some(entry.object(&self.scenario.pods[which], &self.scenario.claims).clone())
+    }
+
+    fn which(&self, pod: &PodObject) -> PodIndex {
+        let found = self.scenario.pods.iter().position(|plan| plan.name == pod.full_name().name());
+        found.expect("a pod of the API server is one of the scenario")
+    }
+
+    /// Stores a status, and returns the pod as the server has it now.
+    pub(super) fn set_status(&mut self, pod: &PodObject, status: PodStatus) -> Arc<PodObject> {
+        let which = self.which(pod);
+        if pod.is_mirror() {
+            let mut changed = pod.pod().clone();
+            changed.status = Some(status);
+            return self.store_mirror(which, changed);
+        }
+        self.change(which, |entry| entry.status = Some(status));
+        self.api_object(pod.full_name()).expect("a pod that is changed exists")
+    }
+
+    /// The agent deletes a pod.
+    pub(super) fn delete_object(&mut self, pod: &PodObject) {
+        let which = self.which(pod);
+        if pod.is_mirror() {
+            self.mirrors.remove(&which);
+            self.lines[Source::Api as usize].changed = true;
+        } else {
+            self.remove(which);
+        }
+    }
+
+    pub(super) fn create_mirror(&mut self, name: &str, pod: &Pod) -> Result<Arc<PodObject>, ApiError> {
+        let which = self.scenario.pods.iter().position(|plan| plan.name == name).expect("a static pod of the scenario");
+        if self.mirrors.contains_key(&which) {
+            return Err(ApiError::conflict("it exists"));
+        }
+        let mut pod = pod.clone();
+        pod.metadata.uid = Some(format!("mirror-{}", self.version + 1));
+        pod.metadata.annotations.get_or_insert_default().insert(SOURCE_ANNOTATION.to_owned(), "api".to_owned());
+        Ok(self.store_mirror(which, pod))
+    }
+
+    fn store_mirror(&mut self, which: PodIndex, mut pod: Pod) -> Arc<PodObject> {
+        self.version += 1;
+        pod.metadata.resource_version = Some(self.version.to_string());
+        let object = PodObject::new(pod).unwrap();
+        self.mirrors.insert(which, object.clone());
+        self.lines[Source::Api as usize].changed = true;
+        object
+    }
+
+    /// A user deletes a mirror pod, with a grace period. Somebody has to delete it without one.
+    pub(super) fn delete_mirror(&mut self, which: PodIndex) {
+        let Some(mirror) = self.mirrors.get(&which) else { return };
+        let mut pod = serde_json::to_value(mirror.pod()).unwrap();
+        pod["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        self.store_mirror(which, serde_json::from_value(pod).unwrap());
+    }
+
+    /// Each static pod that is in its source has a mirror pod with its status, and no other pod has one.
+    pub(super) fn mirrors_agree(&self, agent: &Agent) -> CheckResult {
+        for (which, (entry, plan)) in self.pods.iter().zip(&self.scenario.pods).enumerate() {
             let uid = entry.uid(plan);
-            let Some(new) = agent.statuses.get(&uid).filter(|_| entry.present) else { continue };
-            let holds_claims = agent.claims.holds(&uid);
-            let held_back = agent.engine.could_have_running_containers(&uid) || holds_claims;
-            let same = entry.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &new));
-            let behind = entry.status.as_ref().and_then(|status| status.phase.as_ref()) != new.phase.as_ref();
-            if !same || behind {
-                let before = entry.status.clone().unwrap_or_default();
-                let pod = entry.object(plan, &self.scenario.claims).clone();
-                let merged = merge_for_api(&pod, &before, PodStatus::clone(&new), held_back, now);
-                entry.written = Some(new);
-                if entry.status.as_ref() != Some(&merged) {
-                    let phase = Phase::parse(merged.phase.as_deref());
-                    let ends = phase.is_terminal() && !Phase::parse(before.phase.as_deref()).is_terminal();
-                    if ends && machine.runtime_status(&uid).has_running_container() {
-                        return Err(format!("{uid}: the API server receives {phase:?} while containers run"));
+            let mirror = self.mirrors.get(&which);
+            match mirror {
+                None if !entry.present || plan.source == Source::Api => {}
+                None => return Err(format!("{uid}: has no mirror pod")),
+                Some(mirror) if !entry.present => return Err(format!("{uid}: has the mirror pod {}", mirror.uid())),
+                Some(mirror) => {
+                    let is_of = mirror.annotation(MIRROR_ANNOTATION) == Some(&uid.to_string());
+                    let phase = agent.statuses.phase(&uid);
+                    if !is_of || mirror.is_deleting() || phase.is_some_and(|phase| phase != mirror.phase()) {
+                        return Err(format!("{uid}: is {phase:?}, and its mirror pod is {:?}", mirror.pod()));
                     }
-                    if ends {
-                        checks::claims_are_released(machine, disk, &uid)?;
-                    }
-                    machine.note(format!("{uid} status {phase:?} {}", merged.reason.as_deref().unwrap_or_default()));
-                    self.change(which, |entry| entry.status = Some(merged));
                 }
-            }
-            let entry = &self.pods[which];
-            let phase = entry.status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()));
-            if entry.deleting.is_some() && phase.is_terminal() && agent.statuses.is_finished(&uid) && !holds_claims {
-                if machine.runtime_status(&uid).has_running_container() {
-                    return Err(format!("{uid}: is deleted from the API server while containers run"));
-                }
-                machine.note(format!("{uid} deleted from the API server"));
-                self.remove(which);
             }
         }
         Ok(())

@@ -5,7 +5,6 @@ use std::time::Duration;
 use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::node::NodeHandle;
 use podwright_actors::pod_worker::WaitFor;
-use podwright_actors::ports::Clock;
 
 use super::CheckResult;
 use crate::simulation::devices::stored_claims;
@@ -19,7 +18,7 @@ const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
 pub(in crate::simulation) fn claims(machine: &Machine, agent: &Agent, node: &NodeHandle, disk: &Disk) -> CheckResult {
     let file = stored_claims(&disk.claims().records());
     machine.with_devices(|devices| devices.are_stored(&file))?;
-    let now = machine.clock.now();
+    let now = machine.clock.steady();
     for (claim, failed) in machine.with_devices(|devices| devices.failed_calls().clone()) {
         // Another pod of a shared claim may have made the call.
         let users = file.values().filter(|stored| stored.uid == claim && stored.pods.len() == 1);

@@ -13,8 +13,8 @@ use podwright_actors::pod_worker::{Lifecycle, WaitFor};
 use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, ResourcePhase, SandboxState};
 use podwright_metrics::Format;
 
-use super::CheckResult;
 use super::claims::all_claims_are_released;
+use super::{CheckResult, resources};
 use crate::simulation::disk::Disk;
 use crate::simulation::machine::{Agent, Machine};
 use crate::simulation::runner::AgentLife;
@@ -118,6 +118,7 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, desired: &DesiredPod) -> Che
             if sets_up {
                 return Ok(());
             }
+            resources::resize_is_complete(machine, agent, desired, &status, &truth)?;
             containers_run(&desired.pod, &status, &truth, lags)
                 .map_err(|what| format!("{what}: {:?} {truth:?}", view.snapshot))
         }

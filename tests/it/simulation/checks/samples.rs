@@ -34,8 +34,9 @@ impl Samples {
         for snapshot in &snapshots {
             let history = self.records.entry((snapshot.uid.clone(), snapshot.synced_at)).or_default();
             let of = |what: String| format!("{}: {what}", snapshot.uid);
+            let checked = history.transitions.len();
             moves_forward(history, snapshot).map_err(of)?;
-            stop_is_justified(snapshot, agent, may_be_stopped).map_err(of)?;
+            stop_is_justified(snapshot, checked, agent, may_be_stopped).map_err(of)?;
             queries_agree(snapshot, agent).map_err(of)?;
             restarts_only_increase(history, snapshot, agent).map_err(of)?;
         }
@@ -61,10 +62,16 @@ fn moves_forward(history: &mut RecordHistory, now: &PodSnapshot) -> CheckResult 
     Ok(())
 }
 
-/// A pod that is desired all the time is not stopped, except for a rejected pod that runs (POD-W13).
-fn stop_is_justified(now: &PodSnapshot, agent: &Agent, may_be_stopped: &BTreeSet<PodUid>) -> CheckResult {
+/// A pod that is desired all the time is not stopped, except for a rejected pod that runs (POD-W13). Each transition is checked
+/// once: a pod that was stopped because it was rejected may be admitted later, and then its status is no longer terminal.
+fn stop_is_justified(
+    now: &PodSnapshot,
+    checked: usize,
+    agent: &Agent,
+    may_be_stopped: &BTreeSet<PodUid>,
+) -> CheckResult {
     let has_ended = agent.statuses.phase(&now.uid).is_some_and(Phase::is_terminal);
-    for transition in &now.transitions {
+    for transition in now.transitions.iter().skip(checked) {
         match transition.cause {
             Cause::Orphaned | Cause::RuntimeOnly if !agent.desired.is_ready() => {
                 return Err(format!("{:?} before every source delivered", transition.cause));

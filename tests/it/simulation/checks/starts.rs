@@ -80,6 +80,10 @@ fn init_order(call: &CallContext<'_>, name: &str, sandbox: &str) -> CheckResult 
 /// come later.
 fn backoff(call: &CallContext<'_>, own: &[&ContainerRun], name: &str, sandbox: &str) -> CheckResult {
     let Some(plan) = call.plan else { return Ok(()) };
+    // A resize resets the backoff.
+    if plan.resize.is_some() {
+        return Ok(());
+    }
     // A restart of all containers removes the history of the other containers.
     let all = plan.containers.iter().any(|c| c.rule.is_some_and(|(_, action)| action == "RestartAllContainers"));
     let Some(image) = own.last().map(|run| &run.image) else { return Ok(()) };
@@ -90,10 +94,12 @@ fn backoff(call: &CallContext<'_>, own: &[&ContainerRun], name: &str, sandbox: &
     if all || desired_image.as_ref() != Some(image) {
         return Ok(());
     }
+    // A jump of the clock looks like a long run, after which the backoff begins again.
+    let jumped = call.clock.last_jump().unwrap_or(Time::ZERO);
     // A new sandbox removes the history of init containers.
     let init = call.kind_of(name) != Some(Kind::Regular);
-    let mut same: Vec<&&ContainerRun> =
-        own.iter().rev().take_while(|run| run.image == *image && (!init || run.sandbox.as_str() == sandbox)).collect();
+    let counts = |run: &ContainerRun| run.created >= jumped && (!init || run.sandbox.as_str() == sandbox);
+    let mut same: Vec<&&ContainerRun> = own.iter().rev().take_while(|run| run.image == *image && counts(run)).collect();
     same.reverse();
     let mut delay = Duration::ZERO;
     let mut last: Option<Time> = None;

@@ -6,6 +6,7 @@ use podwright_actors::pod_worker::{Cause, Hook, Lifecycle, WaitFor};
 use podwright_actors::ports::SandboxState;
 
 use super::{CallContext, CheckResult, is_terminated};
+use crate::simulation::container_resources::Amounts;
 use crate::simulation::container_runs::ContainerRun;
 use crate::simulation::machine::{CallDetail, PodView};
 use crate::simulation::scenario::{ContainerPlan, Kind, PodPlan};
@@ -26,10 +27,33 @@ pub(super) fn stop(call: &CallContext<'_>) -> CheckResult {
             if *grace > decided.max(Duration::from_secs(2)) {
                 return Err(format!("with a grace period of {grace:?}, although {decided:?} was decided"));
             }
+            grace_period_is_kept(call, view, run, *grace, decided)?;
             no_regular_container_runs(call, view, name.as_str())?;
             sidecars_stop_last(call, view, name.as_str(), decided)
         }
     }
+}
+
+/// The runtime gets the rest of the grace period that was decided, also after a jump of the clock. The latest decided grace period is the
+/// shortest, and it does not begin before the first.
+fn grace_period_is_kept(
+    call: &CallContext<'_>,
+    view: &PodView,
+    run: &ContainerRun,
+    grace: Duration,
+    decided: Duration,
+) -> CheckResult {
+    let to_stop = view.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
+    // A stop that a sync began keeps its own grace period.
+    let (Some(to_stop), false) = (to_stop, run.replaced) else { return Ok(()) };
+    // Without a request to stop, a grace period of zero in the spec leaves no time.
+    let decided = if call.plan.is_some_and(|plan| plan.grace == Some(0)) { Duration::ZERO } else { decided };
+    let end = call.clock.steady_of(to_stop.at) + decided;
+    let rest = end.since(call.clock.steady());
+    if grace + Duration::from_millis(1) < rest {
+        return Err(format!("within {grace:?}, although {rest:?} of its grace period of {decided:?} are left"));
+    }
+    Ok(())
 }
 
 /// Containers are stopped before their sandbox.
@@ -98,9 +122,20 @@ fn stop_in_sync_has_reason(call: &CallContext<'_>, view: &PodView, run: &Contain
         || container.probes.iter().any(|probe| probe.field != "readinessProbe")
         || container.post_start.is_some()
         || !fits
+        || restarts_for_resize(call, plan, name)
         || restarts_all(plan)
         || (container.kind != Kind::Regular && !regular_container_stays(call, plan));
     if reasons { Ok(()) } else { Err("although it is healthy and the pod is in sync".into()) }
+}
+
+/// Whether a container has to be restarted to get its allocated resources.
+fn restarts_for_resize(call: &CallContext<'_>, plan: &PodPlan, name: &str) -> bool {
+    let (Some(resize), Some(view), Some(applied)) = (plan.resize, call.view, call.applied) else { return false };
+    let allocated =
+        view.active.as_ref().and_then(|pod| pod.containers().iter().find(|container| container.name == name));
+    let Some(allocated) = allocated.map(Amounts::of_container) else { return false };
+    (resize.cpu_restarts && applied.cpu != allocated.cpu)
+        || (resize.memory_restarts && applied.memory != allocated.memory)
 }
 
 fn restarts_all(plan: &PodPlan) -> bool {

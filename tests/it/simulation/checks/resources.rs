@@ -1,0 +1,112 @@
+//! Checks of the resources of pods.
+
+use k8s_openapi::api::core::v1::PodStatus;
+use podwright_actors::pod::{Phase, PodObject};
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
+use podwright_actors::quantity::Amount;
+
+use super::CheckResult;
+use crate::simulation::container_resources::Amounts;
+use crate::simulation::machine::{Agent, CPU_MILLIS, MEMORY, Machine};
+use crate::simulation::scenario::{Step, StepAction};
+use crate::simulation::sources::DesiredPod;
+
+/// The CPU and the memory that pods request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    cpu: i64,
+    memory: i64,
+}
+
+impl Total {
+    fn add(&mut self, pod: Amounts) {
+        self.cpu += pod.cpu.request.millis();
+        self.memory += pod.memory.request.units();
+    }
+
+    fn fits(self) -> bool {
+        self.cpu <= CPU_MILLIS && self.memory <= MEMORY
+    }
+}
+
+/// The pods that run, with what is allocated to them and what their containers still have, fit the machine. A static pod that a
+/// cancelled shutdown stopped runs again without admission, so there is no check after one.
+pub(in crate::simulation) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult {
+    let is_cancelled = |step: &Step| matches!(step.what, StepAction::CancelledShutdown { .. });
+    if machine.scenario.pods.iter().all(|plan| plan.resize.is_none()) || machine.scenario.steps.iter().any(is_cancelled)
+    {
+        return Ok(());
+    }
+    let mut total = Total::default();
+    let mut parts = Vec::new();
+    for pod in agent.desired.pods() {
+        let uid = pod.uid();
+        let ends = agent.statuses.phase(uid).is_some_and(Phase::is_terminal);
+        if ends || agent.engine.snapshot(uid).is_none_or(|snapshot| snapshot.lifecycle != Lifecycle::Sync) {
+            continue;
+        }
+        let truth = machine.runtime_status(uid);
+        for container in pod.containers() {
+            let allocated = Amounts::of_container(container);
+            let run = truth.newest(&container.name).filter(|run| run.state == ContainerState::Running);
+            let applied = run.and_then(|run| machine.resources_of(&run.id)).unwrap_or_default();
+            let larger = |one: Amount, other: Amount| one.max(other);
+            let mut used = allocated;
+            used.cpu.request = larger(used.cpu.request, applied.cpu.request);
+            used.memory.request = larger(used.memory.request, applied.memory.request);
+            total.add(used);
+            parts.push((
+                uid.to_string(),
+                container.name.clone(),
+                used.cpu.request.millis(),
+                used.memory.request.units() >> 20,
+            ));
+        }
+    }
+    if total.fits() { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
+}
+
+/// The containers of a pod that runs have what is allocated to it, and that is what is desired unless there is no room for it.
+pub(super) fn resize_is_complete(
+    machine: &Machine,
+    agent: &Agent,
+    desired: &DesiredPod,
+    status: &PodStatus,
+    truth: &PodRuntimeStatus,
+) -> CheckResult {
+    let Some(allocated) = agent.desired.pod(&desired.uid) else { return Ok(()) };
+    for container in allocated.containers() {
+        let run = truth.newest(&container.name).filter(|run| run.state == ContainerState::Running);
+        let applied = run.and_then(|run| machine.resources_of(&run.id));
+        let expected = Amounts::of_container(container);
+        if let Some(applied) = applied.filter(|applied| *applied != expected) {
+            return Err(format!("{} has {applied:?}, and {expected:?} is allocated", container.name));
+        }
+    }
+    let has =
+        |condition: &str| status.conditions.iter().flatten().any(|it| it.type_ == condition && it.status == "True");
+    if has("PodResizeInProgress") {
+        return Err("its resize is complete, and its status says that it is in progress".into());
+    }
+    let is_allocated = requests(&allocated) == requests(&desired.pod);
+    if is_allocated == has("PodResizePending") {
+        return Err(format!("its resize is allocated: {is_allocated}, and its status says otherwise"));
+    }
+    if is_allocated {
+        return Ok(());
+    }
+    let mut total = Total::default();
+    for pod in agent.desired.pods() {
+        let ends = agent.statuses.phase(pod.uid()).is_some_and(Phase::is_terminal);
+        if !ends && !agent.engine.is_pod_known_terminated(pod.uid()) && pod.uid() != allocated.uid() {
+            requests(&pod).into_iter().for_each(|amounts| total.add(amounts));
+        }
+    }
+    requests(&desired.pod).into_iter().for_each(|amounts| total.add(amounts));
+    if total.fits() { Err(format!("its resize waits, and there is room for it: {total:?}")) } else { Ok(()) }
+}
+
+fn requests(pod: &PodObject) -> Vec<Amounts> {
+    pod.containers().iter().map(Amounts::of_container).collect()
+}

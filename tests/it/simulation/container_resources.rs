@@ -1,0 +1,51 @@
+//! The resources of containers as the runtime really has them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use podwright_actors::ids::ContainerId;
+use podwright_actors::quantity::Amount;
+
+/// The requests and limits of one container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts {
+    pub(super) cpu: RequestAndLimit,
+    pub(super) memory: RequestAndLimit,
+}
+
+/// A missing request is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestAndLimit {
+    pub(super) request: Amount,
+    limit: Option<Amount>,
+}
+
+impl Amounts {
+    pub(super) fn of(resources: Option<&ResourceRequirements>) -> Self {
+        let of = |name: &str| {
+            let amount = |list: Option<&BTreeMap<_, _>>| list?.get(name).map(|quantity| Amount::of(quantity).unwrap());
+            let request = amount(resources.and_then(|resources| resources.requests.as_ref()));
+            let limit = amount(resources.and_then(|resources| resources.limits.as_ref()));
+            RequestAndLimit { request: request.or(limit).unwrap_or_default(), limit }
+        };
+        Amounts { cpu: of("cpu"), memory: of("memory") }
+    }
+
+    pub(super) fn of_container(container: &Container) -> Self {
+        Amounts::of(container.resources.as_ref())
+    }
+}
+
+/// The resources that each container was created with or that its last update has set.
+#[derive(Debug, Default)]
+pub(super) struct AppliedResources(BTreeMap<ContainerId, Amounts>);
+
+impl AppliedResources {
+    pub(super) fn set(&mut self, id: &ContainerId, resources: Option<&ResourceRequirements>) {
+        self.0.insert(id.clone(), Amounts::of(resources));
+    }
+
+    pub(super) fn get(&self, id: &ContainerId) -> Option<Amounts> {
+        self.0.get(id).copied()
+    }
+}
