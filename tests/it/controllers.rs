@@ -4,6 +4,7 @@ mod binary;
 mod claims;
 mod deployment;
 mod faults;
+mod groups;
 mod leaders;
 mod taint_binary;
 mod taint_changes;

@@ -75,9 +75,9 @@ async fn live_table_shows_pods_and_restores_the_terminal() {
     kill(agent.id().unwrap(), Signal::TERM);
     assert_eq!(timeout(PATIENCE, agent.wait()).await.unwrap().unwrap().code(), Some(0));
     tty.shows("\x1b[?25h\x1b[?1049l").await;
-    let text = tty.text();
-    let after = text.rsplit("\x1b[?1049l").next().unwrap();
-    assert!(after.contains("web-n1") && !after.contains('\x1b'), "the last table stays on the terminal: {after:?}");
+    let after = || tty.text().rsplit("\x1b[?1049l").next().unwrap().to_owned();
+    eventually("the last table stays on the terminal", || async { after().contains("web-n1").then_some(()) }).await;
+    assert!(!after().contains('\x1b'), "{:?}", after());
 }
 
 #[tokio::test]

@@ -30,7 +30,11 @@ const NAMESPACE: &str = "diff";
 /// How long the pods may take to reach the statuses of the kubelet's pods. The kubelet took 40 s.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The action on a pod once it runs.
+/// How long a pod runs before the action on it. The recording waited as long. The shells of some pods need a moment until they handle the
+/// signal of a stop, and the first process of a container ignores a signal that it does not handle.
+const RUNS_FOR: Duration = Duration::from_secs(5);
+
+/// The action on a pod that runs.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Action {
@@ -112,6 +116,13 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
         if observed.values().all(|observed_pod| observed_pod.done) {
             break;
         }
+        for (name, observed_pod) in &mut observed {
+            let has_run = observed_pod.runs_since.is_some_and(|since| since.elapsed() >= RUNS_FOR);
+            if let Some(action) = expected[*name].action.filter(|_| has_run && !observed_pod.acted) {
+                observed_pod.acted = true;
+                act(client, name, action).await;
+            }
+        }
         // Events follow the change of a status, so they are read once a second also if nothing changes.
         let tick = deadline.min(Instant::now() + Duration::from_secs(1));
         let change = timeout_at(tick, changes.next()).await;
@@ -124,11 +135,8 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
                 };
                 let value = serde_json::to_value(&pod).unwrap();
                 observed_pod.status(&value, &expected[&name].end);
-                if let Some(action) =
-                    expected[&name].action.filter(|_| observed_pod.runs(&value) && !observed_pod.acted)
-                {
-                    observed_pod.acted = true;
-                    act(client, &name, action).await;
+                if observed_pod.runs(&value) {
+                    observed_pod.runs_since.get_or_insert_with(Instant::now);
                 }
             }
             Ok(Some(Ok(WatchEvent::Deleted(pod)))) => {

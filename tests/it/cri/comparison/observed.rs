@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Event;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{Action, normalized};
 
@@ -72,6 +73,8 @@ pub(super) struct Observed {
     phases: Vec<String>,
     /// The differences of the last status from the expected end. Empty once a status has equalled it.
     differs: Option<Vec<String>>,
+    /// When the pod was first seen to run.
+    pub(super) runs_since: Option<Instant>,
     pub(super) acted: bool,
     /// Whether the pod has had all statuses and events of the kubelet's pod.
     pub(super) done: bool,

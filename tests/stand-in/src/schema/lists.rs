@@ -66,6 +66,9 @@ const ROWS: &[Row] = &[
         strategic: None,
         atomic: false,
     },
+    keyed("PodGroup", "spec.resourceClaims", &["name"]),
+    keyed("PodGroup", "status.conditions", &["type"]),
+    keyed("PodGroup", "status.resourceClaimStatuses", &["name"]),
     keyed("DeviceTaintRule", "status.conditions", &["type"]),
     Row {
         kind: "CertificateSigningRequest",

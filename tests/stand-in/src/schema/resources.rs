@@ -339,6 +339,18 @@ pub(crate) const RESOURCES: &[Resource] = &[
         ..BASE
     },
     Resource {
+        group: "scheduling.k8s.io",
+        version: "v1alpha2",
+        plural: "podgroups",
+        singular: "podgroup",
+        kind: "PodGroup",
+        namespaced: true,
+        subresources: &["status"],
+        zero: r#"{"spec":{"schedulingPolicy":{}},"status":{}}"#,
+        storage: "podgroups",
+        ..BASE
+    },
+    Resource {
         group: "certificates.k8s.io",
         version: "v1beta1",
         plural: "clustertrustbundles",
