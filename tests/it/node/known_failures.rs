@@ -1,4 +1,4 @@
-//! Complaints of users of other agents. The numbers are those of the list of known failures.
+//! Failures that users of other node agents reported. `docs/rules.md` defines the codes.
 
 use std::sync::Arc;
 

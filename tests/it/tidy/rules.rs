@@ -5,8 +5,10 @@ use std::fs;
 
 use super::{documents, in_repository, root, sources};
 
-/// Subjects of codes: a code is a subject, a letter and a number, as in `POD-W13`.
-const SUBJECTS: [&str; 4] = ["POD-", "DRA-", "CLAIM-", "TAINT-"];
+/// Subjects of codes: a code is a subject, a letter and a number, as in `POD-W13`. That of a known failure has no letter.
+const SUBJECTS: [&str; 5] = ["POD-", "DRA-", "CLAIM-", "TAINT-", KNOWN_FAILURE];
+/// The subject of known failures, as in `KF8`.
+const KNOWN_FAILURE: &str = "KF";
 /// Letters that begin the codes of rules.
 const LETTERS: &str = "DIKSUW";
 const RULES: &str = "docs/rules.md";
@@ -77,37 +79,43 @@ fn cited_in() -> Vec<std::path::PathBuf> {
     files.filter(|path| !in_repository(path).starts_with("tests/it/tidy")).collect()
 }
 
-/// The codes in a text; a range such as `POD-U1 to POD-U16` stands for all codes in it.
+/// The codes in a text; a range such as `POD-U1 to POD-U16` stands for all codes in it. A word such as `XKF3` has none.
 fn codes(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    let mut last: Option<(String, u32, usize)> = None;
+    let mut last: Option<(&str, u32, usize)> = None;
     let starts = SUBJECTS.iter().flat_map(|subject| text.match_indices(subject));
     let mut starts: Vec<(usize, &str)> = starts.collect();
     starts.sort_unstable();
-    for (at, subject) in starts {
+    for (at, subject) in starts.into_iter().filter(|(at, _)| !text[..*at].ends_with(char::is_alphanumeric)) {
         let rest = &text[at + subject.len()..];
-        let Some((letter, number, length)) = code(rest) else { continue };
-        let kind = format!("{subject}{letter}");
+        let code = if subject == KNOWN_FAILURE { number(rest) } else { letter_and_number(rest) };
+        let Some((number, length)) = code else { continue };
+        let end = at + subject.len() + length;
+        let kind = text[at..end].trim_end_matches(|c: char| c.is_ascii_digit());
         // A suffix such as the b of POD-U3b belongs to the code: a rule may have parts, which are defined one by one.
-        let suffix = rest[length..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        if let Some((before, from, end)) = &last
-            && *before == kind
-            && text[*end..at].trim() == "to"
+        let suffix = text[end..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        if let Some((before, from, end)) = last
+            && before == kind
+            && text[end..at].trim() == "to"
         {
             found.extend((from + 1..number).map(|number| format!("{kind}{number}")));
         }
         found.push(format!("{kind}{number}{suffix}"));
-        last = Some((kind, number, at + subject.len() + length));
+        last = Some((kind, number, end));
     }
     found
 }
 
-/// The letter, the number and the length of the code that a text begins with.
-fn code(text: &str) -> Option<(char, u32, usize)> {
-    let letter = text.chars().next().filter(char::is_ascii_uppercase)?;
-    let digits = text[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len() - 1);
-    let number = text[1..=digits].parse().ok()?;
-    Some((letter, number, 1 + digits))
+/// The number of the code that a text begins with, and the length of its letter and its number.
+fn letter_and_number(text: &str) -> Option<(u32, usize)> {
+    let rest = text.strip_prefix(|c: char| c.is_ascii_uppercase())?;
+    number(rest).map(|(number, digits)| (number, 1 + digits))
+}
+
+/// The number that a text begins with, and how many digits it has.
+fn number(text: &str) -> Option<(u32, usize)> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..digits].parse().ok()?, digits))
 }
 
 /// The comment of a line, and its string literals.
@@ -123,7 +131,7 @@ fn prose(line: &str) -> Vec<&str> {
 fn bare(text: &str) -> Option<String> {
     for (at, _) in text.char_indices().filter(|(_, letter)| LETTERS.contains(*letter)) {
         let before = text[..at].chars().next_back();
-        let Some((_, _, length)) = code(&text[at..]) else { continue };
+        let Some((_, length)) = letter_and_number(&text[at..]) else { continue };
         let rest = text[at + length..].trim_start_matches(['a', 'b']);
         let after = rest.chars().next();
         let joins = |c: char| c.is_alphanumeric() || "_-/:.=<{+".contains(c);
@@ -139,7 +147,9 @@ fn bare(text: &str) -> Option<String> {
 fn codes_and_ranges_are_read() {
     assert_eq!(codes("as POD-U3b says (POD-W13)"), ["POD-U3b", "POD-W13"]);
     assert_eq!(codes("rules POD-K9 to POD-K12"), ["POD-K9", "POD-K10", "POD-K11", "POD-K12"]);
-    assert_eq!(codes("KEP-5532, POD-NAME"), Vec::<String>::new());
+    assert_eq!(codes("KF12, KF45 to KF47"), ["KF12", "KF45", "KF46", "KF47"]);
+    assert_eq!(codes("POD-W1 to KF3"), ["POD-W1", "KF3"]);
+    assert_eq!(codes("KEP-5532, POD-NAME, KFC, XKF3"), Vec::<String>::new());
     assert_eq!(bare("not looked yet (W14)"), Some("W14".to_owned()));
     assert_eq!(bare(" S6, W14"), Some("S6".to_owned()));
     assert_eq!(bare("POD-W14, x86-S3 and W3C at /S3"), None);
