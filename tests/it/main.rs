@@ -27,8 +27,6 @@ mod public_api;
 mod recordings;
 #[cfg(feature = "simulated")]
 mod simulated;
-#[cfg(feature = "simulated")]
-mod simulation;
 #[cfg(feature = "agent")]
 mod sources;
 mod support;

@@ -12,7 +12,6 @@ pub(super) struct Trace {
     last: VecDeque<TraceLine>,
     kept: usize,
     hash: u64,
-    count: usize,
 }
 
 #[derive(Debug)]
@@ -26,7 +25,7 @@ struct TraceLine {
 impl Trace {
     /// An empty trace that keeps this many lines.
     pub(super) fn keeping(kept: usize) -> Self {
-        Trace { last: VecDeque::new(), kept, hash: 0xcbf2_9ce4_8422_2325, count: 0 }
+        Trace { last: VecDeque::new(), kept, hash: 0xcbf2_9ce4_8422_2325 }
     }
 
     pub(super) fn note(&mut self, at: Duration, life: u32, what: String) {
@@ -34,7 +33,6 @@ impl Trace {
         for byte in what.bytes().chain(nanos.to_le_bytes()) {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        self.count += 1;
         if self.last.len() >= self.kept {
             self.last.pop_front();
         }
@@ -44,10 +42,6 @@ impl Trace {
     /// Equal traces have equal hashes.
     pub(super) fn hash(&self) -> u64 {
         self.hash
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.count
     }
 }
 

@@ -55,8 +55,6 @@ pub(super) struct Report {
     pub(super) violation: Option<String>,
     pub(super) trace: String,
     pub(super) hash: u64,
-    /// The number of trace lines.
-    pub(super) length: usize,
 }
 
 /// Runs a scenario to its end or to the first violation. The trace keeps this many lines.
@@ -85,10 +83,10 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
             LifeEnd::Down(time) => machine.clock.skip(time),
         }
     }
-    let (hash, length) = machine.trace_hash();
+    let hash = machine.trace_hash();
     let violation = machine.violation();
     let trace = if violation.is_some() || kept > KEPT { machine.trace() } else { String::new() };
-    Report { violation, trace, hash, length }
+    Report { violation, trace, hash }
 }
 
 struct Simulation {

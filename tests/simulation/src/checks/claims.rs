@@ -7,15 +7,15 @@ use podwright_actors::node::NodeHandle;
 use podwright_actors::pod_worker::WaitFor;
 
 use super::CheckResult;
-use crate::simulation::devices::stored_claims;
-use crate::simulation::disk::Disk;
-use crate::simulation::machine::{Agent, Machine};
+use crate::devices::stored_claims;
+use crate::disk::Disk;
+use crate::machine::{Agent, Machine};
 
 /// How long an agent may take to show why a pod waits.
 const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What drivers have prepared is in the file, and every pod whose claim a driver fails says so.
-pub(in crate::simulation) fn claims(machine: &Machine, agent: &Agent, node: &NodeHandle, disk: &Disk) -> CheckResult {
+pub(crate) fn claims(machine: &Machine, agent: &Agent, node: &NodeHandle, disk: &Disk) -> CheckResult {
     let file = stored_claims(&disk.claims().records());
     machine.with_devices(|devices| devices.are_stored(&file))?;
     let now = machine.clock.steady();
@@ -46,7 +46,7 @@ pub(in crate::simulation) fn claims(machine: &Machine, agent: &Agent, node: &Nod
 }
 
 /// The API server receives a terminal phase of a pod: the control plane may give its devices to another pod now.
-pub(in crate::simulation) fn claims_are_released(machine: &Machine, disk: &Disk, uid: &PodUid) -> CheckResult {
+pub(crate) fn claims_are_released(machine: &Machine, disk: &Disk, uid: &PodUid) -> CheckResult {
     let file = stored_claims(&disk.claims().records());
     for plan in machine.scenario.claims_of(uid) {
         let is_only_user = file

@@ -15,10 +15,10 @@ use podwright_metrics::Format;
 
 use super::claims::all_claims_are_released;
 use super::{CheckResult, resources};
-use crate::simulation::disk::Disk;
-use crate::simulation::machine::{Agent, Machine};
-use crate::simulation::runner::AgentLife;
-use crate::simulation::sources::DesiredPod;
+use crate::disk::Disk;
+use crate::machine::{Agent, Machine};
+use crate::runner::AgentLife;
+use crate::sources::DesiredPod;
 
 /// The reasons for which a container may wait.
 const NAMED_WAITS: [&str; 7] = [
@@ -37,11 +37,7 @@ const SLOW_SETUP: Duration = Duration::from_secs(60 + 5 * 45);
 
 /// A published final status is also on disk (POD-W13). The final status of a pod that had left its source before it
 /// ended need not be.
-pub(in crate::simulation) fn final_statuses_are_stored(
-    agent: &Agent,
-    desired_pods: &[DesiredPod],
-    disk: &Disk,
-) -> CheckResult {
+pub(crate) fn final_statuses_are_stored(agent: &Agent, desired_pods: &[DesiredPod], disk: &Disk) -> CheckResult {
     for DesiredPod { uid, pod, was_stopped, .. } in desired_pods {
         let Some(status) = agent.statuses.get(uid).filter(|status| is_final(pod, status)) else { continue };
         let known_outside = pod.phase().is_terminal() || *was_stopped || agent.desired.pod(uid).is_none();
@@ -53,12 +49,7 @@ pub(in crate::simulation) fn final_statuses_are_stored(
 }
 
 /// Every desired pod runs or waits for a named reason, every other pod has stopped, and no runtime-only pod runs.
-pub(in crate::simulation) fn settled(
-    machine: &Machine,
-    agent: &Agent,
-    desired_pods: &[DesiredPod],
-    disk: &Disk,
-) -> CheckResult {
+pub(crate) fn settled(machine: &Machine, agent: &Agent, desired_pods: &[DesiredPod], disk: &Disk) -> CheckResult {
     for desired in desired_pods {
         pod_is_settled(machine, agent, desired).map_err(|what| format!("{}: {what}", desired.uid))?;
     }
@@ -170,7 +161,7 @@ fn containers_run(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus,
 }
 
 /// After every pod left its source, nothing of any pod is left.
-pub(in crate::simulation) fn drained(machine: &Machine, life: &AgentLife, disk: &Disk, ever: &[PodUid]) -> CheckResult {
+pub(crate) fn drained(machine: &Machine, life: &AgentLife, disk: &Disk, ever: &[PodUid]) -> CheckResult {
     let AgentLife { node, metrics, .. } = life;
     if let Some(pod) = machine.runtime.list_pods().now_or_never().unwrap().unwrap().first() {
         return Err(format!("the runtime still has {pod:?}"));

@@ -7,10 +7,10 @@ use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
 use podwright_actors::quantity::Amount;
 
 use super::CheckResult;
-use crate::simulation::container_resources::Amounts;
-use crate::simulation::machine::{Agent, CPU_MILLIS, MEMORY, Machine};
-use crate::simulation::scenario::{Step, StepAction};
-use crate::simulation::sources::DesiredPod;
+use crate::container_resources::Amounts;
+use crate::machine::{Agent, CPU_MILLIS, MEMORY, Machine};
+use crate::scenario::{Step, StepAction};
+use crate::sources::DesiredPod;
 
 /// The CPU and the memory that pods request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ impl Total {
 
 /// The pods that run, with what is allocated to them and what their containers still have, fit the machine. A static pod that a
 /// cancelled shutdown stopped runs again without admission, so there is no check after one.
-pub(in crate::simulation) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult {
+pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult {
     let is_cancelled = |step: &Step| matches!(step.what, StepAction::CancelledShutdown { .. });
     if machine.scenario.pods.iter().all(|plan| plan.resize.is_none()) || machine.scenario.steps.iter().any(is_cancelled)
     {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 
-use crate::simulation::scenario::Op;
+use crate::scenario::Op;
 
 /// The subject of a call, besides its pod.
 #[derive(Clone, Debug)]
-pub(in crate::simulation) enum CallDetail {
+pub(crate) enum CallDetail {
     Nothing,
     Attempt(u32),
     Sandbox(SandboxId),
@@ -55,10 +55,10 @@ impl fmt::Display for CallDetail {
 
 /// A call that has begun and not ended.
 #[derive(Clone, Debug)]
-pub(in crate::simulation) struct ActiveCall {
-    pub(in crate::simulation) op: Op,
-    pub(in crate::simulation) uid: PodUid,
-    pub(in crate::simulation) about: CallDetail,
+pub(crate) struct ActiveCall {
+    pub(crate) op: Op,
+    pub(crate) uid: PodUid,
+    pub(crate) about: CallDetail,
     /// The call stops a container of a terminated pod. Such calls are made outside the pod's worker.
-    pub(in crate::simulation) zombie_stop: bool,
+    pub(crate) zombie_stop: bool,
 }

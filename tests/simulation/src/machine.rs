@@ -223,9 +223,8 @@ impl Machine {
         self.state.lock().violation.clone()
     }
 
-    pub(super) fn trace_hash(&self) -> (u64, usize) {
-        let state = self.state.lock();
-        (state.trace.hash(), state.trace.len())
+    pub(super) fn trace_hash(&self) -> u64 {
+        self.state.lock().trace.hash()
     }
 
     pub(super) fn trace(&self) -> String {

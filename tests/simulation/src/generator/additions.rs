@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::when;
-use crate::simulation::devices::Absence;
-use crate::simulation::rng::Rng;
-use crate::simulation::scenario::{
+use crate::devices::Absence;
+use crate::rng::Rng;
+use crate::scenario::{
     ClaimPlan, Fault, Moment, Op, PodIndex, PodPlan, ResizePlan, Resources, Source, Step, StepAction, Window,
 };
 

@@ -6,10 +6,10 @@ use podwright_actors::pod_worker::{Cause, Hook, Lifecycle, WaitFor};
 use podwright_actors::ports::SandboxState;
 
 use super::{CallContext, CheckResult, is_terminated};
-use crate::simulation::container_resources::Amounts;
-use crate::simulation::container_runs::ContainerRun;
-use crate::simulation::machine::{CallDetail, PodView};
-use crate::simulation::scenario::{ContainerPlan, Kind, PodPlan};
+use crate::container_resources::Amounts;
+use crate::container_runs::ContainerRun;
+use crate::machine::{CallDetail, PodView};
+use crate::scenario::{ContainerPlan, Kind, PodPlan};
 
 pub(super) fn stop(call: &CallContext<'_>) -> CheckResult {
     let CallDetail::Stop { name, id, grace } = call.about else { return Ok(()) };

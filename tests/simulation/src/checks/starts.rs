@@ -6,9 +6,9 @@ use podwright_actors::pod_worker::{Cause, Lifecycle, WaitFor};
 use podwright_actors::time::Time;
 
 use super::{CallContext, CheckResult};
-use crate::simulation::container_runs::ContainerRun;
-use crate::simulation::machine::CallDetail;
-use crate::simulation::scenario::{Kind, Op};
+use crate::container_runs::ContainerRun;
+use crate::machine::CallDetail;
+use crate::scenario::{Kind, Op};
 
 pub(super) fn start(call: &CallContext<'_>) -> CheckResult {
     let Some(view) = call.view else { return Err("the engine does not know the pod".into()) };

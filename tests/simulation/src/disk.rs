@@ -16,7 +16,6 @@ use super::faulty_ports::{NODE, SimulatedError};
 use super::journal::Journal;
 use super::machine::{CallDetail, Machine};
 use super::scenario::Op;
-use crate::support::fake_ports::has_end_of;
 
 pub(super) struct Disk {
     machine: Arc<Machine>,
@@ -42,7 +41,9 @@ impl Disk {
 
     /// Whether the final status of a pod is stored.
     pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
-        has_end_of(&self.journal.records(), &uid.to_string())
+        let uid = format!("\"uid\":\"{uid}\"");
+        let records = self.journal.records();
+        records.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
     }
 
     /// The file of claims.

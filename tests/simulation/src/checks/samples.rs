@@ -11,11 +11,11 @@ use podwright_actors::ports::Clock;
 use podwright_actors::time::{Grace, Time};
 
 use super::CheckResult;
-use crate::simulation::machine::{Agent, Machine};
+use crate::machine::{Agent, Machine};
 
 /// What earlier samples found in one life of the agent.
 #[derive(Default)]
-pub(in crate::simulation) struct Samples {
+pub(crate) struct Samples {
     records: BTreeMap<(PodUid, Time), RecordHistory>,
 }
 
@@ -28,7 +28,7 @@ struct RecordHistory {
 
 impl Samples {
     /// Checks every pod. `may_be_stopped` are the pods that were removed, deleted or killed in this life of the agent.
-    pub(in crate::simulation) fn check(&mut self, agent: &Agent, may_be_stopped: &BTreeSet<PodUid>) -> CheckResult {
+    pub(crate) fn check(&mut self, agent: &Agent, may_be_stopped: &BTreeSet<PodUid>) -> CheckResult {
         let mut snapshots = agent.engine.snapshots();
         snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
         for snapshot in &snapshots {
@@ -136,7 +136,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
 /// The agent notices the exit of a container in time even if its event was lost, provided that the runtime answers and
 /// the pod's worker is idle.
-pub(in crate::simulation) fn exits_are_noticed(machine: &Machine, agent: &Agent, agent_started: Time) -> CheckResult {
+pub(crate) fn exits_are_noticed(machine: &Machine, agent: &Agent, agent_started: Time) -> CheckResult {
     let now = machine.clock.now();
     let since = agent_started.max(machine.faultless_since());
     if now.since(since) < NOTICED_WITHIN {

@@ -1,0 +1,57 @@
+//! Simulates nodes from random seeds, and prints each seed that fails with its smallest scenario.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::Parser;
+use podwright_simulation::{simulate, trace_seed};
+
+/// Simulates whole nodes in virtual time. Without --seed, it simulates --seeds seeds, or as many as it can in --time.
+#[derive(Parser)]
+struct Args {
+    /// Simulate this seed alone, and print its whole trace if it fails.
+    #[arg(long, conflicts_with_all = ["from", "seeds", "time"])]
+    seed: Option<u64>,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// The number of seeds.
+    #[arg(long, default_value_t = 1000, conflicts_with = "time")]
+    seeds: u64,
+    /// Simulate seeds for this many seconds.
+    #[arg(long)]
+    time: Option<u64>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    if let Some(seed) = args.seed {
+        if let Err(failure) = trace_seed(seed) {
+            bail!(failure);
+        }
+        println!("seed {seed} passes");
+        return Ok(());
+    }
+    let begin = Instant::now();
+    let mut seed = args.from;
+    let next = || {
+        let goes_on = match args.time {
+            Some(seconds) => begin.elapsed() < Duration::from_secs(seconds),
+            None => seed - args.from < args.seeds,
+        };
+        seed += u64::from(goes_on);
+        goes_on.then(|| seed - 1)
+    };
+    let mut failed = Vec::new();
+    let count = simulate(next, |seed, failure| {
+        println!("seed {seed} fails: {failure}\n");
+        failed.push(seed);
+    });
+    println!(
+        "simulation: {count} seeds from {} in {:.0?}, {} failed: {failed:?}",
+        args.from,
+        begin.elapsed(),
+        failed.len()
+    );
+    if failed.is_empty() { Ok(()) } else { bail!("{} seeds failed", failed.len()) }
+}
