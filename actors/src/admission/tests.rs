@@ -195,6 +195,8 @@ fn room_that_a_stopping_pod_frees_is_kept_for_the_waiting_pod() {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     // Pods arrive, are stopped, wait and end in any order. What was admitted never requests more than the node has, and neither
     // does it together with the waiting pods once the stopping pods are gone.
     #[test]

@@ -170,6 +170,8 @@ fn a_cancelled_shutdown_ends_with_its_current_group() {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     /// Every event list leads to a state in which each pod was asked to stop at most once, and the time of a shutdown is bounded.
     #[test]
     fn a_shutdown_stops_each_pod_once_and_ends_in_time(

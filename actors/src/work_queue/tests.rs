@@ -149,6 +149,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     /// Each added key is taken once time passes and no work fails. A key is never taken while another caller works on it.
     #[test]
     fn no_addition_is_lost(steps in steps()) {

@@ -430,6 +430,8 @@ fn files_that_other_users_can_change_are_not_used() {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     /// The order in which files are read does not matter, and the order of the names only for edits that replace each other.
     #[test]
     fn the_order_of_files_and_names_does_not_matter(

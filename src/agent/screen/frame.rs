@@ -112,6 +112,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(podwright_random::cases(256))]
+
         #[test]
         fn the_live_table_never_exceeds_the_screen(
             pods in 0usize..40, problems in 0usize..9, logs in 0usize..30, columns in 1u16..120, rows in 1u16..50,

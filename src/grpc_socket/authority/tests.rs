@@ -119,6 +119,8 @@ fn malformed_headers_end_the_connection() {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     #[test]
     fn bytes_may_arrive_in_any_pieces(pieces in prop::collection::vec(1_usize..40, 1..60)) {
         let frames = [

@@ -318,6 +318,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     /// After each plan the API server has what the driver offers, as consumers read it, and the next plan is empty.
     #[test]
     fn plans_lead_to_what_the_driver_offers(pools in prop::collection::vec(any_pool(), 1..6)) {

@@ -190,6 +190,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     // A follower that applies every change has the pods of the last set, without the rejected ones.
     #[test]
     fn applying_all_changes_gives_the_last_source_set(sets in proptest::collection::vec(proptest::collection::vec(draft(), 0..6), 1..12)) {

@@ -34,6 +34,8 @@ fn any_op() -> impl Strategy<Value = (Op, u64)> {
 const HANGS: u64 = 30_000;
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     #[test]
     fn governor_keeps_its_limit_and_grants_in_order(ops in proptest::collection::vec(any_op(), 1..400)) {
         let mut governor = Governor::default();

@@ -201,6 +201,8 @@ mod totality {
     const NAMES: [&str; 5] = ["s1", "i1", "s2", "a", "b"];
 
     proptest! {
+        #![proptest_config(podwright_random::cases(256))]
+
         /// For all inputs: indexes exist and ascend, a container that keeps running is not started, only runs that are
         /// that have not ended are killed, and nothing starts together with an init container that it must wait for.
         #[test]

@@ -162,12 +162,10 @@ impl Fixture {
     }
 
     fn with(reply: Reply, lease: LeaseGuard, clock: Arc<dyn Clock>) -> Self {
-        let seed = std::env::var("PODWRIGHT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-        eprintln!("repeat with PODWRIGHT_SEED={seed}");
         let api = Arc::new(FakeApi {
             start: Instant::now(),
             reply: Mutex::new(reply),
-            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+            random: Mutex::new(fastrand::Rng::with_seed(podwright_random::seed())),
             pods: Mutex::default(),
             calls: Mutex::default(),
             events: Mutex::default(),

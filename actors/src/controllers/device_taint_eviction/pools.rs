@@ -211,11 +211,9 @@ mod tests {
     /// The changed devices are those of a comparison of the whole pool, also with devices in two slices and changes of the generation.
     #[test]
     fn changed_devices_are_those_of_the_whole_pool() {
-        let seed = std::env::var("PODWRIGHT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-        eprintln!("repeat with PODWRIGHT_SEED={seed}");
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = fastrand::Rng::with_seed(podwright_random::seed());
         let mut pools = Pools::default();
-        for _ in 0..5_000 {
+        for _ in 0..podwright_random::times(5_000) {
             let tainted = |pools: &Pools| pools.get("d", "w").map(Pool::tainted).unwrap_or_default();
             let before = tainted(&pools);
             let name = format!("s{}", random.u8(..4));

@@ -16,23 +16,21 @@ use crate::pod_worker::{Completed, Notifier, UpdateKind};
 use crate::ports::{HookContext, Observed, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 use crate::testing::pod;
 
-/// The environment variable that selects one seed.
-const SEED: &str = "PODWRIGHT_SEED";
 const SEEDS: u64 = 200;
 
 #[actix::test]
 async fn invariants_hold_under_random_updates_failures_and_panics() {
     tokio::time::pause();
-    let seeds = match std::env::var(SEED) {
-        Ok(seed) => vec![seed.parse().expect("a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
+    let first = podwright_random::seed();
     let mut calls = 0;
-    for seed in seeds {
+    for seed in first..first + podwright_random::times(SEEDS) {
         match AssertUnwindSafe(run_world(seed)).catch_unwind().await {
             Ok(made) => calls += made,
             Err(panic) => {
-                eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors invariants_hold");
+                eprintln!(
+                    "repeat with: {}={seed} cargo nextest run -p podwright-actors invariants_hold",
+                    podwright_random::SEED
+                );
                 resume_unwind(panic);
             }
         }

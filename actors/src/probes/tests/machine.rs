@@ -285,6 +285,8 @@ fn events() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     // A probe is scheduled exactly while the machine is probing, for the run that it probes.
     #[test]
     fn a_probe_is_scheduled_exactly_while_probing(

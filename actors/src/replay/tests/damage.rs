@@ -252,7 +252,7 @@ fn other_recording_formats_and_other_files_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(podwright_random::cases(3_000))]
 
     // The checksums match, so the damage reaches the frames. It is refused or makes a difference, and never panics.
     #[test]

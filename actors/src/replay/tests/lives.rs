@@ -233,7 +233,7 @@ fn copy(object: &PodObject, deletion: Option<i64>) -> Arc<PodObject> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(podwright_random::cases(150))]
 
     #[test]
     fn a_replay_reaches_every_state_again(

@@ -254,6 +254,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(podwright_random::cases(256))]
+
         #[test]
         fn writes_are_bounded_and_counts_are_complete(
             events in proptest::collection::vec((0..3u8, 0..3u8, 0..14u8, 0..400u64), 0..300),

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use serde_json::json;
 
 use super::super::super::table::WatchEvent;
@@ -227,22 +226,8 @@ fn evaluate_all(core: &mut Core, now: Time) {
     while core.evaluate_next(now) {}
 }
 
-/// The environment variable that repeats a run.
-const SEED: &str = "PODWRIGHT_SEED";
-
-fn seed() -> u64 {
-    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-    eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors pending_evictions_are_those");
-    seed
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 800,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(seed()),
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(podwright_random::cases(800))]
 
     #[test]
     fn pending_evictions_are_those_of_the_last_state_alone(actions in actions()) {

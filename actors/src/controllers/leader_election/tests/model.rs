@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 use super::*;
 
@@ -155,7 +154,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, rng_seed: RngSeed::Fixed(16), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(podwright_random::cases(1000))]
 
     #[test]
     fn at_most_one_candidate_leads_by_its_clock(actions in actions()) {

@@ -133,6 +133,8 @@ fn names_are_cut_in_proportion() {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     #[test]
     fn base_of_a_name_is_valid(owner in "[a-z0-9]([a-z0-9.]{0,251}[a-z0-9])?", claim in "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?") {
         let base = generate_name(&owner, &claim);

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 use super::world::{KINDS, Outcome, World, consumers};
 use super::*;
@@ -183,23 +182,8 @@ impl UserWorld {
     }
 }
 
-/// The environment variable that repeats a run.
-const SEED: &str = "PODWRIGHT_SEED";
-
-/// A new order of actions in each run. The output of a failed test contains the seed.
-fn seed() -> u64 {
-    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-    eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors laws_hold_under_every_order");
-    seed
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 600,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(seed()),
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(podwright_random::cases(600))]
 
     /// No claim of a pod or group has two claims, no entry of a status gets lost, no consumer that runs is dropped, nothing is reserved
     /// for a pod that has ended, and in the end each pod has its claims.

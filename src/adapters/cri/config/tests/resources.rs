@@ -168,6 +168,8 @@ fn an_invalid_quantity_error_names_its_field() {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     #[test]
     fn shares_and_quotas_are_bounded_and_monotonic(a in 0..=i64::MAX, b in 0..=i64::MAX) {
         let (less, more) = (a.min(b), a.max(b));

@@ -234,6 +234,8 @@ impl Handler {
 }
 
 proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
     /// In any order of events, a handler never gets two calls for one path at once, and in the end exactly the sockets that exist
     /// are registered.
     #[test]
