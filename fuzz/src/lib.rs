@@ -1,22 +1,39 @@
-//! Properties that hold for any input, one `check` function for each fuzz target. The test `fuzz_corpora` runs the
+//! Properties that hold for any input, one `check` function for each fuzz target. The tests in `fuzz/tests` run the
 //! corpora through the same functions.
+
+use std::fs;
+use std::path::Path;
 
 pub mod cdi_spec;
 pub mod checkpoint;
-#[cfg(feature = "dra")]
 pub mod claims_file;
 pub mod log_reading;
 pub mod log_writing;
 pub mod manifest;
-#[cfg(all(feature = "dra", feature = "kube"))]
 pub mod node_resources;
-#[cfg(feature = "dra")]
 pub mod plugin_answers;
 pub mod recording;
 pub mod requests;
 pub mod runtime_records;
-#[cfg(feature = "kube")]
 pub mod spdy;
+
+/// The files of a target's corpus, by name.
+///
+/// # Panics
+/// If the corpus cannot be read, or has fewer than ten files.
+pub fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let entries =
+        fs::read_dir(dir).expect("the target has a corpus").map(|entry| entry.expect("its files can be listed"));
+    let mut files: Vec<_> = entries
+        .map(|entry| {
+            (entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path()).expect("a file can be read"))
+        })
+        .collect();
+    files.sort();
+    assert!(files.len() > 9, "{target} has a corpus");
+    files
+}
 
 /// Text for people is short and has no character that moves the cursor, ends a line or changes the text direction.
 fn assert_plain(text: &str, most: usize) {

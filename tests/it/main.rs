@@ -12,17 +12,11 @@ mod cri;
 #[cfg(any(feature = "dra", feature = "dra-driver"))]
 mod dra;
 mod examples;
-#[cfg(all(feature = "agent", feature = "process"))]
-mod fuzz_corpora;
 #[cfg(feature = "agent")]
 mod network;
 mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
-#[cfg(all(feature = "agent", feature = "process"))]
-#[path = "../../fuzz/src/lib.rs"]
-#[expect(unreachable_pub, reason = "a library to the fuzz targets")]
-mod properties;
 mod public_api;
 mod recordings;
 #[cfg(feature = "simulated")]

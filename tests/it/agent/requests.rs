@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use podwright_fuzz::corpus;
+use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
+
 use super::harness::{AgentHome, eventually, manifest};
-use crate::fuzz_corpora::corpus;
-use crate::properties::requests::{Answer, EVENTS, PODS, Request, check};
 
 #[tokio::test]
 async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
