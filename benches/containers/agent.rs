@@ -48,7 +48,8 @@ impl Agent {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
         command.arg("run").arg("--root").arg(directory.join("root"));
         command.arg(format!("--runtime=cri=unix://{}", instance.socket().display()));
-        command.args(["--admin", "127.0.0.1:0", "--node-name", "bench", "--cgroup-root=/podwright-tests"]).args(flags);
+        command.args(["--admin", "127.0.0.1:0", "--node-name", "bench", "--cgroup-root", &instance.cgroup_root()]);
+        command.args(flags);
         command.stdin(Stdio::null()).stdout(fs::File::create(&log)?);
         let agent = Agent { process: command.spawn()?, directory };
         wait("the agent answers", || Ok(fs::read_to_string(&log)?.contains("admin socket is served").then_some(())))?;

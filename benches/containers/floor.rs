@@ -9,6 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use tonic::transport::Channel;
 
+use super::instance::Instance;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{Error, calls, image, v1};
 
@@ -37,6 +38,8 @@ const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 pub(crate) struct Floor {
     runtime: RuntimeServiceClient<Channel>,
     logs: PathBuf,
+    /// The root of the cgroups of its pods.
+    cgroups: String,
 }
 
 /// How long all pods took.
@@ -51,8 +54,9 @@ pub(crate) struct Took {
 
 impl Floor {
     /// Connects to the runtime at this socket.
-    pub(crate) fn new(socket: &Path) -> Result<Self, Error> {
-        Ok(Floor { runtime: calls::connect(socket)?, logs: socket.with_file_name("run").join("floor-logs") })
+    pub(crate) fn new(instance: &Instance) -> Result<Self, Error> {
+        let (runtime, logs) = (calls::connect(&instance.socket())?, instance.directory().join("floor-logs"));
+        Ok(Floor { runtime, logs, cgroups: instance.cgroup_root() })
     }
 
     pub(crate) async fn is_ready(&self) -> bool {
@@ -97,7 +101,7 @@ impl Floor {
         for (_, file) in &files {
             fs::write(file, "")?;
         }
-        let sandbox = sandbox(name, &logs);
+        let sandbox = sandbox(name, &logs, &self.cgroups);
         let request = v1::RunPodSandboxRequest { config: Some(sandbox.clone()), ..v1::RunPodSandboxRequest::default() };
         let pod_sandbox_id = runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id;
         let request = v1::CreateContainerRequest {
@@ -129,11 +133,11 @@ fn namespaces() -> v1::NamespaceOption {
 }
 
 /// A sandbox with the settings of an agent: with a seccomp profile, in a cgroup of the pod.
-fn sandbox(name: String, logs: &Path) -> v1::PodSandboxConfig {
+fn sandbox(name: String, logs: &Path, cgroups: &str) -> v1::PodSandboxConfig {
     v1::PodSandboxConfig {
         log_directory: logs.display().to_string(),
         linux: Some(v1::LinuxPodSandboxConfig {
-            cgroup_parent: format!("/podwright-tests/kubepods/besteffort/pod{name}"),
+            cgroup_parent: format!("{cgroups}/kubepods/besteffort/pod{name}"),
             security_context: Some(v1::LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces()),
                 seccomp: Some(v1::SecurityProfile::default()),

@@ -99,7 +99,7 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     }
     // One thread serves the API server while this one waits.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let floor = tokio.block_on(async { Floor::new(&instance.socket()) })?;
+    let floor = tokio.block_on(async { Floor::new(&instance) })?;
     wait("its plugins are there", || Ok(tokio.block_on(floor.is_ready()).then_some(())))?;
     instance.import(&[image::BUSYBOX, image::PAUSE]);
     instance.watch();

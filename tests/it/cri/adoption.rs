@@ -6,7 +6,7 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use tonic::transport::Channel;
 
-use super::containerd::{CGROUP_ROOT, Containerd};
+use super::containerd::Containerd;
 use super::v1;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{calls, image};
@@ -18,6 +18,7 @@ const HASH: &str = "c7bba485";
 /// Makes a static pod as a kubelet does: with its labels and annotations, and its log directory. Returns the ID of the
 /// container.
 async fn kubelet_pod(
+    containerd: &Containerd,
     mut runtime: RuntimeServiceClient<Channel>,
     name: &str,
     uid: &str,
@@ -43,7 +44,7 @@ async fn kubelet_pod(
             .iter()
             .map(|(key, value)| (format!("kubernetes.io/config.{key}"), (*value).to_owned()))
             .collect(),
-        linux: Some(v1::LinuxPodSandboxConfig { cgroup_parent: CGROUP_ROOT.into(), ..Default::default() }),
+        linux: Some(v1::LinuxPodSandboxConfig { cgroup_parent: containerd.cgroup_root(), ..Default::default() }),
         ..Default::default()
     };
     let request = v1::RunPodSandboxRequest { config: Some(sandbox.clone()), ..Default::default() };
@@ -90,8 +91,9 @@ async fn kubelet_pods_are_adopted_without_a_restart_and_stop_with_their_manifest
     let runtime = calls::connect(&containerd.socket()).unwrap();
     let logs = home.root().join("kubelet-logs");
     let web = "0123456789abcdef0123456789abcdef";
-    let id = kubelet_pod(runtime.clone(), "web-n1", web, &logs).await.unwrap();
-    let other = kubelet_pod(runtime.clone(), "other-n1", "fedcba9876543210fedcba9876543210", &logs).await.unwrap();
+    let id = kubelet_pod(&containerd, runtime.clone(), "web-n1", web, &logs).await.unwrap();
+    let other =
+        kubelet_pod(&containerd, runtime.clone(), "other-n1", "fedcba9876543210fedcba9876543210", &logs).await.unwrap();
     let pids = |containerd: &Containerd| [pid(containerd, &id), pid(containerd, &other)];
     let before = pids(&containerd);
     assert!(before.iter().all(Option::is_some), "{before:?}");

@@ -1,4 +1,4 @@
-//! The containerd of the tests. One test uses it at a time, and it has no pods when a test begins.
+//! The containerds of the tests. One test uses one at a time, and it has no pods when a test begins.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,11 @@ use crate::agent::harness::{Agent, AgentHome, eventually};
 use crate::support::fake_ports::Events;
 use crate::support::required::{Program, found_or_skip};
 
-/// The cgroup root of all pods of the tests.
-pub(super) const CGROUP_ROOT: &str = "/podwright-tests";
-
-/// The containerd, while a test holds its lock.
+/// A containerd, while a test holds its lock.
 pub(super) struct Containerd(Instance);
 
 impl Containerd {
-    /// Waits until no other test uses containerd. `None` if containerd cannot run and is not required: the test is skipped.
+    /// Waits for a containerd that no other test uses. `None` if containerd cannot run and is not required: the test is skipped.
     pub(super) async fn turn() -> Option<Self> {
         let instance = tokio::task::spawn_blocking(Instance::turn).await.unwrap();
         let missing = |missing| format!("pods are not run as containers: {missing}");
@@ -33,9 +30,13 @@ impl Containerd {
             containerd.import(&[image::BUSYBOX, image::PAUSE]);
             containerd.0.watch();
         }
-        // Removes every pod that an earlier test left.
-        containerd.end_stray_tasks();
-        calls::empty(&calls::connect(&containerd.socket()).unwrap()).await.unwrap();
+        // An earlier test may have ended in the middle of a call, which containerd completes before it removes the container.
+        let runtime = calls::connect(&containerd.socket()).unwrap();
+        eventually("containerd has no pods of an earlier test", || async {
+            containerd.end_stray_tasks();
+            calls::empty(&runtime).await.ok()
+        })
+        .await;
         Some(containerd)
     }
 
@@ -43,9 +44,20 @@ impl Containerd {
         self.0.socket()
     }
 
-    /// The flags with which an agent uses this containerd. Its cgroups are apart from those of a node on the same machine.
+    /// The root of the cgroups of its pods.
+    pub(super) fn cgroup_root(&self) -> String {
+        self.0.cgroup_root()
+    }
+
+    /// Where the cgroups of a guaranteed pod may be, for cgroup v1 and v2.
+    pub(super) fn cgroups_of(&self, uid: &str) -> [PathBuf; 3] {
+        let pod = format!("{}/kubepods/pod{uid}", self.cgroup_root());
+        ["", "/cpu", "/memory"].map(|tree| PathBuf::from(format!("/sys/fs/cgroup{tree}{pod}")))
+    }
+
+    /// The flags with which an agent uses this containerd.
     pub(super) fn flags(&self) -> [String; 2] {
-        [format!("--runtime=cri=unix://{}", self.socket().display()), format!("--cgroup-root={CGROUP_ROOT}")]
+        [format!("--runtime=cri=unix://{}", self.socket().display()), format!("--cgroup-root={}", self.cgroup_root())]
     }
 
     /// Starts an agent that uses this containerd.
@@ -71,7 +83,7 @@ impl Containerd {
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
-            settings: NodeSettings { cgroup_root: CGROUP_ROOT.into(), ..NodeSettings::default() },
+            settings: NodeSettings { cgroup_root: self.cgroup_root(), ..NodeSettings::default() },
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: Arc::new(Events::default()),
             adopted: Arc::new(AdoptedPods::none()),
@@ -124,9 +136,9 @@ impl Containerd {
 }
 
 impl Drop for Containerd {
-    /// Fails the test if a container runs outside of [`CGROUP_ROOT`]: only the cgroups below it are removed after the tests.
+    /// Fails the test if a container runs outside of its cgroup root: only the cgroups below it are removed after the tests.
     fn drop(&mut self) {
-        let root = format!("{CGROUP_ROOT}/");
+        let root = format!("{}/", self.cgroup_root());
         let outside: Vec<String> = self.0.cgroups().into_iter().filter(|path| !path.starts_with(&root)).collect();
         assert!(
             outside.is_empty() || std::thread::panicking(),

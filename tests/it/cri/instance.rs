@@ -1,6 +1,6 @@
-//! One containerd for all tests and benches of this checkout, with its own root, state, socket and network.
+//! The containerds of all tests and benches of this checkout, each with its own root, state, socket, cgroups and network.
 //!
-//! A node agent stops pods that it does not know, so only one test at a time may use the runtime. It holds a file lock, which
+//! A node agent stops pods that it does not know, so only one test at a time may use a containerd. It holds a file lock, which
 //! the kernel releases if the test is killed. The first test starts containerd, and a watcher process
 //! ends it with all its containers when no test has held the lock for some seconds.
 
@@ -19,25 +19,42 @@ const BUSYBOX: &str = "/bin/busybox";
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 const STOP: &str = include_str!("stop.sh");
 
-/// The containerd, while this value holds its lock.
+/// How many there are. As many tests run at one time: `.config/nextest.toml` has the same number.
+const INSTANCES: u32 = 3;
+
+/// A containerd, while this value holds its lock.
 pub(super) struct Instance {
+    number: u32,
     base: PathBuf,
     /// The lock. It is released when the process ends.
-    _turn: File,
+    turn: File,
 }
 
 impl Instance {
-    /// Waits for the lock. Blocks the thread.
+    /// Takes a containerd that nothing uses, or waits for one. Blocks the thread.
     ///
     /// # Errors
     /// Why containerd cannot be run here.
     pub(super) fn turn() -> Result<Self, String> {
         can_run()?;
-        let base = base();
-        fs::create_dir_all(&base).unwrap();
-        let turn = OpenOptions::new().create(true).append(true).open(base.with_extension("turn")).unwrap();
-        turn.lock().unwrap();
-        Ok(Instance { base, _turn: turn })
+        let lock = |number| {
+            let base = base(number);
+            fs::create_dir_all(&base).unwrap();
+            let turn = OpenOptions::new().create(true).append(true).open(base.with_extension("turn")).unwrap();
+            Instance { number, base, turn }
+        };
+        if let Some(free) = (0..INSTANCES).map(lock).find(|instance| instance.turn.try_lock().is_ok()) {
+            return Ok(free);
+        }
+        // The test runner started more tests than there are instances.
+        let waiting = lock(std::process::id() % INSTANCES);
+        waiting.turn.lock().unwrap();
+        Ok(waiting)
+    }
+
+    /// The root of the cgroups of its pods, which are apart from those of a node on the same machine.
+    pub(super) fn cgroup_root(&self) -> String {
+        format!("/podwright-tests-{}", self.number)
     }
 
     /// Whether containerd runs. An earlier test may have started it.
@@ -87,8 +104,7 @@ impl Instance {
 
     /// Ends everything that an earlier run left, and creates the directory again.
     pub(super) fn prepare(&self) {
-        let stop = Command::new("sh").args(["-c", STOP, "stop.sh"]).arg(&self.base).arg("now").status();
-        assert!(stop.unwrap().success());
+        assert!(self.stop().arg("now").status().unwrap().success());
         let run = self.base.join("run");
         fs::create_dir_all(run.join("cni")).unwrap();
         fs::create_dir_all(run.join("cdi")).unwrap();
@@ -120,8 +136,9 @@ state = "{run}/state"
         fs::write(self.base.join("run/config.toml"), config).unwrap();
         let network = format!(
             r#"{{"cniVersion": "0.4.0", "name": "podwright", "plugins": [{{"type": "ptp",
-"ipam": {{"type": "host-local", "dataDir": "{run}/ipam", "subnet": "10.{}.0.0/16"}}}}]}}"#,
-            128 + number(&self.base) % 64
+"ipam": {{"type": "host-local", "dataDir": "{run}/ipam", "subnet": "10.{}.{}.0/18"}}}}]}}"#,
+            128 + checkout() % 64,
+            64 * self.number,
         );
         fs::write(self.base.join("run/cni/10-podwright.conflist"), network).unwrap();
     }
@@ -144,9 +161,16 @@ state = "{run}/state"
 
     /// Starts the watcher, which ends containerd when no test uses it.
     pub(super) fn watch(&self) {
+        let mut command = self.stop();
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        reap(command.spawn().unwrap());
+    }
+
+    /// The script that ends it.
+    fn stop(&self) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", STOP, "stop.sh"]).arg(&self.base).process_group(0);
-        reap(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        command.args(["-c", STOP, "stop.sh"]).arg(&self.base).arg(self.cgroup_root());
+        command
     }
 }
 
@@ -156,12 +180,13 @@ fn reap(mut child: std::process::Child) {
 }
 
 /// The base path. It is short, because the path of a socket is limited, and equal for all tests of this checkout.
-fn base() -> PathBuf {
-    std::env::temp_dir().join(format!("podwright-cri-{:x}", number(Path::new(env!("CARGO_MANIFEST_DIR")))))
+fn base(number: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("podwright-cri-{:x}-{number}", checkout()))
 }
 
-fn number(path: &Path) -> u32 {
-    crc32fast::hash(path.to_str().unwrap().as_bytes())
+/// A number of this checkout.
+fn checkout() -> u32 {
+    crc32fast::hash(env!("CARGO_MANIFEST_DIR").as_bytes())
 }
 
 fn is_overlay(path: &Path) -> bool {

@@ -1,12 +1,12 @@
 //! In-place resizes of containers of a real containerd, requested of the stand-in API server. The limits are read from the kernel.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use podwright_stand_in::StandIn;
 use serde_json::{Value, json};
 
-use super::containerd::{CGROUP_ROOT, Containerd};
+use super::containerd::Containerd;
 use super::image::BUSYBOX;
 use crate::agent::harness::{AgentHome, eventually};
 
@@ -14,11 +14,9 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// The limits of a guaranteed pod's cgroup and of its containers, by file name, for cgroup v1 and v2. The sandbox has no limits of its
 /// own.
-fn limits(uid: &str) -> Vec<String> {
-    let trees = ["", "cpu", "memory"].map(|tree| Path::new("/sys/fs/cgroup").join(tree));
+fn limits(containerd: &Containerd, uid: &str) -> Vec<String> {
     let mut found = vec![];
-    for tree in trees {
-        let pod = tree.join(CGROUP_ROOT.trim_start_matches('/')).join("kubepods").join(format!("pod{uid}"));
+    for pod in containerd.cgroups_of(uid) {
         let children = fs::read_dir(&pod).into_iter().flatten().flatten().map(|entry| entry.path());
         let containers: Vec<PathBuf> = children.filter(|path| path.is_dir()).collect();
         for file in ["cpu.cfs_quota_us", "memory.limit_in_bytes", "cpu.max", "memory.max"] {
@@ -91,8 +89,8 @@ impl Cluster {
 }
 
 /// Fails unless the kernel has these limits for a pod and for its container.
-fn assert_limits(uid: &str, quota: i64, mebibytes: i64) {
-    let found = limits(uid);
+fn assert_limits(containerd: &Containerd, uid: &str, quota: i64, mebibytes: i64) {
+    let found = limits(containerd, uid);
     let memory = mebibytes << 20;
     for values in [
         [format!("cpu.cfs_quota_us={quota}"), format!("cpu.max={quota} 100000")],
@@ -113,17 +111,17 @@ async fn cri_limits_of_a_running_container_change_without_a_restart() {
     cluster.create("web", "NotRequired");
     let before = cluster.has("web", "500m", "64Mi").await;
     let uid = cluster.uid("web");
-    assert_limits(&uid, 50_000, 64);
+    assert_limits(&containerd, &uid, 50_000, 64);
 
     cluster.resize("web", "1", "128Mi");
     let resized = cluster.has("web", "1", "128Mi").await;
-    assert_limits(&uid, 100_000, 128);
+    assert_limits(&containerd, &uid, 100_000, 128);
     assert_eq!(resized["containerID"], before["containerID"], "the container was not restarted");
     assert_eq!(resized["allocatedResources"], json!({"cpu": "1", "memory": "128Mi"}));
 
     cluster.resize("web", "250m", "32Mi");
     let resized = cluster.has("web", "250m", "32Mi").await;
-    assert_limits(&uid, 25_000, 32);
+    assert_limits(&containerd, &uid, 25_000, 32);
     assert_eq!(resized["containerID"], before["containerID"]);
 
     // The next agent knows the allocation.
@@ -131,7 +129,7 @@ async fn cri_limits_of_a_running_container_change_without_a_restart() {
     let _agent = containerd.agent_with(&cluster.home, &["--kubeconfig", &kubeconfig]).await;
     cluster.resize("web", "500m", "64Mi");
     let resized = cluster.has("web", "500m", "64Mi").await;
-    assert_limits(&uid, 50_000, 64);
+    assert_limits(&containerd, &uid, 50_000, 64);
     assert_eq!((&resized["containerID"], &resized["restartCount"]), (&before["containerID"], &json!(0)));
 }
 
@@ -144,7 +142,7 @@ async fn cri_container_restarts_once_with_its_new_limits_if_its_resize_policy_re
     let before = cluster.has("web", "500m", "64Mi").await;
     cluster.resize("web", "1", "32Mi");
     let resized = cluster.has("web", "1", "32Mi").await;
-    assert_limits(&cluster.uid("web"), 100_000, 32);
+    assert_limits(&containerd, &cluster.uid("web"), 100_000, 32);
     assert_ne!(resized["containerID"], before["containerID"]);
     assert_eq!(resized["restartCount"], json!(1));
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Ends a containerd of these tests with all that it runs, once no test holds its turn. Needs nothing of the tests, so that
 # a run that was killed leaves nothing behind either. Only processes and mounts that name the directory are touched.
-# Usage: stop.sh DIRECTORY [now]
+# Usage: stop.sh DIRECTORY CGROUP [now], where CGROUP is the root of the cgroups of its pods, such as /podwright-tests-0
 base=$1
+root=$2
 
 pids() {
     for file in /proc/[0-9]*/cmdline; do
@@ -38,7 +39,7 @@ end() {
             */kubepods/*pod*) rmdir "/sys/fs/cgroup${group%/*}" /sys/fs/cgroup/*"${group%/*}" ;;
         esac
     done
-    find /sys/fs/cgroup/podwright-tests /sys/fs/cgroup/*/podwright-tests -depth -type d -exec rmdir {} \;
+    find "/sys/fs/cgroup$root" /sys/fs/cgroup/*"$root" -depth -type d -exec rmdir {} \;
     # A mount may be on top of another one, so the mounts are removed in reverse order.
     for mount in $(awk -v base="$base/" 'index($5, base) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
         umount -l "$mount"
@@ -46,7 +47,7 @@ end() {
     rm -rf "${base:?}/run"
 } >/dev/null 2>&1
 
-if [ "$2" = now ]; then
+if [ "$3" = now ]; then
     end
     exit
 fi

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::containerd::{CGROUP_ROOT, Containerd};
+use super::containerd::Containerd;
 use super::image::BUSYBOX;
 use crate::agent::harness::{Agent, AgentHome, eventually};
 
@@ -29,11 +29,9 @@ fn mounted(dir: &Path) -> Vec<String> {
 }
 
 /// The values in the cgroups of a pod by file name, for cgroup v1 and v2.
-fn limits(uid: &str) -> Vec<String> {
-    let trees = ["", "cpu", "memory"].map(|tree| Path::new("/sys/fs/cgroup").join(tree));
+fn limits(containerd: &Containerd, uid: &str) -> Vec<String> {
     let mut found = vec![];
-    for tree in trees {
-        let dir = tree.join(CGROUP_ROOT.trim_start_matches('/')).join("kubepods").join(format!("pod{uid}"));
+    for dir in containerd.cgroups_of(uid) {
         for file in ["cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes", "cpu.weight", "cpu.max", "memory.max"] {
             found.extend(fs::read_to_string(dir.join(file)).map(|text| format!("{file}={}", text.trim_end())));
         }
@@ -83,7 +81,7 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     assert!(!host.join("made/dir/x").exists() && fs::read_to_string(host.join("made/file")).unwrap() == "y\n");
     let dir = pod_dir(&home, &uid);
     assert_eq!(mounted(&dir).len(), 3, "memory, and two parts of volumes: {:?}", mounted(&dir));
-    let limits_are = limits(&uid);
+    let limits_are = limits(&containerd, &uid);
     for (v1, v2) in [
         ("cpu.shares=512", "cpu.weight=20"),
         ("cpu.cfs_quota_us=50000", "cpu.max=50000 100000"),
@@ -96,7 +94,8 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     agent.crash().await;
     home.remove("vols.yaml");
     agent = containerd.agent(&home).await;
-    let gone = || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&uid).is_empty()).then_some(()) };
+    let gone =
+        || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&containerd, &uid).is_empty()).then_some(()) };
     eventually("the mounts and directories of the pod are gone", gone).await;
     assert!(host.join("made/file").exists() && containerd.socket().exists(), "files of the node are not removed");
 
@@ -105,6 +104,7 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     let (uid, _) = uid_and_output(&agent, &home, "vols-n1").await;
     let dir = pod_dir(&home, &uid);
     home.remove("vols.yaml");
-    let gone = || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&uid).is_empty()).then_some(()) };
+    let gone =
+        || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&containerd, &uid).is_empty()).then_some(()) };
     eventually("the mounts and directories of the pod are gone", gone).await;
 }
