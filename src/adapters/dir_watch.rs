@@ -67,7 +67,7 @@ mod tests {
         let watch = DirWatch::new(dir.path()).unwrap();
         assert!(watch.changed().now_or_never().is_none());
         let file = fs::File::create(&path).unwrap();
-        let changed = || tokio::time::timeout(Duration::from_secs(20), watch.changed());
+        let changed = || tokio::time::timeout(Duration::from_secs(180), watch.changed());
         changed().await.unwrap().unwrap();
         assert!(watch.changed().now_or_never().is_none());
         drop(fs::File::open(&path).unwrap());

@@ -125,7 +125,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
         let (done, answer) = std::sync::mpsc::channel();
         std::thread::spawn(move || done.send(validate(&[pipe])));
-        let report = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait for a writer");
+        let report = answer.recv_timeout(std::time::Duration::from_secs(180)).expect("it does not wait for a writer");
         assert!(report.lines[0].contains("pipe: cannot be read (not a regular file)"), "{:#?}", report.lines);
     }
 }

@@ -19,6 +19,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+/// How long a test waits. It guards only against hanging.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Stands in for the dispatcher.
 struct Collector(mpsc::Sender<SourceUpdate>);
 
@@ -63,7 +66,7 @@ impl Running {
     }
 
     async fn next_update(&mut self) -> SourceUpdate {
-        timeout(Duration::from_secs(20), self.sets.recv()).await.expect("no update arrived in time").unwrap()
+        timeout(PATIENCE, self.sets.recv()).await.expect("no update arrived in time").unwrap()
     }
 
     async fn next(&mut self) -> SourceSet {
@@ -418,5 +421,5 @@ async fn manifest_source_ends_when_cancelled() {
     let mut source = Running::files(&[dir.path().to_owned()]);
     source.next().await;
     source.stop.cancel();
-    assert!(timeout(Duration::from_secs(20), source.sets.recv()).await.unwrap().is_none());
+    assert!(timeout(PATIENCE, source.sets.recv()).await.unwrap().is_none());
 }

@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -269,7 +268,7 @@ impl Agent {
     /// Sends a GET request to the loopback port and returns status code and body.
     pub(crate) fn get_from_port(&self, path: &str, headers: &str) -> (u16, String) {
         let stream = TcpStream::connect(self.admin()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         get(stream, path, headers)
     }
 

@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::harness::{Agent, AgentHome, manifest};
 use crate::support::browser::{Browser, Key};
+use crate::support::processes::PATIENCE;
 
 const SLEEPS: &str = "exec sleep 1000";
 const ESCAPE: Key = Key("Escape", 27);
@@ -390,7 +390,7 @@ async fn page_is_cached_and_cross_site_requests_are_refused() {
     let get = |path: &str, headers: &str| {
         let mut stream = TcpStream::connect(agent.admin()).unwrap();
         // An accepted `/watch` request never ends, so reads have a timeout.
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{token}{headers}\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use podwright_fuzz::corpus;
 use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
 
 use super::harness::{AgentHome, eventually, manifest};
+use crate::support::processes::PATIENCE;
 
 #[tokio::test]
 async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
@@ -55,7 +55,7 @@ fn send(admin: &Path, request: &Request) -> Answer {
     }
     text.push_str("\r\n");
     let mut stream = UnixStream::connect(admin).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut stream = BufReader::new(stream);
     let mut head = Vec::new();

@@ -32,13 +32,15 @@ fn dropped_node_writes_nothing_after_the_next_node_has_started() {
         let old = start();
         old.runtime.script("done", Script::ends(0.05, 0));
         old.deliver(&[rejected("a")]).await;
-        old.eventually(10.0, "the first rejection is published", || old.phase("a") == "Failed").await;
+        old.eventually(180.0, "the first rejection is published", || old.phase("a") == "Failed").await;
         let (free, occupied) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || occupied.recv());
         let done = pod("c").policy("Never").containers(&["done"]).of_file();
         old.deliver(&[rejected("a"), rejected("b"), done]).await;
-        old.eventually(10.0, "the container has run", || old.runtime.calls_of("c").iter().any(|c| c.contains("start")))
-            .await;
+        old.eventually(180.0, "the container has run", || {
+            old.runtime.calls_of("c").iter().any(|c| c.contains("start"))
+        })
+        .await;
         old.wait(0.2).await;
         assert_eq!(stored(), [true, false, false, false]);
 
@@ -48,13 +50,13 @@ fn dropped_node_writes_nothing_after_the_next_node_has_started() {
         // The refused append has ended before the tasks of the old node run again.
         let (ended, last) = mpsc::channel();
         tokio::task::spawn_blocking(move || ended.send(()));
-        last.recv_timeout(Duration::from_secs(10)).unwrap();
+        last.recv_timeout(Duration::from_secs(180)).unwrap();
         new.wait(0.1).await;
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         assert_eq!(stored(), [true, false, false, false], "the old node writes nothing");
 
         new.deliver(&[rejected("a"), rejected("d")]).await;
-        new.eventually(10.0, "the rejection is published", || new.phase("d") == "Failed").await;
+        new.eventually(180.0, "the rejection is published", || new.phase("d") == "Failed").await;
         assert_eq!(stored(), [true, false, false, true]);
     });
 }

@@ -25,6 +25,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
+use super::polling::PATIENCE;
+
 /// What a fake driver does. Change it at any time through [`FakeDriver::set`].
 #[derive(Clone, Debug)]
 pub(crate) struct Behaviour {
@@ -197,7 +199,7 @@ impl FakeDriver {
     /// Waits until the calls meet a condition, and returns them.
     pub(crate) async fn until(&self, condition: impl Fn(&[Call]) -> bool) -> Vec<Call> {
         let mut calls = self.0.calls.subscribe();
-        let met = tokio::time::timeout(Duration::from_secs(30), calls.wait_for(|calls| condition(calls))).await;
+        let met = tokio::time::timeout(PATIENCE, calls.wait_for(|calls| condition(calls))).await;
         match met {
             Ok(calls) => calls.unwrap().clone(),
             Err(_) => panic!("the calls do not become as expected: {:?}", self.calls()),

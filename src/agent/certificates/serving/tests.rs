@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::*;
 
 /// The files are compared several times within this time, which is paused.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn node(root: &Path, address: &str) -> ServingNode {
     ServingNode { root: root.to_owned(), name: "n1".to_owned(), addresses: vec![address.parse().unwrap()].into() }
