@@ -12,11 +12,11 @@ use axum::routing::get;
 use podwright::adapters::network::Network;
 use podwright_actors::ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tonic_health::ServingStatus;
 
 /// A timeout that only prevents the test from hanging.
-const PLENTY: Duration = Duration::from_secs(20);
+const PLENTY: Duration = Duration::from_secs(180);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn client() -> Network {
@@ -37,6 +37,14 @@ async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// An address at which nobody listens. No other program gets the port as long as the socket exists.
+fn reserved() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 async fn serve(router: Router) -> SocketAddr {
@@ -170,8 +178,7 @@ async fn https_accepts_a_self_signed_certificate() {
 
 #[tokio::test]
 async fn http_error_names_closed_port_and_malformed_response() {
-    let (listener, server) = listen().await;
-    drop(listener);
+    let (_reserved, server) = reserved();
     for answer in [
         client().http_get(target(server, "/"), PLENTY).await.map(drop),
         client().tcp_connect(TcpTarget { host: "127.0.0.1".into(), port: server.port() }, PLENTY).await,
@@ -227,10 +234,11 @@ async fn grpc_check_reports_whether_a_service_is_serving() {
 
 #[tokio::test]
 async fn grpc_check_fails_on_a_server_without_grpc() {
-    let (silent, server) = listen().await;
+    let (_silent, server) = listen().await;
     let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: String::new() };
-    assert_eq!(client().grpc_check(target.clone(), SHORT).await, Err(NetworkError::Timeout(SHORT)));
-    drop(silent);
+    assert_eq!(client().grpc_check(target, SHORT).await, Err(NetworkError::Timeout(SHORT)));
+    let (_reserved, server) = reserved();
+    let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: String::new() };
     let refused = NetworkError::Dial { address: server.to_string(), error: "connection refused".into() };
     assert_eq!(client().grpc_check(target, PLENTY).await, Err(refused));
 

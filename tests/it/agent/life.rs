@@ -6,6 +6,8 @@ use rustix::process::Signal;
 use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase, podwright, text};
 
 const SLEEPS: &str = "exec sleep 1000";
+/// An address at which nobody listens. No program gets this port by chance.
+const NOBODY: &str = "127.0.0.1:1";
 const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
 
 /// `restartCount` and the reason for which the container waits.
@@ -213,8 +215,7 @@ async fn agent_that_inherits_ignored_and_blocked_signals_runs_pods_and_stops() {
 #[tokio::test]
 async fn readyz_names_the_missing_source_and_healthz_stays_ok() {
     let home = AgentHome::new();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agent = home.start(&["--manifests", &format!("http://{nobody}/pods.yaml")]).await;
+    let agent = home.start(&["--manifests", &format!("http://{NOBODY}/pods.yaml")]).await;
     assert_eq!(agent.get("/readyz", "").0, 503);
     assert!(agent.get("/readyz", "").1.contains("source http has not delivered"), "{:?}", agent.get("/readyz", ""));
     eventually("/readyz gives the reason", || async { agent.get("/readyz", "").1.contains("no answer").then_some(()) })
@@ -260,14 +261,13 @@ async fn get_and_explain_print_pods_as_table_and_json() {
 
 #[tokio::test]
 async fn command_without_running_agent_prints_the_remedy() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let output = podwright(&["get", "pods", "--admin", &free]).await;
+    let output = podwright(&["get", "pods", "--admin", NOBODY]).await;
     assert_eq!(output.status.code(), Some(1));
     let printed = text(&output.stderr);
     assert_eq!(
         printed,
         format!(
-            "podwright: no agent listens at {free}: start one with `podwright run`, or name a running one with --root DIR or --admin ADDRESS\n"
+            "podwright: no agent listens at {NOBODY}: start one with `podwright run`, or name a running one with --root DIR or --admin ADDRESS\n"
         )
     );
 }
