@@ -261,7 +261,12 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
         metrics.contains("\nnode_cpu_usage_seconds_total ") && metrics.contains("resource_scrape_error 0"),
         "{metrics}"
     );
-    let summary: Value = serde_json::from_str(&admin.get("/stats/summary").await.1).unwrap();
+    // A request waits 5 s for the measurement of the volumes, and answers without it if the measurement takes longer.
+    let summary = eventually("the volumes are measured", || async {
+        let summary: Value = serde_json::from_str(&admin.get("/stats/summary").await.1).unwrap();
+        (summary["pods"][0]["containers"][0]["logs"]["usedBytes"].as_u64() > Some(0)).then_some(summary)
+    })
+    .await;
     assert_eq!(
         (&summary["node"]["nodeName"], &summary["pods"][0]["podRef"]["uid"]),
         (&json!("n1"), &json!(uid)),

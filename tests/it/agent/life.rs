@@ -1,5 +1,7 @@
 //! The life of pods, from manifest to cleanup, in a real agent.
 
+use std::path::PathBuf;
+
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use rustix::process::Signal;
 
@@ -8,7 +10,6 @@ use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase
 const SLEEPS: &str = "exec sleep 1000";
 /// An address at which nobody listens. No program gets this port by chance.
 const NOBODY: &str = "127.0.0.1:1";
-const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
 
 /// `restartCount` and the reason for which the container waits.
 fn restarts(pod: &Pod) -> Option<(i32, String)> {
@@ -21,6 +22,32 @@ fn restarts(pod: &Pod) -> Option<(i32, String)> {
 fn backoff(pod: &Pod) -> &str {
     let waiting = container(pod).and_then(|container| container.state.as_ref()?.waiting.as_ref());
     waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or_default()
+}
+
+/// A container that ignores SIGTERM and runs until a file exists.
+struct Stubborn {
+    ready: PathBuf,
+    go: PathBuf,
+}
+
+impl Stubborn {
+    fn new(home: &AgentHome) -> Self {
+        Stubborn { ready: home.shared().join("ready"), go: home.shared().join("go") }
+    }
+
+    fn script(&self) -> String {
+        let (ready, go) = (self.ready.display(), self.go.display());
+        format!("trap '' TERM; touch {ready}; until [ -e {go} ]; do sleep 0.1; done")
+    }
+
+    /// Waits until the container ignores SIGTERM. The container is ready before its shell has read the script.
+    async fn ignores_signals(&self) {
+        eventually("the container ignores SIGTERM", || async { self.ready.exists().then_some(()) }).await;
+    }
+
+    fn end(&self) {
+        std::fs::write(&self.go, "").unwrap();
+    }
 }
 
 /// The last ended run of the container.
@@ -114,9 +141,11 @@ async fn crashing_container_restarts_with_growing_backoff() {
 #[tokio::test]
 async fn edited_manifest_replaces_its_pod_after_the_old_pod_stopped() {
     let home = AgentHome::new();
-    home.put("web.yaml", &manifest("web", STUBBORN, "terminationGracePeriodSeconds: 2"));
+    let stubborn = Stubborn::new(&home);
+    home.put("web.yaml", &manifest("web", &stubborn.script(), "terminationGracePeriodSeconds: 600"));
     let agent = home.start(&[]).await;
     let old = agent.ready("web-n1").await;
+    stubborn.ignores_signals().await;
 
     home.put("web.yaml", &manifest("web", SLEEPS, "terminationGracePeriodSeconds: 2"));
     let answer = eventually("the new pod waits for its name", || async {
@@ -125,10 +154,11 @@ async fn edited_manifest_replaces_its_pod_after_the_old_pod_stopped() {
     .await;
     let uid = old.metadata.uid.as_deref().unwrap();
     assert!(answer.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{answer}");
-    assert!(answer.contains("\n    cause: its containers were asked to stop and have 2 s for it"), "{answer}");
+    assert!(answer.contains("\n    cause: its containers were asked to stop and have 600 s for it"), "{answer}");
     let (code, answer) = agent.get(&format!("/explain/default/web-n1?uid={uid}"), "");
-    assert!(code == 200 && answer.contains("\n  its containers were asked to stop and have 2 s for it"), "{answer}");
+    assert!(code == 200 && answer.contains("\n  its containers were asked to stop and have 600 s for it"), "{answer}");
     assert!(agent.named("web-n1").iter().filter(|pod| is_ready(pod)).count() <= 1);
+    stubborn.end();
 
     let new = agent.until("web-n1", "is new", |pod| is_ready(pod) && pod.metadata.uid != old.metadata.uid).await;
     assert_ne!(container(&new).unwrap().container_id, container(&old).unwrap().container_id);
@@ -165,9 +195,11 @@ async fn static_pod_with_fixed_uid_can_be_removed_and_added_again() {
 #[tokio::test]
 async fn second_signal_ends_the_agent_and_leaves_containers_running() {
     let home = AgentHome::new();
-    home.put("stubborn.yaml", &manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 50"));
+    let stubborn = Stubborn::new(&home);
+    home.put("stubborn.yaml", &manifest("stubborn", &stubborn.script(), "terminationGracePeriodSeconds: 600"));
     let mut agent = home.start(&["--pods-on-exit", "stop"]).await;
     agent.ready("stubborn-n1").await;
+    stubborn.ignores_signals().await;
     agent.signal(Signal::INT);
     agent.wait_for_line("stopping pods").await;
     agent.signal(Signal::TERM);

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -22,6 +24,11 @@ async fn refused(agent: &Agent, args: &[&str]) -> String {
     let output = agent.run_client(&[&["logs"], args].concat()).await;
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{args:?}");
     text(&output.stderr)
+}
+
+/// The reason for which the container waits.
+fn waits_for(pod: &Pod) -> Option<&str> {
+    container(pod)?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
 }
 
 #[tokio::test]
@@ -45,7 +52,15 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
     agent.until("a-n1", "is done", |pod| phase(pod) == "Succeeded").await;
     for name in ["two-n1", "annotated-n1"] {
         agent.ready(name).await;
+        // A container is ready before its shell has written anything.
+        let pod = format!("default/{name}");
+        eventually("the container writes its line", || async {
+            (logs(&agent, &[pod.as_str(), "-c", "main"]).await == "main\n").then_some(())
+        })
+        .await;
     }
+    agent.until("greedy-n1", "is rejected", |pod| phase(pod) == "Failed").await;
+    agent.until("none-n1", "waits", |pod| waits_for(pod) == Some("CreateContainerConfigError")).await;
 
     let whole = logs(&agent, &["default/a-n1"]).await;
     assert_eq!(
@@ -84,8 +99,7 @@ async fn logs_previous_prints_the_log_of_the_run_before() {
         format!("echo run >> {0}; wc -l < {0}; [ $(wc -l < {0}) -gt 1 ] && exec sleep 1000; exit 1", ran.display());
     home.put("a.yaml", &manifest("a", &script, ""));
     let agent = home.start(&[]).await;
-    let again =
-        |pod: &k8s_openapi::api::core::v1::Pod| container(pod).is_some_and(|it| it.restart_count == 1 && it.ready);
+    let again = |pod: &Pod| container(pod).is_some_and(|it| it.restart_count == 1 && it.ready);
     agent.until("a-n1", "runs again", again).await;
     eventually("the new run has written its line", || async {
         (logs(&agent, &["default/a-n1"]).await == "2\n").then_some(())
@@ -127,9 +141,12 @@ fn follow(agent: &Agent, pod: &str) -> impl Future<Output = String> + use<> {
     async { text(&output.await.unwrap().stdout) }
 }
 
-/// Writes thousands of lines to both streams, for longer than two rotation checks take.
-const BUSY: &str = "i=0; while [ $i -lt 24000 ]; do j=0; while [ $j -lt 10 ]; do echo line $i; i=$((i+1)); echo line $i >&2; i=$((i+1)); j=$((j+1)); done; sleep 0.02; done";
+/// Writes thousands of lines to both streams, for 36 s at least. The log is checked for rotation every 10 s.
+const BUSY: &str = "i=0; while [ $i -lt 24000 ]; do j=0; while [ $j -lt 10 ]; do echo line $i; i=$((i+1)); echo line $i >&2; i=$((i+1)); j=$((j+1)); done; sleep 0.03; done";
 const LINES: u64 = 24000;
+
+/// A guard: on a slow machine, the busy container runs for minutes.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(900);
 
 /// The log of a busy container is rotated more than once. Every reader gets each line exactly once.
 pub(crate) async fn nothing_is_lost_in_rotation(
@@ -139,10 +156,12 @@ pub(crate) async fn nothing_is_lost_in_rotation(
     dir: impl Fn(&str) -> PathBuf,
 ) {
     home.put("busy.yaml", &manifest("busy", BUSY, NEVER).replace("image: i\n", &format!("image: {image}\n")));
-    let agent = home.start(&[flags, &["--container-log-max-size", "20Ki"]].concat()).await;
+    // No file is deleted, however often the log is rotated.
+    let limits = ["--container-log-max-size", "20Ki", "--container-log-max-files", "1000"];
+    let agent = home.start(&[flags, &limits].concat()).await;
     let pod = agent.ready("busy-n1").await;
-    let followed =
-        timeout(2 * PATIENCE, follow(&agent, "default/busy-n1")).await.expect("following ends with the container");
+    let follow = follow(&agent, "default/busy-n1");
+    let followed = timeout(FOLLOWED_WITHIN, follow).await.expect("following ends with the container");
     each_line_once(&followed, "followed");
     agent.until("busy-n1", "is done", |pod| phase(pod) == "Succeeded").await;
     let files = files(&dir(pod.metadata.uid.as_deref().unwrap()));

@@ -79,11 +79,16 @@ async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
         for i in 0..PODS {
             second.ready(&format!("p{i}-n1")).await;
         }
+        // A container is ready before its shell has written its line and has become the command.
+        let runs = |i: usize| fs::read_to_string(ran(i)).unwrap_or_default();
+        let sleeping = || home.processes().iter().filter(|command| command.starts_with("sleep 1000")).count();
+        eventually("every container has written a line and sleeps", || async {
+            ((0..PODS).all(|i| runs(i).ends_with('\n')) && sleeping() >= PODS).then_some(())
+        })
+        .await;
         for i in 0..PODS {
-            let runs = fs::read_to_string(ran(i)).unwrap();
-            assert_eq!(runs.lines().count(), 1, "killed after {lines} log lines, p{i} ran as {runs}");
+            assert_eq!(runs(i).lines().count(), 1, "killed after {lines} log lines, p{i} ran as {}", runs(i));
         }
-        let sleeping = home.processes().iter().filter(|command| command.starts_with("sleep 1000")).count();
-        assert_eq!(sleeping, PODS, "killed after {lines} log lines");
+        assert_eq!(sleeping(), PODS, "killed after {lines} log lines");
     }
 }

@@ -50,6 +50,7 @@ async fn clients_share_the_input_which_outlives_them_and_the_agent() {
     }
     // The stream of a client ends with its input, and that of the other client continues.
     first.send(0, b"three\n").await;
+    first.until("[three]\n").await;
     first.close(0).await;
     let output = first.finish().await;
     assert_eq!((output.stdout.as_slice(), output.status()), (&b"[one]\n[two]\n[three]\n"[..], success()));
@@ -58,7 +59,9 @@ async fn clients_share_the_input_which_outlives_them_and_the_agent() {
     let container = container.restart().await;
     let url = container.server.url(&format!("{ATTACH}?stdin=true&stdout=true"));
     let mut client = Spdy::command(&url, &["error", "stdin", "stdout"]).await;
-    client.send(3, b"four\n", true).await;
+    client.send(3, b"four\n", false).await;
+    client.until_text(5, "[four]\n").await;
+    client.send(3, b"", true).await;
     client.until_closed().await;
     assert_eq!(client.text(5), "[four]\n");
 }

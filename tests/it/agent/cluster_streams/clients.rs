@@ -276,6 +276,11 @@ impl Spdy {
         }
     }
 
+    /// Waits until a stream has received exactly this text.
+    pub(crate) async fn until_text(&mut self, stream: u32, text: &str) {
+        self.until_condition(|client| client.text(stream) == text).await;
+    }
+
     pub(crate) async fn until_finished(&mut self, stream: u32) {
         self.until_condition(|client| client.finished.contains(&stream)).await;
     }
