@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
-use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use podwright_stand_in::{Approval, Settings, StandIn, User, Verb};
 use serde_json::{Value, json};
 
@@ -158,24 +158,32 @@ async fn denied_certificate_signing_request_is_reported_and_repeated_with_a_new_
     assert!(metrics.contains("\nkubelet_certificate_manager_client_ttl_seconds 3"), "about a year: {metrics}");
 }
 
+// Most of the lifetime of the first certificate is over, and an hour of it is left.
 #[tokio::test]
 async fn certificate_is_renewed_before_it_expires_and_replaces_the_old_one_at_once() {
-    let cluster = Cluster::start(|settings| settings.certificate_life = Duration::from_secs(6)).await;
+    let cluster = Cluster::start(|settings| settings.approval = Approval::Nothing).await;
+    let mut old = User::node("n1");
+    old.issued = Some("2020-01-01T00:00:00Z".parse().unwrap());
+    old.expires = Some(Timestamp::now() + SignedDuration::from_hours(1));
+    fs::write(cluster.home.kubeconfig(), cluster.server.kubeconfig(&old)).unwrap();
     let agent = cluster.agent().await;
     cluster.is_registered().await;
-    let first = fs::read(cluster.pki("client-current.pem")).unwrap();
+    let request = cluster.has_requests(1).await;
+    assert_eq!(request["spec"]["username"], "system:node:n1", "the node renews its own certificate");
     let watches = || {
         let served = cluster.server.requests().into_iter();
         served.filter(|served| served.verb == Some(Verb::Watch) && served.resource == "pods").count()
     };
     eventually("the agent watches its pods", || async { (watches() > 0).then_some(()) }).await;
-    eventually("the node renews its own certificate", || async {
-        let renewed = cluster.requests().iter().any(|request| request["spec"]["username"] == "system:node:n1");
-        (renewed && fs::read(cluster.pki("client-current.pem")).unwrap() != first).then_some(())
-    })
-    .await;
-    eventually("the agent watches its pods with the new certificate", || async { (watches() > 1).then_some(()) }).await;
+    let before = watches();
+    cluster.decide(&request, "Approved");
+    agent.wait_for_line("the agent uses a new client certificate").await;
+    let is_watched = || async { (watches() > before).then_some(()) };
+    eventually("the agent watches its pods with the new certificate", is_watched).await;
+    let written = fs::read_to_string(cluster.home.kubeconfig()).unwrap();
+    assert!(written.contains("client-current.pem"), "{written}");
     cluster.runs_a_pod("web").await;
+    assert_eq!(cluster.requests().len(), 1, "the new certificate is not renewed yet");
     assert!(!agent.logged().contains("cannot get a client certificate"), "{}", agent.logged());
 }
 

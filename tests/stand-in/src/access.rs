@@ -33,6 +33,8 @@ pub struct User {
     pub groups: Vec<String>,
     /// The extra fields, as a review returns them.
     pub extra: Value,
+    /// The beginning of a client certificate of the user, if it is not now.
+    pub issued: Option<jiff::Timestamp>,
     /// The end of the credential.
     pub expires: Option<jiff::Timestamp>,
     /// The audiences for which the credential is valid. Empty if it is valid for the API server only.
@@ -49,6 +51,7 @@ impl User {
             uid: String::new(),
             groups: groups.collect(),
             extra: json!({}),
+            issued: None,
             expires: None,
             audiences: Vec::new(),
         }

@@ -98,7 +98,7 @@ impl Authority {
         let mut params = params(&user.name, groups.first().copied());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let start = since_epoch(now).saturating_sub(BACKDATE);
+        let start = user.issued.map_or(since_epoch(now).saturating_sub(BACKDATE), since_epoch);
         let end = user.expires.map_or(since_epoch(now) + LONGEST_LIFE, since_epoch);
         set_life(&mut params, start.min(end), end);
         let key = key();

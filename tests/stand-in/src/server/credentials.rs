@@ -52,7 +52,8 @@ impl StandIn {
         self.token(User::node(node))
     }
 
-    /// A client certificate for a user. It is valid for a year, or until the user expires.
+    /// A client certificate for a user. It is valid from the issue of the user's credential, or from now, for a year or until the user
+    /// expires.
     ///
     /// # Panics
     ///

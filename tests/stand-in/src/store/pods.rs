@@ -259,6 +259,7 @@ impl Store {
             uid: text(&account["metadata"]["uid"]),
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
             extra,
+            issued: None,
             expires: Some(end),
             audiences: audiences.iter().map(text).collect(),
         };
