@@ -1,9 +1,9 @@
 //! The agent with the API server that the stand-in serves over HTTP, with the rights of a node.
 
-use podwright_stand_in::{StandIn, Verb};
+use podwright_stand_in::{Fault, Rule, StandIn, Verb};
 use serde_json::{Value, json};
 
-use super::harness::{Agent, AgentHome, eventually};
+use super::harness::{Agent, AgentHome, eventually, phase};
 
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -119,12 +119,18 @@ async fn status_that_a_killed_agent_did_not_write_is_written_by_the_next_one() {
     let cluster = Cluster::start().await;
     let agent = cluster.agent().await;
     let ends = json!({"simulated.podwright.dev/run-for": "300ms", "simulated.podwright.dev/exit-code": "3"});
+    let statuses = Rule::new().verb(Verb::Patch).resource("pods/status");
+    cluster.server.faults().inject(statuses, Fault::status(503));
     cluster.create("job", &ends, &json!({"restartPolicy": "Never"}));
-    cluster.wait_for_phase("job", "Running").await;
-    cluster.server.stop().await;
+    agent.until("job", "has failed", |pod| phase(pod) == "Failed").await;
     agent.wait_for_line("cannot write the status of the pod").await;
     agent.crash().await;
-    cluster.server.resume().await.unwrap();
+    cluster.server.faults().clear();
+    assert_ne!(cluster.phase("job").as_deref(), Some("Failed"));
+    // The status that an earlier write would have stored.
+    let running = json!({"status": {"phase": "Running"}});
+    let path = format!("{PODS}/job/status");
+    cluster.server.request("PATCH", &path, "application/merge-patch+json", &running).unwrap();
     let _agent = cluster.agent().await;
     cluster.wait_for_phase("job", "Failed").await;
     let pod = cluster.server.get("pods", "default", "job").unwrap();
