@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
@@ -63,6 +64,11 @@ impl StandIn {
     /// A connection of a client.
     pub(crate) async fn connect(&self) -> Connection {
         Builder::address(self.address().as_str()).build().await.unwrap()
+    }
+
+    /// Makes logind allow this delay instead of five seconds.
+    pub(crate) fn allow(&self, delay: Duration) {
+        self.state.lock().delay = delay.as_micros().try_into().unwrap();
     }
 
     /// Makes logind read no settings any more.
