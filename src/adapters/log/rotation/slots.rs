@@ -16,12 +16,11 @@ const COUNTS_FOR: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    counts_for: Duration,
 }
 
 impl Default for Slots {
     fn default() -> Self {
-        Slots { free: Arc::new(Semaphore::new(AT_ONCE)), counts_for: COUNTS_FOR }
+        Slots { free: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
@@ -33,7 +32,7 @@ impl Slots {
     pub(super) async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let slot = self.free.acquire().await.map_err(io::Error::other)?;
         let mut task = tokio::task::spawn_blocking(work);
-        let done = match timeout(self.counts_for, &mut task).await {
+        let done = match timeout(COUNTS_FOR, &mut task).await {
             Ok(done) => done,
             Err(_) => {
                 drop(slot);
@@ -47,12 +46,15 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use futures_util::future::join_all;
+    use tokio::task::yield_now;
+    use tokio::time::advance;
 
     use super::*;
 
-    #[tokio::test]
+    // A paused clock does not advance by itself while a blocking thread works.
+    #[tokio::test(start_paused = true)]
     async fn hanging_work_gives_its_slot_back() {
-        let slots = Slots { counts_for: Duration::from_millis(20), ..Slots::default() };
+        let slots = Slots::default();
         let releases: Vec<_> = (0..AT_ONCE)
             .map(|_| {
                 let (release, disk) = std::sync::mpsc::channel::<()>();
@@ -61,10 +63,15 @@ mod tests {
             })
             .collect();
         while slots.free.available_permits() > 0 {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
-        let other = timeout(Duration::from_secs(20), slots.work(|| 7)).await;
-        assert_eq!(other.expect("it does not wait").unwrap(), 7);
+        advance(COUNTS_FOR + Duration::from_secs(1)).await;
+        // The tasks run on this thread.
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        assert_eq!(slots.free.available_permits(), AT_ONCE, "hanging work keeps no slot");
+        assert_eq!(slots.work(|| 7).await.unwrap(), 7);
         let (releases, hanging): (Vec<_>, Vec<_>) = releases.into_iter().unzip();
         drop(releases);
         assert!(join_all(hanging).await.into_iter().all(|done| done.unwrap().unwrap()));

@@ -28,17 +28,10 @@ pub(super) struct SortedLogs {
 }
 
 /// Sorts logs by whether they are full. A log whose inspection hangs is left out of all rounds until the inspection ends.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sorter {
     /// The logs that a thread inspects now.
     inspected: Arc<Mutex<BTreeSet<PathBuf>>>,
-    hangs_after: Duration,
-}
-
-impl Default for Sorter {
-    fn default() -> Self {
-        Sorter { inspected: Arc::default(), hangs_after: HANGS_AFTER }
-    }
 }
 
 impl Sorter {
@@ -73,7 +66,7 @@ impl Sorter {
             start_thread();
         }
         while left > 0 {
-            match timeout(self.hangs_after, answers.recv()).await {
+            match timeout(HANGS_AFTER, answers.recv()).await {
                 Ok(Some((log, full))) => {
                     left -= 1;
                     if full { &mut sorted.full } else { &mut sorted.small }.push(log);
@@ -107,6 +100,9 @@ impl Drop for Inspection<'_> {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
+    use tokio::task::yield_now;
+    use tokio::time::advance;
+
     use super::*;
     use crate::adapters::log::LogDir;
 
@@ -120,16 +116,35 @@ mod tests {
         names
     }
 
-    #[tokio::test]
+    /// Lets the time pass that makes an inspection hang, as often as all threads inspect a log that hangs. A paused clock does not
+    /// advance by itself while a blocking thread works.
+    async fn advance_while_all_hang(sorter: &Sorter) {
+        loop {
+            let all_hang = {
+                let inspected = sorter.inspected.lock();
+                // Each thread has a reference. While the set is locked, no thread can change it or end.
+                let threads = Arc::strong_count(&sorter.inspected) - 1;
+                let is_hanging =
+                    |path: &PathBuf| path.starts_with("/logs/hangs-1") || path.starts_with("/logs/hangs-2");
+                threads > 0 && threads == inspected.len() && inspected.iter().all(is_hanging)
+            };
+            if all_hang {
+                advance(HANGS_AFTER).await;
+            }
+            yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn log_whose_inspection_panicked_is_inspected_in_the_next_round() {
         let sorter = Sorter::default();
         sorter.sort([log("a")], |_| panic!("the inspection panics")).await;
         assert_eq!(names(&sorter.sort([log("a")], |_| true).await.full), ["a"]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn hanging_logs_delay_no_other_log() {
-        let sorter = Sorter { hangs_after: Duration::from_millis(500), ..Sorter::default() };
+        let sorter = Sorter::default();
         let (release, disk): (Sender<()>, Receiver<()>) = channel();
         let disk = Arc::new(Mutex::new(disk));
         let is_full = move |log: &OpenLog| {
@@ -140,7 +155,10 @@ mod tests {
             log.container.as_str() == "full"
         };
         let logs = || ["hangs-1", "a", "hangs-2", "full", "b"].map(log);
-        let sorted = sorter.sort(logs(), is_full.clone()).await;
+        let sorted = tokio::select! {
+            sorted = sorter.sort(logs(), is_full.clone()) => sorted,
+            () = advance_while_all_hang(&sorter) => unreachable!("it never ends"),
+        };
         assert_eq!((names(&sorted.full), names(&sorted.small)), (vec!["full"], vec!["a", "b"]));
         assert_eq!(sorted.hanging, ["/logs/hangs-1/0.log", "/logs/hangs-2/0.log"].map(PathBuf::from));
         // The next round neither waits for these logs nor reports them again.
@@ -149,7 +167,7 @@ mod tests {
         assert_eq!(sorted.hanging, [""; 0].map(PathBuf::from));
         drop(release);
         while !sorter.inspected.lock().is_empty() {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         assert_eq!(sorter.sort(logs(), is_full).await.small.len(), 4);
     }
