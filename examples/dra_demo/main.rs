@@ -17,7 +17,7 @@ const DRIVER: &str = "simulated.example.com";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 /// The time limit of one step.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(180);
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
@@ -36,7 +36,10 @@ async fn main() -> Result<()> {
     println!("3. The driver {DRIVER} registered in {}.", root.join("plugins_registry").display());
 
     request(&server, "POST", CLAIMS, &claim())?;
-    let pod = request(&server, "POST", PODS, &pod())?;
+    // The pod runs until this file exists.
+    let shared = tempfile::tempdir()?;
+    let end = shared.path().join("end");
+    let pod = request(&server, "POST", PODS, &pod(&end))?;
     request(&server, "PATCH", &format!("{CLAIMS}/camera/status"), &allocation(&pod["metadata"]["uid"]))?;
     println!(
         "4. ResourceClaim camera got the device device-0 and is reserved for the pod web. In a cluster, the scheduler does this."
@@ -50,6 +53,7 @@ async fn main() -> Result<()> {
     until("the pod prints its device", || log(root).is_ok_and(|text| text.contains("DEVICE_0="))).await?;
     println!("6. The log of the pod has the device:");
     log(root)?.lines().for_each(|line| println!("     {line}"));
+    fs::write(&end, "")?;
 
     let web = || server.get("pods", "default", "web").map(|pod| pod["status"]["phase"].clone());
     until("the pod succeeds", || web() == Some(json!("Succeeded"))).await?;
@@ -114,8 +118,10 @@ fn allocation(pod: &Value) -> Value {
     json!({"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved_for}})
 }
 
-fn pod() -> Value {
-    let command = ["/bin/sh", "-c", "echo \"my device: DEVICE_0=$DEVICE_0\"; sleep 2"];
+/// A pod that prints its device, and runs until a file exists.
+fn pod(end: &Path) -> Value {
+    let script = format!("echo \"my device: DEVICE_0=$DEVICE_0\"; until [ -e {} ]; do sleep 0.1; done", end.display());
+    let command = ["/bin/sh", "-c", script.as_str()];
     json!({"metadata": {"name": "web"}, "spec": {
         "restartPolicy": "Never", "automountServiceAccountToken": false,
         "resourceClaims": [{"name": "camera", "resourceClaimName": "camera"}],
