@@ -18,9 +18,9 @@ const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// The directory that holds `pods` and `containers`, where the kubelet keeps container logs.
 const SYSTEM_LOGS: &str = "/var/log";
 
-/// How long to wait for the lock of an agent that was killed: the kernel releases the lock once it has freed the memory of
-/// the process.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for the lock of an agent that was killed. The kernel releases the lock once it has freed the memory of
+/// the process, and on a busy machine that takes seconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
@@ -50,7 +50,7 @@ pub(crate) enum RootError {
 }
 
 impl RootDirectory {
-    /// Creates the directory if it does not exist, and locks it. Waits up to one second for an agent that is ending.
+    /// Creates the directory if it does not exist, and locks it. Waits up to ten seconds for an agent that is ending.
     /// Blocking.
     ///
     /// The mode of a new directory is 0751, because containers that run as other users pass through it to their volumes. An
@@ -61,6 +61,10 @@ impl RootDirectory {
     /// [`RootError`] if the directory cannot be created or written to, if its content must not be trusted, or if another agent has
     /// locked it.
     pub(crate) fn lock(path: &Path) -> Result<Self, RootError> {
+        Self::lock_within(path, LOCK_TIMEOUT)
+    }
+
+    fn lock_within(path: &Path, limit: Duration) -> Result<Self, RootError> {
         let make = |error| RootError::Make { path: path.to_owned(), error };
         DirBuilder::new().recursive(true).mode(0o751).create(path).map_err(make)?;
         trusted_dir::check_above(path)?;
@@ -75,7 +79,7 @@ impl RootDirectory {
             .mode(0o600)
             .open(path.join("lock"))
             .map_err(write)?;
-        let deadline = Instant::now() + LOCK_TIMEOUT;
+        let deadline = Instant::now() + limit;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(RootDirectory { path, _lock: file }),
@@ -209,7 +213,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
         let first = RootDirectory::lock(&path).unwrap();
-        let error = RootDirectory::lock(&path).unwrap_err();
+        let error = RootDirectory::lock_within(&path, 2 * LOCK_RETRY).unwrap_err();
         assert!(matches!(&error, RootError::InUse(locked) if locked == first.path()), "{error}");
         drop(first);
         RootDirectory::lock(&path).unwrap();
@@ -223,7 +227,7 @@ mod tests {
             (0..5).for_each(|_| pause());
             drop(first);
         });
-        RootDirectory::lock(dir.path()).unwrap();
+        RootDirectory::lock_within(dir.path(), Duration::from_secs(180)).unwrap();
         ends.join().unwrap();
     }
 

@@ -85,8 +85,9 @@ pub(crate) enum RunError {
     ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
 }
 
-/// How long the last events may take.
-const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the write of the last events may take. An API server that is reached answers within milliseconds, so this is an end for
+/// one that is not.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the agent waits at its end for the last write of the file of claims.
 #[cfg(feature = "dra")]
 const CLAIMS_WRITTEN_WITHIN: Duration = Duration::from_secs(10);

@@ -27,8 +27,9 @@ use crate::metrics::ControllersMetrics;
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 /// How long the end of a controller may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the write of the last events may take.
-const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the write of the last events may take. With [`STOP_TIMEOUT`], the end takes less than the 15 s that the manifests in
+/// `examples/deploy` grant.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What the controllers of this process share.
 pub(super) struct Process<'a> {
