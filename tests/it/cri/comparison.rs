@@ -5,14 +5,17 @@
 //! `PODWRIGHT_KUBECONFIG` names the kubeconfig of an administrator of a real cluster, which the test uses in place of the stand-in.
 
 mod observed;
+mod pacing;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod, Secret};
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, PostParams, WatchEvent, WatchParams,
+    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -27,11 +30,10 @@ use super::image;
 use crate::agent::harness::AgentHome;
 
 const NAMESPACE: &str = "diff";
-/// How long the pods may take to reach the statuses of the kubelet's pods. The kubelet took 40 s.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long the pods may take to reach the statuses of the kubelet's pods. The kubelet took 40 s. It guards only against hanging.
+const LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a pod runs before the action on it. The recording waited as long. The shells of some pods need a moment until they handle the
-/// signal of a stop, and the first process of a container ignores a signal that it does not handle.
+/// How long a pod runs at least before the action on it. The recording waited as long.
 const RUNS_FOR: Duration = Duration::from_secs(5);
 
 /// The action on a pod that runs.
@@ -41,6 +43,8 @@ enum Action {
     Delete,
     DeleteAtOnce,
     Evict,
+    /// Sets the recorded deadline of the pod, which has passed by then.
+    Expire,
 }
 
 #[tokio::test]
@@ -62,7 +66,7 @@ async fn twenty_two_pods_have_the_statuses_and_events_that_a_kubelet_writes() {
 
     let text = include_str!("comparison/kubelet.json").replace("docker.io/library/busybox:test", image::BUSYBOX);
     let expected: BTreeMap<String, Expected> = serde_json::from_str(&text).unwrap();
-    let differences = run(&client, &expected).await;
+    let differences = run(&containerd, &client, &expected).await;
     assert!(differences.is_empty(), "{}\n{}", differences.join("\n"), agent.logged());
     remove(&client).await;
 }
@@ -94,16 +98,24 @@ async fn remove(client: &Client) {
     .await;
 }
 
+/// The changes of pods after a version. The API server ends each watch after some minutes.
+async fn watch(
+    pods: &Api<DynamicObject>,
+    version: &str,
+) -> BoxStream<'static, Result<WatchEvent<DynamicObject>, kube::Error>> {
+    pods.watch(&WatchParams::default(), version).await.unwrap().boxed()
+}
+
 /// Creates the pods, follows them until each did what the kubelet's pod did, and returns the differences.
-async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<String> {
+async fn run(containerd: &Containerd, client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<String> {
     let resource = ApiResource::erase::<Pod>(&());
     let pods = Api::<DynamicObject>::namespaced_with(client.clone(), NAMESPACE, &resource);
-    let version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let mut changes = pods.watch(&WatchParams::default().timeout(290), &version).await.unwrap().boxed();
+    let mut version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut changes = watch(&pods, &version).await;
     let mut observed: BTreeMap<&str, Observed> =
         expected.keys().map(|name| (name.as_str(), Observed::default())).collect();
     for pod in expected.values().map(|expected| &expected.pod) {
-        let mut pod = pod.clone();
+        let mut pod = pacing::paced(pod);
         pod["spec"]["nodeName"] = "n1".into();
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
@@ -117,10 +129,11 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
             break;
         }
         for (name, observed_pod) in &mut observed {
+            let Some(action) = expected[*name].action.filter(|_| !observed_pod.acted) else { continue };
             let has_run = observed_pod.runs_since.is_some_and(|since| since.elapsed() >= RUNS_FOR);
-            if let Some(action) = expected[*name].action.filter(|_| has_run && !observed_pod.acted) {
+            if has_run && pacing::handles_stop(containerd, &observed_pod.container) {
                 observed_pod.acted = true;
-                act(client, name, action).await;
+                act(client, &expected[*name].pod, action).await;
             }
         }
         // Events follow the change of a status, so they are read once a second also if nothing changes.
@@ -128,6 +141,7 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
         let change = timeout_at(tick, changes.next()).await;
         match change {
             Ok(Some(Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)))) => {
+                version = pod.metadata.resource_version.clone().unwrap();
                 let name = pod.metadata.name.clone().unwrap();
                 let Some(observed_pod) = observed.get_mut(name.as_str()).filter(|observed_pod| !observed_pod.done)
                 else {
@@ -135,18 +149,18 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
                 };
                 let value = serde_json::to_value(&pod).unwrap();
                 observed_pod.status(&value, &expected[&name].end);
-                if observed_pod.runs(&value) {
-                    observed_pod.runs_since.get_or_insert_with(Instant::now);
-                }
+                pacing::permit(containerd, &value);
             }
             Ok(Some(Ok(WatchEvent::Deleted(pod)))) => {
+                version = pod.metadata.resource_version.clone().unwrap();
                 if let Some(observed_pod) = observed.get_mut(pod.metadata.name.as_deref().unwrap()) {
                     observed_pod.removed = true;
                 }
             }
-            Ok(Some(Ok(_))) => {}
+            Ok(Some(Ok(WatchEvent::Bookmark(bookmark)))) => version = bookmark.metadata.resource_version,
+            Ok(Some(Ok(WatchEvent::Error(error)))) => panic!("the watch failed: {error:?}"),
             Ok(Some(Err(error))) => panic!("the watch failed: {error}"),
-            Ok(None) => panic!("the watch ended"),
+            Ok(None) => changes = watch(&pods, &version).await,
             Err(_) => {
                 read_events(client, &mut observed).await;
                 if Instant::now() >= deadline {
@@ -165,12 +179,18 @@ async fn run(client: &Client, expected: &BTreeMap<String, Expected>) -> Vec<Stri
         .collect()
 }
 
-async fn act(client: &Client, name: &str, action: Action) {
+/// Performs the action on a pod of the recording.
+async fn act(client: &Client, pod: &Value, action: Action) {
     let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    let name = pod["metadata"]["name"].as_str().unwrap();
     match action {
         Action::Delete => drop(pods.delete(name, &DeleteParams::default()).await.unwrap()),
         Action::DeleteAtOnce => drop(pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap()),
         Action::Evict => drop(pods.evict(name, &EvictParams::default()).await.unwrap()),
+        Action::Expire => {
+            let spec = json!({"spec": {"activeDeadlineSeconds": pod["spec"]["activeDeadlineSeconds"]}});
+            drop(pods.patch(name, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap());
+        }
     }
 }
 

@@ -75,6 +75,8 @@ pub(super) struct Observed {
     differs: Option<Vec<String>>,
     /// When the pod was first seen to run.
     pub(super) runs_since: Option<Instant>,
+    /// The id of its first container, once it has run.
+    pub(super) container: String,
     pub(super) acted: bool,
     /// Whether the pod has had all statuses and events of the kubelet's pod.
     pub(super) done: bool,
@@ -94,6 +96,12 @@ impl Observed {
         let phase = status["phase"].as_str().unwrap_or_default();
         if self.phases.last().is_none_or(|last| last != phase) {
             self.phases.push(phase.to_owned());
+        }
+        let mut containers = each(&status["containerStatuses"]).peekable();
+        let first = containers.peek().map(|first| first["containerID"].as_str().unwrap_or_default().to_owned());
+        if let Some(first) = first.filter(|_| containers.all(|container| container["ready"] == true)) {
+            self.runs_since.get_or_insert_with(Instant::now);
+            self.container = first;
         }
         let uid = self.uid.clone();
         let text = |value: &Value| normalized(value, &uid);
@@ -128,12 +136,6 @@ impl Observed {
     pub(super) fn event(&mut self, event: &Event) {
         let message = normalized(&json!(event.message), &self.uid);
         self.events.insert(json!([event.type_, event.reason, message, event.involved_object.field_path]).to_string());
-    }
-
-    /// Reports whether all containers run.
-    pub(super) fn runs(&self, pod: &Value) -> bool {
-        let mut containers = each(&pod["status"]["containerStatuses"]).peekable();
-        containers.peek().is_some() && containers.all(|container| container["ready"] == true)
     }
 }
 
