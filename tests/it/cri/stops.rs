@@ -1,6 +1,7 @@
 //! Stops of CRI containers.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -16,46 +17,61 @@ use super::image::BUSYBOX;
 use crate::agent::harness::{AgentHome, eventually, manifest};
 use crate::support::processes::PATIENCE;
 
-const STUBBORN: &str = "trap 'echo no' TERM; while true; do sleep 0.1; done";
+const STUBBORN: &str = "trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done";
+
+/// Waits until the log of a container has a line that ends with a word. A container runs before its shell has set its traps, so a stop
+/// waits for the line `ready`.
+async fn until_logged(log: &Path, word: &str) {
+    let has_line =
+        || async { fs::read_to_string(log).unwrap_or_default().lines().any(|line| line.ends_with(word)).then_some(()) };
+    eventually(&format!("{} has the line {word:?}", log.display()), has_line).await;
+}
 
 #[tokio::test]
 async fn cri_container_ignoring_sigterm_is_killed_after_its_grace_period() {
     let Some(containerd) = Containerd::turn().await else { return };
     let home = AgentHome::new();
-    let text = manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 3");
-    home.put("stubborn.yaml", &text.replace("image: i", &format!("image: {BUSYBOX}")));
+    // The log may be removed with the pod before the test has read it, and a file of the test is not.
+    let said = home.shared().join("said");
+    let volumes = format!("volumes: [{{name: shared, hostPath: {{path: {}}}}}]", home.shared().display());
+    let script = "trap 'echo no >> /shared/said' TERM; echo ready >> /shared/said; while true; do sleep 0.1; done";
+    let text = manifest("stubborn", script, &format!("terminationGracePeriodSeconds: 10\n  {volumes}"));
+    let text = text.replace("image: i", &format!("image: {BUSYBOX}"));
+    home.put("stubborn.yaml", &format!("{text}    volumeMounts: [{{name: shared, mountPath: /shared}}]\n"));
     let agent = containerd.agent(&home).await;
-    let pod = agent.ready("stubborn-n1").await;
-    let log = home.root().join("log/pods").join(format!("default_stubborn-n1_{}", pod.metadata.uid.unwrap()));
+    agent.ready("stubborn-n1").await;
+    until_logged(&said, "ready").await;
     let begin = Instant::now();
     home.remove("stubborn.yaml");
-    let logged =
-        || async { fs::read_to_string(log.join("main/0.log")).unwrap_or_default().contains("no").then_some(()) };
-    eventually("the container gets SIGTERM first", logged).await;
     eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
-    assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() >= Duration::from_secs(10), "{:?}", begin.elapsed());
+    let said = fs::read_to_string(said).unwrap();
+    assert!(said.starts_with("ready\nno\n"), "the container gets SIGTERM first: {said:?}");
 }
 
 #[tokio::test]
 async fn agent_with_pods_on_exit_stop_stops_the_containers_in_their_groups() {
     let Some(containerd) = Containerd::turn().await else { return };
     let home = AgentHome::new();
-    let stops = "trap 'echo stops; sleep 1; echo ends; exit 0' TERM; while true; do sleep 0.1; done";
+    let stops = "trap 'echo stops; sleep 1; echo ends; exit 0' TERM; echo ready; while true; do sleep 0.1; done";
     for (name, spec) in [("usual", "priority: 0"), ("vital", "priority: 2000000000")] {
         let text = manifest(name, stops, spec);
         home.put(&format!("{name}.yaml"), &text.replace("image: i", &format!("image: {BUSYBOX}")));
     }
-    let mut agent = containerd.agent_with(&home, &["--pods-on-exit", "stop", "--shutdown-grace", "30,10"]).await;
+    let mut agent = containerd.agent_with(&home, &["--pods-on-exit", "stop", "--shutdown-grace", "120,60"]).await;
     let mut logs = Vec::new();
     for name in ["usual-n1", "vital-n1"] {
         let uid = agent.ready(name).await.metadata.uid.unwrap();
         logs.push(home.root().join("log/pods").join(format!("default_{name}_{uid}/main/0.log")));
     }
+    for log in &logs {
+        until_logged(log, "ready").await;
+    }
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().await, Some(0));
     assert!(!containerd.ctr(&["tasks", "list"]).contains("RUNNING"), "{}", containerd.ctr(&["tasks", "list"]));
     // Each line of a log begins with its time.
-    let time_of = |log: &std::path::Path, what: &str| {
+    let time_of = |log: &Path, what: &str| {
         let text = fs::read_to_string(log).unwrap();
         text.lines().find(|line| line.ends_with(what)).map(|line| line.split(' ').next().unwrap().to_owned())
     };
@@ -109,10 +125,11 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     assert!(matches!(late, Err(podwright_actors::ports::RuntimeError::Timeout { .. })), "{late:?}");
 
     let log = root.path().join("log/pods/n_p_u/main/0.log");
+    until_logged(&log, "ready").await;
     let slow = runtime.stop_container(&changed, Duration::from_secs(600));
     let fast = async {
-        let stopping = || async { fs::read_to_string(&log).unwrap_or_default().contains("no").then_some(()) };
-        eventually("the container gets the signal of the slow stop", stopping).await;
+        // The signal of the slow stop.
+        until_logged(&log, "no").await;
         runtime.stop_container(&changed, Duration::from_secs(1)).await
     };
     // Without the shorter grace period both would wait for ten minutes.
