@@ -27,6 +27,9 @@ use super::config::fixtures::{container, pod};
 use super::v1;
 use fake::{CreateAnswer, FakeRuntime};
 
+/// How long a test waits. It guards only against hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
@@ -274,7 +277,7 @@ async fn container_events_are_followed_until_the_stream_ends() {
     let labels = [(super::config::labels::POD_UID.to_owned(), "u-1".to_owned())].into();
     let sandbox = v1::PodSandboxStatus { labels, ..Default::default() };
     fake.send_event(v1::ContainerEventResponse { pod_sandbox_status: Some(sandbox), ..Default::default() }).await;
-    let changed = timeout(Duration::from_secs(10), fake.runtime.next_event()).await.unwrap();
+    let changed = timeout(PATIENCE, fake.runtime.next_event()).await.unwrap();
     assert_eq!(changed.to_string(), "u-1");
     assert!(fake.runtime.has_events());
     fake.end_events();
@@ -283,7 +286,7 @@ async fn container_events_are_followed_until_the_stream_ends() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(10), ended).await.unwrap();
+    timeout(PATIENCE, ended).await.unwrap();
 }
 
 #[tokio::test]
@@ -333,7 +336,7 @@ async fn unsupported_pod_settings_are_refused_with_a_remedy() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(10), again).await.unwrap();
+    timeout(PATIENCE, again).await.unwrap();
 
     let target = json!({"name": "debug", "targetContainerName": "a"});
     let pod = pod(json!({"containers": [{"name": "a"}], "ephemeralContainers": [target]}));

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -20,7 +19,7 @@ use tonic::Status;
 use super::super::config::fixtures::{pod, pod_with};
 use super::super::v1;
 use super::fake::FakeRuntime;
-use super::{deadline_exceeded, request, run_sandbox};
+use super::{PATIENCE, deadline_exceeded, request, run_sandbox};
 
 const IMAGE: &str = "r.example/a:1";
 
@@ -127,7 +126,7 @@ async fn pods_with_the_same_logins_share_a_pull() {
         fake.add_image(IMAGE);
     };
     let both = async { tokio::join!(pulls, act) };
-    let ((first, second, third), ()) = timeout(Duration::from_secs(10), both).await.unwrap();
+    let ((first, second, third), ()) = timeout(PATIENCE, both).await.unwrap();
     assert!(first.is_ok() && second.is_ok() && third.is_ok());
     let mut names = fake.take_pull_users();
     names.sort();
