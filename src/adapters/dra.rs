@@ -41,7 +41,7 @@ use tokio_util::task::TaskTracker;
 
 use self::client::DriverClient;
 use self::health::HealthMonitor;
-use self::plugins::{Handlers, Manager};
+use self::plugins::{Handlers, Manager, RegistrationLimits};
 use self::registry::{NewConnections, Registry};
 use crate::dra_api::PLUGIN_TYPE;
 
@@ -61,6 +61,10 @@ pub use self::trust::{Distrust, UntrustedSocket};
 
 /// The time limit of a call to a driver (upstream `PluginClientTimeout`, kubelet 1.36).
 pub const CALL_LIMIT: Duration = Duration::from_secs(45);
+/// How long a plugin may take to answer `GetInfo`, and to answer the notification of the result of its registration (upstream
+/// `operation_generator.go`, kubelet 1.36).
+const INFO_LIMIT: Duration = Duration::from_secs(1);
+const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
 /// The longest text of a plugin that errors and logs contain, in bytes. The message of an event has at most 1024.
 const MAX_TEXT: usize = 1024;
 
@@ -71,14 +75,24 @@ pub struct PluginsConfig {
     pub registry_dir: PathBuf,
     /// The time limit of a call to a driver.
     pub call_limit: Duration,
+    /// The time limit of `GetInfo`, the first call to a plugin. The default is 1 s.
+    pub info_limit: Duration,
+    /// The time limit of the notification of a plugin. The default is 5 s.
+    pub notify_limit: Duration,
     /// Handlers for plugins of other types than `DRAPlugin`, by type.
     pub handlers: Vec<(String, Arc<dyn PluginHandler>)>,
 }
 
 impl PluginsConfig {
-    /// Settings with the default [`CALL_LIMIT`] and no further handlers.
+    /// Settings with the default limits, such as [`CALL_LIMIT`], and no further handlers.
     pub fn new(registry_dir: impl Into<PathBuf>) -> Self {
-        PluginsConfig { registry_dir: registry_dir.into(), call_limit: CALL_LIMIT, handlers: Vec::new() }
+        PluginsConfig {
+            registry_dir: registry_dir.into(),
+            call_limit: CALL_LIMIT,
+            info_limit: INFO_LIMIT,
+            notify_limit: NOTIFY_LIMIT,
+            handlers: Vec::new(),
+        }
     }
 }
 
@@ -135,7 +149,7 @@ impl DraPlugins {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Result<Arc<Self>, StartPluginsError> {
-        let PluginsConfig { registry_dir, call_limit, handlers } = config;
+        let PluginsConfig { registry_dir, call_limit, info_limit, notify_limit, handlers } = config;
         if !registry_dir.is_absolute() {
             return Err(StartPluginsError::RelativeDirectory(registry_dir));
         }
@@ -150,7 +164,8 @@ impl DraPlugins {
         }
         let client = DriverClient { registry: registry.clone(), metrics: metrics.dra.clone(), limit: call_limit };
         let counted = (metrics.plugins.clone(), metrics.actors.clone());
-        let manager = Manager::start(registry_dir, by_type, counted, tasks.clone(), stop.clone());
+        let limits = RegistrationLimits { info: info_limit, notify: notify_limit };
+        let manager = Manager::start(registry_dir, by_type, limits, counted, tasks.clone(), stop.clone());
         let (client, stopping) = (Arc::new(client), stop.clone());
         Ok(Arc::new(DraPlugins {
             manager,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-pub(super) use manager::{Handlers, Manager};
+pub(super) use manager::{Handlers, Manager, RegistrationLimits};
 
 /// A plugin, as it announced itself through its registration socket.
 #[derive(Clone, Debug, PartialEq, Eq)]

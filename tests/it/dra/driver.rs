@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::support::{Act, DRIVER, Folders, TestDriver, claim, client, connect};
-use crate::support::polling::until;
+use crate::support::polling::{PATIENCE, until};
 
 pub(crate) mod kubelet;
 mod metadata;
@@ -159,7 +159,7 @@ async fn failed_listener_is_reported_while_a_connection_is_open() {
     let mut health = client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
     health.message().await.unwrap().unwrap();
     fail.send(()).unwrap();
-    let failure = timeout(Duration::from_secs(20), reports.failures.recv()).await.expect("it is reported").unwrap();
+    let failure = timeout(PATIENCE, reports.failures.recv()).await.expect("it is reported").unwrap();
     assert!(failure.is_fatal() && failure.to_string().contains("dra.sock"), "{failure}");
 }
 

@@ -1,7 +1,6 @@
 //! The health of devices, from the socket of a driver to the status of a pod.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -22,7 +21,7 @@ use crate::support::fake_claims::FakeClaims;
 use crate::support::fake_driver::{Answer, FakeDriver, Serve, Served};
 use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::pods::{PodBuilder, pod};
-use crate::support::polling::until;
+use crate::support::polling::{PATIENCE, until};
 
 const DRIVER: &str = "gpu.acme.test";
 
@@ -69,7 +68,7 @@ impl Node {
         let served = [driver.serve(Serve::All), driver.announce(&self.dir.path().join("plugins_registry/gpu.sock"))];
         let mut drivers = self.plugins.subscribe();
         let usable = drivers.wait_for(|drivers| drivers.is_usable(&DRIVER.into()));
-        timeout(Duration::from_secs(30), usable).await.expect("the driver is connected").unwrap();
+        timeout(PATIENCE, usable).await.expect("the driver is connected").unwrap();
         served
     }
 
@@ -82,7 +81,7 @@ impl Node {
 
     /// The pods whose statuses have changed.
     async fn changed(&self) -> Vec<String> {
-        let changed = timeout(Duration::from_secs(30), self.manager.changed()).await.expect("a status changes");
+        let changed = timeout(PATIENCE, self.manager.changed()).await.expect("a status changes");
         changed.into_iter().map(|uid| uid.to_string()).collect()
     }
 
@@ -146,10 +145,11 @@ fn with_claim(name: &str) -> PodBuilder {
     with_entry(name, json!({"name": "dev"}))
 }
 
-/// The report on the device that the driver prepares.
+/// The report on the device that the driver prepares. It does not expire while a test runs.
 fn report(health: HealthStatus, message: &str) -> NodeWatchResourcesResponse {
     let device = Some(DeviceIdentifier { pool_name: "n7".into(), device_name: "g0".into() });
-    let device = DeviceHealth { device, health: health.into(), message: message.into(), ..Default::default() };
+    let (health, message, health_check_timeout_seconds) = (health.into(), message.into(), 3600);
+    let device = DeviceHealth { device, health, message, health_check_timeout_seconds, ..Default::default() };
     NodeWatchResourcesResponse { devices: vec![device] }
 }
 

@@ -1,11 +1,10 @@
-//! The registration of plugins, and the calls to drivers. Real sockets need real time, so limits are short and all waits are for
-//! conditions.
+//! The registration of plugins, and the calls to drivers. Real sockets need real time, so all waits are for conditions, and a plugin
+//! has as much time for its answers as a test waits.
 
 mod calls;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,7 +18,7 @@ use podwright::ports::{ClaimRef, DriverError};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::fake_driver::{Call, FakeDriver, Serve, Served};
-use crate::support::polling::until;
+use crate::support::polling::{PATIENCE, eventually, until};
 
 const NAME: &str = "gpu.acme.test";
 
@@ -51,6 +50,7 @@ impl Node {
 
     fn start_with(&mut self, edit: impl FnOnce(&mut PluginsConfig)) {
         let mut config = PluginsConfig::new(self.registry(""));
+        (config.info_limit, config.notify_limit) = (PATIENCE, PATIENCE);
         edit(&mut config);
         self.stop = CancellationToken::new();
         self.plugins = Some(DraPlugins::start(config, &self.metrics, &self.stop).unwrap());
@@ -91,7 +91,7 @@ impl Node {
     async fn until(&self, what: &str, condition: impl Fn(&Drivers) -> bool) {
         let mut drivers = self.plugins().subscribe();
         let met = drivers.wait_for(|drivers| condition(drivers));
-        tokio::time::timeout(Duration::from_secs(30), met).await.expect(what).unwrap();
+        tokio::time::timeout(PATIENCE, met).await.expect(what).unwrap();
     }
 
     async fn prepare(&self, uids: &[&str]) -> Result<Vec<(String, Result<Vec<String>, String>)>, DriverError> {
@@ -289,7 +289,7 @@ async fn a_plugin_of_an_unknown_type_is_refused() {
     let driver = node.driver();
     driver.set(|behaviour| behaviour.kind = "FooPlugin".to_owned());
     let _served = driver.announce(&node.registry("foo.sock"));
-    let calls = driver.until(|calls| calls.len() == 4).await;
+    let calls = driver.until(|calls| calls.len() >= 4).await;
     assert_eq!(calls[2], Call::GetInfo, "it is tried again");
     let Call::Notified(false, text) = &calls[1] else { panic!("{calls:?}") };
     assert!(text.contains("FooPlugin") && text.contains("DRAPlugin"), "{text}");
@@ -297,7 +297,7 @@ async fn a_plugin_of_an_unknown_type_is_refused() {
     assert!(socket.is_desired && socket.registered.is_none());
     until("the failures are counted", || {
         let failure = node.plugins().sockets()[0].failure.clone();
-        failure.is_some_and(|failure| failure.tries == 2 && failure.error.contains("FooPlugin"))
+        failure.is_some_and(|failure| failure.tries >= 2 && failure.error.contains("FooPlugin"))
     })
     .await;
 }
@@ -312,7 +312,10 @@ async fn a_plugin_is_registered_once_it_answers() {
     driver.until(|calls| !calls.is_empty()).await;
     driver.set(|behaviour| behaviour.get_info_fails = false);
     let calls = driver.registered().await;
-    assert_eq!(calls, [Call::GetInfo, Call::GetInfo, positive()]);
+    // The node may have asked again before the test changed the answer.
+    let (last, before) = calls.split_last().unwrap();
+    assert_eq!(last, &positive());
+    assert!(before.len() >= 2 && before.iter().all(|call| *call == Call::GetInfo), "{calls:?}");
 }
 
 /// DRA-R7: a plugin that refuses its registration is not registered.
@@ -325,13 +328,17 @@ async fn a_plugin_whose_notification_fails_is_deregistered() {
         behaviour.notify_fails = true;
     });
     let _served = plugin.announce(&node.registry("a.sock"));
-    until("it is deregistered", || handler.calls() == ["validate a", "register a", "deregister a"]).await;
+    until("it is deregistered", || handler.calls().len() >= 3).await;
     until("it is not registered", || node.plugins().sockets()[0].registered.is_none()).await;
     plugin.set(|behaviour| behaviour.notify_fails = false);
-    plugin.until(|calls| calls.len() == 4).await;
-    until("it is registered again", || handler.calls().len() == 5).await;
-    assert_eq!(handler.calls()[3..], ["validate a", "register a"]);
-    assert!(node.plugins().sockets()[0].registered.is_some());
+    // The node may have tried again before the test changed the answer.
+    let calls = eventually("it is registered again", || async {
+        let (calls, socket) = (handler.calls(), node.plugins().sockets().remove(0));
+        (socket.registered.is_some() && calls.len() > 3 && calls.len() % 3 == 2).then_some(calls)
+    })
+    .await;
+    let expected = ["validate a", "register a", "deregister a"].iter().cycle();
+    assert!(calls.iter().zip(expected).all(|(call, expected)| call == expected), "{calls:?}");
 }
 
 /// DRA-R8: a plugin that names no endpoint is served by its registration socket.

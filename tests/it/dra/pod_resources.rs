@@ -182,8 +182,8 @@ async fn large_requests_and_too_many_calls_are_refused() {
     let lister = lister(&home).await;
     let large = get(&mut lister.clone(), &"n".repeat(5000)).await.unwrap_err();
     assert_eq!(large.code(), Code::OutOfRange, "{large}");
-    // At a rate of 100 per second, these calls would take 10 seconds.
-    let calls = (0..1000).map(|_| {
+    // At a rate of 100 per second, these calls would take 50 seconds.
+    let calls = (0..5000).map(|_| {
         let mut lister = lister.clone();
         async move { lister.list(ListPodResourcesRequest {}).await.map(drop) }
     });

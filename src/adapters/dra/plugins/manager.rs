@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -25,10 +26,18 @@ use crate::adapters::dra::MAX_TEXT;
 /// The handlers, by the type of their plugins.
 pub(in crate::adapters::dra) type Handlers = BTreeMap<String, Arc<dyn PluginHandler>>;
 
+/// The time limits of the calls of a registration.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapters::dra) struct RegistrationLimits {
+    pub(in crate::adapters::dra) info: Duration,
+    pub(in crate::adapters::dra) notify: Duration,
+}
+
 /// Keeps the registered plugins in step with the sockets in the registry directory.
 pub(in crate::adapters::dra) struct Manager {
     dir: PathBuf,
     pub(super) handlers: Handlers,
+    pub(super) limits: RegistrationLimits,
     sockets: Mutex<Sockets>,
     /// Why the registry directory is not watched.
     problem: Mutex<Option<String>>,
@@ -46,6 +55,7 @@ impl Manager {
     pub(in crate::adapters::dra) fn start(
         dir: PathBuf,
         handlers: Handlers,
+        limits: RegistrationLimits,
         metrics: (PluginMetrics, ActorsMetrics),
         tasks: TaskTracker,
         stop: CancellationToken,
@@ -54,6 +64,7 @@ impl Manager {
         let manager = Arc::new(Manager {
             dir,
             handlers,
+            limits,
             sockets: Mutex::default(),
             problem: Mutex::new(Some("the registry directory is not watched yet".to_owned())),
             rescheduled: Notify::new(),

@@ -22,10 +22,8 @@ use crate::adapters::grpc::code_name;
 use crate::dra_api::registration::registration_client::RegistrationClient;
 use crate::dra_api::registration::{InfoRequest, RegistrationStatus};
 
-/// The time limits of a registration (upstream `dialTimeoutDuration` and the calls in `operation_generator.go`, kubelet 1.36).
+/// The time limit of the connection to a plugin (upstream `dialTimeoutDuration`, kubelet 1.36).
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-const GET_INFO_LIMIT: Duration = Duration::from_secs(1);
-const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
 /// The longest answer that the agent accepts, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -56,7 +54,7 @@ pub(super) async fn register(manager: &Arc<Manager>, path: &Path) -> Result<Plug
     };
     let mut client = RegistrationClient::new(connection.channel()).max_decoding_message_size(MAX_ANSWER);
     let info = client.get_info(InfoRequest {});
-    let info = within("GetInfo", GET_INFO_LIMIT, info).await?.into_inner();
+    let info = within("GetInfo", manager.limits.info, info).await?.into_inner();
     let accepted = async {
         let plugin = plugin(info, path).map_err(OperationError::Invalid)?;
         let handler = handler(manager, &plugin)?;
@@ -73,14 +71,14 @@ pub(super) async fn register(manager: &Arc<Manager>, path: &Path) -> Result<Plug
             let text = plain(&error_text(&error), MAX_TEXT).into_owned();
             let status = RegistrationStatus { plugin_registered: false, error: text };
             // Plugins often answer a negative notification with an error.
-            if let Err(error) = notify(&mut client, status).await {
+            if let Err(error) = notify(manager, &mut client, status).await {
                 debug!(error = error_text(&error), "a plugin refused its negative notification");
             }
             return Err(error);
         }
     };
     let status = RegistrationStatus { plugin_registered: true, error: String::new() };
-    if let Err(error) = notify(&mut client, status).await {
+    if let Err(error) = notify(manager, &mut client, status).await {
         manager.left(path);
         guarded(manager, async { handler.deregister(&plugin).await }).await?;
         return Err(error);
@@ -102,9 +100,13 @@ fn handler(manager: &Manager, plugin: &Plugin) -> Result<Arc<dyn PluginHandler>,
     })
 }
 
-async fn notify(client: &mut RegistrationClient<Channel>, status: RegistrationStatus) -> Result<(), OperationError> {
+async fn notify(
+    manager: &Manager,
+    client: &mut RegistrationClient<Channel>,
+    status: RegistrationStatus,
+) -> Result<(), OperationError> {
     let notified = client.notify_registration_status(status);
-    within("NotifyRegistrationStatus", NOTIFY_LIMIT, notified).await.map(|_| ())
+    within("NotifyRegistrationStatus", manager.limits.notify, notified).await.map(|_| ())
 }
 
 /// Waits for the answer to a call, at most `limit`.

@@ -42,7 +42,7 @@ impl Fixture {
 
     async fn changed(&mut self) {
         let changed = self.watcher.as_mut().unwrap().changed();
-        tokio::time::timeout(Duration::from_secs(20), changed).await.expect("a change is noticed");
+        tokio::time::timeout(Duration::from_secs(60), changed).await.expect("a change is noticed");
     }
 
     async fn is_quiet(&mut self) -> bool {
