@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::harness::eventually;
+use crate::support::polling::PATIENCE;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
@@ -165,8 +166,8 @@ fn recorded(pod: &Value) -> BTreeMap<String, String> {
 fn elector(client: &Client, lease: &str, identity: &str) -> Elector {
     let name = LeaseName { namespace: "kube-system".to_owned(), name: lease.to_owned() };
     let timing = Timing {
-        lease_duration: Duration::from_secs(6),
-        renew_deadline: Duration::from_secs(5),
+        lease_duration: Duration::from_secs(20),
+        renew_deadline: Duration::from_secs(18),
         retry_period: Duration::from_millis(200),
     };
     let leases = Arc::new(KubeLeases::new(client.clone(), &name));
@@ -201,7 +202,8 @@ impl Replica {
     /// A replica that takes part in an election with short durations.
     fn elected(client: Client, identity: &str) -> Self {
         let elector = elector(&client, "resourceclaim-controller", identity);
-        let config = ClaimControllerConfig::default();
+        // A slow machine must answer the creates in flight before the lease is given back.
+        let config = ClaimControllerConfig { creates_timeout: PATIENCE, ..ClaimControllerConfig::default() };
         let replica = Self::with(client, config, elector.leadership(), elector.guard());
         let election = tokio::spawn(elector.run(replica.resign.clone()));
         Replica { election: Some(election), ..replica }

@@ -71,11 +71,13 @@ pub struct ClaimControllerConfig {
     pub features: Features,
     /// The largest number of passes at one time (`concurrent-resourceclaim-syncs`). The default is 50.
     pub workers: NonZeroUsize,
+    /// How long the end of a term waits for creates in flight. The default is 0.8 s.
+    pub creates_timeout: Duration,
 }
 
 impl Default for ClaimControllerConfig {
     fn default() -> Self {
-        ClaimControllerConfig { features: Features::default(), workers: WORKERS }
+        ClaimControllerConfig { features: Features::default(), workers: WORKERS, creates_timeout: CREATES_TIMEOUT }
     }
 }
 
@@ -228,9 +230,9 @@ impl ClaimController {
         explanation
     }
 
-    /// Stops all passes, and waits until they have ended. No further call begins. Creates that are in flight have 0.8 s to end;
-    /// other calls are dropped, and the API server may still perform them. Events that come later have no effect, and no handler is
-    /// called for them.
+    /// Stops all passes, and waits until they have ended. No further call begins. Creates that are in flight have
+    /// [`ClaimControllerConfig::creates_timeout`] to end; other calls are dropped, and the API server may still perform them.
+    /// Events that come later have no effect, and no handler is called for them.
     ///
     /// Returns the creates whose results are not known, for the next term. Cancel safe.
     pub async fn stop(&self) -> UnansweredCreates {
@@ -238,7 +240,7 @@ impl ClaimController {
         ends.cancel();
         creates.close();
         self.shared.handlers.close();
-        let _all_answered = timeout(CREATES_TIMEOUT, creates.wait()).await;
+        let _all_answered = timeout(self.shared.config.creates_timeout, creates.wait()).await;
         self.stop.cancel();
         self.tasks.wait().await;
         let unanswered = self.shared.core.lock().unanswered_creates(self.shared.ports.clock.now());
