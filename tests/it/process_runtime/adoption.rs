@@ -220,7 +220,8 @@ async fn stuck_shim_delays_only_its_own_pod() {
     flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
 
     let second = root.open().await;
-    let found = second.pod_status(other.uid()).now_or_never().expect("the other pod does not wait").unwrap();
+    let found = tokio::time::timeout(PATIENCE, second.pod_status(other.uid())).await;
+    let found = found.expect("the other pod does not wait").unwrap();
     assert_eq!(found.containers[0].state, ContainerState::Running);
     let mut waiting = second.pod_status(stuck.uid());
     assert!((&mut waiting).now_or_never().is_none(), "its state is not known yet");

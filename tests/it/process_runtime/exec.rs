@@ -1,5 +1,6 @@
 //! Exec commands in a container.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use podwright_actors::ports::{ContainerRuntime, RuntimeError};
@@ -45,19 +46,28 @@ async fn exec_command_past_its_timeout_is_killed_with_its_children() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = host_pod("u", |_| {});
-    let (main, escaped) = (root.fifo("main"), root.fifo("escaped"));
+    let files = [root.shared().join("main"), root.shared().join("escaped")];
     let id = run(&runtime, &pod, "exec sleep 1000").await;
     let command = shell(&format!(
         "setsid sh -c 'echo $$ > {}; exec sleep 1000' & echo $$ > {}; exec sleep 1000",
-        escaped.path(),
-        main.path()
+        files[1].display(),
+        files[0].display()
     ));
-    let (result, escaped, main) =
-        tokio::join!(runtime.exec(&id, &command, Duration::from_secs(1)), escaped.pid(), main.pid());
-    assert!(matches!(result, Err(RuntimeError::Timeout { .. })), "{result:?}");
-    // Remaining processes are killed in the background, and the end of the container waits for that.
-    runtime.stop_container(&id, Duration::ZERO).await.unwrap();
-    assert!(!is_alive(main) && !is_alive(escaped));
+    let pid = |file: &PathBuf| -> Option<u32> { std::fs::read_to_string(file).ok()?.trim().parse().ok() };
+    // On a slow machine, the processes may not have begun when a short limit ends.
+    for limit in [1, 4, 16, 60] {
+        for file in &files {
+            std::fs::write(file, "").unwrap();
+        }
+        let result = runtime.exec(&id, &command, Duration::from_secs(limit)).await;
+        assert!(matches!(result, Err(RuntimeError::Timeout { .. })), "{result:?}");
+        let [Some(main), Some(escaped)] = files.each_ref().map(pid) else { continue };
+        // Remaining processes are killed in the background, and the end of the container waits for that.
+        runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+        assert!(!is_alive(main) && !is_alive(escaped));
+        return;
+    }
+    panic!("the processes of the command do not begin");
 }
 
 #[tokio::test]
