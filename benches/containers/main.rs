@@ -103,7 +103,7 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     wait("its plugins are there", || Ok(tokio.block_on(floor.is_ready()).then_some(())))?;
     instance.import(&[image::BUSYBOX, image::PAUSE]);
     instance.watch();
-    tokio.block_on(floor.empty())?;
+    empty(&tokio, &floor)?;
     // The first containers of a runtime are slower, so they are not measured.
     tokio.block_on(floor.run(n.min(10), 4))?;
     // Determined once. The best of several in each run would favour the floor, because it would select the fastest runs.
@@ -113,12 +113,25 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
         eprintln!("run {number} of {count}");
         let took = tokio.block_on(floor.run(n, in_flight))?;
         let manifests = manifests::run(&instance, n, rest)?;
-        tokio.block_on(floor.empty())?;
+        empty(&tokio, &floor)?;
         let cluster = cluster::run(&tokio, &instance, n, rest)?;
-        tokio.block_on(floor.empty())?;
+        empty(&tokio, &floor)?;
         runs.push(Run { floor: took, manifests, cluster });
     }
     Ok(Some(runs))
+}
+
+/// Removes all pods. The runtime refuses to remove a container that it is starting, so the removal is tried again.
+fn empty(tokio: &tokio::runtime::Runtime, floor: &Floor) -> Result<(), Error> {
+    let mut last = None;
+    let emptied = wait("the runtime has no pods", || match tokio.block_on(floor.empty()) {
+        Ok(()) => Ok(Some(())),
+        Err(error) => {
+            last = Some(error);
+            Ok(None)
+        }
+    });
+    emptied.map_err(|error| last.map_or_else(|| error.to_string(), |last| format!("{error}: {last}")).into())
 }
 
 /// The value at this share of the sorted values, such as 0.5 for the median.
