@@ -27,8 +27,10 @@ impl ActivePods {
     pub(crate) fn is_active(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
         // A pod that was just rejected counts as failed even before its status is published.
         let rejected_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
+        let has_terminated = lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated);
         let activity = PodActivity {
-            known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
+            // A pod that was admitted again uses the node as soon as its earlier record is forgotten.
+            known_terminated: has_terminated && !self.engine.is_restart_requested(pod.uid()),
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
             cached_phase: rejected_or_ended.or_else(|| self.statuses.phase(pod.uid())),
         };

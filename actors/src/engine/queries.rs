@@ -82,6 +82,12 @@ impl Engine {
         self.lifecycle(uid).is_some()
     }
 
+    /// Whether the pod was created again while it terminated or after it had finished, so that it starts once its record is
+    /// forgotten.
+    pub(crate) fn is_restart_requested(&self, uid: &PodUid) -> bool {
+        self.published(uid).restart_requested()
+    }
+
     /// The pod's lifecycle state; `None` if it has no record.
     pub fn lifecycle(&self, uid: &PodUid) -> Option<Lifecycle> {
         self.published(uid).lifecycle()

@@ -24,6 +24,7 @@ use crate::engine::{Engine, KillNow};
 use crate::image_gc::ImageCollector;
 use crate::metered::guarded;
 use crate::pod::{Phase, PodObject};
+use crate::pod_worker::Lifecycle;
 use crate::ports::{
     Clock, ContainerRuntime, DiskMeter, EventRecorder, ImageStore, NodeMeter, PodEvent, RuntimeError, StatusFn,
 };
@@ -97,7 +98,8 @@ impl Evictor {
         let mut pods = self.parts.desired.pods();
         pods.retain(|pod| {
             let lifecycle = self.parts.engine.lifecycle(pod.uid());
-            lifecycle.is_some() && self.may_be_evicted(pod) && self.parts.active.is_active(pod, lifecycle)
+            let is_started = lifecycle.is_some_and(|lifecycle| lifecycle < Lifecycle::Terminated);
+            is_started && self.may_be_evicted(pod) && self.parts.active.is_active(pod, lifecycle)
         });
         pods
     }

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     /// Enough to find most mistakes in a change. `make soak` searches with new seeds.
-    const SEEDS: u64 = 500;
+    const SEEDS: u64 = 300;
 
     #[test]
     fn random_lives_of_a_node_keep_every_invariant() {

@@ -1,8 +1,8 @@
 //! Simulates nodes from random seeds, and prints each seed that fails with its smallest scenario.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use clap::Parser;
 use podwright_simulation::{simulate, trace_seed};
 
@@ -23,14 +23,15 @@ struct Args {
     time: Option<u64>,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(seed) = args.seed {
         if let Err(failure) = trace_seed(seed) {
-            bail!(failure);
+            println!("seed {seed} fails: {failure}");
+            return ExitCode::FAILURE;
         }
         println!("seed {seed} passes");
-        return Ok(());
+        return ExitCode::SUCCESS;
     }
     let begin = Instant::now();
     let mut seed = args.from;
@@ -53,5 +54,5 @@ fn main() -> anyhow::Result<()> {
         begin.elapsed(),
         failed.len()
     );
-    if failed.is_empty() { Ok(()) } else { bail!("{} seeds failed", failed.len()) }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
