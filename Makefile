@@ -1,9 +1,10 @@
-# Needs cargo; uses cargo-nextest and cargo-deny where they are installed.
+# Needs cargo; uses cargo-nextest where it is installed.
 
 CARGO ?= cargo
 RUN_ARGS ?= --manifests examples
+# How long `make soak` searches, such as 90s, 20m or 2h.
+SOAK ?= 20m
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
-DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 
 # What the tests use beyond cargo is installed where it is missing, by root on Debian. `make test INSTALL=no` installs
 # nothing. Tests without their program are skipped; PODWRIGHT_REQUIRE=containerd,browser makes them fail instead.
@@ -14,60 +15,78 @@ HAVE_CONTAINERD = command -v containerd && command -v runc && [ -x /bin/busybox 
 HAVE_VALGRIND = command -v valgrind
 HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v mke2fs && command -v ssh-keygen
 
-.PHONY: run demo-dra test test-vm browser containers lint bench instructions
+# A build of the library with these features of it alone.
+LINT_LIBRARY = K8S_OPENAPI_ENABLED_VERSION=1.36 $(CARGO) clippy --locked -p podwright --no-default-features
+
+.PHONY: run release demo-dra test test-vm browser containers lint lint-features deny bench instructions simulate soak
 
 # Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
-	$(CARGO) build --release --bin podwright
-	target/release/podwright run $(RUN_ARGS)
+	$(CARGO) build --locked --profile quick --bin podwright
+	$${CARGO_TARGET_DIR:-target}/quick/podwright run $(RUN_ARGS)
+
+# The binary to install: optimized across crates, which takes many minutes and 3 GiB of memory.
+release:
+	$(CARGO) build --locked --release --bin podwright
+	@ls -lh $${CARGO_TARGET_DIR:-target}/release/podwright
 
 # Shows a pod with a device, without a cluster: an API server in memory, the agent and a driver with simulated devices.
 demo-dra:
-	$(CARGO) build --bin podwright --example dra_driver --example dra_demo
+	$(CARGO) build --locked --bin podwright --example dra_driver --example dra_demo
 	$${CARGO_TARGET_DIR:-target}/debug/examples/dra_demo
 
 test: browser containers
 ifeq ($(NEXTEST),yes)
-	$(CARGO) nextest run --workspace
+	$(CARGO) nextest run --locked --workspace
+	@.ci/slowest $${CARGO_TARGET_DIR:-target}/nextest/default/junit.xml
 else
-	$(CARGO) build --examples
-	$(CARGO) test --workspace --lib --bins --tests
+	$(CARGO) build --locked --examples
+	$(CARGO) test --locked --workspace --lib --bins --tests
 endif
-	$(CARGO) test --workspace --doc
-	$(CARGO) test --workspace --bench '*'
+	$(CARGO) test --locked --workspace --doc
+	$(CARGO) test --locked --workspace --bench '*'
 	@{ $(HAVE_BROWSER); } >/dev/null || echo "skipped: tests of the page in a browser"
 	@{ $(HAVE_CONTAINERD); } >/dev/null || echo "skipped: tests that run pods as containers"
 
 browser:
 	@{ $(HAVE_BROWSER); } >/dev/null || .ci/install "test the page in a browser" chromium
 
+# Searches for unknown failures with new random inputs, for as long as SOAK says: `make soak SOAK=2h`.
+soak:
+	.ci/soak $(SOAK)
+
+# Simulates one seed of a node's history, and prints the whole trace if it fails: `make simulate SEED=12`.
+simulate:
+	$(CARGO) run --locked -q --profile soak -p podwright-simulation -- --seed $(SEED)
+
 # Checks that need a whole machine: systemd, cgroup version 2, power cuts, a clock of its own. Builds a virtual machine of Debian
 # packages in target/vm and boots it in software emulation, so it takes many minutes. `make test-vm CHECKS="slices oom"` runs only
 # these files of tests/vm/checks.
 test-vm:
 	@{ $(HAVE_VM); } >/dev/null || .ci/install "run checks on a virtual machine" mmdebstrap qemu-system-x86 e2fsprogs openssh-client
-	$(CARGO) build --bin podwright
-	$(CARGO) build -p podwright-stand-in --example stand-in
+	$(CARGO) build --locked --bin podwright
+	$(CARGO) build --locked -p podwright-stand-in --example stand-in
 	tests/vm/run target/debug/podwright $(CHECKS)
 
+# Of the features, all, none, and each runtime alone.
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --workspace --all-targets --no-default-features --features podwright/engine -- -D warnings
-	@# Each feature alone, for embedders. Without the binary's feature, no dependency chooses a version of the Kubernetes API.
-	for features in controllers cri dra dra-driver engine kube process simulated cri,process dra,kube; do \
-		K8S_OPENAPI_ENABLED_VERSION=1.36 \
-		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
-	for features in agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \
-		$(CARGO) clippy -p podwright --no-default-features --features $$features -- -D warnings || exit 1; done
-	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked --no-default-features --features dra,kube -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
-ifeq ($(DENY),yes)
-	$(CARGO) deny check
-else
-	@echo "cargo-deny is not installed: licences and advisories were not checked"
-endif
+	$(CARGO) clippy --locked --workspace --all-targets --features podwright-fuzz/targets -- -D warnings
+	$(LINT_LIBRARY) -- -D warnings
+	for runtime in cri process simulated; do $(LINT_LIBRARY) --features $$runtime -- -D warnings || exit 1; done
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+# Each other set of features that an embedder may choose. Without the binary's feature, no dependency chooses a version of the
+# Kubernetes API.
+lint-features:
+	for features in controllers dra dra-driver engine kube cri,process dra,kube \
+		agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \
+		$(LINT_LIBRARY) --features $$features -- -D warnings || exit 1; done
+
+# Licences, sources and duplicates of dependencies. `cargo deny check advisories` asks a database on the network besides.
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || .ci/install "check the dependencies" crate:cargo-deny
+	$(CARGO) deny --locked --offline check bans licenses sources
 
 # The tests start a containerd of their own.
 containers:
@@ -75,14 +94,14 @@ containers:
 		containerd runc containernetworking-plugins busybox-static
 
 bench: containers
-	$(CARGO) bench --bench engine
-	$(CARGO) bench --bench node
-	$(CARGO) bench --bench claims
-	$(CARGO) bench --bench controllers
-	$(CARGO) bench --bench containers
+	$(CARGO) bench --locked --bench engine
+	$(CARGO) bench --locked --bench node
+	$(CARGO) bench --locked --bench claims
+	$(CARGO) bench --locked --bench controllers
+	$(CARGO) bench --locked --bench containers
 
 # Compares the instructions that the hot paths execute with the committed counts.
 instructions:
 	@{ $(HAVE_VALGRIND); } >/dev/null || .ci/install "count instructions" valgrind
-	@if { $(HAVE_VALGRIND); } >/dev/null; then $(CARGO) bench -p podwright-actors --bench instructions; \
+	@if { $(HAVE_VALGRIND); } >/dev/null; then $(CARGO) bench --locked -p podwright-actors --bench instructions; \
 		else echo "valgrind is not installed: instructions were not counted"; fi

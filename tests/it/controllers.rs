@@ -166,8 +166,8 @@ fn recorded(pod: &Value) -> BTreeMap<String, String> {
 fn elector(client: &Client, lease: &str, identity: &str) -> Elector {
     let name = LeaseName { namespace: "kube-system".to_owned(), name: lease.to_owned() };
     let timing = Timing {
-        lease_duration: Duration::from_secs(20),
-        renew_deadline: Duration::from_secs(18),
+        lease_duration: Duration::from_secs(12),
+        renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_millis(200),
     };
     let leases = Arc::new(KubeLeases::new(client.clone(), &name));

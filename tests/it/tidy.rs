@@ -4,6 +4,7 @@
 mod dependencies;
 mod docs;
 mod forbidden_words;
+mod gate;
 mod layers;
 mod rules;
 

@@ -66,8 +66,11 @@ impl RunningController {
                 let api = Arc::new(KubeResourceClaims::new(client.clone(), wall, metrics.events.clone()));
                 let clock = Arc::new(TokioClock::new());
                 let ports = ClaimControllerPorts { api: api.clone(), clock, metrics, lease };
-                let config =
-                    ClaimControllerConfig { features: args.features(), workers: args.concurrent_resourceclaim_syncs };
+                let config = ClaimControllerConfig {
+                    features: args.features(),
+                    workers: args.concurrent_resourceclaim_syncs,
+                    ..ClaimControllerConfig::default()
+                };
                 let terms = ClaimTerms::new(client, config, ports);
                 let (current, problems) = (CurrentController::Claims(terms.current()), terms.problems());
                 let events = async move { api.write_events(EVENTS_TIMEOUT).await }.boxed();

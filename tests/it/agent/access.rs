@@ -336,7 +336,11 @@ async fn token_is_new_once_the_port_of_another_program_is_free() {
     agent.wait_for_line("cannot listen for admin requests").await;
     assert!(!home.root().join("admin.link").exists(), "no token is made while another program has the port");
     agent.wait_for_line("admin socket is served").await;
-    assert_eq!(agent.get("/healthz", "").0, 200, "the socket does not depend on the port");
+    // The agent is healthy once it watches the directory of plugins.
+    eventually("the socket does not depend on the port", || async {
+        (agent.get("/healthz", "").0 == 200).then_some(())
+    })
+    .await;
     let output = agent.run_client(&["link"]).await;
     assert!(text(&output.stderr).contains("serves no page"), "{}", text(&output.stderr));
 }

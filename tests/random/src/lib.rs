@@ -1,5 +1,5 @@
-//! The random inputs of tests: the same in each test run, so that the verdict depends on the code alone, and new ones in
-//! `make soak`, which sets the variables [`SEED`] and [`FACTOR`].
+//! The random inputs of tests, and how far tests search: the same in each test run, so that the verdict depends on the code
+//! alone, and new inputs and larger worlds in `make soak`, which sets the variables [`SEED`], [`FACTOR`] and [`DEPTH`].
 //!
 //! ```
 //! use proptest::prelude::*;
@@ -23,6 +23,8 @@ use proptest::test_runner::{Config, RngSeed};
 pub const SEED: &str = "PODWRIGHT_SEED";
 /// The environment variable with a factor for the number of random inputs of each test.
 pub const FACTOR: &str = "PODWRIGHT_FACTOR";
+/// The environment variable with the number of faults that the worlds of the model checkers have in addition.
+pub const DEPTH: &str = "PODWRIGHT_DEPTH";
 
 /// The configuration of a property with this number of random inputs.
 ///
@@ -39,7 +41,7 @@ pub fn cases(cases: u32) -> Config {
 /// # Panics
 /// If [`SEED`] is not a whole number.
 pub fn seed() -> u64 {
-    let seed = number(SEED);
+    let seed = number(SEED, 1);
     eprintln!("the random inputs are those of {SEED}={seed}");
     seed
 }
@@ -49,9 +51,18 @@ pub fn seed() -> u64 {
 /// # Panics
 /// If [`FACTOR`] is not a whole number.
 pub fn times(count: u64) -> u64 {
-    count * number(FACTOR)
+    count * number(FACTOR, 1)
 }
 
-fn number(name: &str) -> u64 {
-    env::var(name).map_or(1, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a whole number")))
+/// The number of faults that the worlds of a model checker have in addition: 0 in a test run.
+///
+/// # Panics
+/// If [`DEPTH`] is not a number below 256.
+pub fn depth() -> u8 {
+    number(DEPTH, 0).try_into().expect("the depth is below 256")
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a whole number")))
 }

@@ -429,7 +429,7 @@ fn reallocated() -> Vec<Vec<NeededClaim>> {
 }
 
 fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8) -> usize {
-    let world = World { pods, faults, crashes, mutation: None };
+    let world = World { pods, faults: faults + podwright_random::depth(), crashes, mutation: None };
     let checker = world.checker().threads(2).spawn_dfs().join();
     checker.assert_properties();
     checker.unique_state_count()

@@ -301,7 +301,7 @@ fn two(a: (&str, &str), b: (&str, &str), memory_policy: &str) -> Arc<PodObject> 
 }
 
 fn world(pods: Vec<Arc<PodObject>>) -> World {
-    World { pods, allocations: 2, faults: 1, ends: 0, kills: 1, mutation: None }
+    World { pods, allocations: 2, faults: 1 + podwright_random::depth(), ends: 0, kills: 1, mutation: None }
 }
 
 fn check(world: World) -> usize {

@@ -188,7 +188,8 @@ fn one_worker(left: Left) -> Left {
 /// Checks every state of one world, for each combination of events.
 fn check(objects: &[Change], changes: &'static [UserChange], limit: Option<u64>, combinations: &[Left]) {
     for left in combinations {
-        let configuration = Configuration { objects: objects.to_vec(), changes, left: *left, limit, mutation: None };
+        let left = Left { faults: left.faults + podwright_random::depth(), ..*left };
+        let configuration = Configuration { objects: objects.to_vec(), changes, left, limit, mutation: None };
         let checker = configuration.checker().threads(2).spawn_dfs().join();
         eprintln!("{} states, {left:?}", checker.unique_state_count());
         checker.assert_properties();
