@@ -86,7 +86,7 @@ lint-features:
 # Licences, sources and duplicates of dependencies. `cargo deny check advisories` asks a database on the network besides.
 deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || .ci/install "check the dependencies" crate:cargo-deny
-	$(CARGO) deny --locked --offline check bans licenses sources
+	$(CARGO) deny --locked check bans licenses sources
 
 # The tests start a containerd of their own.
 containers:
