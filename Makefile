@@ -15,7 +15,7 @@ HAVE_CONTAINERD = command -v containerd && command -v runc && [ -x /bin/busybox 
 HAVE_VALGRIND = command -v valgrind
 HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v mke2fs && command -v ssh-keygen
 
-# A build of the library with these features of it alone.
+# Lints the library without its default features. The caller adds the features to lint.
 LINT_LIBRARY = K8S_OPENAPI_ENABLED_VERSION=1.36 $(CARGO) clippy --locked -p podwright --no-default-features
 
 .PHONY: run release demo-dra test test-vm browser containers lint lint-features deny bench instructions simulate soak
@@ -25,7 +25,7 @@ run:
 	$(CARGO) build --locked --profile quick --bin podwright
 	$${CARGO_TARGET_DIR:-target}/quick/podwright run $(RUN_ARGS)
 
-# The binary to install: optimized across crates, which takes many minutes and 3 GiB of memory.
+# Builds the binary to install. The optimization across crates takes many minutes and 3 GiB of memory.
 release:
 	$(CARGO) build --locked --release --bin podwright
 	@ls -lh $${CARGO_TARGET_DIR:-target}/release/podwright
@@ -51,11 +51,11 @@ endif
 browser:
 	@{ $(HAVE_BROWSER); } >/dev/null || .ci/install "test the page in a browser" chromium
 
-# Searches for unknown failures with new random inputs, for as long as SOAK says: `make soak SOAK=2h`.
+# Searches for unknown failures with new random inputs. SOAK is the time to search: `make soak SOAK=2h`.
 soak:
 	.ci/soak $(SOAK)
 
-# Simulates one seed of a node's history, and prints the whole trace if it fails: `make simulate SEED=12`.
+# Simulates the history of a node that a seed determines, and prints the whole trace if the seed fails: `make simulate SEED=12`.
 simulate:
 	$(CARGO) run --locked -q --profile soak -p podwright-simulation -- --seed $(SEED)
 
@@ -68,7 +68,7 @@ test-vm:
 	$(CARGO) build --locked -p podwright-stand-in --example stand-in
 	tests/vm/run target/debug/podwright $(CHECKS)
 
-# Of the features, all, none, and each runtime alone.
+# Checks the format, the lints and rustdoc. The lints run with all features, with none, and with each runtime alone.
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets --features podwright-fuzz/targets -- -D warnings
@@ -76,14 +76,15 @@ lint:
 	for runtime in cri process simulated; do $(LINT_LIBRARY) --features $$runtime -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-# Each other set of features that an embedder may choose. Without the binary's feature, no dependency chooses a version of the
-# Kubernetes API.
+# Lints the library with other sets of features that an embedder may choose. Without the feature of the binary, no dependency
+# chooses a version of the Kubernetes API, so LINT_LIBRARY sets the version.
 lint-features:
 	for features in controllers dra dra-driver engine kube cri,process dra,kube \
 		agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \
 		$(LINT_LIBRARY) --features $$features -- -D warnings || exit 1; done
 
-# Licences, sources and duplicates of dependencies. `cargo deny check advisories` asks a database on the network besides.
+# Checks the licences, sources and duplicates of dependencies. `cargo deny check advisories` checks the known vulnerabilities, and
+# needs the network for their database.
 deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || .ci/install "check the dependencies" crate:cargo-deny
 	$(CARGO) deny --locked check bans licenses sources

@@ -29,7 +29,7 @@ impl ActivePods {
         let rejected_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
         let has_terminated = lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated);
         let activity = PodActivity {
-            // A pod that was admitted again uses the node as soon as its earlier record is forgotten.
+            // A pod that was admitted again starts as soon as its earlier record is forgotten, so its resources count already.
             known_terminated: has_terminated && !self.engine.is_restart_requested(pod.uid()),
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
             cached_phase: rejected_or_ended.or_else(|| self.statuses.phase(pod.uid())),

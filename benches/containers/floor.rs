@@ -38,7 +38,7 @@ const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 pub(crate) struct Floor {
     runtime: RuntimeServiceClient<Channel>,
     logs: PathBuf,
-    /// The root of the cgroups of its pods.
+    /// The root of the cgroups of its pods, such as `/podwright-tests-0`.
     cgroups: String,
 }
 

@@ -118,7 +118,7 @@ fn allocation(pod: &Value) -> Value {
     json!({"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved_for}})
 }
 
-/// A pod that prints its device, and runs until a file exists.
+/// A pod that prints its device, and runs until the file `end` exists.
 fn pod(end: &Path) -> Value {
     let script = format!("echo \"my device: DEVICE_0=$DEVICE_0\"; until [ -e {} ]; do sleep 0.1; done", end.display());
     let command = ["/bin/sh", "-c", script.as_str()];

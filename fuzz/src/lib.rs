@@ -1,5 +1,5 @@
-//! Properties that hold for any input, one `check` function for each fuzz target. The tests in `fuzz/tests` run the
-//! corpora through the same functions.
+//! Properties that hold for any input. Each fuzz target has one `check` function. The tests in `fuzz/tests` run the corpora
+//! through the same functions.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub mod requests;
 pub mod runtime_records;
 pub mod spdy;
 
-/// The files of a target's corpus, by name.
+/// The names and contents of the files of a target's corpus, sorted by name.
 ///
 /// # Panics
 /// If the corpus cannot be read, or has fewer than ten files.

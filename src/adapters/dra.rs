@@ -61,9 +61,10 @@ pub use self::trust::{Distrust, UntrustedSocket};
 
 /// The time limit of a call to a driver (upstream `PluginClientTimeout`, kubelet 1.36).
 pub const CALL_LIMIT: Duration = Duration::from_secs(45);
-/// How long a plugin may take to answer `GetInfo`, and to answer the notification of the result of its registration (upstream
-/// `operation_generator.go`, kubelet 1.36).
+/// The default time limit of the call `GetInfo` to a plugin (upstream `operation_generator.go`, kubelet 1.36).
 const INFO_LIMIT: Duration = Duration::from_secs(1);
+/// The default time limit of the call that notifies a plugin of the result of its registration (upstream
+/// `operation_generator.go`, kubelet 1.36).
 const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
 /// The longest text of a plugin that errors and logs contain, in bytes. The message of an event has at most 1024.
 const MAX_TEXT: usize = 1024;
@@ -75,16 +76,16 @@ pub struct PluginsConfig {
     pub registry_dir: PathBuf,
     /// The time limit of a call to a driver.
     pub call_limit: Duration,
-    /// The time limit of `GetInfo`, the first call to a plugin. The default is 1 s.
+    /// The time limit of `GetInfo`, the first call to a plugin. The default is 1 s, as in a kubelet.
     pub info_limit: Duration,
-    /// The time limit of the notification of a plugin. The default is 5 s.
+    /// The time limit of the call that notifies a plugin of the result of its registration. The default is 5 s, as in a kubelet.
     pub notify_limit: Duration,
     /// Handlers for plugins of other types than `DRAPlugin`, by type.
     pub handlers: Vec<(String, Arc<dyn PluginHandler>)>,
 }
 
 impl PluginsConfig {
-    /// Settings with the default limits, such as [`CALL_LIMIT`], and no further handlers.
+    /// Settings with the default time limits, such as [`CALL_LIMIT`], and no further handlers.
     pub fn new(registry_dir: impl Into<PathBuf>) -> Self {
         PluginsConfig {
             registry_dir: registry_dir.into(),

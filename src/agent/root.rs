@@ -18,8 +18,8 @@ const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// The directory that holds `pods` and `containers`, where the kubelet keeps container logs.
 const SYSTEM_LOGS: &str = "/var/log";
 
-/// How long to wait for the lock of an agent that was killed. The kernel releases the lock once it has freed the memory of
-/// the process, and on a busy machine that takes seconds.
+/// How long to wait for the lock of an agent that was killed. The kernel releases the lock after it has freed the memory of
+/// the process. On a busy machine, that takes seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);

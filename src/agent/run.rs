@@ -85,8 +85,8 @@ pub(crate) enum RunError {
     ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
 }
 
-/// How long the write of the last events may take. An API server that is reached answers within milliseconds, so this is an end for
-/// one that is not.
+/// How long the write of the last events may take. A reachable API server usually answers within milliseconds. The limit ends the wait
+/// for an API server that does not answer.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the agent waits at its end for the last write of the file of claims.
 #[cfg(feature = "dra")]

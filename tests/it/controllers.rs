@@ -202,7 +202,7 @@ impl Replica {
     /// A replica that takes part in an election with short durations.
     fn elected(client: Client, identity: &str) -> Self {
         let elector = elector(&client, "resourceclaim-controller", identity);
-        // A slow machine must answer the creates in flight before the lease is given back.
+        // The replica gives its lease back only if all creates in flight are answered. A slow machine needs time for the answers.
         let config = ClaimControllerConfig { creates_timeout: PATIENCE, ..ClaimControllerConfig::default() };
         let replica = Self::with(client, config, elector.leadership(), elector.guard());
         let election = tokio::spawn(elector.run(replica.resign.clone()));

@@ -39,7 +39,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// An address at which nobody listens. No other program gets the port as long as the socket exists.
+/// An address at which no program listens. No other program gets its port while the socket exists.
 fn reserved() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

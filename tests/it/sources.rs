@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long a test waits. It guards only against hanging.
+/// How long a test waits for an update. The limit guards only against hanging.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Stands in for the dispatcher.

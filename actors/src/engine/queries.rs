@@ -82,7 +82,7 @@ impl Engine {
         self.lifecycle(uid).is_some()
     }
 
-    /// Whether the pod was created again while it terminated or after it had finished, so that it starts once its record is
+    /// Whether the pod was created again while it terminated or after it had finished. Such a pod starts once its record is
     /// forgotten.
     pub(crate) fn is_restart_requested(&self, uid: &PodUid) -> bool {
         self.published(uid).restart_requested()

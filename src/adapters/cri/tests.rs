@@ -27,7 +27,7 @@ use super::config::fixtures::{container, pod};
 use super::v1;
 use fake::{CreateAnswer, FakeRuntime};
 
-/// How long a test waits. It guards only against hanging.
+/// How long a test waits for a condition. The limit guards only against hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn deadline_exceeded() -> Status {

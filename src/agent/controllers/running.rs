@@ -27,8 +27,8 @@ use crate::metrics::ControllersMetrics;
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 /// How long the end of a controller may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the write of the last events may take. With [`STOP_TIMEOUT`], the end takes less than the 15 s that the manifests in
-/// `examples/deploy` grant.
+/// How long the write of the last events may take. Together with [`STOP_TIMEOUT`], this is less than the grace period of 15 s in the
+/// manifests of `examples/deploy`.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What the controllers of this process share.

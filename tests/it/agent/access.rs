@@ -336,7 +336,7 @@ async fn token_is_new_once_the_port_of_another_program_is_free() {
     agent.wait_for_line("cannot listen for admin requests").await;
     assert!(!home.root().join("admin.link").exists(), "no token is made while another program has the port");
     agent.wait_for_line("admin socket is served").await;
-    // The agent is healthy once it watches the directory of plugins.
+    // The agent becomes healthy after it begins to watch the directory of plugins.
     eventually("the socket does not depend on the port", || async {
         (agent.get("/healthz", "").0 == 200).then_some(())
     })

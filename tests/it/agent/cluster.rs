@@ -127,7 +127,7 @@ async fn status_that_a_killed_agent_did_not_write_is_written_by_the_next_one() {
     agent.crash().await;
     cluster.server.faults().clear();
     assert_ne!(cluster.phase("job").as_deref(), Some("Failed"));
-    // The status that an earlier write would have stored.
+    // An earlier write would have stored this status.
     let running = json!({"status": {"phase": "Running"}});
     let path = format!("{PODS}/job/status");
     cluster.server.request("PATCH", &path, "application/merge-patch+json", &running).unwrap();

@@ -158,7 +158,7 @@ async fn denied_certificate_signing_request_is_reported_and_repeated_with_a_new_
     assert!(metrics.contains("\nkubelet_certificate_manager_client_ttl_seconds 3"), "about a year: {metrics}");
 }
 
-// Most of the lifetime of the first certificate is over, and an hour of it is left.
+// The first certificate was issued in 2020 and expires in an hour, so its renewal is due at once.
 #[tokio::test]
 async fn certificate_is_renewed_before_it_expires_and_replaces_the_old_one_at_once() {
     let cluster = Cluster::start(|settings| settings.approval = Approval::Nothing).await;

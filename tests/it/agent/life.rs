@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase, podwright, text};
 
 const SLEEPS: &str = "exec sleep 1000";
-/// An address at which nobody listens. No program gets this port by chance.
+/// An address at which no program listens. The kernel gives port 1 to no program that asks for any free port.
 const NOBODY: &str = "127.0.0.1:1";
 
 /// `restartCount` and the reason for which the container waits.

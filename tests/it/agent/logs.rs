@@ -145,7 +145,7 @@ fn follow(agent: &Agent, pod: &str) -> impl Future<Output = String> + use<> {
 const BUSY: &str = "i=0; while [ $i -lt 24000 ]; do j=0; while [ $j -lt 10 ]; do echo line $i; i=$((i+1)); echo line $i >&2; i=$((i+1)); j=$((j+1)); done; sleep 0.03; done";
 const LINES: u64 = 24000;
 
-/// A guard: on a slow machine, the busy container runs for minutes.
+/// How long following may take. It guards only against hanging: on a slow machine, the busy container runs for minutes.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(900);
 
 /// The log of a busy container is rotated more than once. Every reader gets each line exactly once.
@@ -156,7 +156,7 @@ pub(crate) async fn nothing_is_lost_in_rotation(
     dir: impl Fn(&str) -> PathBuf,
 ) {
     home.put("busy.yaml", &manifest("busy", BUSY, NEVER).replace("image: i\n", &format!("image: {image}\n")));
-    // No file is deleted, however often the log is rotated.
+    // With this limit, no file is deleted, even if the log is rotated often.
     let limits = ["--container-log-max-size", "20Ki", "--container-log-max-files", "1000"];
     let agent = home.start(&[flags, &limits].concat()).await;
     let pod = agent.ready("busy-n1").await;

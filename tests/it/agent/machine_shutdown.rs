@@ -40,7 +40,7 @@ async fn pods_stop_before_the_machine_shuts_down_and_run_again_if_it_does_not() 
     let home = AgentHome::new();
     home.put("web.yaml", &manifest("web", SLEEPS, ""));
     let logind = StandIn::listen(home.root());
-    // With two groups, the agent needs three seconds more.
+    // With two groups, the agent needs three seconds more than the grace period.
     logind.allow(Duration::from_secs(600));
     let agent = home.start_on_bus(&["--shutdown-grace-period", "120"], &logind.address()).await;
     let first = agent.ready("web-n1").await;

@@ -30,10 +30,10 @@ use super::image;
 use crate::agent::harness::AgentHome;
 
 const NAMESPACE: &str = "diff";
-/// How long the pods may take to reach the statuses of the kubelet's pods. The kubelet took 40 s. It guards only against hanging.
+/// How long the pods may take to reach the statuses of the kubelet's pods. The kubelet took 40 s. The limit guards only against hanging.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a pod runs at least before the action on it. The recording waited as long.
+/// How long a pod runs at least before the action on it. The pods of the recording ran as long.
 const RUNS_FOR: Duration = Duration::from_secs(5);
 
 /// The action on a pod that runs.
@@ -43,7 +43,7 @@ enum Action {
     Delete,
     DeleteAtOnce,
     Evict,
-    /// Sets the recorded deadline of the pod, which has passed by then.
+    /// Sets the deadline of the pod to that of the recording, which has passed when the action happens.
     Expire,
 }
 
@@ -98,7 +98,7 @@ async fn remove(client: &Client) {
     .await;
 }
 
-/// The changes of pods after a version. The API server ends each watch after some minutes.
+/// The changes of pods after a resource version. The API server ends each watch after some minutes.
 async fn watch(
     pods: &Api<DynamicObject>,
     version: &str,

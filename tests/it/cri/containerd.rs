@@ -1,4 +1,4 @@
-//! The containerds of the tests. One test uses one at a time, and it has no pods when a test begins.
+//! The containerds of the tests. A containerd serves one test at a time, and has no pods when a test begins.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::support::required::{Program, found_or_skip};
 pub(super) struct Containerd(Instance);
 
 impl Containerd {
-    /// Waits for a containerd that no other test uses. `None` if containerd cannot run and is not required: the test is skipped.
+    /// Waits for a containerd that no other test uses. `None` if containerd cannot run and is not required. Then the test is skipped.
     pub(super) async fn turn() -> Option<Self> {
         let instance = tokio::task::spawn_blocking(Instance::turn).await.unwrap();
         let missing = |missing| format!("pods are not run as containers: {missing}");
@@ -30,7 +30,7 @@ impl Containerd {
             containerd.import(&[image::BUSYBOX, image::PAUSE]);
             containerd.0.watch();
         }
-        // An earlier test may have ended in the middle of a call, which containerd completes before it removes the container.
+        // An earlier test may have ended during a call. containerd completes the call before it can remove the container.
         let runtime = calls::connect(&containerd.socket()).unwrap();
         eventually("containerd has no pods of an earlier test", || async {
             containerd.end_stray_tasks();
@@ -49,7 +49,7 @@ impl Containerd {
         self.0.cgroup_root()
     }
 
-    /// Where the cgroups of a guaranteed pod may be, for cgroup v1 and v2.
+    /// The directories in which the cgroups of a guaranteed pod may be, for cgroup v1 and v2.
     pub(super) fn cgroups_of(&self, uid: &str) -> [PathBuf; 3] {
         let pod = format!("{}/kubepods/pod{uid}", self.cgroup_root());
         ["", "/cpu", "/memory"].map(|tree| PathBuf::from(format!("/sys/fs/cgroup{tree}{pod}")))

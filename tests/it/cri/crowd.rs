@@ -28,8 +28,8 @@ fn runs(home: &AgentHome, name: &str) -> usize {
     fs::read_to_string(home.root().join("runs").join(name)).unwrap_or_default().lines().count()
 }
 
-/// Waits until so many pods are ready and their commands have begun: a pod is ready before its shell has run the first command. Waits
-/// for each quarter of the pods by itself, so that many pods have more time.
+/// Waits until this many pods are ready and their commands have begun. A pod is ready before its shell has run the first command. Each
+/// quarter of the pods has a time limit of its own, so that many pods have more time.
 async fn all_run(agent: &Agent, home: &AgentHome, count: usize) -> Vec<Pod> {
     for part in 1..=4 {
         let least = count * part / 4;
@@ -224,6 +224,7 @@ async fn container_over_its_memory_limit_is_reported_as_oom_killed() {
         let mut ends = states.into_iter().flatten().flatten().filter_map(|state| state.terminated.as_ref());
         ends.any(|end| end.reason.as_deref() == Some("OOMKilled") && end.exit_code == 137)
     };
-    // The kernel reports the end and its reason separately. If the machine delays the reason for long, the next run has it.
+    // The kernel reports the end of a container and its reason separately. On a slow machine, the reason may come too late for the
+    // first run. Then a later run of the container has it.
     agent.until("greedy-n1", "is killed for its memory", oom_killed).await;
 }

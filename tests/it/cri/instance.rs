@@ -19,7 +19,7 @@ const BUSYBOX: &str = "/bin/busybox";
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 const STOP: &str = include_str!("stop.sh");
 
-/// How many there are. As many tests run at one time: `.config/nextest.toml` has the same number.
+/// The number of containerds. At most this many tests use containerd at a time: `.config/nextest.toml` has the same number.
 const INSTANCES: u32 = 3;
 
 /// A containerd, while this value holds its lock.
@@ -46,7 +46,7 @@ impl Instance {
         if let Some(free) = (0..INSTANCES).map(lock).find(|instance| instance.turn.try_lock().is_ok()) {
             return Ok(free);
         }
-        // The test runner started more tests than there are instances.
+        // More tests run at a time than there are containerds, for example with `cargo test`.
         let waiting = lock(std::process::id() % INSTANCES);
         waiting.turn.lock().unwrap();
         Ok(waiting)
@@ -166,7 +166,7 @@ state = "{run}/state"
         reap(command.spawn().unwrap());
     }
 
-    /// The script that ends it.
+    /// The script that ends this containerd.
     fn stop(&self) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", STOP, "stop.sh"]).arg(&self.base).arg(self.cgroup_root());
@@ -184,7 +184,7 @@ fn base(number: u32) -> PathBuf {
     std::env::temp_dir().join(format!("podwright-cri-{:x}-{number}", checkout()))
 }
 
-/// A number of this checkout.
+/// A number that identifies this checkout.
 fn checkout() -> u32 {
     crc32fast::hash(env!("CARGO_MANIFEST_DIR").as_bytes())
 }

@@ -37,7 +37,7 @@ async fn example_pods_run_as_cri_containers() {
         let run = &status.container_statuses.unwrap()[0];
         assert!(run.container_id.as_ref().unwrap().starts_with("containerd://"), "{run:?}");
         assert!(run.image_id.contains("sha256:"), "{run:?}");
-        // A slow machine may exceed the time limits of probes.
+        // On a slow machine, probes may exceed their time limits.
         assert!(run.restart_count == 0 || name == "probes-n1", "{name}");
     }
     let pod = agent.until("job-once-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;

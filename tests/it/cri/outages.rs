@@ -22,7 +22,8 @@ fn runs(home: &AgentHome, name: &str) -> usize {
     fs::read_to_string(home.root().join("runs").join(name)).unwrap_or_default().lines().count()
 }
 
-/// Waits until the command of a pod has begun, and returns how often it has. A pod is ready before its shell has run the first command.
+/// Waits until the command of a pod has begun, and returns how often it has begun. A pod is ready before its shell has run the first
+/// command.
 async fn begun(home: &AgentHome, name: &str) -> usize {
     eventually(&format!("the command of {name} has begun"), || async {
         let runs = runs(home, name);

@@ -19,8 +19,8 @@ use crate::support::processes::PATIENCE;
 
 const STUBBORN: &str = "trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done";
 
-/// Waits until the log of a container has a line that ends with a word. A container runs before its shell has set its traps, so a stop
-/// waits for the line `ready`.
+/// Waits until the log of a container has a line that ends with this word. A container runs before its shell has set its traps, so a test
+/// waits for the line `ready` before it stops the container.
 async fn until_logged(log: &Path, word: &str) {
     let has_line =
         || async { fs::read_to_string(log).unwrap_or_default().lines().any(|line| line.ends_with(word)).then_some(()) };
@@ -31,7 +31,7 @@ async fn until_logged(log: &Path, word: &str) {
 async fn cri_container_ignoring_sigterm_is_killed_after_its_grace_period() {
     let Some(containerd) = Containerd::turn().await else { return };
     let home = AgentHome::new();
-    // The log may be removed with the pod before the test has read it, and a file of the test is not.
+    // The agent may remove the log of the pod before the test has read it. It does not remove a file of the test.
     let said = home.shared().join("said");
     let volumes = format!("volumes: [{{name: shared, hostPath: {{path: {}}}}}]", home.shared().display());
     let script = "trap 'echo no >> /shared/said' TERM; echo ready >> /shared/said; while true; do sleep 0.1; done";
@@ -128,7 +128,7 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     until_logged(&log, "ready").await;
     let slow = runtime.stop_container(&changed, Duration::from_secs(600));
     let fast = async {
-        // The signal of the slow stop.
+        // Waits until the slow stop has sent its signal.
         until_logged(&log, "no").await;
         runtime.stop_container(&changed, Duration::from_secs(1)).await
     };

@@ -145,7 +145,7 @@ fn with_claim(name: &str) -> PodBuilder {
     with_entry(name, json!({"name": "dev"}))
 }
 
-/// The report on the device that the driver prepares. It does not expire while a test runs.
+/// A report on the health of the device that the driver prepares. The report does not expire while a test runs.
 fn report(health: HealthStatus, message: &str) -> NodeWatchResourcesResponse {
     let device = Some(DeviceIdentifier { pool_name: "n7".into(), device_name: "g0".into() });
     let (health, message, health_check_timeout_seconds) = (health.into(), message.into(), 3600);

@@ -1,5 +1,5 @@
-//! The registration of plugins, and the calls to drivers. Real sockets need real time, so all waits are for conditions, and a plugin
-//! has as much time for its answers as a test waits.
+//! The registration of plugins, and the calls to drivers. Real sockets need real time. So the tests wait for conditions, and the time
+//! limits of a registration are as long as the longest wait of a test.
 
 mod calls;
 

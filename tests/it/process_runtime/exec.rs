@@ -54,7 +54,7 @@ async fn exec_command_past_its_timeout_is_killed_with_its_children() {
         files[0].display()
     ));
     let pid = |file: &PathBuf| -> Option<u32> { std::fs::read_to_string(file).ok()?.trim().parse().ok() };
-    // On a slow machine, the processes may not have begun when a short limit ends.
+    // On a slow machine, a short limit may end before the processes have begun. Then the test repeats the command with a longer limit.
     for limit in [1, 4, 16, 60] {
         for file in &files {
             std::fs::write(file, "").unwrap();

@@ -310,7 +310,7 @@ async fn stuck_shims_delay_the_adoption_of_other_containers_by_a_limited_time() 
     let begin = Instant::now();
     let second = root.open().await;
     let took = begin.elapsed();
-    // One after the other, they would delay it by 5 s each.
+    // If the agent asked the stuck shims one after the other, each would delay it by 5 s.
     assert!(took < Duration::from_secs(60), "one after the other: {took:?}");
     assert_eq!(status(&second, &healthy).await.state, ContainerState::Running);
     for pod in &stuck {

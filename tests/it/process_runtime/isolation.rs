@@ -236,7 +236,7 @@ async fn exec_command_cannot_outlive_its_container_by_killing_its_keeper() {
         let pod = pod("u", |_| {});
         let id = run(&runtime, &pod, "exec sleep 1000").await;
         let mark = root.path().display();
-        // The hidden process has its command line once the file exists.
+        // Once the file exists, the command line of the hidden process contains the mark.
         let attack = format!(
             "env -i setsid sh -c 'echo > begun; sleep 1000; : {mark}' > /dev/null 2>&1 & \
              until [ -e begun ]; do sleep 0.1; done; kill -9 $PPID"

@@ -66,7 +66,7 @@ impl StandIn {
         Builder::address(self.address().as_str()).build().await.unwrap()
     }
 
-    /// Makes logind allow this delay instead of five seconds.
+    /// Makes logind allow a shutdown to be delayed by this time instead of five seconds.
     pub(crate) fn allow(&self, delay: Duration) {
         self.state.lock().delay = delay.as_micros().try_into().unwrap();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long a test waits. It guards only against hanging: a slow machine may need most of it.
+/// How long a test waits for a condition. The limit guards only against hanging. A slow machine may need most of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// The pause between two checks of a condition in this process.
 const INTERVAL: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! The gate and the workflow on machines of their own run the same steps.
+//! The workflow in `.github` runs the steps of the gate, and the toolchain is the oldest supported Rust.
 
 use std::fs;
 

@@ -5,7 +5,7 @@ use std::fs;
 
 use super::{documents, in_repository, root, sources};
 
-/// Subjects of codes: a code is a subject, a letter and a number, as in `POD-W13`. That of a known failure has no letter.
+/// Subjects of codes. A code is a subject, a letter and a number, as in `POD-W13`. The code of a known failure has no letter.
 const SUBJECTS: [&str; 5] = ["POD-", "DRA-", "CLAIM-", "TAINT-", KNOWN_FAILURE];
 /// The subject of known failures, as in `KF8`.
 const KNOWN_FAILURE: &str = "KF";
@@ -79,7 +79,7 @@ fn cited_in() -> Vec<std::path::PathBuf> {
     files.filter(|path| !in_repository(path).starts_with("tests/it/tidy")).collect()
 }
 
-/// The codes in a text; a range such as `POD-U1 to POD-U16` stands for all codes in it. A word such as `XKF3` has none.
+/// The codes in a text; a range such as `POD-U1 to POD-U16` stands for all codes in it. A word such as `XKF3` contains no code.
 fn codes(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut last: Option<(&str, u32, usize)> = None;

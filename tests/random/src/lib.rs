@@ -1,5 +1,7 @@
-//! The random inputs of tests, and how far tests search: the same in each test run, so that the verdict depends on the code
-//! alone, and new inputs and larger worlds in `make soak`, which sets the variables [`SEED`], [`FACTOR`] and [`DEPTH`].
+//! The seed and the number of random inputs of tests, and the size of the worlds of the model checkers.
+//!
+//! All of these are the same in each test run, so that the verdict depends on the code alone. `make soak` sets the environment
+//! variables [`SEED`], [`FACTOR`] and [`DEPTH`], and so tests new inputs and larger worlds.
 //!
 //! ```
 //! use proptest::prelude::*;
@@ -21,22 +23,22 @@ use proptest::test_runner::{Config, RngSeed};
 
 /// The environment variable with the seed of all random inputs of a test run.
 pub const SEED: &str = "PODWRIGHT_SEED";
-/// The environment variable with a factor for the number of random inputs of each test.
+/// The environment variable with the factor by which the number of random inputs of each test is multiplied.
 pub const FACTOR: &str = "PODWRIGHT_FACTOR";
-/// The environment variable with the number of faults that the worlds of the model checkers have in addition.
+/// The environment variable with the number of faults that are added to the worlds of the model checkers.
 pub const DEPTH: &str = "PODWRIGHT_DEPTH";
 
 /// The configuration of a property with this number of random inputs.
 ///
 /// # Panics
-/// As [`seed`] and [`times`].
+/// Under the conditions of [`seed`] and [`times`], or if there are 2^32 inputs or more.
 pub fn cases(cases: u32) -> Config {
     let cases = u32::try_from(times(cases.into())).expect("fewer than 2^32 inputs");
-    // Failures are not written to files in the sources: the seed repeats them.
+    // The seed repeats a failure, so proptest writes no failures to files beside the sources.
     Config { cases, rng_seed: RngSeed::Fixed(seed()), failure_persistence: None, ..Config::default() }
 }
 
-/// The seed of this run: [`SEED`], or 1. Prints how to repeat the run, which is a part of the output of a test that fails.
+/// The seed of this run: the value of [`SEED`], or 1. Prints the seed, so that the output of a failed test contains it.
 ///
 /// # Panics
 /// If [`SEED`] is not a whole number.
@@ -46,7 +48,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// The number of random inputs of a test that takes this many in a test run.
+/// The number of random inputs of a test: `count`, multiplied by the value of [`FACTOR`] if that is set.
 ///
 /// # Panics
 /// If [`FACTOR`] is not a whole number.
@@ -54,7 +56,7 @@ pub fn times(count: u64) -> u64 {
     count * number(FACTOR, 1)
 }
 
-/// The number of faults that the worlds of a model checker have in addition: 0 in a test run.
+/// The number of faults to add to the worlds of a model checker: the value of [`DEPTH`], or 0.
 ///
 /// # Panics
 /// If [`DEPTH`] is not a number below 256.

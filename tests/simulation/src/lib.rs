@@ -12,7 +12,7 @@
 //! reached its final state, and two until all pods are removed. After each agent its recording is replayed and has to
 //! reach the same states.
 //!
-//! The program `podwright-simulation` runs any seeds, and one seed with its whole trace.
+//! The program `podwright-simulation` runs a range of seeds, seeds for a given time, or one seed with its whole trace.
 
 #![allow(clippy::unwrap_used, reason = "a simulation fails by panicking, in its helpers too")]
 
@@ -49,14 +49,14 @@ use scenario::Scenario;
 use shrink::shrink;
 use trace::KEPT;
 
-/// The seeds of `failed-seeds.txt`: each failed once, and the file names the fault that it found.
+/// The seeds of `failed-seeds.txt`. Each of them failed once, and the file names the fault that it found.
 pub fn seeds_that_failed() -> Vec<u64> {
     let lines = include_str!("failed-seeds.txt").lines();
     lines.filter_map(|line| line.split('#').next()?.trim().parse().ok()).collect()
 }
 
-/// Simulates seeds on all cores until `next` has no more. Calls `failed` with each seed that fails and with the description of the
-/// failure, as soon as it is known. Returns the number of simulated seeds.
+/// Simulates seeds on all cores until `next` returns `None`. As soon as a seed fails, calls `failed` with the seed and the description
+/// of the failure. Returns the number of simulated seeds.
 pub fn simulate(next: impl FnMut() -> Option<u64> + Send, failed: impl FnMut(u64, String) + Send) -> usize {
     let (next, failed) = (Mutex::new(next), Mutex::new(failed));
     let count = AtomicUsize::new(0);
@@ -91,14 +91,14 @@ pub fn simulate_seed(seed: u64) -> Result<(), String> {
 /// Simulates one seed, and keeps its whole trace.
 ///
 /// # Errors
-/// As [`simulate_seed`], with the whole scenario and the whole trace.
+/// The violation, the command that repeats it, the whole scenario and the whole trace.
 pub fn trace_seed(seed: u64) -> Result<(), String> {
     let scenario = Arc::new(generator::scenario(seed));
     let report = run(&scenario, usize::MAX);
     describe(&scenario, report, usize::MAX)
 }
 
-/// The failure that a report shows. A scenario of which the whole trace is kept is not made smaller.
+/// Describes the violation in a report. If the whole trace is kept, the scenario is not shrunk.
 fn describe(scenario: &Arc<Scenario>, report: Report, kept: usize) -> Result<(), String> {
     let Some(violation) = report.violation.clone() else { return Ok(()) };
     let again = run(scenario, KEPT);
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Enough to find most mistakes in a change. `make soak` searches with new seeds.
+    /// These seeds find most mistakes in a change. `make soak` searches with new seeds.
     const SEEDS: u64 = 300;
 
     #[test]

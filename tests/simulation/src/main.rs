@@ -1,4 +1,4 @@
-//! Simulates nodes from random seeds, and prints each seed that fails with its smallest scenario.
+//! Simulates nodes from seeds, and prints each seed that fails with its smallest scenario.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use podwright_simulation::{simulate, trace_seed};
 
-/// Simulates whole nodes in virtual time. Without --seed, it simulates --seeds seeds, or as many as it can in --time.
+/// Simulates whole nodes in virtual time. Without --seed, simulates the seeds from --from on: --seeds of them, or as many as fit into
+/// --time.
 #[derive(Parser)]
 struct Args {
     /// Simulate this seed alone, and print its whole trace if it fails.
@@ -18,7 +19,7 @@ struct Args {
     /// The number of seeds.
     #[arg(long, default_value_t = 1000, conflicts_with = "time")]
     seeds: u64,
-    /// Simulate seeds for this many seconds.
+    /// Simulate seeds for this many seconds, instead of a number of seeds.
     #[arg(long)]
     time: Option<u64>,
 }

@@ -33,7 +33,7 @@ pub struct User {
     pub groups: Vec<String>,
     /// The extra fields, as a review returns them.
     pub extra: Value,
-    /// The beginning of a client certificate of the user, if it is not now.
+    /// The time from which a client certificate of the user is valid. `None` stands for the present.
     pub issued: Option<jiff::Timestamp>,
     /// The end of the credential.
     pub expires: Option<jiff::Timestamp>,

@@ -22,7 +22,7 @@ use crate::adapters::grpc::code_name;
 use crate::dra_api::registration::registration_client::RegistrationClient;
 use crate::dra_api::registration::{InfoRequest, RegistrationStatus};
 
-/// The time limit of the connection to a plugin (upstream `dialTimeoutDuration`, kubelet 1.36).
+/// The time limit for connecting to a plugin (upstream `dialTimeoutDuration`, kubelet 1.36).
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The longest answer that the agent accepts, in bytes.
 const MAX_ANSWER: usize = 64 << 10;

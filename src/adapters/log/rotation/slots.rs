@@ -66,7 +66,7 @@ mod tests {
             yield_now().await;
         }
         advance(COUNTS_FOR + Duration::from_secs(1)).await;
-        // The tasks run on this thread.
+        // The tasks run on this thread, so each yield lets them continue.
         for _ in 0..100 {
             yield_now().await;
         }

@@ -116,13 +116,13 @@ mod tests {
         names
     }
 
-    /// Lets the time pass that makes an inspection hang, as often as all threads inspect a log that hangs. A paused clock does not
-    /// advance by itself while a blocking thread works.
+    /// Advances the clock by the time after which an inspection counts as hanging, whenever all threads inspect a log that hangs. A
+    /// paused clock does not advance by itself while a blocking thread works.
     async fn advance_while_all_hang(sorter: &Sorter) {
         loop {
             let all_hang = {
                 let inspected = sorter.inspected.lock();
-                // Each thread has a reference. While the set is locked, no thread can change it or end.
+                // Each thread has a reference to the set. While the set is locked, no thread can change it or end.
                 let threads = Arc::strong_count(&sorter.inspected) - 1;
                 let is_hanging =
                     |path: &PathBuf| path.starts_with("/logs/hangs-1") || path.starts_with("/logs/hangs-2");

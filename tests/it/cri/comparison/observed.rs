@@ -75,7 +75,7 @@ pub(super) struct Observed {
     differs: Option<Vec<String>>,
     /// When the pod was first seen to run.
     pub(super) runs_since: Option<Instant>,
-    /// The id of its first container, once it has run.
+    /// The ID of the pod's first container. Empty until all containers have been ready.
     pub(super) container: String,
     pub(super) acted: bool,
     /// Whether the pod has had all statuses and events of the kubelet's pod.

@@ -1,5 +1,6 @@
-//! Keeps the speed of the machine out of the comparison. In the recording, some containers ended or changed after a moment, and some
-//! limits were short. Here these containers wait until the test has seen them, and the limits are long. No recorded text shows either.
+//! Makes the comparison independent of the speed of the machine. In the recording, some containers ended or changed after a short time,
+//! and some time limits were short. Here, these containers wait until the test has observed that they run, and the time limits are long.
+//! The recorded statuses and events contain neither the commands nor the limits.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::super::containerd::Containerd;
 
-/// A grace period and a time limit of probes that no machine exceeds, in seconds.
+/// The grace period of pods and the time limit of probes, in seconds. No test run reaches it.
 const LONG: u32 = 60;
-/// A deadline that passes in no test, in seconds.
+/// The deadline of a pod until its action, in seconds. No test run reaches it.
 const LATER: u32 = 3600;
-/// The bit of SIGTERM in a set of signals.
+/// The bit of SIGTERM in a signal mask of `/proc/PID/status`.
 const TERM: u64 = 1 << 14;
 
-/// The pod, the container, and the command that the container runs in place of the recorded one. `WAIT` waits for [`permit`].
+/// Pods, their containers, and the commands that the containers run instead of the recorded ones. `WAIT` waits for [`permit`].
 const COMMANDS: [(&str, &str, &str); 8] = [
     ("onfailure", "a", "n=$(cat /d/n 2>/dev/null || echo 0); n=$((n+1)); echo $n > /d/n; WAIT; [ $n -ge 2 ]"),
     ("crashloop", "a", "WAIT; exit 1"),
@@ -33,13 +34,13 @@ const COMMANDS: [(&str, &str, &str); 8] = [
 
 const WAIT: &str = "until [ -e /tmp/go ]; do sleep 0.2 & wait $!; done";
 
-/// The command of a container that waits for [`permit`].
+/// The command of a container that waits for [`permit`]. `None` if the container runs its recorded command.
 fn command(pod: &Value, container: &Value) -> Option<&'static str> {
     let (pod, container) = (pod["metadata"]["name"].as_str()?, container["name"].as_str()?);
     COMMANDS.iter().find(|(name, of, _)| (*name, *of) == (pod, container)).map(|(_, _, command)| *command)
 }
 
-/// The pod with commands that wait for the test, and with long limits.
+/// The pod of the recording with commands that wait for the test, and with long time limits.
 pub(super) fn paced(recorded: &Value) -> Value {
     let mut pod = recorded.clone();
     let spec = &mut pod["spec"];
@@ -62,7 +63,8 @@ pub(super) fn paced(recorded: &Value) -> Value {
     pod
 }
 
-/// Lets the containers go on that this status of a pod shows as running, and as ready if they are no init containers.
+/// Lets the waiting containers of a pod continue if the status of the pod shows them as running. A container that is no init container
+/// must also be ready.
 pub(super) fn permit(containerd: &Containerd, pod: &Value) {
     for list in ["initContainerStatuses", "containerStatuses"] {
         for container in pod["status"][list].as_array().into_iter().flatten() {
@@ -72,14 +74,14 @@ pub(super) fn permit(containerd: &Containerd, pod: &Value) {
                 continue;
             }
             if let Some(process) = process(containerd, container["containerID"].as_str().unwrap_or_default()) {
-                // The container may have ended since.
+                // The container may have ended in the meantime.
                 let _ = fs::write(process.join("root/tmp/go"), "");
             }
         }
     }
 }
 
-/// Whether the first process of a container handles or ignores SIGTERM. Before that, its shell would not run the command of its trap.
+/// Whether the first process of a container handles or ignores SIGTERM. A shell that has not set its trap does not run the trap.
 pub(super) fn handles_stop(containerd: &Containerd, container: &str) -> bool {
     let status = process(containerd, container).and_then(|process| fs::read_to_string(process.join("status")).ok());
     let status = status.unwrap_or_default();

@@ -90,7 +90,7 @@ async fn an_older_driver_is_called_by_its_version() {
 /// DRA-C4, DRA-P7: a call ends at its time limit, which the driver knows.
 #[tokio::test]
 async fn a_call_without_an_answer_ends_at_its_time_limit() {
-    // Long enough for a slow machine to deliver the call to the driver.
+    // Within this time, also a slow machine delivers the call to the driver.
     const LIMIT: Duration = Duration::from_secs(10);
     let mut node = Node::new();
     node.start_with(|config| config.call_limit = LIMIT);
@@ -162,7 +162,7 @@ async fn an_endpoint_may_be_served_later() {
         assert!(matches!(unreachable, DriverError::Unreachable(_)), "nothing was sent");
         assert!(error.to_string().contains(node.path("dra.sock").to_str().unwrap()), "{error}");
     }
-    // Three calls that wait for a connection take 30 s.
+    // If the three calls waited for a connection, they would take 30 s.
     assert!(start.elapsed() < Duration::from_secs(25), "a call without a connection fails fast");
     let _endpoint = driver.serve(Serve::All);
     // A call connects at once, whatever the delay before the next attempt is.

@@ -66,8 +66,8 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult 
             ));
         }
     }
-    // A static pod does not wait for the API server, so the next agent admits it beside the pods that it knows then. An API pod that
-    // an earlier agent left running comes later, and keeps what it has.
+    // A static pod does not wait for the API server. So an agent after a restart may admit it before the API server has delivered a
+    // pod that an earlier agent left running. That pod keeps its resources.
     let is_excused = has_static_pod && machine.life() > 1;
     if is_excused || total.fits() {
         Ok(())

@@ -52,8 +52,7 @@ impl StandIn {
         self.token(User::node(node))
     }
 
-    /// A client certificate for a user. It is valid from the issue of the user's credential, or from now, for a year or until the user
-    /// expires.
+    /// A client certificate for a user. It is valid from [`User::issued`], or from now. It expires at [`User::expires`], or after a year.
     ///
     /// # Panics
     ///

@@ -273,7 +273,7 @@ fn generation_of_two_claims_keeps_the_laws() {
 #[test]
 fn claims_of_a_pod_that_is_replaced_keep_the_laws() {
     let changes = &[Change::Reserve("p"), Change::Delete("p"), Change::CreateAgain("p")];
-    // Two workers have four times as many states, which `make soak` checks.
+    // With two workers there are four times as many states. `make soak` checks them.
     check(&one_entry(), changes, &[one_worker(left(1, 0, 0, 0)), one_worker(left(0, 1, 0, 0))]);
 }
 
