@@ -194,11 +194,10 @@ impl Core {
         let owner = |claim: Option<&Arc<ResourceClaim>>| claim.and_then(|claim| OwnerId::of_claim(claim));
         let key = object_key(&claim.metadata);
         self.claims_by_owner.update(&key, owner(change.old()), owner(change.current()));
-        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
         if change.is_gone() {
-            self.pending.claim_gone(uid);
+            self.pending.claim_gone(&claim.metadata);
         } else {
-            self.pending.remove(uid);
+            self.pending.remove(&claim.metadata);
         }
     }
 }

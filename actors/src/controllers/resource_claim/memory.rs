@@ -1,13 +1,16 @@
 //! What the controller remembers because the watches have not shown it yet, or will not show it again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::owners::OwnerId;
+use crate::controllers::owners::{OwnerId, object_key};
+use crate::controllers::table::Index;
+use crate::ports::resource_claims::ObjectKey;
 use crate::time::Time;
 
 /// The number of UIDs of deleted objects that are remembered, as in upstream.
@@ -16,6 +19,8 @@ const UIDS: usize = 500;
 const TRUSTED: Duration = Duration::from_secs(30);
 /// A created claim is forgotten after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The shortest time between two searches for claims to forget.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// The UIDs of the objects that were deleted last. The least recently used one is forgotten first.
 #[derive(Clone, Default)]
@@ -65,6 +70,7 @@ impl Uids {
 #[derive(Clone, Debug)]
 pub(super) struct PendingClaim {
     pub(super) claim: Arc<ResourceClaim>,
+    owner: OwnerId,
     created: Time,
     /// When the server was last known to have the claim. `None` after a list that did not show it.
     confirmed: Option<Time>,
@@ -79,91 +85,102 @@ impl PendingClaim {
     pub(super) fn is_trusted(&self, now: Time) -> bool {
         self.confirmed.is_some_and(|confirmed| now.since(confirmed) <= TRUSTED)
     }
+
+    fn is_too_old(&self, now: Time) -> bool {
+        now.since(self.created) > LONGEST
+    }
 }
 
 /// The claims that were created, and that the watch has not shown. Their number has no limit. A claim is forgotten when the watch
-/// shows it or the deletion of its owner, and at the latest after an hour.
+/// shows it or the deletion of its owner, and at the latest after an hour and a minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingClaims {
-    /// For each owner its claims by UID.
-    owners: BTreeMap<OwnerId, BTreeMap<String, PendingClaim>>,
-    owner_of: BTreeMap<String, OwnerId>,
-    /// The claims in the order of their age.
-    ages: BTreeSet<(Time, String)>,
+    /// Changed by [`set`](Self::set) alone, which keeps the index in line.
+    claims: BTreeMap<ObjectKey, PendingClaim>,
+    by_owner: Index<OwnerId>,
+    /// When the claims that are too old were dropped last.
+    swept: Time,
     /// The UIDs of claims that the watch has shown as deleted. The answer to a create may come after that.
     gone: Uids,
 }
 
 impl PendingClaims {
-    /// Remembers a claim that the watch does not show.
+    /// Remembers a claim that the watch does not show. A claim of the same name that was remembered before is replaced.
     pub(super) fn insert(&mut self, owner: OwnerId, claim: ResourceClaim, now: Time) {
-        while let Some((created, uid)) = self.ages.first()
-            && now.since(*created) > LONGEST
-        {
-            let oldest = uid.clone();
-            self.remove(&oldest);
-        }
-        let uid = claim.metadata.uid.clone().unwrap_or_default();
-        if self.gone.contains(&uid) {
+        self.sweep(now);
+        if self.gone.contains(claim.metadata.uid.as_deref().unwrap_or_default()) {
             return;
         }
-        let pending = PendingClaim { claim: Arc::new(claim), created: now, confirmed: Some(now) };
-        self.ages.insert((now, uid.clone()));
-        self.owner_of.insert(uid.clone(), owner.clone());
-        self.owners.entry(owner).or_default().insert(uid, pending);
+        let key = object_key(&claim.metadata);
+        let pending = PendingClaim { claim: Arc::new(claim), owner, created: now, confirmed: Some(now) };
+        self.set(&key, Some(pending));
     }
 
     /// The remembered claims of an owner.
     pub(super) fn of<'a>(&'a self, owner: &OwnerId, now: Time) -> impl Iterator<Item = &'a PendingClaim> {
-        let claims = self.owners.get(owner).into_iter().flat_map(BTreeMap::values);
-        claims.filter(move |pending| now.since(pending.created) <= LONGEST)
+        let claims = self.by_owner.get(owner).filter_map(|key| self.claims.get(key));
+        claims.filter(move |pending| !pending.is_too_old(now))
     }
 
     /// The server still has the claim.
-    pub(super) fn confirm(&mut self, uid: &str, now: Time) {
-        let claims = self.owner_of.get(uid).and_then(|owner| self.owners.get_mut(owner));
-        if let Some(pending) = claims.and_then(|claims| claims.get_mut(uid)) {
+    pub(super) fn confirm(&mut self, claim: &ObjectMeta, now: Time) {
+        let known = self.claims.get_mut(&object_key(claim)).filter(|pending| pending.claim.metadata.uid == claim.uid);
+        if let Some(pending) = known {
             pending.confirmed = Some(now);
         }
     }
 
     /// A list did not show these claims: they are new, or they are gone and no watch will show that. Returns them.
     pub(super) fn distrust(&mut self) -> impl Iterator<Item = &PendingClaim> {
-        self.owners.values_mut().flat_map(BTreeMap::values_mut).map(|pending| {
+        self.claims.values_mut().map(|pending| {
             pending.confirmed = None;
             &*pending
         })
     }
 
     /// The watch shows the claim, or the server does not have it.
-    pub(super) fn remove(&mut self, uid: &str) {
-        let Some(owner) = self.owner_of.remove(uid) else { return };
-        if let Some(claims) = self.owners.get_mut(&owner) {
-            if let Some(claim) = claims.remove(uid) {
-                self.ages.remove(&(claim.created, uid.to_owned()));
-            }
-            if claims.is_empty() {
-                self.owners.remove(&owner);
-            }
+    pub(super) fn remove(&mut self, claim: &ObjectMeta) {
+        let key = object_key(claim);
+        if self.claims.get(&key).is_some_and(|pending| pending.claim.metadata.uid == claim.uid) {
+            self.set(&key, None);
         }
     }
 
     /// The watch has shown the deletion of the claim.
-    pub(super) fn claim_gone(&mut self, uid: &str) {
-        self.remove(uid);
-        self.gone.insert(uid);
+    pub(super) fn claim_gone(&mut self, claim: &ObjectMeta) {
+        self.remove(claim);
+        self.gone.insert(claim.uid.as_deref().unwrap_or_default());
     }
 
     /// The owner is gone.
     pub(super) fn owner_gone(&mut self, owner: &OwnerId) {
-        for (uid, claim) in self.owners.remove(owner).into_iter().flatten() {
-            self.owner_of.remove(&uid);
-            self.ages.remove(&(claim.created, uid));
+        let keys: Vec<_> = self.by_owner.get(owner).cloned().collect();
+        keys.iter().for_each(|key| self.set(key, None));
+    }
+
+    /// Drops the claims that are too old, at most once in [`SWEEP_PERIOD`].
+    fn sweep(&mut self, now: Time) {
+        if now.since(self.swept) < SWEEP_PERIOD {
+            return;
         }
+        self.swept = now;
+        let old = self.claims.iter().filter(|(_, pending)| pending.is_too_old(now));
+        let keys: Vec<_> = old.map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.set(key, None));
+    }
+
+    fn set(&mut self, key: &ObjectKey, new: Option<PendingClaim>) {
+        let owner = |pending: Option<&PendingClaim>| pending.map(|pending| pending.owner.clone());
+        let of_new = owner(new.as_ref());
+        let old = match new {
+            Some(new) => self.claims.insert(key.clone(), new),
+            None => self.claims.remove(key),
+        };
+        self.by_owner.update(key, owner(old.as_ref()), of_new);
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.owner_of.len().max(self.ages.len())
+        self.claims.len()
     }
 }

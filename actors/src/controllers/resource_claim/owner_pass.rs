@@ -311,9 +311,9 @@ impl OwnerPass {
         now: Time,
     ) {
         match answer {
-            Ok(Answer::Uid(uid)) if uid == pending.uid() => core.pending.confirm(&uid, now),
+            Ok(Answer::Uid(uid)) if uid == pending.uid() => core.pending.confirm(&pending.claim.metadata, now),
             Ok(Answer::Uid(_)) | Err(ApiError { kind: ApiErrorKind::NotFound, .. }) => {
-                core.pending.remove(pending.uid());
+                core.pending.remove(&pending.claim.metadata);
             }
             answer => {
                 let name = pending.claim.metadata.name.clone().unwrap_or_default();

@@ -7,6 +7,7 @@ mod helpers;
 mod model;
 mod numbers;
 mod orders;
+mod pending;
 mod reservation;
 mod server;
 mod unanswered;
