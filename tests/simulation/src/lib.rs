@@ -133,6 +133,7 @@ mod tests {
     /// These seeds find most mistakes in a change. `make soak` searches with new seeds.
     const SEEDS: u64 = 300;
 
+    // Takes a minute: it simulates the histories of about 350 nodes.
     #[test]
     fn random_lives_of_a_node_keep_every_invariant() {
         let mut seeds = seeds_that_failed().into_iter().chain(1..=SEEDS);

@@ -319,6 +319,7 @@ fn every_reachable_state_keeps_the_laws() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+// Takes half a minute: every mutation is a check of its own, and computes without optimization.
 #[test]
 fn each_law_is_broken_by_the_listed_mutations_only() {
     let mut unlike = String::new();
