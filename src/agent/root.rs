@@ -80,10 +80,17 @@ impl RootDirectory {
             .open(path.join("lock"))
             .map_err(write)?;
         let deadline = Instant::now() + limit;
+        let mut is_reported = false;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(RootDirectory { path, _lock: file }),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => pause(),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    if !is_reported {
+                        tracing::info!(path = %path.display(), limit.seconds = limit.as_secs(), "waits for another process to leave the root directory");
+                        is_reported = true;
+                    }
+                    pause();
+                }
                 Err(TryLockError::WouldBlock) => return Err(RootError::InUse(path)),
                 Err(TryLockError::Error(error)) => return Err(write(error)),
             }

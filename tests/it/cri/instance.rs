@@ -54,7 +54,7 @@ impl Instance {
 
     /// The root of the cgroups of its pods, which are apart from those of a node on the same machine.
     pub(super) fn cgroup_root(&self) -> String {
-        format!("/podwright-tests-{}", self.number)
+        format!("/podwright-tests-{:x}-{}", checkout(), self.number)
     }
 
     /// Whether containerd runs. An earlier test may have started it.

@@ -38,6 +38,7 @@ mod trace;
 mod usage;
 
 use std::num::NonZeroUsize;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -83,9 +84,15 @@ pub fn simulate(next: impl FnMut() -> Option<u64> + Send, failed: impl FnMut(u64
 /// # Errors
 /// The violation, the command that repeats it, the smallest scenario that still fails, and the last lines of its trace.
 pub fn simulate_seed(seed: u64) -> Result<(), String> {
-    let scenario = Arc::new(generator::scenario(seed));
-    let report = run(&scenario, KEPT);
-    describe(&scenario, report, KEPT)
+    let simulated = catch_unwind(|| {
+        let scenario = Arc::new(generator::scenario(seed));
+        let report = run(&scenario, KEPT);
+        describe(&scenario, report, KEPT)
+    });
+    simulated.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("the simulation panicked: {}", text.unwrap_or("without a text")))
+    })
 }
 
 /// Simulates one seed, and keeps its whole trace.

@@ -133,6 +133,8 @@ pub(super) struct AgentLife {
     pub(super) metrics: Metrics,
     samples: Samples,
     started: Time,
+    /// The pods that an earlier agent left running.
+    adopted: BTreeSet<PodUid>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,
 }
@@ -164,6 +166,8 @@ impl Simulation {
 
     fn start(&self) -> AgentLife {
         let machine = &self.machine;
+        let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
+        adopted.retain(|uid| machine.runtime_status(uid).has_running_container());
         let metrics = Metrics::new();
         let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
         let seed = machine.scenario.seed ^ u64::from(machine.life());
@@ -205,6 +209,7 @@ impl Simulation {
             metrics,
             samples: Samples::default(),
             started: machine.clock.now(),
+            adopted,
             was_healthy: false,
         }
     }
@@ -243,7 +248,8 @@ impl Simulation {
                 let checked = checked.and_then(|()| {
                     checks::final_statuses_are_stored(&life.agent, &self.sources.lock().desired_pods(), &self.disk)
                 });
-                let checked = checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent));
+                let checked =
+                    checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent, &life.adopted));
                 let checked = checked.and_then(|()| checks::claims(&self.machine, &life.agent, &life.node, &self.disk));
                 if let Err(what) = checked {
                     self.machine.violated(what);

@@ -1,6 +1,9 @@
 //! Checks of the resources of pods.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::PodStatus;
+use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
@@ -32,13 +35,16 @@ impl Total {
 
 /// The pods that run, with what is allocated to them and what their containers still have, fit the machine. A static pod that a
 /// cancelled shutdown stopped runs again without admission, so there is no check after one.
-pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult {
+pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, adopted: &BTreeSet<PodUid>) -> CheckResult {
     let is_cancelled = |step: &Step| matches!(step.what, StepAction::CancelledShutdown { .. });
     if machine.scenario.pods.iter().all(|plan| plan.resize.is_none()) || machine.scenario.steps.iter().any(is_cancelled)
     {
         return Ok(());
     }
-    let mut total = Total::default();
+    // A static pod does not wait for the API server. So an agent after a restart may admit it before the API server has delivered a
+    // pod that an earlier agent left running. That pod keeps its resources, so only the others must fit beside a static pod.
+    let is_excused = |pod: &PodObject| !pod.is_static() && adopted.contains(pod.uid());
+    let (mut total, mut without_excused) = (Total::default(), Total::default());
     let mut parts = Vec::new();
     let mut has_static_pod = false;
     for pod in agent.desired.pods() {
@@ -58,6 +64,9 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult 
             used.cpu.request = larger(used.cpu.request, applied.cpu.request);
             used.memory.request = larger(used.memory.request, applied.memory.request);
             total.add(used);
+            if !is_excused(&pod) {
+                without_excused.add(used);
+            }
             parts.push((
                 uid.to_string(),
                 container.name.clone(),
@@ -66,14 +75,8 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent) -> CheckResult 
             ));
         }
     }
-    // A static pod does not wait for the API server. So an agent after a restart may admit it before the API server has delivered a
-    // pod that an earlier agent left running. That pod keeps its resources.
-    let is_excused = has_static_pod && machine.life() > 1;
-    if is_excused || total.fits() {
-        Ok(())
-    } else {
-        Err(format!("the pods have more than the machine: {total:?} {parts:?}"))
-    }
+    let checked = if has_static_pod { without_excused } else { total };
+    if checked.fits() { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
 }
 
 /// The containers of a pod that runs have what is allocated to it, and that is what is desired unless there is no room for it.
