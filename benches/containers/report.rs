@@ -56,7 +56,14 @@ pub(crate) fn write(n: usize, runs: &[Run]) -> Result<(), Error> {
     line("API server: all gone", median(&|run| run.cluster.gone_all_s), "s", None);
     line("API server: requests for each pod", median(&|run| run.cluster.requests_per_pod.values().sum()), "", None);
     let path = file("podwright-containers-bench.json");
-    let values = json!({ "machine": machine(), "pods": n, "runs": runs });
+    // The binary of the bench profile differs from the one that users install, which `make release` builds.
+    let release = path.with_file_name("release").join("podwright");
+    let release_mib = fs::metadata(&release).ok().map(|binary| binary.len() as f64 / f64::from(1 << 20));
+    match release_mib {
+        Some(size) => line("binary of make release", size, "MiB", None),
+        None => println!("{:<44} {:>9}", "binary of make release", "not built"),
+    }
+    let values = json!({ "machine": machine(), "pods": n, "release_mib": release_mib, "runs": runs });
     fs::write(&path, serde_json::to_string_pretty(&values)?)?;
     println!("\nall values: {}", path.display());
     Ok(())

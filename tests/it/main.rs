@@ -4,7 +4,6 @@
 
 #[cfg(all(feature = "agent", feature = "process"))]
 mod agent;
-mod churn;
 #[cfg(all(feature = "agent", feature = "controllers", feature = "process"))]
 mod controllers;
 #[cfg(all(feature = "agent", feature = "cri", feature = "process"))]

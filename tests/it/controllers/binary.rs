@@ -61,8 +61,10 @@ async fn controllers_run_until_a_signal_and_give_the_lease_back() {
     let output = controllers.run_client(&["health", "live"]).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("start `podwright run` or `podwright controllers`"), "{output:?}");
+    // A lease that is given back shows that the controller stopped in time.
     let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller").unwrap();
     assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]), (&json!(""), &json!(1)));
+    assert!(!controllers.logged().contains("not all events were written"), "{}", controllers.logged());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod calls;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -208,6 +209,25 @@ async fn plugins_that_exist_already_are_registered_once_per_start() {
             assert_eq!(driver.calls(), vec![[Call::GetInfo, positive()]; starts].concat());
         }
     }
+}
+
+/// DRA-R2: a plugin that does not answer its first call is not registered, and other plugins are.
+#[tokio::test]
+async fn a_plugin_that_does_not_answer_is_named_and_delays_no_other() {
+    let mut node = Node::new();
+    let other: Arc<dyn PluginHandler> = Arc::new(FakeHandler::default());
+    node.start_with(|config| {
+        config.handlers.push(("Test".to_owned(), other));
+        config.info_limit = Duration::from_millis(100);
+    });
+    // The kernel accepts connections, and nobody reads from them.
+    let _silent = std::os::unix::net::UnixListener::bind(node.registry("silent.sock")).unwrap();
+    let expected = "the plugin did not answer GetInfo within 100ms";
+    let failure = || node.plugins().sockets().into_iter().find_map(|socket| Some(socket.failure?.error));
+    until("the failure is named", || failure().is_some_and(|error| error.contains(expected))).await;
+    // The limit is short, so a slow machine may need more than one try.
+    let (plugin, _served) = test_plugin("a", &node.registry("a.sock"));
+    until("another plugin is registered", || plugin.calls().contains(&positive())).await;
 }
 
 /// DRA-R2: new sockets are found at any depth. Files and hidden names are not contacted.

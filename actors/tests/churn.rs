@@ -1,5 +1,7 @@
 //! Creates and kills many pods and checks that no memory stays allocated for them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
