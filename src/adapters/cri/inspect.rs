@@ -20,7 +20,7 @@ use super::{files, read, v1};
 use crate::adapters::adoption::KubeletPod;
 
 /// How often, and at what interval, the status of a killed container is read again while its reason may still change.
-const REASON_RETRIES: u32 = 20;
+const REASON_RETRIES: u32 = 5;
 const REASON_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Which sandboxes or containers to list.
@@ -87,7 +87,7 @@ impl CriRuntimeInner {
         Ok(Some(run))
     }
 
-    /// The status of a container. If a container was killed without a stop by this agent, waits up to two seconds for the
+    /// The status of a container. If a container was killed without a stop by this agent, waits up to half a second for the
     /// runtime to report the reason.
     async fn status_with_reason(
         &self,

@@ -22,7 +22,7 @@ const KILLED: i32 = 137;
 /// The smallest number of CPU shares that the kernel accepts.
 const MIN_CPU_SHARES: i64 = 2;
 /// How long after the end of a container its reason may still change.
-const REASON_WINDOW: Duration = Duration::from_secs(10);
+const REASON_WINDOW: Duration = Duration::from_secs(1);
 
 /// Groups sandboxes and containers by pod. Those without a pod UID are left out: they belong to other users of the runtime.
 pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Vec<RuntimePod> {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_kill_may_change_for_some_seconds_unless_it_is_oom() {
+    fn the_reason_of_a_kill_may_change_for_a_second_unless_it_is_oom() {
         let end = |state: v1::ContainerState, exit_code, reason: &str, finished_at| v1::ContainerStatus {
             state: state.into(),
             exit_code,
@@ -236,12 +236,12 @@ mod tests {
         };
         let exited = v1::ContainerState::ContainerExited;
         let now = Time::from_secs(100);
-        let at = 90_500_000_000;
+        let at = 99_500_000_000;
         for (status, may) in [
             (end(exited, 137, "Error", at), true),
             (end(exited, 137, "OOMKilled", at), false),
             (end(exited, 1, "Error", at), false),
-            (end(exited, 137, "Error", 89_000_000_000), false),
+            (end(exited, 137, "Error", 98_000_000_000), false),
             // The clock was set back after the end.
             (end(exited, 137, "Error", 4_000_000_000_000), false),
             (end(v1::ContainerState::ContainerRunning, 137, "Error", at), false),
