@@ -22,8 +22,8 @@ LINT_LIBRARY = K8S_OPENAPI_ENABLED_VERSION=1.36 $(CARGO) clippy --locked -p podw
 
 # Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
-	$(CARGO) build --locked --profile quick --bin podwright
-	$${CARGO_TARGET_DIR:-target}/quick/podwright run $(RUN_ARGS)
+	$(CARGO) build --locked --bin podwright
+	$${CARGO_TARGET_DIR:-target}/debug/podwright run $(RUN_ARGS)
 
 # Builds the binary to install. The optimization across crates takes many minutes and 3 GiB of memory.
 release:
