@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -198,7 +198,7 @@ impl Resizes {
     pub(crate) fn allocate(&self, from: &PodObject, to: &Arc<PodObject>) {
         let mut state = self.state.lock();
         state.pods.entry(to.uid().clone()).or_default().allocate(from, to);
-        self.bump(&mut state);
+        self.record_changed(&mut state, to.uid());
         self.settle_state(&mut state, to.uid());
         drop(state);
         let message = texts::started(to, to.metadata().generation);
@@ -253,7 +253,7 @@ impl Resizes {
         let mut state = self.state.lock();
         if let Some(resize) = state.pods.get_mut(uid) {
             end(resize);
-            self.bump(&mut state);
+            self.record_changed(&mut state, uid);
         }
     }
 
@@ -266,20 +266,20 @@ impl Resizes {
         let mut state = self.state.lock();
         let changed = change(state.pods.get_mut(uid).map(AsMut::as_mut))?;
         if changed {
-            self.bump(&mut state);
+            self.record_changed(&mut state, uid);
         }
         Ok(changed)
     }
 
-    /// Compares the allocated resize of a pod with the runtime, and ends it if it is complete.
+    /// Compares the allocated resize of a pod, which a sync has, with the runtime, and ends it if it is complete.
     pub(crate) fn settle(&self, pod: &Arc<PodObject>, status: &PodRuntimeStatus, has_cgroup: bool) {
         let mut state = self.state.lock();
         let Some(resize) = state.pods.get_mut(pod.uid()) else { return };
         let was_actuated = resize.actuated.as_ref().map(|actuated| actuated.allocated.clone());
-        let completed = resize.settle(status, has_cgroup);
+        let completed = resize.settle(pod, status, has_cgroup);
         let is_over = resize.actuated.is_none() && was_actuated.is_some();
         if is_over {
-            self.bump(&mut state);
+            self.record_changed(&mut state, pod.uid());
         }
         self.settle_state(&mut state, pod.uid());
         drop(state);
@@ -331,6 +331,18 @@ impl Resizes {
         self.count(state);
     }
 
+    /// Records that the file has every change up to a version.
+    fn saved(&self, version: u64) {
+        self.saved.store(version, Ordering::Release);
+        let mut state = self.state.lock();
+        state.pods.retain(|_, resize| {
+            resize.saved(version);
+            !resize.is_over()
+        });
+        drop(state);
+        self.write_ended.notify_waiters();
+    }
+
     fn count(&self, state: &State) {
         let pending = |reason: &str| {
             let pending = state.pods.values().filter_map(|resize| resize.pending.as_ref());
@@ -338,6 +350,13 @@ impl Resizes {
         };
         let in_progress = state.pods.values().filter(|resize| resize.progress.is_some()).count();
         self.metrics.set_current(pending("Deferred"), pending(PendingResize::INFEASIBLE), in_progress);
+    }
+
+    /// Requests a write of the changed record of a pod that is being resized.
+    fn record_changed(&self, state: &mut State, uid: &PodUid) {
+        self.bump(state);
+        let version = state.version;
+        state.pods.get_mut(uid).into_iter().for_each(|resize| resize.unsaved = Some(version));
     }
 
     /// Requests a write.

@@ -26,6 +26,8 @@ pub(crate) struct PodResize {
     pub(crate) progress: Option<ResizeProgress>,
     /// The resources before the allocated resize, where they are still in use.
     pub(crate) actuated: Option<Actuated>,
+    /// The version of the file that will have the last change of the pod's record, until that version is written.
+    pub(crate) unsaved: Option<u64>,
 }
 
 /// Why a desired resize is not allocated.
@@ -62,9 +64,10 @@ pub(crate) struct ResizeProgress {
 }
 
 impl PodResize {
-    /// Whether all resources in use are the allocated ones.
+    /// Whether all resources in use are the allocated ones, and the file has them.
     pub(crate) fn is_over(&self) -> bool {
-        self.desired.is_none() && self.pending.is_none() && self.progress.is_none() && self.actuated.is_none()
+        let PodResize { desired, is_queued: _, pending, progress, actuated, unsaved } = self;
+        desired.is_none() && pending.is_none() && progress.is_none() && actuated.is_none() && unsaved.is_none()
     }
 
     /// Allocates the desired resources of `to` to a pod that had those of `from`.
@@ -85,6 +88,11 @@ impl PodResize {
         self.actuated = Some(Actuated { allocated: to.clone(), containers, cgroup });
         self.progress = Some(ResizeProgress { error: None, generation: to.metadata().generation });
         self.withdraw();
+    }
+
+    /// Records that the file has every change up to `version`.
+    pub(crate) fn saved(&mut self, version: u64) {
+        self.unsaved = self.unsaved.filter(|unsaved| *unsaved > version);
     }
 
     /// Drops the desired resize, because its resources are allocated or no longer desired.
@@ -139,7 +147,8 @@ impl PodResize {
         Ok(is_new)
     }
 
-    /// Records that a container starts with its resources in `pod`. Returns whether the record changes.
+    /// Records that a container starts with its resources in `pod`. Returns whether the record changes. While the record is unsaved, the
+    /// container has to wait: the next agent would restart a container whose resources are not the ones that the file has.
     ///
     /// # Errors
     /// [`Superseded`] if `pod` does not have the newest allocation. The container must not start then.
@@ -150,11 +159,19 @@ impl PodResize {
         Ok(actuated.runs_with(name, resources))
     }
 
-    /// Compares the allocated resize with the runtime, and drops it if it is complete. If it is complete, returns the resize that
-    /// was in progress.
-    /// `has_cgroup` is whether the pod has a cgroup.
-    pub(crate) fn settle(&mut self, status: &PodRuntimeStatus, has_cgroup: bool) -> Option<ResizeProgress> {
+    /// Compares the allocated resize with the runtime in a sync of `pod`, and drops it if it is complete. If it is complete, returns
+    /// the resize that was in progress. Without the newest allocation, a sync completes nothing: it may yet start a container with an
+    /// older one. `has_cgroup` is whether the pod has a cgroup.
+    pub(crate) fn settle(
+        &mut self,
+        pod: &PodObject,
+        status: &PodRuntimeStatus,
+        has_cgroup: bool,
+    ) -> Option<ResizeProgress> {
         let Some(actuated) = &self.actuated else { return self.progress.take() };
+        if actuated.check_newest(pod) == Err(Superseded) {
+            return None;
+        }
         let may_run = |name: &String| {
             let run = status.newest(name);
             run.is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Created))

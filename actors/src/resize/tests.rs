@@ -239,30 +239,52 @@ fn resize_is_complete_when_containers_and_cgroup_have_the_resources() {
     let (old, new) = (one("1", "1Mi"), one("2", "1Mi"));
     let runs = status(&[("a", Is::Running)]);
     let mut resize = resized(&old, &new);
-    assert_eq!(resize.settle(&runs, true), None);
+    assert_eq!(resize.settle(&new, &runs, true), None);
     let of = |pod: &PodObject| pod.containers()[0].resources.clone();
     assert_eq!(resize.starts(&new, "a"), Ok(true));
     assert_eq!(resize.starts(&new, "a"), Ok(false));
-    assert_eq!(resize.settle(&runs, true), None, "the cgroup has the old limit");
+    assert_eq!(resize.settle(&new, &runs, true), None, "the cgroup has the old limit");
     resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
-    assert_eq!(resize.settle(&runs, true), Some(ResizeProgress { error: None, generation: None }));
+    assert_eq!(resize.settle(&new, &runs, true), Some(ResizeProgress { error: None, generation: None }));
     assert!(resize.is_over());
 
     let mut resize = resized(&old, &new);
-    assert!(resize.settle(&status(&[]), false).is_some(), "no container runs and there is no cgroup");
+    assert!(resize.settle(&new, &status(&[]), false).is_some(), "no container runs and there is no cgroup");
 
     // The resize is withdrawn before it is applied.
     let mut resize = resized(&old, &new);
     resize.allocate(&new, &old);
     let actuated = resize.actuated.as_ref().unwrap();
     assert!(actuated.containers.is_empty() && actuated.cgroup == Actual::known(Bounds::of(&old)));
-    assert!(resize.settle(&runs, true).is_some());
+    assert!(resize.settle(&old, &runs, true).is_some());
 
     // A second resize before the first one is applied starts from what the container has.
     let mut resize = resized(&old, &new);
     resize.allocate(&new, &one("3", "1Mi"));
     let used = &resize.actuated.as_ref().unwrap().containers["a"];
     assert_eq!(used, &Actual::known(of(&old).unwrap()));
+}
+
+#[test]
+fn sync_with_an_older_allocation_completes_nothing() {
+    let (old, new) = (one("1", "1Mi"), one("2", "1Mi"));
+    let mut resize = resized(&old, &new);
+    // The sync was reading the status when the resize came. It is about to start the container with its old resources.
+    assert_eq!(resize.settle(&old, &status(&[]), false), None);
+    assert_eq!(resize.starts(&old, "a"), Err(Superseded));
+    assert!(resize.settle(&new, &status(&[]), false).is_some());
+}
+
+#[test]
+fn resize_is_over_once_the_file_has_its_record() {
+    let (old, new) = (one("1", "1Mi"), one("2", "1Mi"));
+    let mut resize = resized(&old, &new);
+    resize.unsaved = Some(7);
+    assert!(resize.settle(&new, &status(&[]), false).is_some(), "no container runs");
+    resize.saved(6);
+    assert!(!resize.is_over());
+    resize.saved(7);
+    assert!(resize.is_over());
 }
 
 #[test]

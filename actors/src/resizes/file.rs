@@ -160,7 +160,8 @@ impl Resizes {
     /// [`NotBegun`] if the container must not start.
     pub(crate) async fn starts(&self, pod: &PodObject, name: &str) -> Result<(), NotBegun> {
         let starts = || self.record(pod.uid(), |resize| resize.map_or(Ok(false), |resize| resize.starts(pod, name)));
-        if starts()? {
+        starts()?;
+        if self.state.lock().pods.get(pod.uid()).is_some_and(|resize| resize.unsaved.is_some()) {
             self.written().await?;
             starts()?;
         }
@@ -207,8 +208,7 @@ impl Resizes {
                     if std::mem::take(&mut is_failing) {
                         tracing::info!("the allocations of pods are written again");
                     }
-                    self.saved.store(version, Ordering::Release);
-                    self.write_ended.notify_waiters();
+                    self.saved(version);
                 }
                 Err(CheckpointError::Superseded { path }) => {
                     if !stop.is_cancelled() {

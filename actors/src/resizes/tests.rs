@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_metrics::Metrics;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -116,6 +117,53 @@ fn loaded_resources_in_use_that_equal_the_allocated_ones_are_no_resize() {
         let (_, resizes) = open(&[record("1", &in_use)]);
         let pod = resizes.take(None, of_cpu("1"));
         resizes.settle(&pod, &runs, true);
-        assert_eq!(resizes.get(pod.uid()).is_some(), in_progress, "{in_use}");
+        let resize = resizes.get(pod.uid());
+        assert_eq!(resize.is_some_and(|resize| resize.actuated.is_some()), in_progress, "{in_use}");
     }
+}
+
+/// A store whose writes wait until they are allowed.
+#[derive(Clone, Default)]
+struct Held(Arc<Notify>);
+
+impl Checkpoint for Held {
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        Ok(OpenCheckpoint { records: Vec::new(), writer: Box::new(self.clone()) })
+    }
+}
+
+impl CheckpointWriter for Held {
+    fn append(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn save(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async {
+            self.0.notified().await;
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+// No container of the pod runs, so that nothing is left of the resize once it is allocated.
+#[tokio::test(start_paused = true)]
+async fn container_starts_once_the_file_has_its_resized_allocation() {
+    let (store, desired, clock) = (Held::default(), Arc::new(DesiredPods::new([])), Arc::new(SystemClock::new()));
+    let resizes = Resizes::open(&store, desired, clock, Arc::new(NoEvents), Metrics::new().resize).unwrap();
+    let (pod, stop) = (of_cpu("2"), CancellationToken::new());
+    resizes.allocate(&of_cpu("1"), &pod);
+    resizes.settle(&pod, &status(&[("main", Is::Exited(0))]), false);
+    assert_eq!(resizes.get(pod.uid()).map(|resize| resize.actuated.is_some()), Some(false));
+    let starts = async {
+        let mut starts = std::pin::pin!(resizes.starts(&pod, "main"));
+        let early = timeout(Duration::from_secs(5), &mut starts).await;
+        assert!(early.is_err(), "the container starts although no file has its allocation");
+        store.0.notify_one();
+        assert_eq!(starts.await, Ok(()));
+        assert!(resizes.get(pod.uid()).is_none());
+        assert_eq!(resizes.starts(&pod, "main").await, Ok(()), "the second start waits for nothing");
+        stop.cancel();
+    };
+    tokio::join!(resizes.run(&stop), starts);
 }

@@ -45,7 +45,7 @@ fn finish(resize: &mut PodResize) {
         resize.begin(&pod, &step).unwrap();
         resize.done(&step);
     }
-    assert!(resize.settle(&status(&[("a", Is::Running)]), true).is_some());
+    assert!(resize.settle(&pod, &status(&[("a", Is::Running)]), true).is_some());
 }
 
 #[test]
@@ -67,9 +67,9 @@ fn call_of_unknown_result_is_made_again_although_its_resize_was_taken_back() {
     let (old, new) = (one("1", "1Mi"), one("2", "1Mi"));
     let mut resize = resized(&old, &new);
     interrupt_in(&mut resize, "a 2 1Mi");
-    assert_eq!(resize.settle(&status(&[("a", Is::Running)]), true), None);
+    assert_eq!(resize.settle(&new, &status(&[("a", Is::Running)]), true), None);
     resize.allocate(&new, &old);
-    assert_eq!(resize.settle(&status(&[("a", Is::Running)]), true), None);
+    assert_eq!(resize.settle(&old, &status(&[("a", Is::Running)]), true), None);
     assert_eq!(steps(&resize), ["a 1 1Mi", "cpu Some(1000) Some(1000)"]);
     finish(&mut resize);
     assert!(resize.is_over());

@@ -2,6 +2,14 @@
 
 use super::*;
 
+fn run_key(run: &Run) -> (u8, Amounts) {
+    match run {
+        Run::Created(amounts) => (0, *amounts),
+        Run::Running(amounts) => (1, *amounts),
+        Run::Ended => (2, (0, 0)),
+    }
+}
+
 impl State {
     /// What distinguishes two states.
     pub(super) fn key(&self) -> impl Hash + PartialEq + use<> {
@@ -18,7 +26,8 @@ impl State {
                     (3, request | limits.cpu_limit.unwrap_or(0), limits.memory_limit.unwrap_or(0))
                 }
             };
-            (sync.pod, sync.phase as u8, sync.operations.iter().map(operation).collect::<Vec<_>>())
+            let observed: Vec<_> = sync.observed.iter().map(run_key).collect();
+            (sync.pod, sync.phase as u8, observed, sync.operations.iter().map(operation).collect::<Vec<_>>())
         });
         let actuated = |actuated: &Option<Actuated>| {
             actuated.as_ref().map(|actuated| {
@@ -26,84 +35,109 @@ impl State {
                 (containers, cgroup.into_iter().map(bounds_key).collect::<Vec<_>>())
             })
         };
-        let run = |run: &Run| match run {
-            Run::Created(amounts) => (0, *amounts),
-            Run::Running(amounts) => (1, *amounts),
-            Run::Ended => (2, (0, 0)),
-        };
-        let runs: Vec<_> = self.runs.iter().map(run).collect();
-        let node = (self.allocated, actuated(&self.resize.actuated), self.resize.progress.is_some());
+        let runs: Vec<_> = self.runs.iter().map(run_key).collect();
+        let PodResize { progress, unsaved, .. } = &self.resize;
+        let node = (self.allocated, actuated(&self.resize.actuated), progress.is_some(), unsaved.is_some());
         let file = (self.file.allocated, actuated(&self.file.actuated), self.is_written);
         let left = (self.broken, self.allocations, self.faults, self.ends, self.kills);
         (node, file, runs, bounds_key(self.cgroup), sync, left)
     }
 
-    fn runtime_status(&self, world: &World) -> PodRuntimeStatus {
+    fn runtime_status(world: &World, runs: &[Run]) -> PodRuntimeStatus {
         let names = world.pods[0].containers().iter().map(|container| container.name.as_str());
         let is = |run: &Run| match run {
             Run::Created(_) => Is::Created,
             Run::Running(_) => Is::Running,
             Run::Ended => Is::Exited(1),
         };
-        status(&names.zip(self.runs.iter().map(is)).collect::<Vec<_>>())
+        status(&names.zip(runs.iter().map(is)).collect::<Vec<_>>())
     }
 
-    fn settle(&mut self, world: &World) {
+    pub(super) fn record_changed(&mut self) {
+        self.is_written = false;
+        // Each write has the newest state, so one version is enough.
+        self.resize.unsaved = Some(1);
+    }
+
+    /// Settles the resize in a sync of a pod that has seen these runs.
+    fn settle(&mut self, world: &World, pod: usize, runs: &[Run]) {
         let had = self.resize.actuated.is_some();
-        let _ = self.resize.settle(&self.runtime_status(world), true);
-        self.is_written &= !had || self.resize.actuated.is_some();
+        let pod = if world.mutation == Some(Mutation::CompletesNewerAllocation) { self.allocated } else { pod };
+        let _ = self.resize.settle(&world.pods[pod], &Self::runtime_status(world, runs), world.has_cgroup);
+        if had && self.resize.actuated.is_none() {
+            self.record_changed();
+        }
     }
 
-    pub(super) fn begin_sync(&mut self, world: &World) {
-        self.settle(world);
-        let (pod, runs) = (&world.pods[self.allocated], self.runtime_status(world));
-        let Plan::Keep(others) = plan(pod, &runs, &ProbeSnapshot::new()) else { panic!("the sandbox is ready") };
+    pub(super) fn begin_sync(&mut self) {
+        let (pod, observed) = (self.allocated, self.runs.clone());
+        self.sync = Some(Sync { pod, observed, operations: VecDeque::new(), phase: Phase::Observed });
+    }
+
+    /// Decides on the operations of a sync that has read the status.
+    fn plan_sync(&mut self, world: &World, pod: usize, observed: &[Run]) {
+        self.settle(world, pod, observed);
+        let (allocated, runs) = (&world.pods[pod], Self::runtime_status(world, observed));
+        let Plan::Keep(others) = plan(allocated, &runs, &ProbeSnapshot::new()) else { panic!("the sandbox is ready") };
         let changes = self.resize.actuated.as_ref();
         let planned = Plan::Keep(others.clone());
-        let changes = changes.and_then(|used| ResizeChanges::plan(used, pod, &runs, &planned)).unwrap_or_default();
-        let restarts: Vec<_> = changes.restart.iter().map(|it| index_of(pod, it.kill.name.as_str())).collect();
+        let changes =
+            changes.and_then(|used| ResizeChanges::plan(used, allocated, &runs, &planned)).unwrap_or_default();
+        let restarts: Vec<_> = changes.restart.iter().map(|it| index_of(allocated, it.kill.name.as_str())).collect();
         let stops = restarts.iter().copied().map(Operation::Stop);
-        let calls = changes.steps().into_iter().map(Operation::Call);
+        let calls = changes.steps().into_iter().filter(|step| world.has_cgroup || !matches!(step, Step::Cgroup(_)));
         let starts = others.regular.iter().chain(&restarts).copied().map(Operation::Start);
-        let operations = stops.chain(calls).chain(starts).collect();
-        self.sync = Some(Sync { pod: self.allocated, operations, phase: Phase::Next });
+        let operations = stops.chain(calls.map(Operation::Call)).chain(starts).collect();
+        self.sync = Some(Sync { pod, observed: Vec::new(), operations, phase: Phase::Next });
         self.end_if_done(world);
     }
 
     fn end_if_done(&mut self, world: &World) {
-        if self.sync.as_ref().is_some_and(|sync| sync.operations.is_empty()) {
-            self.sync = None;
-            self.settle(world);
+        if let Some(sync) = self.sync.take_if(|sync| sync.operations.is_empty()) {
+            self.settle(world, sync.pod, &self.runs.clone());
         }
     }
 
-    /// Records the call of the current operation. Fails if a newer allocation has replaced that of the sync.
-    fn record(&mut self, world: &World) -> Result<(), Superseded> {
-        let Some(sync) = &self.sync else { return Ok(()) };
+    /// Records the call of the current operation. Returns whether the call waits for the file. Fails if a newer allocation has replaced
+    /// that of the sync.
+    fn record(&mut self, world: &World) -> Result<bool, Superseded> {
+        let Some(sync) = &self.sync else { return Ok(false) };
         let pod = &world.pods[sync.pod];
-        let begun = match &sync.operations[0] {
+        let (is_applied, operation) = (self.resize.actuated.is_none(), sync.operations[0].clone());
+        let changes = match &operation {
             Operation::Call(_) if world.mutation == Some(Mutation::ForgetsCalls) => Ok(false),
             Operation::Call(step) => self.resize.begin(pod, step),
             // A run that was created before starts with its own resources.
             Operation::Start(index) if !matches!(self.runs[*index], Run::Created(_)) => {
                 self.resize.starts(pod, &pod.containers()[*index].name)
             }
-            Operation::Start(_) | Operation::Stop(_) => Ok(false),
+            Operation::Start(_) | Operation::Stop(_) => return Ok(false),
         };
-        self.is_written &= begun != Ok(true);
-        match begun {
-            Err(Superseded) if world.mutation == Some(Mutation::IgnoresNewerAllocation) => Ok(()),
-            begun => begun.map(drop),
+        if changes == Ok(true) {
+            self.record_changed();
+        }
+        let is_early = world.mutation == Some(Mutation::StartsBeforeFile) && is_applied;
+        let waits = match &operation {
+            Operation::Call(_) => true,
+            Operation::Start(_) | Operation::Stop(_) => self.resize.unsaved.is_some() && !is_early,
+        };
+        match changes {
+            Err(Superseded) if world.mutation == Some(Mutation::IgnoresNewerAllocation) => Ok(waits),
+            changes => changes.map(|_| waits),
         }
     }
 
     pub(super) fn proceed(&mut self, world: &World) {
-        if self.record(world).is_err() {
-            self.sync = None;
+        let Some(Sync { pod, observed, phase, .. }) = self.sync.clone() else { return };
+        if phase == Phase::Observed {
+            self.plan_sync(world, pod, &observed);
             return;
         }
-        let phase = self.sync.as_ref().map(|sync| sync.phase);
-        let waits = phase == Some(Phase::Next) && world.mutation != Some(Mutation::CallsBeforeFile);
+        let Ok(waits) = self.record(world) else {
+            self.sync = None;
+            return;
+        };
+        let waits = waits && phase == Phase::Next && world.mutation != Some(Mutation::CallsBeforeFile);
         if !waits {
             self.check_call(world);
         }
@@ -127,7 +161,7 @@ impl State {
         if !is_known {
             self.broken = Some("a call is in the file before it is made");
         }
-        if matches!(operations[0], Operation::Call(_)) && self.fits() && !after.fits() {
+        if world.has_cgroup && matches!(operations[0], Operation::Call(_)) && self.fits() && !after.fits() {
             self.broken = Some("the pod has at least what its containers have");
         }
     }
@@ -137,7 +171,8 @@ impl State {
             Run::Created(amounts) | Run::Running(amounts) => self.file.may_have(world, index, *amounts),
             Run::Ended => true,
         };
-        self.runs.iter().enumerate().all(has) && self.file.cgroup_may_have(world, self.cgroup)
+        let has_cgroup = || !world.has_cgroup || self.file.cgroup_may_have(world, self.cgroup);
+        self.runs.iter().enumerate().all(has) && has_cgroup()
     }
 
     /// Whether the cgroup has at least the sum of the running containers.
@@ -178,7 +213,7 @@ impl State {
         match (&operation, succeeds) {
             (Operation::Call(step), true) => {
                 self.resize.done(step);
-                self.is_written = false;
+                self.record_changed();
             }
             // The containers start although the resize failed.
             (Operation::Call(_), false) => self.sync.iter_mut().for_each(|sync| {
@@ -193,6 +228,7 @@ impl State {
 
     pub(super) fn write(&mut self) {
         self.file = Record { allocated: self.allocated, actuated: self.resize.actuated.clone() };
+        self.resize.saved(1);
         self.is_written = true;
     }
 
@@ -210,15 +246,16 @@ impl State {
     pub(super) fn completes(&self, world: &World) -> bool {
         let mut state = self.clone();
         for _ in 0..3 {
-            state.begin_sync(world);
+            state.begin_sync();
             while let Some(sync) = &state.sync {
                 match sync.phase {
                     Phase::Calling => state.answer(world, true, true),
                     Phase::Recorded if !state.is_written => state.write(),
-                    Phase::Next | Phase::Recorded => state.proceed(world),
+                    Phase::Observed | Phase::Next | Phase::Recorded => state.proceed(world),
                 }
             }
         }
+        state.write();
         state.resize.is_over() && state.has_what_is_allocated(world)
     }
 
@@ -228,6 +265,6 @@ impl State {
             Run::Created(amounts) | Run::Running(amounts) => *amounts == of_container(pod, index),
             Run::Ended => true,
         };
-        self.runs.iter().enumerate().all(has) && self.cgroup == Bounds::of(pod)
+        self.runs.iter().enumerate().all(has) && (!world.has_cgroup || self.cgroup == Bounds::of(pod))
     }
 }
