@@ -261,9 +261,10 @@ impl Dispatcher {
         pod.into_iter().for_each(|uid| self.statuses.compare_with_api(uid));
     }
 
-    /// Updates the static pod of a changed mirror pod. A mirror pod without a static pod is ignored.
+    /// Updates the static pod of a changed mirror pod. A mirror pod without a static pod is ignored, and so is one whose static pod has no
+    /// record: that pod was rejected, or it has finished, and must not get a record from this.
     fn update_static_pod_of(&self, desired: &DesiredState, mirror: &PodObject, start: Time) {
-        if let Some(pod) = desired.pods.pod_of(mirror) {
+        if let Some(pod) = desired.pods.pod_of(mirror).filter(|pod| self.engine.is_pod_known(pod.uid())) {
             let mirror = desired.pods.mirror_of(pod).cloned();
             self.engine.update_pod(Update::changed(pod.clone()).with_mirror(mirror).with_start_time(start));
         }

@@ -15,8 +15,8 @@
 //! Until the API server has delivered its pods once, a pass covers only static pods: pods without a record may belong to the API server, so
 //! nothing of theirs is stopped or removed (KF6).
 //!
-//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). A pass only names the mirror pods that have
-//! no static pod (POD-K8): the writer of mirror pods deletes them.
+//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). A pass only names the mirror pods that do
+//! not fit the static pods (POD-K8): the writer of mirror pods deletes and creates them.
 
 mod actor;
 mod background;
@@ -274,7 +274,7 @@ impl Housekeeping {
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
         let is_covered = |action: &PodAction| coverage == Coverage::All || !action.is_of_runtime_only_pod();
         actions.into_iter().filter(is_covered).for_each(|action| self.apply(&desired, action, known));
-        desired.pods.orphan_mirrors().for_each(|name| self.mirrors.add(name));
+        desired.pods.unmatched_mirrors().for_each(|name| self.mirrors.add(name));
         self.mirrors.add_undelivered();
         self.run_again_after_shutdown(&desired);
         self.request_overdue_syncs(&desired);

@@ -3,7 +3,7 @@
 //! ```text
 //!  dispatcher: a static pod or a mirror pod changed ---+                                 +-- delete --> API server
 //!  syncer: a static pod is synced ---------------------+-> MirrorChecks -> plan::plan ---+
-//!  housekeeping: a mirror pod has no static pod -------+        ^                        +-- create --> API server
+//!  housekeeping: mirror and static pod do not match ---+        ^                        +-- create --> API server
 //!  Node object: the node was registered ---------------+        `-- failed: backoff
 //! ```
 //!

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::ids::{FullName, PodUid};
+use crate::mirrors::plan::is_mirror_of;
 use crate::pod::PodObject;
 
 /// The desired pods. A mirror pod is not a pod of its own here: it is the API server's copy of the static pod with the same
@@ -180,16 +181,25 @@ impl PodManager {
         self.pods.is_empty()
     }
 
-    /// The full names of mirror pods without a static pod.
-    pub fn orphan_mirrors(&self) -> impl Iterator<Item = &FullName> {
-        self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none()).map(|mirror| mirror.full_name())
+    /// The full names of the mirror pods without a static pod, of those that another version of their static pod has left, and of the
+    /// static pods without a mirror pod.
+    pub(crate) fn unmatched_mirrors(&self) -> impl Iterator<Item = &FullName> {
+        let left =
+            self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none_or(|pod| !is_mirror_of(mirror, pod)));
+        let missing = self.statics_by_name.keys().filter(|name| !self.mirrors.contains_key(*name));
+        left.map(|mirror| mirror.full_name()).chain(missing)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::MIRROR_ANNOTATION;
     use crate::testing::pod;
+
+    fn mirror_of(hash: &str) -> Arc<PodObject> {
+        pod("web").uid("m").mirror().annotation(MIRROR_ANNOTATION, hash).build()
+    }
 
     #[test]
     fn a_full_name_stays_with_the_pod_that_took_it_over() {
@@ -207,14 +217,14 @@ mod tests {
     fn static_pod_keeps_its_full_name_beside_a_pod_of_the_api_server() {
         let mut manager = PodManager::default();
         let (fixed, other) = (pod("web").uid("1").static_pod().build(), pod("web").uid("2").build());
-        let mirror = pod("web").uid("m").mirror().build();
+        let mirror = mirror_of("1");
         manager.put(fixed.clone());
         manager.put(other.clone());
         assert_eq!(manager.pod_named(fixed.full_name()).map(|pod| pod.uid()), Some(other.uid()));
         manager.put(mirror.clone());
         for is_removed in [false, true] {
             assert_eq!(manager.pod_of(&mirror).map(|pod| pod.uid()), Some(fixed.uid()), "removed: {is_removed}");
-            assert_eq!(manager.orphan_mirrors().count(), 0, "removed: {is_removed}");
+            assert_eq!(manager.unmatched_mirrors().count(), 0, "removed: {is_removed}");
             manager.remove(&other);
         }
         assert_eq!(manager.pod_named(fixed.full_name()).map(|pod| pod.uid()), Some(fixed.uid()));
@@ -239,12 +249,16 @@ mod tests {
     fn a_mirror_pod_is_translated_to_its_static_pod_and_not_counted() {
         let mut manager = PodManager::default();
         let web = pod("web").uid("1").static_pod().build();
-        let mirror = pod("web").uid("m").mirror().build();
+        let mirror = mirror_of("1");
         manager.put(mirror.clone());
-        assert_eq!(manager.orphan_mirrors().count(), 1);
+        assert_eq!(manager.unmatched_mirrors().count(), 1);
         manager.put(web.clone());
         assert_eq!(manager.translate(mirror.uid()), Some(web.uid()));
         assert_eq!(manager.mirror_of(&web).map(|m| m.uid()), Some(mirror.uid()));
-        assert_eq!((manager.len(), manager.orphan_mirrors().count()), (1, 0));
+        assert_eq!((manager.len(), manager.unmatched_mirrors().count()), (1, 0));
+        manager.put(mirror_of("of another version"));
+        assert_eq!(manager.unmatched_mirrors().collect::<Vec<_>>(), [web.full_name()]);
+        manager.remove(&mirror);
+        assert_eq!(manager.unmatched_mirrors().collect::<Vec<_>>(), [web.full_name()]);
     }
 }

@@ -372,6 +372,38 @@ async fn static_pod_that_cannot_run_shows_the_reason_in_its_mirror_pod() {
     assert_eq!(node.this.api.status("web").reason.as_deref(), Some("UnexpectedAdmissionError"));
 }
 
+// Nothing syncs a pod that was rejected, so nothing else asks for its mirror pod again.
+#[actix::test]
+async fn rejected_static_pod_gets_its_mirror_pod_once_the_pod_of_the_old_manifest_has_stopped() {
+    let node = MirrorNode::start().await;
+    node.this.node.runtime.script("main", Script::stubborn());
+    node.files(&[web("0").grace(10)]).await;
+    node.this.wait(2).await;
+    node.files(&[web("1").cpu("64")]).await;
+    node.this.wait(8).await;
+    assert_eq!(node.mirror("web").as_deref(), Some("0"), "containers of the old pod still run");
+    node.this.wait(10).await;
+    assert_eq!(node.mirror("web").as_deref(), Some("1"));
+    assert_eq!(node.this.api.phase("web"), "Failed");
+}
+
+#[actix::test]
+async fn rejected_static_pod_whose_manifest_changes_starts_as_it_is_when_there_is_room() {
+    let node = MirrorNode::start().await;
+    let large = static_pod("large", "l").cpu("3");
+    node.files(std::slice::from_ref(&large)).await;
+    node.files(&[large.clone(), web("1").cpu("2")]).await;
+    node.this.wait(3).await;
+    assert_eq!(node.this.api.phase("web"), "Failed");
+    assert_eq!(node.this.node.lifecycle("1"), None, "a rejected pod has no record");
+    // The UID stays, as with a fixed UID in the manifest.
+    node.files(&[large, web("1").containers(&["new"]).cpu("2")]).await;
+    node.this.wait(3).await;
+    node.files(&[web("1").containers(&["new"]).cpu("2")]).await;
+    node.this.wait(10).await;
+    assert_eq!(node.this.node.runtime.running("1"), ["new"]);
+}
+
 #[actix::test]
 async fn static_pod_and_pod_of_the_api_server_run_under_one_full_name() {
     let node = MirrorNode::start().await;
