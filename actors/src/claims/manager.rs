@@ -292,6 +292,14 @@ impl ResourcePhase for ClaimManager {
         self.try_prepare(pod).map(move |result| self.ended(pod.uid(), ClaimOperation::Prepare, begin, result)).boxed()
     }
 
+    fn is_prepared(&self, pod: &PodObject) -> bool {
+        let table = self.table.lock();
+        let is_prepared = |claim: &PodClaim| {
+            table.record(&claim.name).is_some_and(|record| record.is_prepared && record.pods.contains(pod.uid()))
+        };
+        pod_claims(pod, self.features).is_ok_and(|claims| claims.iter().all(is_prepared))
+    }
+
     fn container_devices(&self, pod: &PodObject, container: &str) -> Result<Vec<String>, ResourceError> {
         let Some(container) = Definition::find(pod, container) else { return Ok(Vec::new()) };
         cdi_devices(&self.table.lock(), pod, &container, self.features).map_err(ResourceError::new)

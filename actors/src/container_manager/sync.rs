@@ -82,6 +82,9 @@ impl ContainerSync<'_> {
             unless_cancelled(self.work.cancel, stops).await?;
         }
         self.prune(Prune::AllButNewest).await?;
+        if self.starts_first(changes) {
+            self.prepare_resources_again().await?;
+        }
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default();
         let target = StartTarget { sandbox: &changes.sandbox, ips: &ips };
         for index in &changes.ephemeral {
@@ -269,6 +272,26 @@ impl ContainerSync<'_> {
         .await?;
         let ips = status.sandboxes.into_iter().find(|s| s.id == sandbox).map(|s| s.ips).unwrap_or_default();
         Ok(Some((sandbox, ips)))
+    }
+
+    /// Whether a container starts that has not run in this sandbox.
+    fn starts_first(&self, changes: &Changes) -> bool {
+        let SyncWork { pod, status, .. } = self.work;
+        let has_run = |name: &str| {
+            status.containers.iter().any(|run| run.name.as_str() == name && run.sandbox == changes.sandbox)
+        };
+        let init = changes.init.iter().map(|index| &pod.init_containers()[*index]);
+        let regular = changes.regular.iter().map(|index| &pod.containers()[*index]);
+        init.chain(regular).any(|container| !has_run(&container.name))
+    }
+
+    /// Makes the resources of a pod ready whose sandbox exists although this agent has not prepared them. An earlier agent may have
+    /// released them: the runtime can finish a sandbox late, after the pod has stopped.
+    async fn prepare_resources_again(&self) -> Result<(), SyncError> {
+        match &self.manager.ports.resources {
+            Some(resources) if !resources.is_prepared(self.work.pod) => self.prepare_resources().await,
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Makes the resources of the pod ready (POD-W19). A cancellation ends the wait, and not the operation.

@@ -18,13 +18,18 @@ pub type ResourceFuture<'a> = BoxFuture<'a, Result<(), ResourceError>>;
 /// Prepares and releases the resources of pods: a phase after the volumes and before the sandbox, and one between "all containers
 /// have stopped" and the terminal status.
 pub trait ResourcePhase: Send + Sync + 'static {
-    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, even if they are ready.
+    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, even if they are ready, and before the first
+    /// container starts in a sandbox while they are not [prepared](ResourcePhase::is_prepared).
     ///
     /// If the future is dropped, the operation goes on.
     ///
     /// # Errors
     /// [`ResourceError`] if a resource is not ready. The sync of the pod fails and is retried.
     fn prepare<'a>(&'a self, pod: &'a Arc<PodObject>) -> ResourceFuture<'a>;
+
+    /// Whether this agent has made the resources of a pod ready. After a restart of the agent nothing is prepared until a call of
+    /// [`prepare`](ResourcePhase::prepare) has succeeded, although the containers of the pod may run.
+    fn is_prepared(&self, pod: &PodObject) -> bool;
 
     /// The names of the CDI devices of a container, each once.
     ///

@@ -1,6 +1,6 @@
 //! Known failures of other agents with claims, on a whole node with fake drivers.
 
-use podwright_actors::ids::ClaimName;
+use podwright_actors::ids::{ClaimName, FullName};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::ResourcePhase;
 use serde_json::{Value, json};
@@ -200,4 +200,23 @@ async fn claim_of_an_ended_pod_is_explained_and_released_when_its_driver_is_back
     this.node.eventually(5.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
     this.node.wait(3.0).await;
     assert_eq!(this.node.node.explainer().node_problems(), []);
+}
+
+// The agent was killed after the release of the claim, and the runtime finished a sandbox whose creation had been cancelled.
+#[actix::test]
+async fn container_does_not_start_in_a_late_sandbox_without_its_devices() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.drivers.fail("gpu", "unavailable");
+    this.node.runtime.plant_sandbox("a", FullName::new("test", "a"));
+    // The container uses no claim itself. Upstream prepares all claims of a pod before its first container.
+    let pod = with_claim("a", "cam").containers(&["main"]);
+    this.node.deliver(std::slice::from_ref(&pod)).await;
+    this.node.wait(5.0).await;
+    assert_eq!(this.node.runtime.running("a"), [""; 0]);
+    assert!(this.node.events.has("a", "FailedPrepareDynamicResources"));
+    this.drivers.heal("gpu");
+    this.node.wait(15.0).await;
+    assert_eq!(this.node.runtime.running("a"), ["main"]);
+    assert_eq!(this.drivers.prepared().len(), 1);
 }

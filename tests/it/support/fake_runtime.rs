@@ -249,15 +249,9 @@ impl FakeRuntime {
 
     /// Adds a pod that an earlier agent started: a ready sandbox and a running container, whose definition matches no pod.
     pub(crate) fn plant(&self, uid: &str, full_name: FullName, container: &str) {
+        self.plant_sandbox(uid, full_name);
         let mut state = self.state.lock();
-        let pod = state.pods.entry(uid.into()).or_insert_with(|| Pod {
-            full_name,
-            sandboxes: Vec::new(),
-            containers: Vec::new(),
-        });
-        if pod.sandboxes.is_empty() {
-            pod.sandboxes.push(self.sandbox(format!("planted-{uid}"), 0, false));
-        }
+        let pod = &state.pods[&uid.into()];
         let sandbox = pod.sandboxes[0].id.clone();
         let mut status = self.made(&mut state, container, sandbox);
         status.state = ContainerState::Running;
@@ -265,6 +259,17 @@ impl FakeRuntime {
         let script = state.scripts.get(container).copied().unwrap_or_default();
         let live = Live { status, script, started: Some(Instant::now()), stop_requested: None, killed_at: None };
         state.pods.get_mut(&uid.into()).unwrap().containers.insert(0, live);
+        self.hint(&mut state, &uid.into());
+    }
+
+    /// Adds a ready sandbox to a pod without one, as a runtime does that finishes a sandbox late.
+    pub(crate) fn plant_sandbox(&self, uid: &str, full_name: FullName) {
+        let mut state = self.state.lock();
+        let new = || Pod { full_name, sandboxes: Vec::new(), containers: Vec::new() };
+        let pod = state.pods.entry(uid.into()).or_insert_with(new);
+        if pod.sandboxes.is_empty() {
+            pod.sandboxes.push(self.sandbox(format!("planted-{uid}"), 0, false));
+        }
         self.hint(&mut state, &uid.into());
     }
 
