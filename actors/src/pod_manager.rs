@@ -117,9 +117,10 @@ impl PodManager {
         self.pods.get(self.statics_by_name.get(name)?)
     }
 
-    /// The mirror pod of a static pod.
+    /// The mirror pod of a static pod. One that another version of the pod has left is not its mirror pod.
     pub fn mirror_of(&self, pod: &PodObject) -> Option<&Arc<PodObject>> {
-        if pod.is_static() { self.mirrors.get(pod.full_name()) } else { None }
+        let mirror = self.mirrors.get(pod.full_name()).filter(|_| pod.is_static());
+        mirror.filter(|mirror| is_mirror_of(mirror, pod))
     }
 
     /// The mirror pod of a full name.

@@ -99,9 +99,9 @@ impl StatusCache {
 
     /// Keeps a status if it differs from the kept one, or if `force`. A pod with a deletion timestamp is always forced.
     ///
-    /// The status is compared with, and completed from, the kept status; without one, from `mirror` (the status of a
-    /// static pod's mirror pod), else from the pod's own. The start time never changes, and a condition's transition
-    /// time changes only with its status.
+    /// The status is compared with, and completed from, the kept status; without one, from `mirror` (the status of a static pod's mirror
+    /// pod, unless it ended in an earlier life), else from the pod's own. The start time never changes, and a condition's transition time
+    /// changes only with its status.
     pub fn set(
         &mut self,
         pod: &PodObject,
@@ -124,7 +124,7 @@ impl StatusCache {
         status: PodStatus,
         now: Time,
     ) -> Result<PodStatus, IllegalRestart> {
-        complete(pod, self.before(pod, mirror).unwrap_or(&PodStatus::default()), status, now)
+        self.before(pod, mirror).complete(pod, status, now)
     }
 
     /// The status that [`terminate`](StatusCache::terminate) would keep.
@@ -234,13 +234,16 @@ impl StatusCache {
     }
 
     /// The pod's previous status.
-    fn before<'a>(&'a self, pod: &'a PodObject, mirror: Option<&'a PodStatus>) -> Option<&'a PodStatus> {
-        self.pods.get(pod.uid()).map(|entry| &*entry.status).or(mirror).or(pod.status())
+    fn before<'a>(&'a self, pod: &'a PodObject, mirror: Option<&'a PodStatus>) -> Before<'a> {
+        let kept = self.pods.get(pod.uid()).map(|entry| Before::Known(&entry.status));
+        // A static pod whose mirror pod has ended runs again, for example after a shutdown of the node: a new life begins.
+        let mirror = mirror.filter(|status| !Phase::parse(status.phase.as_deref()).is_terminal());
+        kept.or(mirror.map(Before::OfMirror)).or(pod.status().map(Before::Known)).unwrap_or(Before::Nothing)
     }
 
     /// The pod's previous status with terminated containers.
     fn end(&self, pod: &PodObject, mirror: Option<&PodStatus>) -> PodStatus {
-        let mut status = self.before(pod, mirror).cloned().unwrap_or_default();
+        let mut status = self.before(pod, mirror).status().cloned().unwrap_or_default();
         terminate_pod(pod, &mut status);
         status
     }
@@ -265,10 +268,9 @@ impl StatusCache {
         finished: bool,
         now: Time,
     ) -> SetOutcome {
-        let nothing = PodStatus::default();
         let entry = self.pods.get(pod.uid());
-        let old = self.before(pod, mirror).unwrap_or(&nothing);
-        let status = match complete(pod, old, status, now) {
+        let before = self.before(pod, mirror);
+        let status = match before.complete(pod, status, now) {
             Ok(status) => status,
             Err(illegal) => return SetOutcome::Refused(illegal),
         };
@@ -279,6 +281,8 @@ impl StatusCache {
             return SetOutcome::Unchanged;
         }
 
+        let nothing = PodStatus::default();
+        let old = before.status().unwrap_or(&nothing);
         let terminated = newly_terminated(old, &status);
         let ran = entry.is_some_and(|entry| entry.has_run);
         let phases = (Phase::parse(old.phase.as_deref()), Phase::parse(status.phase.as_deref()));
@@ -301,13 +305,37 @@ impl StatusCache {
     }
 }
 
-/// Completes a status from the one before it.
-fn complete(pod: &PodObject, old: &PodStatus, mut status: PodStatus, now: Time) -> Result<PodStatus, IllegalRestart> {
-    check_restarts(pod, old, &status)?;
-    conditions::keep_transition_times(&mut status, old, now);
-    status.start_time = old.start_time.clone().or(status.start_time).or_else(|| Some(now.to_api()));
-    normalize(pod, &mut status);
-    Ok(status)
+/// The status that the next one of a pod continues.
+#[derive(Clone, Copy, Debug)]
+enum Before<'a> {
+    Nothing,
+    /// The status is kept, or the API server has it for its own pod.
+    Known(&'a PodStatus),
+    /// The status of the mirror pod, which an earlier agent wrote. The containers may have started anew since then, because the machine
+    /// restarted.
+    OfMirror(&'a PodStatus),
+}
+
+impl<'a> Before<'a> {
+    fn status(self) -> Option<&'a PodStatus> {
+        match self {
+            Before::Nothing => None,
+            Before::Known(status) | Before::OfMirror(status) => Some(status),
+        }
+    }
+
+    /// Completes a status from this one.
+    fn complete(self, pod: &PodObject, mut status: PodStatus, now: Time) -> Result<PodStatus, IllegalRestart> {
+        if let Before::Known(old) = self {
+            check_restarts(pod, old, &status)?;
+        }
+        let nothing = PodStatus::default();
+        let old = self.status().unwrap_or(&nothing);
+        conditions::keep_transition_times(&mut status, old, now);
+        status.start_time = old.start_time.clone().or(status.start_time).or_else(|| Some(now.to_api()));
+        normalize(pod, &mut status);
+        Ok(status)
+    }
 }
 
 fn find_run<'a>(status: &'a mut PodStatus, id: &ContainerId) -> Option<&'a mut ContainerStatus> {

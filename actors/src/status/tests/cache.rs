@@ -99,6 +99,27 @@ fn a_container_that_ended_for_good_does_not_come_back() {
     }
 }
 
+// After a shutdown or a restart of the machine, the mirror pod has a status of the pod's earlier life.
+#[test]
+fn status_of_a_static_pod_that_runs_anew_is_not_held_back_by_its_mirror_pod() {
+    let world = || {
+        let annotations = json!({"kubernetes.io/config.source": "file"});
+        World::new(pod(json!({"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never"}})))
+    };
+    for (phase, start) in [("Failed", 0), ("Running", 5)] {
+        let mut cache = StatusCache::default();
+        let ended = world().runs([exited("a", 0, 1)]);
+        accepted(cache.set(&ended.pod, None, ended.status(), false, at(1)));
+        let mut mirror = PodStatus::clone(&cache.get(ended.pod.uid()).unwrap());
+        mirror.phase = Some(phase.into());
+        mirror.start_time = Some(at(5).to_api());
+        cache.forget(ended.pod.uid());
+        let again = world().runs([running("a", 0)]);
+        accepted(cache.set(&again.pod, Some(&mirror), again.status(), false, at(9)));
+        assert_eq!(cache.get(again.pod.uid()).unwrap().start_time, Some(at(start).to_api()), "{phase}");
+    }
+}
+
 #[test]
 fn init_containers_come_back_only_where_the_pod_may_start_again() {
     let plain = json!({"name": "i"});
