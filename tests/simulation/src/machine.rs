@@ -367,6 +367,7 @@ impl Machine {
     /// The agent published an event. An event that a container is killed in a pod in sync marks its run as replaced,
     /// since the container's pre-stop hook may run before the stop call.
     pub(super) fn event_recorded(&self, uid: &PodUid, event: &PodEvent) {
+        self.note(format!("{uid} event {}: {}", event.reason, event.message));
         let view = self.agent().and_then(|agent| agent.pod_view(uid));
         if event.reason == "Killing" && view.is_some_and(|view| view.snapshot.lifecycle == Lifecycle::Sync) {
             self.runtime_status(uid);

@@ -167,7 +167,7 @@ impl Simulation {
     fn start(&self) -> AgentLife {
         let machine = &self.machine;
         let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
-        adopted.retain(|uid| machine.runtime_status(uid).has_running_container());
+        adopted.retain(|uid| machine.runtime_status(uid).is_running());
         let metrics = Metrics::new();
         let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
         let seed = machine.scenario.seed ^ u64::from(machine.life());
