@@ -135,11 +135,19 @@ pub(super) struct AgentLife {
     started: Time,
     /// The pods that an earlier agent left running.
     adopted: BTreeSet<PodUid>,
+    /// The sources that have delivered to this agent, in the order of their first sets.
+    delivered: Vec<Source>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,
 }
 
 impl AgentLife {
+    /// The pods that an earlier agent left running and that the second source delivers to this agent. This agent admits pods of the
+    /// first source beside them without knowing what they use, because no source waits for another one.
+    fn late_pods(&self) -> LatePods<'_> {
+        LatePods { adopted: &self.adopted, source: self.delivered.get(1).copied() }
+    }
+
     /// A runtime that the agent lists stays healthy.
     fn health_follows_lists(&mut self, machine: &Machine) -> CheckResult {
         let is_healthy = *self.node.healthy().borrow();
@@ -148,6 +156,18 @@ impl AgentLife {
             return Err("the runtime is unhealthy, although the agent lists its pods".into());
         }
         Ok(())
+    }
+}
+
+/// See [`AgentLife::late_pods`].
+pub(super) struct LatePods<'a> {
+    adopted: &'a BTreeSet<PodUid>,
+    source: Option<Source>,
+}
+
+impl LatePods<'_> {
+    pub(super) fn contains(&self, pod: &PodObject) -> bool {
+        self.source == Some(Source::of(pod)) && self.adopted.contains(pod.uid())
     }
 }
 
@@ -210,6 +230,7 @@ impl Simulation {
             samples: Samples::default(),
             started: machine.clock.now(),
             adopted,
+            delivered: Vec::new(),
             was_healthy: false,
         }
     }
@@ -249,7 +270,7 @@ impl Simulation {
                     checks::final_statuses_are_stored(&life.agent, &self.sources.lock().desired_pods(), &self.disk)
                 });
                 let checked =
-                    checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent, &life.adopted));
+                    checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent, &life.late_pods()));
                 let checked = checked.and_then(|()| checks::claims(&self.machine, &life.agent, &life.node, &self.disk));
                 if let Err(what) = checked {
                     self.machine.violated(what);
@@ -280,7 +301,7 @@ impl Simulation {
         }
     }
 
-    fn deliver(&mut self, life: &AgentLife, source: Source, now: Time) {
+    fn deliver(&mut self, life: &mut AgentLife, source: Source, now: Time) {
         // No pod of the API server runs before the node is registered.
         let is_registered = || match life.node.registration() {
             Some(registration) => matches!(&*registration.borrow(), Registration::Registered(_)),
@@ -292,6 +313,9 @@ impl Simulation {
         if let Some(set) = self.sources.lock().next_set(source, now) {
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.machine.note(format!("{source:?} delivers {uids:?}"));
+            if !life.delivered.contains(&source) {
+                life.delivered.push(source);
+            }
             life.node.sources().try_send(set.into()).unwrap();
         }
     }
@@ -313,7 +337,7 @@ impl Simulation {
         Some(step.what.clone())
     }
 
-    async fn perform(&mut self, life: &AgentLife, what: StepAction) -> Option<LifeEnd> {
+    async fn perform(&mut self, life: &mut AgentLife, what: StepAction) -> Option<LifeEnd> {
         let now = self.machine.clock.steady();
         self.machine.note(format!("{what:?}"));
         match what {

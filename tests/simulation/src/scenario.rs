@@ -83,7 +83,7 @@ pub(super) enum StepAction {
     CancelledShutdown { critical: u64, total: u64, after: Duration },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
     File,
     Api,

@@ -18,6 +18,10 @@ use super::scenario::{ClaimPlan, PodIndex, PodPlan, Resources, Scenario, Source}
 impl Source {
     pub(super) const ALL: [Source; 2] = [Source::File, Source::Api];
 
+    pub(super) fn of(pod: &PodObject) -> Source {
+        if pod.is_static() { Source::File } else { Source::Api }
+    }
+
     pub(super) fn kind(self) -> SourceKind {
         match self {
             Source::File => SourceKind::File,

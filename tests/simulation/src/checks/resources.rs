@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
@@ -12,7 +11,8 @@ use podwright_actors::quantity::Amount;
 use super::CheckResult;
 use crate::container_resources::Amounts;
 use crate::machine::{Agent, CPU_MILLIS, MEMORY, Machine};
-use crate::scenario::{Step, StepAction};
+use crate::runner::LatePods;
+use crate::scenario::{Source, Step, StepAction};
 use crate::sources::DesiredPod;
 
 /// The CPU and the memory that pods request.
@@ -35,25 +35,23 @@ impl Total {
 
 /// The pods that run, with what is allocated to them and what their containers still have, fit the machine. A static pod that a
 /// cancelled shutdown stopped runs again without admission, so there is no check after one.
-pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, adopted: &BTreeSet<PodUid>) -> CheckResult {
+pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, late: &LatePods<'_>) -> CheckResult {
     let is_cancelled = |step: &Step| matches!(step.what, StepAction::CancelledShutdown { .. });
     if machine.scenario.pods.iter().all(|plan| plan.resize.is_none()) || machine.scenario.steps.iter().any(is_cancelled)
     {
         return Ok(());
     }
-    // A static pod does not wait for the API server. So an agent after a restart may admit it before the API server has delivered a
-    // pod that an earlier agent left running. That pod keeps its resources, so only the others must fit beside a static pod.
-    let is_excused = |pod: &PodObject| !pod.is_static() && adopted.contains(pod.uid());
-    let (mut total, mut without_excused) = (Total::default(), Total::default());
+    // A late pod keeps its resources, so only the other pods must fit if there are pods of the other source.
+    let (mut total, mut without_late) = (Total::default(), Total::default());
+    let mut sources = BTreeSet::new();
     let mut parts = Vec::new();
-    let mut has_static_pod = false;
     for pod in agent.desired.pods() {
         let uid = pod.uid();
         let ends = agent.statuses.phase(uid).is_some_and(Phase::is_terminal);
         if ends || agent.engine.snapshot(uid).is_none_or(|snapshot| snapshot.lifecycle != Lifecycle::Sync) {
             continue;
         }
-        has_static_pod |= pod.is_static();
+        sources.insert(Source::of(&pod));
         let truth = machine.runtime_status(uid);
         for container in pod.containers() {
             let allocated = Amounts::of_container(container);
@@ -64,8 +62,8 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, adopted: &BTree
             used.cpu.request = larger(used.cpu.request, applied.cpu.request);
             used.memory.request = larger(used.memory.request, applied.memory.request);
             total.add(used);
-            if !is_excused(&pod) {
-                without_excused.add(used);
+            if !late.contains(&pod) {
+                without_late.add(used);
             }
             parts.push((
                 uid.to_string(),
@@ -75,7 +73,7 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, adopted: &BTree
             ));
         }
     }
-    let checked = if has_static_pod { without_excused } else { total };
+    let checked = if sources.len() > 1 { without_late } else { total };
     if checked.fits() { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
 }
 
