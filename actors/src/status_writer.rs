@@ -13,7 +13,7 @@
 //!   that arrive during a write of the pod are merged into one further write.
 //! - A change of Ready and a terminal phase are written before other changes.
 //! - A terminal phase is written only after the containers have stopped (POD-I6). A pod is deleted only after its cleanup.
-//! - A failed write is retried after a backoff of its pod. The retry writes the newest status.
+//! - A failed write is retried after a backoff of its pod (POD-W29). The retry writes the newest status.
 //! - The status of a static pod is written to its mirror pod.
 
 pub(crate) mod patch;
