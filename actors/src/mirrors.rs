@@ -12,6 +12,7 @@
 //! - A mirror pod is replaced if the manifest changed (its hash differs) or if somebody deletes it. It stays while the containers of
 //!   its static pod stop.
 //! - A mirror pod without a static pod is deleted once all sources have delivered (POD-K8).
+//! - Nothing syncs a rejected static pod, so housekeeping also names the static pods whose mirror pod is missing or of another version.
 //! - A mirror pod is created only while the Node object exists, because the node owns its mirror pods: the API server removes them
 //!   with the node.
 //!
@@ -20,7 +21,7 @@
 
 pub(crate) mod checks;
 mod object;
-pub(crate) mod plan;
+mod plan;
 mod writer;
 
 pub(crate) use writer::MirrorWriter;

@@ -159,6 +159,16 @@ impl PodObject {
         self.facts.is_mirror
     }
 
+    /// Whether this mirror pod was made from that version of the static pod.
+    pub(crate) fn is_mirror_of(&self, pod: &PodObject) -> bool {
+        self.annotation(MIRROR_ANNOTATION) == Some(&*pod.manifest_hash())
+    }
+
+    /// The hash of a static pod's manifest, or the UID if the source gives no hash.
+    pub(crate) fn manifest_hash(&self) -> String {
+        self.annotation(HASH_ANNOTATION).map_or_else(|| self.uid().to_string(), str::to_owned)
+    }
+
     /// Whether the pod is never evicted or preempted: a static pod, a mirror pod, or one of system-critical priority.
     pub fn is_critical(&self) -> bool {
         self.is_static() || self.is_mirror() || self.spec().priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::ids::{FullName, PodUid};
-use crate::mirrors::plan::is_mirror_of;
 use crate::pod::PodObject;
 
 /// The desired pods. A mirror pod is not a pod of its own here: it is the API server's copy of the static pod with the same
@@ -117,10 +116,10 @@ impl PodManager {
         self.pods.get(self.statics_by_name.get(name)?)
     }
 
-    /// The mirror pod of a static pod. One that another version of the pod has left is not its mirror pod.
+    /// The mirror pod of this version of a static pod. A mirror pod of another version is not its mirror pod.
     pub fn mirror_of(&self, pod: &PodObject) -> Option<&Arc<PodObject>> {
         let mirror = self.mirrors.get(pod.full_name()).filter(|_| pod.is_static());
-        mirror.filter(|mirror| is_mirror_of(mirror, pod))
+        mirror.filter(|mirror| mirror.is_mirror_of(pod))
     }
 
     /// The mirror pod of a full name.
@@ -182,11 +181,11 @@ impl PodManager {
         self.pods.is_empty()
     }
 
-    /// The full names of the mirror pods without a static pod, of those that another version of their static pod has left, and of the
+    /// The full names of the mirror pods without a static pod, of the mirror pods of another version of their static pod, and of the
     /// static pods without a mirror pod.
     pub(crate) fn unmatched_mirrors(&self) -> impl Iterator<Item = &FullName> {
         let left =
-            self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none_or(|pod| !is_mirror_of(mirror, pod)));
+            self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none_or(|pod| !mirror.is_mirror_of(pod)));
         let missing = self.statics_by_name.keys().filter(|name| !self.mirrors.contains_key(*name));
         left.map(|mirror| mirror.full_name()).chain(missing)
     }

@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::plan::hash;
 use crate::ids::NodeUid;
 use crate::pod::{MIRROR_ANNOTATION, PodObject};
 
@@ -12,7 +11,7 @@ use crate::pod::{MIRROR_ANNOTATION, PodObject};
 pub(super) fn mirror_pod(pod: &PodObject, node: &str, uid: &NodeUid) -> Pod {
     let meta = pod.metadata();
     let mut annotations = meta.annotations.clone().unwrap_or_default();
-    annotations.insert(MIRROR_ANNOTATION.to_owned(), hash(pod));
+    annotations.insert(MIRROR_ANNOTATION.to_owned(), pod.manifest_hash());
     let owner = OwnerReference {
         api_version: "v1".to_owned(),
         kind: "Node".to_owned(),

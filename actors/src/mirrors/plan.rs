@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::pod::{HASH_ANNOTATION, MIRROR_ANNOTATION, PodObject};
+use crate::pod::PodObject;
 
 /// The facts about one full name that decide on its mirror pod.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ pub(super) fn plan(facts: &MirrorFacts) -> MirrorAction {
         return MirrorAction::Nothing;
     }
     match (&facts.static_pod, &facts.mirror) {
-        (Some(pod), Some(mirror)) if mirror.is_deleting() || !is_mirror_of(mirror, pod) => {
+        (Some(pod), Some(mirror)) if mirror.is_deleting() || !mirror.is_mirror_of(pod) => {
             MirrorAction::Delete(mirror.clone())
         }
         (Some(pod), None) if facts.are_mirrors_known => MirrorAction::Create(pod.clone()),
@@ -46,19 +46,10 @@ pub(super) fn plan(facts: &MirrorFacts) -> MirrorAction {
     }
 }
 
-/// Whether a mirror pod was made from this version of the static pod.
-pub(crate) fn is_mirror_of(mirror: &PodObject, pod: &PodObject) -> bool {
-    mirror.annotation(MIRROR_ANNOTATION) == Some(&*hash(pod))
-}
-
-/// The hash of a static pod's manifest.
-pub(super) fn hash(pod: &PodObject) -> String {
-    pod.annotation(HASH_ANNOTATION).map_or_else(|| pod.uid().to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::{HASH_ANNOTATION, MIRROR_ANNOTATION};
     use crate::testing::{PodBuilder, pod};
 
     fn mirror(hash: &str) -> PodBuilder {

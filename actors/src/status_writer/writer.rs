@@ -14,7 +14,6 @@ use super::write::{WriteFacts, Writes, next_writes};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::PodUid;
-use crate::mirrors::plan::is_mirror_of;
 use crate::pod::PodObject;
 use crate::ports::{ApiError, Clock, PodApi, ResourcePhase};
 use crate::status::StatusToWrite;
@@ -198,11 +197,7 @@ impl StatusWriter {
     fn objects(&self, uid: &PodUid) -> Option<(Arc<PodObject>, Arc<PodObject>)> {
         let desired = self.desired.lock();
         let pod = desired.pods.pod(uid)?.clone();
-        let api = if pod.is_static() {
-            desired.pods.mirror_of(&pod).filter(|mirror| is_mirror_of(mirror, &pod))?.clone()
-        } else {
-            pod.clone()
-        };
+        let api = if pod.is_static() { desired.pods.mirror_of(&pod)?.clone() } else { pod.clone() };
         Some((pod, api))
     }
 
