@@ -6,8 +6,8 @@ RUN_ARGS ?= --manifests examples
 SOAK ?= 20m
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-# What the tests use beyond cargo is installed where it is missing, by root on Debian. `make test INSTALL=no` installs
-# nothing. Tests without their program are skipped; PODWRIGHT_REQUIRE=containerd,browser makes them fail instead.
+# As root on Debian, make installs the programs that a target needs and that are missing. `make test INSTALL=no` installs nothing.
+# Tests whose program is missing are skipped; PODWRIGHT_REQUIRE=containerd,browser makes them fail instead.
 INSTALL ?= yes
 export INSTALL
 HAVE_BROWSER = command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable

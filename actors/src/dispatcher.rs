@@ -115,7 +115,7 @@ impl Dispatcher {
                     pods
                 }
                 Change::Update(pods) | Change::Delete(pods) => {
-                    // A changed pod that was rejected for want of something is judged again.
+                    // A changed pod that was rejected because the node lacked something is judged again.
                     let is_known = |pod: &Arc<PodObject>| {
                         desired.is_admitted_or_rejected(pod) && !desired.queue.is_rejected(pod.uid())
                     };
@@ -261,8 +261,8 @@ impl Dispatcher {
         pod.into_iter().for_each(|uid| self.statuses.compare_with_api(uid));
     }
 
-    /// Updates the static pod of a changed mirror pod. A mirror pod without a static pod is ignored, and so is one whose static pod has no
-    /// record: that pod was rejected, or it has finished, and must not get a record from this.
+    /// Updates the static pod of a changed mirror pod. Ignores a mirror pod without a static pod. Also ignores a mirror pod whose static
+    /// pod has no record: that static pod was rejected or has finished, and its mirror pod must not give it a record.
     fn update_static_pod_of(&self, desired: &DesiredState, mirror: &PodObject, start: Time) {
         if let Some(pod) = desired.pods.pod_of(mirror).filter(|pod| self.engine.is_pod_known(pod.uid())) {
             let mirror = desired.pods.mirror_of(pod).cloned();

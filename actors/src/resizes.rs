@@ -7,9 +7,10 @@
 //! ```
 //!
 //! The allocated resources of a pod are those of its object among the desired pods. This store has an entry for a pod only while the
-//! pod is being resized. The file has a record of each pod from an API server that has CPU or memory: what is allocated to it, and
-//! the resources of an earlier allocation that it still uses. Each call of a resize is in the file before it is made, so that an agent that was
-//! killed continues the resize, and does not start containers again that it has restarted already.
+//! pod is being resized, or while the last change of its record is not in the file. The file has a record of each pod from an API
+//! server that has CPU or memory: what is allocated to it, and the resources of an earlier allocation that it still uses. Each call of a
+//! resize is in the file before it is made. So the agent that follows a killed agent continues the resize, and does not restart a
+//! container twice for it.
 //!
 //! If the file cannot be written, no resize is applied. If it is damaged, the allocation of a pod without a record comes from the
 //! status that the API server has.
@@ -271,7 +272,7 @@ impl Resizes {
         Ok(changed)
     }
 
-    /// Compares the allocated resize of a pod, which a sync has, with the runtime, and ends it if it is complete.
+    /// Compares the allocated resize with the runtime in a sync of `pod`, and ends the resize if it is complete.
     pub(crate) fn settle(&self, pod: &Arc<PodObject>, status: &PodRuntimeStatus, has_cgroup: bool) {
         let mut state = self.state.lock();
         let Some(resize) = state.pods.get_mut(pod.uid()) else { return };
@@ -331,7 +332,7 @@ impl Resizes {
         self.count(state);
     }
 
-    /// Records that the file has every change up to a version.
+    /// Records that the file has every change up to a version, and drops the resizes that are over.
     fn saved(&self, version: u64) {
         self.saved.store(version, Ordering::Release);
         let mut state = self.state.lock();

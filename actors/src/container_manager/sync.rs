@@ -82,7 +82,7 @@ impl ContainerSync<'_> {
             unless_cancelled(self.work.cancel, stops).await?;
         }
         self.prune(Prune::AllButNewest).await?;
-        if self.starts_first(changes) {
+        if self.starts_new_container(changes) {
             self.prepare_resources_again().await?;
         }
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default();
@@ -274,8 +274,9 @@ impl ContainerSync<'_> {
         Ok(Some((sandbox, ips)))
     }
 
-    /// Whether a container starts that has not run in this sandbox.
-    fn starts_first(&self, changes: &Changes) -> bool {
+    /// Whether one of the containers to start has not run in this sandbox. Ephemeral containers do not count, because they cannot use
+    /// claims.
+    fn starts_new_container(&self, changes: &Changes) -> bool {
         let SyncWork { pod, status, .. } = self.work;
         let has_run = |name: &str| {
             status.containers.iter().any(|run| run.name.as_str() == name && run.sandbox == changes.sandbox)
@@ -285,8 +286,8 @@ impl ContainerSync<'_> {
         init.chain(regular).any(|container| !has_run(&container.name))
     }
 
-    /// Makes the resources of a pod ready whose sandbox exists although this agent has not prepared them. An earlier agent may have
-    /// released them: the runtime can finish a sandbox late, after the pod has stopped.
+    /// Makes the resources of the pod ready if this agent has not prepared them. The sandbox exists already. An earlier agent may have
+    /// released the resources: the runtime can finish a sandbox late, after the pod has stopped.
     async fn prepare_resources_again(&self) -> Result<(), SyncError> {
         match &self.manager.ports.resources {
             Some(resources) if !resources.is_prepared(self.work.pod) => self.prepare_resources().await,

@@ -14,7 +14,8 @@
 //!
 //! What always holds:
 //! - A pending eviction has a time and at least one reason, and belongs to one UID.
-//! - When no pod is marked, the pending evictions follow from the known objects alone, whatever the order of the events was.
+//! - When no pod is marked, the pending evictions follow from the known objects, whatever the order of the events was. A taint without
+//!   `timeAdded` counts from the time at which it was first received.
 //! - A pod is deleted only with its UID as precondition, and only while its eviction is pending and due.
 //! - A pod that this controller has deleted is never pending again.
 //! - Known objects are never edited.

@@ -29,8 +29,8 @@ pub(crate) struct RuntimePodChanged {
     pub(crate) uid: PodUid,
 }
 
-/// Sent by the node: an object that a pod refers to changed, or the health of a device that it holds. The pod's worker syncs the pod again. No reply.
-/// Several of these messages that arrive before the worker's turn lead to one sync.
+/// Sent by the node: an object that a pod refers to has changed, or the health of a device of the pod. The pod's worker syncs the pod
+/// again. Several of these messages that arrive before the worker's turn lead to one sync. No reply.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub(crate) struct PodObjectsChanged {

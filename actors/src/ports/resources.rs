@@ -18,8 +18,8 @@ pub type ResourceFuture<'a> = BoxFuture<'a, Result<(), ResourceError>>;
 /// Prepares and releases the resources of pods: a phase after the volumes and before the sandbox, and one between "all containers
 /// have stopped" and the terminal status.
 pub trait ResourcePhase: Send + Sync + 'static {
-    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, even if they are ready, and before the first
-    /// container starts in a sandbox while they are not [prepared](ResourcePhase::is_prepared).
+    /// Makes the resources of a pod ready. Called before each sandbox of the pod is created, even if they are ready, and before a
+    /// container starts in a sandbox in which it has not run, unless they are [prepared](ResourcePhase::is_prepared).
     ///
     /// If the future is dropped, the operation goes on.
     ///

@@ -148,7 +148,7 @@ impl PodResize {
     }
 
     /// Records that a container starts with its resources in `pod`. Returns whether the record changes. While the record is unsaved, the
-    /// container has to wait: the next agent would restart a container whose resources are not the ones that the file has.
+    /// container has to wait: the next agent would restart a container whose resources are not in the file.
     ///
     /// # Errors
     /// [`Superseded`] if `pod` does not have the newest allocation. The container must not start then.
@@ -159,9 +159,9 @@ impl PodResize {
         Ok(actuated.runs_with(name, resources))
     }
 
-    /// Compares the allocated resize with the runtime in a sync of `pod`, and drops it if it is complete. If it is complete, returns
-    /// the resize that was in progress. Without the newest allocation, a sync completes nothing: it may yet start a container with an
-    /// older one. `has_cgroup` is whether the pod has a cgroup.
+    /// Compares the allocated resize with the runtime in a sync of `pod`. If the resize is complete, drops it and returns the resize that
+    /// was in progress. If `pod` does not have the newest allocation, the sync completes nothing, because it may still start a container
+    /// with an older allocation. `has_cgroup` is whether the pod has a cgroup.
     pub(crate) fn settle(
         &mut self,
         pod: &PodObject,

@@ -99,9 +99,9 @@ impl StatusCache {
 
     /// Keeps a status if it differs from the kept one, or if `force`. A pod with a deletion timestamp is always forced.
     ///
-    /// The status is compared with, and completed from, the kept status; without one, from `mirror` (the status of a static pod's mirror
-    /// pod, unless it ended in an earlier life), else from the pod's own. The start time never changes, and a condition's transition time
-    /// changes only with its status.
+    /// The status is completed from the one before it: the kept status, or else `mirror` (the status of a static pod's mirror pod, unless
+    /// its phase is terminal), or else the pod's own status. Unless the one before it is `mirror`, a container that ended for good must not
+    /// run again. The start time never changes, and a condition's transition time changes only with its status.
     pub fn set(
         &mut self,
         pod: &PodObject,
@@ -236,7 +236,8 @@ impl StatusCache {
     /// The pod's previous status.
     fn before<'a>(&'a self, pod: &'a PodObject, mirror: Option<&'a PodStatus>) -> Before<'a> {
         let kept = self.pods.get(pod.uid()).map(|entry| Before::Known(&entry.status));
-        // A static pod whose mirror pod has ended runs again, for example after a shutdown of the node: a new life begins.
+        // A static pod may run again although its mirror pod has a terminal phase, for example after a shutdown of the node. Its
+        // start time is then not that of the mirror pod.
         let mirror = mirror.filter(|status| !Phase::parse(status.phase.as_deref()).is_terminal());
         kept.or(mirror.map(Before::OfMirror)).or(pod.status().map(Before::Known)).unwrap_or(Before::Nothing)
     }
@@ -309,10 +310,10 @@ impl StatusCache {
 #[derive(Clone, Copy, Debug)]
 enum Before<'a> {
     Nothing,
-    /// The status is kept, or the API server has it for its own pod.
+    /// The kept status, or the status in the object of the pod.
     Known(&'a PodStatus),
-    /// The status of the mirror pod, which an earlier agent wrote. The containers may have started anew since then, because the machine
-    /// restarted.
+    /// The status of the mirror pod, which an earlier agent wrote. It refuses no status: after a restart of the machine, containers that
+    /// had ended for good may run again.
     OfMirror(&'a PodStatus),
 }
 

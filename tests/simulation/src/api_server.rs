@@ -239,7 +239,8 @@ impl NodeApi for SimApiServer {
     }
 }
 
-/// Applies a strategic merge patch, as far as the patches of statuses need it: conditions are merged by their type, other lists are replaced.
+/// Applies a strategic merge patch, as far as the patches of statuses need it: conditions are merged by their type, and other lists are
+/// replaced.
 fn merge(value: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *value = patch.clone();

@@ -1,4 +1,4 @@
-//! DRA drivers that are slow, fail, lie, vanish and come back, and the ResourceClaims of the API server.
+//! DRA drivers that are slow, fail, give wrong answers, disappear and come back, and the ResourceClaims of the API server.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -174,7 +174,7 @@ impl DriverCall<'_> {
         }
     }
 
-    /// The answer with its lies, and the CDI devices of the claims for which the agent may believe it.
+    /// The answer, which a fault may make wrong, and the CDI devices of the claims for which the agent may accept it.
     async fn answer(
         &mut self,
         fault: Option<Fault>,
@@ -214,7 +214,7 @@ impl DriverCall<'_> {
         }
         let names = |devices: &Vec<PreparedDevice>| devices.iter().flat_map(|d| d.cdi_devices.clone()).collect();
         let succeeded = answers.iter().filter_map(|(uid, answer)| Some((uid.clone(), names(answer.as_ref().ok()?))));
-        // A driver that mixes up its claims is not believed at all.
+        // The agent accepts nothing from an answer with another claim.
         let succeeded = if fault == Some(Fault::OtherClaim) { BTreeMap::new() } else { succeeded.collect() };
         Ok((answers, succeeded))
     }

@@ -8,9 +8,9 @@
 //! faults end -> every pod reaches its final state -> sources drop all pods -> nothing is left
 //! ```
 //!
-//! A simulation takes at most twelve minutes of virtual time: seven for steps and faults, three until every pod has
-//! reached its final state, and two until all pods are removed. After each agent its recording is replayed and has to
-//! reach the same states.
+//! A simulation takes less than 13 minutes of virtual time: 7 minutes for steps and faults, 3 minutes and up to 20 seconds more until every
+//! pod has reached its final state, and at most 2 minutes until all pods are removed. After each agent its recording is replayed
+//! and has to reach the same states.
 //!
 //! The program `podwright-simulation` runs a range of seeds, seeds for a given time, or one seed with its whole trace.
 

@@ -133,7 +133,7 @@ pub(super) struct AgentLife {
     pub(super) metrics: Metrics,
     samples: Samples,
     started: Time,
-    /// The pods that an earlier agent left running.
+    /// The pods that had a running container or a ready sandbox when this agent started.
     adopted: BTreeSet<PodUid>,
     /// The sources that have delivered to this agent, in the order of their first sets.
     delivered: Vec<Source>,

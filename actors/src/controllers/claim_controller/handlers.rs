@@ -20,7 +20,8 @@ use tracing::field::display;
 
 use super::super::resource_claim::{CONTROLLER_NAME, Core, Key, ObjectKey, WatchEvent};
 
-/// A handler that [`ClaimController::add_handler`](super::ClaimController::add_handler) has added to a watch. Dropping this value removes it.
+/// A handler that [`ClaimController::add_handler`](super::ClaimController::add_handler) has added to a watch. Dropping this value removes
+/// the handler.
 ///
 /// When the drop returns, no further call of the handler begins. A call that another thread has begun before may still be running.
 #[must_use = "a drop removes the handler"]

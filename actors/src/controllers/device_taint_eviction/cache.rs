@@ -122,7 +122,7 @@ impl Core {
         Features { pod_groups: self.settings.pod_groups, ..Features::default() }
     }
 
-    /// Makes the status of these rules due after [`STATUS_DELAY`].
+    /// Queues the writes of the statuses of these rules, due after [`STATUS_DELAY`].
     pub(super) fn status_later<'a>(&mut self, rules: impl Iterator<Item = &'a RuleId>, now: Time) {
         for rule in rules {
             self.effects.rule_at(rule, now + STATUS_DELAY);

@@ -131,7 +131,7 @@ impl Core {
         }
     }
 
-    /// Replaces the entry of a rule. If it evicts now or has evicted before, computes the evictions of all claims.
+    /// Replaces the entry of a rule. If the entry has changed, computes the evictions of all claims.
     fn rule_changed(&mut self, id: &RuleId, rule: Option<&Arc<DeviceTaintRule>>, now: Time) {
         let known = self.evicting.get(&id.name);
         let new = rule.and_then(|rule| EvictingRule::new(rule, known, now));
@@ -175,8 +175,7 @@ impl Core {
         users.into_iter().for_each(|pod| self.marked.mark(pod));
     }
 
-    /// Adds the known pods that a claim is reserved for. Skips each entry whose
-    /// object is gone or was replaced, or whose kind is unknown.
+    /// Adds the known pods that a claim is reserved for. Skips a pod that is gone or was replaced, and each consumer of an unknown kind.
     pub(super) fn add_users(&self, claim: &ResourceClaim, users: &mut BTreeSet<ObjectKey>) {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         for consumer in claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten()) {
@@ -207,7 +206,7 @@ fn is_different(old: &Arc<Pod>, new: &Arc<Pod>) -> bool {
         || statuses(old) != statuses(new)
 }
 
-/// Whether other pods may use the claim, or may use it in another way.
+/// Whether a change of a claim may change which pods use it: its allocation, its consumers or its owners differ.
 fn use_differs(old: Option<&ResourceClaim>, new: Option<&ResourceClaim>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return true };
     let consumers = |claim: &ResourceClaim| claim.status.as_ref().and_then(|status| status.reserved_for.clone());

@@ -235,7 +235,7 @@ impl Core {
                 ),
                 Reason::Slice(taint) => format!(
                     "Driver {} removes taint number {} of device {} of pool {} from ResourceSlice {}.",
-                    taint.driver, taint.index, taint.device, taint.pool, taint.slice
+                    taint.driver, taint.index + 1, taint.device, taint.pool, taint.slice
                 ),
             });
         }

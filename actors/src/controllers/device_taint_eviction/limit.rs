@@ -5,7 +5,7 @@
 //! slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its item leaves
 //! the queue until the limit changes or a slot becomes free.
 //!
-//! The condition of the limit has the number of slots that are not free, so that a later leader goes on with it.
+//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +26,8 @@ use crate::time::Time;
 pub const CONTINUE_ANNOTATION: &str = "podwright.dev/continue-evictions";
 /// The type of the condition of a rule that has reached its limit.
 pub const LIMIT_CONDITION: &str = "podwright.dev/EvictionLimitReached";
-/// When other pods may take the slot of a pod whose pass failed. Without a delay, passes that all fail would follow each other at once.
+/// The delay until other pods may take the slot of a pod whose pass failed. Without it, passes that all fail would follow each other at
+/// once.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// The largest length of the annotation in texts.
 const MAX_ANNOTATION: usize = 64;
@@ -94,14 +95,14 @@ impl RuleRecord {
 }
 
 impl Core {
-    /// The number of evictions of a rule. `None` if there is no limit.
+    /// The largest number of evictions for a rule. `None` if there is no limit.
     pub(super) fn limit_of(&self, rule: &DeviceTaintRule) -> Option<u64> {
         let limit = self.settings.max_evictions_per_rule?.get();
         Some(limit.max(continue_to(rule).unwrap_or(0)))
     }
 
-    /// The record of a rule that is new to this controller. An earlier leader has used the number of slots that is in the
-    /// condition. If the condition says that the limit is reached, and has no number, the limit must be raised further.
+    /// The record of a rule that is new to this controller. The condition has the number of slots that an earlier leader used. If the
+    /// condition says that the limit is reached, and has no number, all slots of the limit count as used.
     pub(super) fn new_record(&self, rule: &DeviceTaintRule) -> RuleRecord {
         let earlier = condition(rule, LIMIT_CONDITION).and_then(|limit| {
             let counted = CountedEvictions::read(&limit.message).map(|counted| counted.0);
@@ -148,7 +149,7 @@ impl Core {
         self.pod_eviction(known, |_, claim| self.claim_eviction_by(claim, others()))
     }
 
-    /// These rules hold a pod.
+    /// Records that these rules hold a pod.
     pub(super) fn hold(&mut self, pod: &PodId, rules: &[RuleId]) {
         for rule in rules {
             if let Some(record) = self.records.get_mut(rule) {
@@ -192,7 +193,7 @@ impl Core {
         }
     }
 
-    /// The pod is not pending any more, or for other reasons.
+    /// The eviction of the pod is no longer pending, or has other reasons.
     pub(super) fn leave_rules(&mut self, pod: &PodId, now: Time) {
         for record in self.records.values_mut() {
             record.held.remove(pod);
@@ -205,7 +206,7 @@ impl Core {
         self.free_slots(pod, now + AFTER_FAILURE, now);
     }
 
-    /// Frees the slots of a pod, unless it may have been deleted. Other pods may take them at a time.
+    /// Frees the slots of a pod, unless the pod may have been deleted. Other pods may take them from `at` on.
     pub(super) fn free_slots(&mut self, pod: &PodId, at: Time, now: Time) {
         let is_taken = |record: &RuleRecord| record.slots.get(&pod.uid) == Some(&Slot::Taken);
         let taken: Vec<_> =
@@ -219,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Queues the pods that a rule holds, for a time or later. Each is checked again.
+    /// Queues the pods that a rule holds, each for the time of its eviction and not before `at`. Their passes check the limit again.
     pub(super) fn release_held(&mut self, rule: &RuleId, at: Time) {
         let Some(record) = self.records.get_mut(rule) else { return };
         for pod in std::mem::take(&mut record.held) {
@@ -230,7 +231,7 @@ impl Core {
     }
 }
 
-/// The number of the annotation.
+/// The number in the annotation, if it is valid.
 pub(super) fn continue_to(rule: &DeviceTaintRule) -> Option<u64> {
     annotation(rule)?.trim().parse().ok()
 }

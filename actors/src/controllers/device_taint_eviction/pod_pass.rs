@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Before each write, the pass checks that the eviction is still pending and due. The eviction of a pass leaves out the rules that have
-//! reached their limits.
+//! no slot for the pod, because they have reached their limits.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -33,7 +33,7 @@ enum Stage {
     Reading,
     /// A call sets the condition.
     Patching,
-    /// A call deletes the pod, for the eviction of that time.
+    /// A call deletes the pod. The eviction is the one that was due when the call began.
     Deleting(Eviction),
     Over,
 }

@@ -70,15 +70,15 @@ impl RulePass {
     }
 }
 
-/// When the status may be written again, if it was written for this spec a short time ago. The pass calls this before it
-/// counts the pods of the rule.
+/// When the status may be written again, if it was written for this spec a short time ago. The pass asks this before it counts the pods
+/// of the rule, because the count reads all pending evictions.
 fn next_write(rule: &DeviceTaintRule, record: &mut RuleRecord, now: Time) -> Option<Time> {
     let written = condition(rule, IN_PROGRESS_CONDITION)?;
     if written.observed_generation != rule.metadata.generation {
         return None;
     }
     let stamp = Time::from_timestamp(written.last_transition_time.0);
-    // The clock of another machine may be ahead. Then the time at which this controller first read its time counts.
+    // The clock of the machine that wrote the status may be ahead. Then the delay begins when this controller first read the status.
     let since = if stamp > now { record.first_read(stamp, now) } else { stamp };
     Some(since + STATUS_DELAY).filter(|at| *at > now)
 }

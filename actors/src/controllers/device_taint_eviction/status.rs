@@ -28,7 +28,7 @@ pub struct RuleCounts {
     pub evicted: u64,
 }
 
-/// What a rule would hit if its effect were NoExecute.
+/// How many devices a rule selects, and how many pods it would evict if its effect were NoExecute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hits {
     pub(super) published: u64,
@@ -104,7 +104,7 @@ impl Core {
         conditions
     }
 
-    /// What a rule would hit if its effect were NoExecute and no other rule existed.
+    /// Counts what a rule selects, and what it would evict if its effect were NoExecute and no other rule existed.
     fn hits(&self, rule: &DeviceTaintRule, now: Time) -> Hits {
         let rule = EvictingRule::pretended(rule, now);
         let selected = self.selected_by(&rule);

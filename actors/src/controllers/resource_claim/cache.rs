@@ -1,4 +1,4 @@
-//! The known objects, their indexes, and the memories.
+//! The known objects with their indexes, and what the controller remembers of its own calls and of deleted objects.
 
 use std::sync::Arc;
 
@@ -86,17 +86,17 @@ impl Core {
         self.pods.list()
     }
 
-    /// The events that show the known claims, as above.
+    /// The events that show the known claims, like [`list_pods`](Self::list_pods).
     pub(crate) fn list_claims(&self) -> Vec<WatchEvent<ResourceClaim>> {
         self.claims.list()
     }
 
-    /// The events that show the known templates, as above.
+    /// The events that show the known templates, like [`list_pods`](Self::list_pods).
     pub(crate) fn list_templates(&self) -> Vec<WatchEvent<ResourceClaimTemplate>> {
         self.templates.list()
     }
 
-    /// The events that show the known pod groups, as above.
+    /// The events that show the known pod groups, like [`list_pods`](Self::list_pods).
     pub(crate) fn list_pod_groups(&self) -> Vec<WatchEvent<PodGroup>> {
         self.groups.list()
     }

@@ -17,7 +17,7 @@ use crate::time::Time;
 const UIDS: usize = 500;
 /// If the watch has not shown a created claim for this time, a call reads the claim from the server.
 const TRUSTED: Duration = Duration::from_secs(30);
-/// A created claim is forgotten after this time.
+/// A created claim no longer counts after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// The shortest time between two searches for claims to forget.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -92,10 +92,10 @@ impl PendingClaim {
 }
 
 /// The claims that were created, and that the watch has not shown. Their number has no limit. A claim is forgotten when the watch
-/// shows it or the deletion of its owner, and at the latest after an hour and a minute.
+/// shows it or the deletion of its owner. After an hour it no longer counts, and a later [`insert`](Self::insert) drops it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingClaims {
-    /// Changed by [`set`](Self::set) alone, which keeps the index in line.
+    /// Changed only by [`set`](Self::set), which also updates the index.
     claims: BTreeMap<ObjectKey, PendingClaim>,
     by_owner: Index<OwnerId>,
     /// When the claims that are too old were dropped last.

@@ -44,7 +44,7 @@ pub(super) struct OwnerPass {
 pub(super) enum Stage {
     Begin,
     Generating,
-    /// A call reads a claim that was created a while ago, because it may not exist any more.
+    /// A call reads a claim that was created a while ago and that no watch has shown, because the claim may not exist any more.
     Confirming(PendingClaim),
     /// A call that was sent at this time lists the claims, because a create without an answer may have been performed.
     Listing {
@@ -198,7 +198,7 @@ impl OwnerPass {
         None
     }
 
-    /// One claim could not be generated. The others are not held back.
+    /// One claim could not be generated. The pass continues with the next claim.
     fn generation_failed(&mut self, entry: &ClaimEntry, fault: Fault) {
         let kind = self.owner.kind();
         let prefix = match kind {

@@ -24,7 +24,7 @@ impl OwnerPass {
     fn reservation(&mut self, core: &Core, entry: &ClaimEntry) -> Option<Request> {
         let Owner::Pod(pod) = &self.owner else { return None };
         node_name(pod)?;
-        // The watch does not show the names that this pass has written.
+        // The watch may not show the names yet that this pass has written.
         let new = |name: &String| vec![StatusEntry { name: entry.name.clone(), claim: Some(name.clone()) }];
         let statuses = self.new_names.get(&entry.name).map_or_else(|| core.statuses(&self.owner), new);
         let Ok(Named::Claim { name, is_generated }) = entry.named(&statuses) else { return None };

@@ -11,7 +11,7 @@ use crate::time::Time;
 /// election timeout of 1 s (`ServerConfig.ReqTimeout`, etcd 3.5). The other 3 s are for the API server, which gives a request up when
 /// it notices that the connection is closed.
 pub(super) const SETTLES_AFTER: Duration = Duration::from_secs(10);
-/// An unanswered create is forgotten after this time, if a later term has not settled it.
+/// At the end of a term, an unanswered create that is older than this is forgotten.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The creates of a controller whose results are not known. The next term of this process begins with those of the last one.

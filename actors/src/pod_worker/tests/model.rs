@@ -46,8 +46,8 @@
 //! | POD-W28: which ends of a static pod are final | `final_statuses/tests.rs` |
 //! | POD-W28 in a mirror, POD-W29 | `tests/it/node/mirrors.rs`, `tests/it/node/status_writes.rs` |
 //!
-//! The others are laws of this model. Those of POD-W2, POD-W4 to POD-W9, POD-W13, POD-W14, POD-W31 to POD-W33 and POD-W35 are also tested on the whole engine
-//! or node.
+//! The others are laws of this model. Those of POD-W2, POD-W4 to POD-W9, POD-W13, POD-W14, POD-W31 to POD-W33 and POD-W35 are also tested
+//! on the whole engine or node.
 
 mod ends;
 mod frozen;

@@ -362,7 +362,7 @@ fn broken_agents_break_a_law() {
     for mutation in [IgnoresNewerAllocation, CallsBeforeFile, ForgetsCalls, StartsBeforeFile, CompletesNewerAllocation]
     {
         let pods = vec![one("1", "1Mi"), one("2", "1Mi")];
-        // What a cgroup has is compared too, so that a resize is complete later.
+        // With a cgroup, a resize is complete only after the cgroup has its resources. That hides these two faults.
         let has_cgroup = !matches!(mutation, StartsBeforeFile | CompletesNewerAllocation);
         let world = World { mutation: Some(mutation), has_cgroup, ends: 1, ..world(pods) };
         let checker = world.checker().spawn_dfs().join();

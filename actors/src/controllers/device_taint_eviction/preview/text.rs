@@ -13,7 +13,7 @@ const LINE: usize = 8192;
 const GAP: usize = 3;
 
 impl RulePreview {
-    /// The numbers in one line.
+    /// The numbers of devices and pods in one line.
     pub fn summary(&self) -> String {
         let published = self.devices.iter().filter(|device| device.is_published).count() as u64;
         let allocated = self.devices.iter().filter(|device| !device.claims.is_empty()).count() as u64;

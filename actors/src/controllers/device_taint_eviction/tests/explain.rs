@@ -30,7 +30,7 @@ fn pod_is_explained_with_its_taints_and_what_would_keep_it() {
         "  c: ResourceClaim c\n",
         "    device d/w/i: taint t=v of DeviceTaintRule r since 2000-01-01T00:00:00Z: tolerated for 60 s, evicts at 2000-01-01T00:01:00Z\n",
         "  DeviceTaintRule r is deleted, or gets another effect than NoExecute or another deviceSelector. (All of these are necessary.)\n",
-        "  Driver d removes taint number 0 of device i of pool w from ResourceSlice s. (All of these are necessary.)\n",
+        "  Driver d removes taint number 1 of device i of pool w from ResourceSlice s. (All of these are necessary.)\n",
         "The tolerations of allocated devices cannot be changed",
     ] {
         assert!(text.contains(part), "{part}{text}");
