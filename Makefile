@@ -18,7 +18,7 @@ HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v m
 # Lints the library without its default features. The caller adds the features to lint.
 LINT_LIBRARY = K8S_OPENAPI_ENABLED_VERSION=1.36 $(CARGO) clippy --locked -p podwright --no-default-features
 
-.PHONY: run release demo-dra test test-vm browser containers lint lint-features deny bench instructions simulate soak
+.PHONY: run release demo-dra test test-vm nextest browser containers lint lint-features deny bench instructions simulate soak
 
 # Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
@@ -48,11 +48,14 @@ endif
 	@{ $(HAVE_BROWSER); } >/dev/null || echo "skipped: tests of the page in a browser"
 	@{ $(HAVE_CONTAINERD); } >/dev/null || echo "skipped: tests that run pods as containers"
 
+nextest:
+	@$(CARGO) nextest --version >/dev/null 2>&1 || .ci/install "run the tests" crate:cargo-nextest@0.9.143
+
 browser:
 	@{ $(HAVE_BROWSER); } >/dev/null || .ci/install "test the page in a browser" chromium
 
 # Searches for unknown failures with new random inputs. SOAK is the time to search: `make soak SOAK=2h`.
-soak:
+soak: nextest
 	@command -v c++ >/dev/null || .ci/install "build the fuzz targets" g++
 	.ci/soak $(SOAK)
 
@@ -67,7 +70,7 @@ test-vm:
 	@{ $(HAVE_VM); } >/dev/null || .ci/install "run checks on a virtual machine" mmdebstrap qemu-system-x86 e2fsprogs openssh-client
 	$(CARGO) build --locked --bin podwright
 	$(CARGO) build --locked -p podwright-stand-in --example stand-in
-	tests/vm/run target/debug/podwright $(CHECKS)
+	tests/vm/run $${CARGO_TARGET_DIR:-target}/debug/podwright $(CHECKS)
 
 # Checks the format, the lints and rustdoc. The lints run with all features, with none, and with each runtime alone.
 lint:

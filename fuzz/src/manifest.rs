@@ -123,8 +123,10 @@ fn line_endings_do_not_matter(bytes: &[u8], pods: &[Pod]) {
         }
         marked.push(*byte);
     }
-    let again = read(&marked);
-    // A quoted key of a flow mapping may have several lines, and at most 1024 characters. The added carriage returns count.
-    let has_long_key = again.faults.iter().any(|fault| fault.message.contains("flow mapping"));
-    assert!(has_long_key || again.pods == pods, "{:?}", again.faults);
+    // A quoted key may have 1024 characters and several lines. The carriage returns count, so a longer one is no key any more.
+    let has_long_text =
+        |quote: u8| marked.split(|byte| *byte == quote).skip(1).step_by(2).any(|part| part.len() > 1024);
+    if !(has_long_text(b'"') || has_long_text(b'\'')) {
+        assert!(read(&marked).pods == pods);
+    }
 }

@@ -1,8 +1,8 @@
-//! The workflow in `.github` runs the steps of the gate, and the toolchain is the oldest supported Rust.
+//! The workflow in `.github` runs the steps of the gate, the toolchain is the oldest supported Rust, and properties have fixed inputs.
 
 use std::fs;
 
-use super::root;
+use super::{in_repository, root, sources};
 
 fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
@@ -14,12 +14,14 @@ fn the_workflow_runs_every_step_of_the_gate() {
     let steps: Vec<_> = gate.lines().filter_map(|line| line.strip_prefix("step ")?.split(' ').next()).collect();
     assert!(steps.len() >= 4, "the steps of .ci/run are {steps:?}");
     for step in steps {
-        assert!(
-            workflow.contains(&format!("- run: make {step}\n")),
-            ".github/workflows/ci.yml does not run make {step}"
-        );
+        let run = format!("- run: make {step}");
+        assert!(workflow.lines().any(|line| line.trim() == run), ".github/workflows/ci.yml does not run make {step}");
         assert!(makefile.contains(&format!("\n{step}:")), "the Makefile has no {step}");
     }
+    // Without it, tests whose programs are missing would be skipped.
+    let required = gate.lines().find_map(|line| line.strip_prefix("export PODWRIGHT_REQUIRE=")).unwrap();
+    let required = format!("PODWRIGHT_REQUIRE: {required}");
+    assert!(workflow.lines().any(|line| line.trim() == required), ".github/workflows/ci.yml lacks {required}");
 }
 
 #[test]
@@ -32,4 +34,24 @@ fn the_toolchain_is_the_oldest_supported_rust() {
     };
     let (toolchain, oldest) = (value("rust-toolchain.toml", "channel"), value("Cargo.toml", "rust-version"));
     assert!(toolchain.starts_with(&format!("{oldest}.")), "Rust {oldest} is supported, and {toolchain} is used");
+}
+
+#[test]
+fn every_property_takes_its_inputs_from_the_one_seed() {
+    let (macro_name, config) = (concat!("proptest", "! {"), "#![proptest_config(podwright_random::cases(");
+    let mut found = 0;
+    for path in ["actors", "fuzz", "metrics", "src", "tests"].into_iter().flat_map(sources) {
+        let text = fs::read_to_string(&path).unwrap();
+        for inside in text.split(macro_name).skip(1) {
+            found += 1;
+            // The documentation of the seed has an example in a comment.
+            let first = inside.trim_start_matches(|c: char| c.is_whitespace() || "/!".contains(c));
+            assert!(
+                first.starts_with(config),
+                "{}: a property has random inputs: begin it with {config}N))]",
+                in_repository(&path)
+            );
+        }
+    }
+    assert!(found > 10, "{found} properties");
 }
