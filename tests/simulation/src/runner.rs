@@ -137,15 +137,16 @@ pub(super) struct AgentLife {
     adopted: BTreeSet<PodUid>,
     /// The sources that have delivered to this agent, in the order of their first sets.
     delivered: Vec<Source>,
+    /// The pods that this agent had admitted when the second source delivered first.
+    early: BTreeSet<PodUid>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,
 }
 
 impl AgentLife {
-    /// The pods that an earlier agent left running and that the second source delivers to this agent. This agent admits pods of the
-    /// first source beside them without knowing what they use, because no source waits for another one.
-    fn late_pods(&self) -> LatePods<'_> {
-        LatePods { adopted: &self.adopted, source: self.delivered.get(1).copied() }
+    /// The pods that the agent admitted before it knew what other running pods use.
+    fn unaware(&self) -> UnawareAdmission<'_> {
+        UnawareAdmission { adopted: &self.adopted, early: &self.early, source: self.delivered.get(1).copied() }
     }
 
     /// A runtime that the agent lists stays healthy.
@@ -159,15 +160,23 @@ impl AgentLife {
     }
 }
 
-/// See [`AgentLife::late_pods`].
-pub(super) struct LatePods<'a> {
+/// No source waits for another one. So an agent admits pods of the source that delivers first without knowing the pods that an earlier
+/// agent left running and that the second source delivers.
+pub(super) struct UnawareAdmission<'a> {
     adopted: &'a BTreeSet<PodUid>,
+    early: &'a BTreeSet<PodUid>,
     source: Option<Source>,
 }
 
-impl LatePods<'_> {
-    pub(super) fn contains(&self, pod: &PodObject) -> bool {
+impl UnawareAdmission<'_> {
+    /// Whether a pod ran already and was delivered by the second source.
+    pub(super) fn is_late(&self, pod: &PodObject) -> bool {
         self.source == Some(Source::of(pod)) && self.adopted.contains(pod.uid())
+    }
+
+    /// Whether a pod was admitted before the second source delivered.
+    pub(super) fn is_early(&self, pod: &PodObject) -> bool {
+        self.early.contains(pod.uid())
     }
 }
 
@@ -231,6 +240,7 @@ impl Simulation {
             started: machine.clock.now(),
             adopted,
             delivered: Vec::new(),
+            early: BTreeSet::new(),
             was_healthy: false,
         }
     }
@@ -270,7 +280,7 @@ impl Simulation {
                     checks::final_statuses_are_stored(&life.agent, &self.sources.lock().desired_pods(), &self.disk)
                 });
                 let checked =
-                    checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent, &life.late_pods()));
+                    checked.and_then(|()| checks::fits_the_machine(&self.machine, &life.agent, &life.unaware()));
                 let checked = checked.and_then(|()| checks::claims(&self.machine, &life.agent, &life.node, &self.disk));
                 if let Err(what) = checked {
                     self.machine.violated(what);
@@ -314,6 +324,10 @@ impl Simulation {
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.machine.note(format!("{source:?} delivers {uids:?}"));
             if !life.delivered.contains(&source) {
+                if !life.delivered.is_empty() {
+                    let admitted = life.agent.desired.pods().into_iter().map(|pod| pod.uid().clone());
+                    life.early = admitted.filter(|uid| !life.adopted.contains(uid)).collect();
+                }
                 life.delivered.push(source);
             }
             life.node.sources().try_send(set.into()).unwrap();

@@ -1,7 +1,5 @@
 //! Checks of the resources of pods.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::pod_worker::Lifecycle;
@@ -11,8 +9,8 @@ use podwright_actors::quantity::Amount;
 use super::CheckResult;
 use crate::container_resources::Amounts;
 use crate::machine::{Agent, CPU_MILLIS, MEMORY, Machine};
-use crate::runner::LatePods;
-use crate::scenario::{Source, Step, StepAction};
+use crate::runner::UnawareAdmission;
+use crate::scenario::{Step, StepAction};
 use crate::sources::DesiredPod;
 
 /// The CPU and the memory that pods request.
@@ -35,15 +33,13 @@ impl Total {
 
 /// The pods that run, with what is allocated to them and what their containers still have, fit the machine. A static pod that a
 /// cancelled shutdown stopped runs again without admission, so there is no check after one.
-pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, late: &LatePods<'_>) -> CheckResult {
+pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, unaware: &UnawareAdmission<'_>) -> CheckResult {
     let is_cancelled = |step: &Step| matches!(step.what, StepAction::CancelledShutdown { .. });
     if machine.scenario.pods.iter().all(|plan| plan.resize.is_none()) || machine.scenario.steps.iter().any(is_cancelled)
     {
         return Ok(());
     }
-    // A late pod keeps its resources, so only the other pods must fit if there are pods of the other source.
-    let (mut total, mut without_late) = (Total::default(), Total::default());
-    let mut sources = BTreeSet::new();
+    let (mut total, mut without_late, mut without_early) = (Total::default(), Total::default(), Total::default());
     let mut parts = Vec::new();
     for pod in agent.desired.pods() {
         let uid = pod.uid();
@@ -51,7 +47,6 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, late: &LatePods
         if ends || agent.engine.snapshot(uid).is_none_or(|snapshot| snapshot.lifecycle != Lifecycle::Sync) {
             continue;
         }
-        sources.insert(Source::of(&pod));
         let truth = machine.runtime_status(uid);
         for container in pod.containers() {
             let allocated = Amounts::of_container(container);
@@ -62,8 +57,11 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, late: &LatePods
             used.cpu.request = larger(used.cpu.request, applied.cpu.request);
             used.memory.request = larger(used.memory.request, applied.memory.request);
             total.add(used);
-            if !late.contains(&pod) {
+            if !unaware.is_late(&pod) {
                 without_late.add(used);
+            }
+            if !unaware.is_early(&pod) {
+                without_early.add(used);
             }
             parts.push((
                 uid.to_string(),
@@ -73,8 +71,9 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, late: &LatePods
             ));
         }
     }
-    let checked = if sources.len() > 1 { without_late } else { total };
-    if checked.fits() { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
+    // Early and late pods may have more together. Each later pod was admitted beside both.
+    let fits = total.fits() || (without_late.fits() && without_early.fits());
+    if fits { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
 }
 
 /// The containers of a pod that runs have what is allocated to it, and that is what is desired unless there is no room for it.
@@ -115,6 +114,23 @@ pub(super) fn resize_is_complete(
     }
     requests(&desired.pod).into_iter().for_each(|amounts| total.add(amounts));
     if total.fits() { Err(format!("its resize waits, and there is room for it: {total:?}")) } else { Ok(()) }
+}
+
+/// A static pod that was rejected because the node lacks something does not fit: it is judged again each time a pod ends.
+pub(super) fn rejection_is_needed(agent: &Agent, rejected: &PodObject, status: &PodStatus) -> CheckResult {
+    const LACKS: [&str; 3] = ["OutOfcpu", "OutOfmemory", "UnexpectedAdmissionError"];
+    if !rejected.is_static() || !status.reason.as_deref().is_some_and(|reason| LACKS.contains(&reason)) {
+        return Ok(());
+    }
+    let mut total = Total::default();
+    for pod in agent.desired.pods() {
+        let ends = agent.statuses.phase(pod.uid()).is_some_and(Phase::is_terminal);
+        if !ends && !agent.engine.is_pod_known_terminated(pod.uid()) {
+            requests(&pod).into_iter().for_each(|amounts| total.add(amounts));
+        }
+    }
+    requests(rejected).into_iter().for_each(|amounts| total.add(amounts));
+    if total.fits() { Err(format!("is rejected, and there is room for it: {total:?}")) } else { Ok(()) }
 }
 
 fn requests(pod: &PodObject) -> Vec<Amounts> {
