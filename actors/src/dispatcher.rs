@@ -226,9 +226,17 @@ impl Dispatcher {
     }
 
     fn remove(&self, desired: &mut DesiredState, pod: &Arc<PodObject>, start: Time) {
-        if let EarlierDecision::Waited { .. } = desired.queue.take(pod.uid()) {
+        match desired.queue.take(pod.uid()) {
             // Nothing of the pod has started.
-            return;
+            EarlierDecision::Waited { .. } => return,
+            EarlierDecision::Rejected { .. } if !self.engine.is_pod_known(pod.uid()) => {
+                // A record would make the pod look as if it had run, should it come back.
+                desired.pods.remove(pod);
+                self.statuses.forget(pod.uid());
+                self.compare_with_api(desired, pod);
+                return;
+            }
+            EarlierDecision::Rejected { .. } | EarlierDecision::None => {}
         }
         let pod = &self.allocated(desired, pod.clone());
         desired.pods.remove(pod);

@@ -12,8 +12,8 @@
 //! resize is in the file before it is made. So the agent that follows a killed agent continues the resize, and does not restart a
 //! container twice for it.
 //!
-//! If the file cannot be written, no resize is applied. If it is damaged, the allocation of a pod without a record comes from the
-//! status that the API server has.
+//! The first containers of a pod do not wait for its record. If the file cannot be written, no resize is applied, and no container of a
+//! resized pod starts. If the file is damaged, the allocation of a pod without a record comes from the status that the API server has.
 
 mod file;
 #[cfg(test)]

@@ -100,18 +100,18 @@ impl ContainerManager {
         };
         let runtime = &self.ports.runtime;
         let name = container.container_name();
+        if existing_run.is_none() {
+            // Waits for the disk before the start takes its turn, so that it holds back no start of another pod.
+            self.record_resources(work, container).await?;
+        }
         let request =
             self.start_request(work, StartKind::Container, Some(name.clone())).await.ok_or(StartFailure::Cancelled)?;
         let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name.clone()), None);
         let id = match run {
             RunToStart::Existing(id) => id,
             RunToStart::New(config) => {
-                // Otherwise an agent that was killed here would restart the new container once more for its resize.
-                self.ports.resizes.starts(work.pod, container.name).await.map_err(|error| match error {
-                    // The sync that starts the container with the newer allocation is pending.
-                    NotBegun::Superseded(_) => StartFailure::Cancelled,
-                    NotBegun::NotWritten(error) => StartFailure::Create(RuntimeError::failed(error)),
-                })?;
+                // A newer allocation may have come meanwhile.
+                self.record_resources(work, container).await?;
                 let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
                 self.record_of(work.pod, container, PodEvent::normal("Created", texts::CREATED));
                 id
@@ -187,6 +187,16 @@ impl ContainerManager {
         let _doing = (!request.is_granted()).then(|| self.activities.begin_with(work.pod.uid(), task, container, None));
         work.cancel.run_until_cancelled(request.granted()).await;
         (!work.cancel.is_cancelled()).then_some(request)
+    }
+
+    /// Records with which resources a container starts. Otherwise an agent that was killed during the start would restart the new
+    /// container once more for its resize.
+    async fn record_resources(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
+        self.ports.resizes.starts(work.pod, container.name).await.map_err(|error| match error {
+            // The sync that starts the container with the newer allocation is pending.
+            NotBegun::Superseded(_) => StartFailure::Cancelled,
+            NotBegun::NotWritten(error) => StartFailure::Create(RuntimeError::failed(error)),
+        })
     }
 
     fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {

@@ -1,5 +1,6 @@
 //! Performs a pod's plan step by step.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -82,9 +83,7 @@ impl ContainerSync<'_> {
             unless_cancelled(self.work.cancel, stops).await?;
         }
         self.prune(Prune::AllButNewest).await?;
-        if self.starts_new_container(changes) {
-            self.prepare_resources_again().await?;
-        }
+        let changes = &*self.with_resources(changes).await?;
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default();
         let target = StartTarget { sandbox: &changes.sandbox, ips: &ips };
         for index in &changes.ephemeral {
@@ -233,7 +232,11 @@ impl ContainerSync<'_> {
             return Err(SyncError::Cancelled);
         }
         ports.metrics.containers.pod_started(has_user_namespace(pod));
-        self.prepare_resources().await?;
+        self.prepare_resources().await.inspect_err(|error| {
+            if !matches!(error, SyncError::Cancelled) {
+                ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
+            }
+        })?;
         let request =
             self.manager.start_request(self.work, StartKind::Sandbox, None).await.ok_or(SyncError::Cancelled)?;
         let doing = self.manager.activities.begin(uid, Task::RunSandbox);
@@ -274,24 +277,32 @@ impl ContainerSync<'_> {
         Ok(Some((sandbox, ips)))
     }
 
-    /// Whether one of the containers to start has not run in this sandbox. Ephemeral containers do not count, because they cannot use
-    /// claims.
-    fn starts_new_container(&self, changes: &Changes) -> bool {
-        let SyncWork { pod, status, .. } = self.work;
+    /// The changes that are possible with the resources of the pod. Before a container starts in a sandbox in which it has not run, this
+    /// agent must have prepared the resources: an earlier agent may have released them, because the runtime can finish a sandbox late,
+    /// after the pod has stopped. If they are not ready, only containers start that have run in this sandbox. Ephemeral containers
+    /// cannot use claims.
+    async fn with_resources<'c>(&mut self, changes: &'c Changes) -> Result<Cow<'c, Changes>, SyncError> {
+        let SyncWork { pod, status, .. } = *self.work;
         let has_run = |name: &str| {
             status.containers.iter().any(|run| run.name.as_str() == name && run.sandbox == changes.sandbox)
         };
-        let init = changes.init.iter().map(|index| &pod.init_containers()[*index]);
-        let regular = changes.regular.iter().map(|index| &pod.containers()[*index]);
-        init.chain(regular).any(|container| !has_run(&container.name))
-    }
-
-    /// Makes the resources of the pod ready if this agent has not prepared them. The sandbox exists already. An earlier agent may have
-    /// released the resources: the runtime can finish a sandbox late, after the pod has stopped.
-    async fn prepare_resources_again(&self) -> Result<(), SyncError> {
-        match &self.manager.ports.resources {
-            Some(resources) if !resources.is_prepared(self.work.pod) => self.prepare_resources().await,
-            Some(_) | None => Ok(()),
+        let has_init_run = |index: &usize| has_run(&pod.init_containers()[*index].name);
+        let has_regular_run = |index: &usize| has_run(&pod.containers()[*index].name);
+        let Some(resources) = &self.manager.ports.resources else { return Ok(Cow::Borrowed(changes)) };
+        let all_have_run = changes.init.iter().all(has_init_run) && changes.regular.iter().all(has_regular_run);
+        if all_have_run || resources.is_prepared(pod) {
+            return Ok(Cow::Borrowed(changes));
+        }
+        match self.prepare_resources().await {
+            Ok(()) => Ok(Cow::Borrowed(changes)),
+            Err(SyncError::Cancelled) => Err(SyncError::Cancelled),
+            Err(error) => {
+                self.errors.push(error);
+                let mut possible = changes.clone();
+                possible.init.retain(has_init_run);
+                possible.regular.retain(has_regular_run);
+                Ok(Cow::Owned(possible))
+            }
         }
     }
 
@@ -303,7 +314,6 @@ impl ContainerSync<'_> {
         let _doing = self.manager.activities.begin(pod.uid(), Task::PrepareResources);
         let prepared = cancel.run_until_cancelled(resources.prepare(pod)).await.ok_or(SyncError::Cancelled)?;
         prepared.map_err(|error| {
-            ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
             let message = texts::resources_not_prepared(&error_chain(&error).to_string());
             self.manager.record(pod, PodEvent::warning("FailedPrepareDynamicResources", message));
             ContainerError::Resources(error).into()

@@ -105,7 +105,9 @@ impl Dispatcher {
     ) {
         // A pod that an earlier agent admitted keeps what that agent allocated to it.
         let allocated = pods.into_iter().map(|pod| self.allocated(desired, pod));
-        let mut pods: Vec<_> = allocated.map(|pod| (self.was_admitted(&pod), pod)).collect();
+        // A rejected pod may have a record, because a late sandbox of it was stopped. It was not admitted all the same.
+        let was_admitted = |pod: &PodObject| !desired.queue.is_rejected(pod.uid()) && self.was_admitted(pod);
+        let mut pods: Vec<_> = allocated.map(|pod| (was_admitted(&pod), pod)).collect();
         // A pod that was admitted before keeps its resources, so it counts before any other pod is admitted.
         pods.sort_by_key(|(admitted, pod)| (!admitted, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
         let mut others = None;
@@ -124,7 +126,8 @@ impl Dispatcher {
                 continue;
             }
             // A pod that is stopping, or that ended before the agent started, needs no admission: it starts nothing.
-            let may_start = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
+            let may_start = !pod.phase().is_terminal()
+                && (desired.queue.is_rejected(pod.uid()) || !self.engine.is_pod_termination_requested(pod.uid()));
             let ending = self.ending(&pod);
             if may_start && ending == Some(Ending::Rejected) && !pod.is_deleting() {
                 // Its status still says that it was rejected, and there is nothing to clean up.

@@ -112,7 +112,7 @@ impl AllocationRecord {
     }
 }
 
-/// The allocation of a resize is not on disk, so that the resize is not applied.
+/// The allocation of a resize is not on disk, so that the resize is not applied and no container starts with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotWritten {
     /// The disk does not answer, or cannot be written.
@@ -222,7 +222,8 @@ impl Resizes {
                     if !std::mem::replace(&mut is_failing, true) {
                         tracing::error!(
                             error = %error_chain(&error),
-                            "cannot write the allocations of pods: free or repair the disk; until then no pod is resized"
+                            "cannot write the allocations of pods: free or repair the disk; until then no pod is resized, and no container of a \
+                             resized pod starts"
                         );
                     }
                     sleep(RETRY).await;

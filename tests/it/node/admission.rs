@@ -332,6 +332,28 @@ async fn critical_pod_without_victims_is_rejected_and_preempts_nothing() {
     assert_eq!(node.phase("vip"), "Failed");
 }
 
+// The pod leaves its source and comes back within one pass of housekeeping.
+#[actix::test]
+async fn rejected_static_pod_that_is_put_back_at_once_is_judged_again() {
+    let setup = Setup {
+        admission: Some(Arc::new(NodePredicates::new("node1", NodeCapacity::new(4000, 1 << 30, 500)))),
+        ..Setup::new(true)
+    };
+    let node = setup.start();
+    let (large, web) = (pod("large").of_file().cpu("3"), pod("web").of_file().cpu("2"));
+    node.deliver(std::slice::from_ref(&large)).await;
+    let both = [large.clone(), web.clone()];
+    node.deliver(&both).await;
+    assert_eq!(node.phase("web"), "Failed");
+    node.deliver(std::slice::from_ref(&large)).await;
+    assert_eq!(node.lifecycle("web"), None, "a rejected pod gets no record");
+    node.deliver(&both).await;
+    node.wait(5.0).await;
+    assert_eq!(node.phase("web"), "Failed");
+    node.deliver(&[web]).await;
+    node.eventually(10.0, "a removed pod gives its CPUs back", || node.phase("web") == "Running").await;
+}
+
 #[actix::test]
 async fn static_pod_that_lacks_something_starts_when_it_is_freed() {
     let setup = Setup {

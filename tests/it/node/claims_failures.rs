@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::claims::{ClaimNode, with_claim};
 use super::explain::reading::waits;
+use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 
 /// A pod whose claim was created from a template.
@@ -219,4 +220,25 @@ async fn container_does_not_start_in_a_late_sandbox_without_its_devices() {
     this.node.wait(15.0).await;
     assert_eq!(this.node.runtime.running("a"), ["main"]);
     assert_eq!(this.drivers.prepared().len(), 1);
+}
+
+// After a restart of the agent, nothing is prepared in its lifetime. A container that has run keeps its devices.
+#[actix::test]
+async fn container_that_has_run_starts_again_although_the_driver_is_away_and_another_container_waits_for_it() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.runtime.script("main", Script::ends(20.0, 1));
+    this.node.runtime.no_image("missing");
+    let containers = json!([{"name": "main", "image": "img"}, {"name": "other", "image": "missing"}]);
+    let pod = with_claim("a", "cam").spec("containers", containers);
+    this.node.deliver(std::slice::from_ref(&pod)).await;
+    this.node.wait(3.0).await;
+    assert_eq!(this.node.runtime.running("a"), ["main"]);
+    let this = this.restart();
+    this.drivers.fail("gpu", "unavailable");
+    this.node.deliver(&[pod]).await;
+    let starts = this.node.runtime.times_of("start main").len();
+    this.node.wait(60.0).await;
+    assert!(this.node.runtime.times_of("start main").len() > starts, "it needs no driver");
+    assert!(this.node.events.has("a", "FailedPrepareDynamicResources"));
 }
