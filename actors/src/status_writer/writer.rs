@@ -83,6 +83,8 @@ pub struct FailedWrite {
 struct LastWrite {
     /// The version of the kept status that was written.
     version: u64,
+    /// Whether a terminal phase was held back.
+    is_held_back: bool,
     /// The version of the pod that the server answered with.
     resource_version: Option<String>,
     /// The pod of the answer, until its source has delivered that version.
@@ -173,13 +175,17 @@ impl StatusWriter {
         mut api: Arc<PodObject>,
         kept: &StatusToWrite,
     ) -> Result<(), ApiError> {
-        let mut writes = self.next(uid, pod, &api, kept);
-        if let Some(patch) = writes.patch.take().filter(|_| !self.is_repetition(uid, &api, kept.version)) {
+        // May change during the call. Then this write is not the last one of this status: another one is requested.
+        let is_held_back = self.is_held_back(uid);
+        let mut writes = self.next(pod, &api, kept, is_held_back);
+        if let Some(patch) = writes.patch.take().filter(|_| !self.is_repetition(uid, &api, kept.version, is_held_back))
+        {
             api = self.api.patch_status(&api, patch).await?;
-            writes = self.next(uid, pod, &api, kept);
+            writes = self.next(pod, &api, kept, is_held_back);
             let is_incomplete = writes.patch.is_some();
             let last = LastWrite {
                 version: kept.version,
+                is_held_back,
                 resource_version: api.metadata().resource_version.clone(),
                 response: Some(api.clone()),
                 is_incomplete,
@@ -213,9 +219,13 @@ impl StatusWriter {
         last.response.clone().unwrap_or(api)
     }
 
-    fn next(&self, uid: &PodUid, pod: &PodObject, api: &PodObject, kept: &StatusToWrite) -> Writes {
+    /// Whether containers of a pod may run or its resources are held, so that a terminal phase must not be written yet.
+    fn is_held_back(&self, uid: &PodUid) -> bool {
         let holds_resources = self.resources.as_ref().is_some_and(|resources| resources.holds(uid));
-        let is_held_back = self.engine.could_have_running_containers(uid) || holds_resources;
+        self.engine.could_have_running_containers(uid) || holds_resources
+    }
+
+    fn next(&self, pod: &PodObject, api: &PodObject, kept: &StatusToWrite, is_held_back: bool) -> Writes {
         let facts = WriteFacts { pod, api, status: &kept.status, is_finished: kept.is_finished, is_held_back };
         next_writes(&facts, self.clock.now()).unwrap_or_else(|error| {
             tracing::error!(pod = %pod.full_name(), %error, "the status of the pod cannot be written as JSON");
@@ -225,9 +235,11 @@ impl StatusWriter {
 
     /// Whether this version of the status was already written, the server did not store all of it, and the API server's pod has
     /// not changed since.
-    fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64) -> bool {
+    fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64, is_held_back: bool) -> bool {
         self.state.last_writes.lock().get(uid).is_some_and(|last| {
-            last.is_incomplete && last.version == version && last.resource_version == api.metadata().resource_version
+            last.is_incomplete
+                && (last.version, last.is_held_back) == (version, is_held_back)
+                && last.resource_version == api.metadata().resource_version
         })
     }
 }
