@@ -239,8 +239,7 @@ impl NodeApi for SimApiServer {
     }
 }
 
-/// Applies a strategic merge patch, as far as the patches of statuses need it: conditions are merged by their type, and other lists are
-/// replaced.
+/// Applies a strategic merge patch of a status. Merges conditions by their type, and replaces other lists.
 fn merge(value: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *value = patch.clone();

@@ -105,14 +105,7 @@ pub(super) fn resize_is_complete(
     if is_allocated {
         return Ok(());
     }
-    let mut total = Total::default();
-    for pod in agent.desired.pods() {
-        let ends = agent.statuses.phase(pod.uid()).is_some_and(Phase::is_terminal);
-        if !ends && !agent.engine.is_pod_known_terminated(pod.uid()) && pod.uid() != allocated.uid() {
-            requests(&pod).into_iter().for_each(|amounts| total.add(amounts));
-        }
-    }
-    requests(&desired.pod).into_iter().for_each(|amounts| total.add(amounts));
+    let total = total_beside_others(agent, &desired.pod);
     if total.fits() { Err(format!("its resize waits, and there is room for it: {total:?}")) } else { Ok(()) }
 }
 
@@ -122,15 +115,21 @@ pub(super) fn rejection_is_needed(agent: &Agent, rejected: &PodObject, status: &
     if !rejected.is_static() || !status.reason.as_deref().is_some_and(|reason| LACKS.contains(&reason)) {
         return Ok(());
     }
+    let total = total_beside_others(agent, rejected);
+    if total.fits() { Err(format!("is rejected, and there is room for it: {total:?}")) } else { Ok(()) }
+}
+
+/// What a pod and the other pods that have not ended request together.
+fn total_beside_others(agent: &Agent, pod: &PodObject) -> Total {
     let mut total = Total::default();
-    for pod in agent.desired.pods() {
-        let ends = agent.statuses.phase(pod.uid()).is_some_and(Phase::is_terminal);
-        if !ends && !agent.engine.is_pod_known_terminated(pod.uid()) {
-            requests(&pod).into_iter().for_each(|amounts| total.add(amounts));
+    for other in agent.desired.pods() {
+        let ends = agent.statuses.phase(other.uid()).is_some_and(Phase::is_terminal);
+        if !ends && !agent.engine.is_pod_known_terminated(other.uid()) && other.uid() != pod.uid() {
+            requests(&other).into_iter().for_each(|amounts| total.add(amounts));
         }
     }
-    requests(rejected).into_iter().for_each(|amounts| total.add(amounts));
-    if total.fits() { Err(format!("is rejected, and there is room for it: {total:?}")) } else { Ok(()) }
+    requests(pod).into_iter().for_each(|amounts| total.add(amounts));
+    total
 }
 
 fn requests(pod: &PodObject) -> Vec<Amounts> {
