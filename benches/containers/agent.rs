@@ -49,6 +49,8 @@ impl Agent {
         command.arg("run").arg("--root").arg(directory.join("root"));
         command.arg(format!("--runtime=cri=unix://{}", instance.socket().display()));
         command.args(["--admin", "127.0.0.1:0", "--node-name", "bench", "--cgroup-root", &instance.cgroup_root()]);
+        // The disk of the machine that runs the bench may be full.
+        command.args(["--eviction-hard", "", "--image-gc-high-threshold", "100"]);
         command.args(flags);
         command.stdin(Stdio::null()).stdout(fs::File::create(&log)?);
         let agent = Agent { process: command.spawn()?, directory };

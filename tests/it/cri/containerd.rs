@@ -68,7 +68,12 @@ impl Containerd {
     /// Starts an agent that uses this containerd, with more flags.
     pub(super) async fn agent_with(&self, home: &AgentHome, flags: &[&str]) -> Agent {
         let own = self.flags();
-        home.start(&[&own.each_ref().map(String::as_str), flags].concat()).await
+        let mut all = [&own.each_ref().map(String::as_str), flags].concat();
+        // The disk of the machine that runs the tests may be full.
+        if !flags.iter().any(|flag| flag.starts_with("--image-gc-high-threshold")) {
+            all.push("--image-gc-high-threshold=100");
+        }
+        home.start(&all).await
     }
 
     /// A client of this containerd.
