@@ -207,7 +207,8 @@ impl Dispatcher {
             let (uid, container) = (uid.clone(), name.as_str().to_owned());
             recorder.note(self.clock.now(), &Note::Probe { uid, container, kind: *kind, result: *result });
         }
-        if let Some(pod) = self.desired.pod(&change.uid) {
+        // A pod that no source desires may still run: a static pod from the removal of its manifest until its containers have ended.
+        if let Some(pod) = self.desired.pod(&change.uid).or_else(|| self.engine.active_pod(&change.uid)) {
             self.statuses.probe_changed(&pod, change);
             self.request_sync(&change.uid);
         }

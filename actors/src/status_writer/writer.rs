@@ -198,11 +198,13 @@ impl StatusWriter {
         if writes.delete { self.api.delete(&api).await } else { Ok(()) }
     }
 
-    /// The pod that the node runs, and the API server's pod in the version that its source delivered last. `None` if no source
-    /// desires the pod, or if a static pod has no mirror pod of its version.
+    /// The pod that the node runs, and the API server's pod in the version that its source delivered last. `None` if the API server
+    /// has no such pod, or if a static pod has no mirror pod of its version.
     fn objects(&self, uid: &PodUid) -> Option<(Arc<PodObject>, Arc<PodObject>)> {
         let desired = self.desired.lock();
-        let pod = desired.pods.pod(uid)?.clone();
+        // A static pod has a mirror pod until it has stopped, also if its manifest is gone.
+        let stopping = || self.engine.active_pod(uid).filter(|pod| pod.is_static());
+        let pod = desired.pods.pod(uid).cloned().or_else(stopping)?;
         let api = if pod.is_static() { desired.pods.mirror_of(&pod)?.clone() } else { pod.clone() };
         Some((pod, api))
     }

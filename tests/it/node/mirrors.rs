@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::NodeRegistration;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiError, NodeApi, SourceKind};
+use podwright_actors::ports::{ApiError, ExecOutput, NodeApi, SourceKind};
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};
@@ -146,6 +147,36 @@ async fn mirror_pod_is_replaced_after_the_pod_of_the_old_manifest_has_stopped() 
     assert_eq!(node.calls(), ["DELETE web", "POST web"]);
     node.this.wait(5).await;
     assert_eq!(node.this.api.phase("web"), "Running");
+}
+
+// A kubelet looks for the pod among the desired ones, and reports a static pod as ready until its containers end (kubernetes#140881).
+#[actix::test]
+async fn static_pod_that_stops_reports_the_results_of_its_readiness_probe() {
+    let node = MirrorNode::start().await;
+    node.this.node.runtime.script("main", Script::stubborn());
+    let probe = json!({"exec": {"command": ["ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let main = json!([{"name": "main", "image": "img", "readinessProbe": probe}]);
+    node.files(&[web("1").grace(20).spec("containers", main)]).await;
+    node.this.wait(5).await;
+    let ready = || {
+        let of = |status: PodStatus| {
+            let conditions = status.conditions.unwrap_or_default();
+            conditions.into_iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status)
+        };
+        [of(node.this.node.status("1")), of(node.this.api.status("web"))].map(Option::unwrap_or_default)
+    };
+    assert_eq!(ready(), ["True", "True"]);
+
+    node.files(&[]).await;
+    node.this.wait(3).await;
+    assert_eq!(ready(), ["True", "True"], "its probe still succeeds");
+    node.this.node.runtime.exec_result(Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+    node.this.wait(3).await;
+    assert_eq!(ready(), ["False", "False"], "in the node and in the mirror pod");
+    assert_eq!(node.this.node.runtime.running("1"), ["main"]);
+
+    node.this.wait(30).await;
+    assert!(node.this.api.pod("web").is_none(), "its mirror pod goes with it");
 }
 
 #[actix::test]
