@@ -12,6 +12,7 @@ mod command;
 mod ports;
 mod remote;
 mod run;
+mod runtime_connection;
 mod tunnel;
 mod upgrade;
 mod websocket;

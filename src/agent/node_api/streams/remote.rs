@@ -5,14 +5,14 @@
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::Response;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::command::CommandStreams;
 use super::tunnel::{self, connect, exchange};
-use super::upgrade::{PORT_FORWARD, SPDY, SPDY_IN_WEBSOCKET, STREAM_PROTOCOL, Upgrade, UpgradeKind, V4, V5};
+use super::upgrade::{
+    PORT_FORWARD, SPDY, SPDY_IN_WEBSOCKET, STREAM_PROTOCOL, Upgrade, UpgradeKind, UpgradedConnection, V4, V5,
+};
 use super::websocket::{self, MessageFormat};
 use super::{Activity, Refusal, SessionTarget, Writer};
 use crate::adapters::streaming::{CHUNKS, LocalCommand, StartCommand, WindowSize};
@@ -64,7 +64,7 @@ fn spdy_headers(protocol: &'static str) -> HeaderMap {
 }
 
 /// Creates the streams of a command at the runtime.
-async fn start(runtime: TokioIo<Upgraded>, streams: CommandStreams) -> Result<LocalCommand, String> {
+async fn start(runtime: impl UpgradedConnection, streams: CommandStreams) -> Result<LocalCommand, String> {
     let (connection, copied) = Connection::new(runtime, Side::Client, Activity::new());
     let mut tasks = vec![AbortOnDropHandle::new(tokio::spawn(copied))];
     let (mut stdin, mut stdout, mut stderr, mut resize, mut error) = (None, None, None, None, None);

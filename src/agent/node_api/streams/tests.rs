@@ -4,6 +4,7 @@ use axum::body::Body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::command::over_spdy;
+use super::runtime_connection::{RuntimeConnection, STALL_LIMIT};
 use super::*;
 use crate::adapters::streaming::{NoStreams, StartCommand};
 use crate::agent::node_api::spdy::{Decoder, Encoder, Headers};
@@ -102,6 +103,47 @@ async fn a_connection_ends_when_it_had_no_data_for_the_idle_limit() {
     };
     drive(data, std::future::pending(), &activity, permit()).await;
     assert_eq!(begin.elapsed().as_secs(), (IDLE_LIMIT * 3 / 2).as_secs());
+}
+
+/// A client and a streaming server whose bytes the agent copies.
+fn tunnel() -> (DuplexStream, DuplexStream, tokio::task::JoinHandle<()>) {
+    let ((client, ours), (runtime, server)) = (duplex(64), duplex(64));
+    let exchange = tokio::spawn(tunnel::exchange(ours, RuntimeConnection::new(runtime)));
+    (client, server, exchange)
+}
+
+// The limit is the one that `/configz` reports.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_ends_when_neither_side_had_data_for_the_idle_limit() {
+    let (mut client, mut server, exchange) = tunnel();
+    let begin = Instant::now();
+    tokio::time::sleep(IDLE_LIMIT / 2).await;
+    server.write_all(b"x").await.unwrap();
+    tokio::time::sleep(IDLE_LIMIT / 2).await;
+    client.write_all(b"y").await.unwrap();
+    assert_eq!(server.read_u8().await.unwrap(), b'y');
+    let mut output = Vec::new();
+    client.read_to_end(&mut output).await.unwrap();
+    assert_eq!((output, begin.elapsed().as_secs()), (b"x".to_vec(), (IDLE_LIMIT * 2).as_secs()));
+    drop(client);
+    exchange.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_a_runtime_that_reads_no_more_gets_the_output_and_an_end() {
+    let (client, mut server, exchange) = tunnel();
+    let (mut output, mut input) = tokio::io::split(client);
+    let endless = async { while input.write_all(&[0; 64]).await.is_ok() {} };
+    server.write_all(b"output").await.unwrap();
+    let begin = Instant::now();
+    let mut text = String::new();
+    tokio::select! {
+        () = endless => panic!("the input ends before the output"),
+        read = output.read_to_string(&mut text) => drop(read.unwrap()),
+    }
+    assert_eq!((text.as_str(), begin.elapsed().as_secs()), ("output", STALL_LIMIT.as_secs()));
+    drop((input, output));
+    exchange.await.unwrap();
 }
 
 #[tokio::test]

@@ -14,9 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use tokio_util::io::InspectReader;
 
+use super::runtime_connection::RuntimeConnection;
 use super::upgrade::{STREAM_PROTOCOL, Upgrade, UpgradedConnection};
-use super::{LINGER, Refusal};
+use super::{Activity, IDLE_LIMIT, LINGER, Refusal};
 
 /// How long the streaming server may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -51,15 +53,22 @@ pub(super) async fn serve(upgrade: Upgrade, url: &str, permit: OwnedSemaphorePer
     Ok(answer)
 }
 
-/// Copies bytes in both directions until one side ends.
+/// Copies bytes in both directions until one side ends, or until neither had data for [`IDLE_LIMIT`].
 pub(super) async fn exchange(client: impl UpgradedConnection, runtime: impl UpgradedConnection) {
-    let ((mut from_client, mut to_client), (mut from_runtime, mut to_runtime)) = (split(client), split(runtime));
+    let ((from_client, mut to_client), (from_runtime, mut to_runtime)) = (split(client), split(runtime));
+    let activity = Activity::new();
+    let mut from_client = InspectReader::new(from_client, |_: &[u8]| activity.record_data());
+    let mut from_runtime = InspectReader::new(from_runtime, |_: &[u8]| activity.record_data());
     tokio::select! {
-        _ = copy(&mut from_client, &mut to_runtime) => {
-            let _ = to_runtime.shutdown().await;
-            return;
-        }
+        ended = copy(&mut from_client, &mut to_runtime) => match ended {
+            Ok(_) => {
+                let _ = to_runtime.shutdown().await;
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "the input of a stream of the node API ended early"),
+        },
         _ = copy(&mut from_runtime, &mut to_client) => {}
+        () = activity.idle(IDLE_LIMIT) => tracing::debug!("a stream of the node API was idle for too long"),
     }
     // If a connection is closed while it has unread data, the client's system discards what was written to it last.
     let closed = async {
@@ -75,7 +84,7 @@ pub(super) async fn connect(
     url: &str,
     method: Method,
     headers: &HeaderMap,
-) -> Result<(TokioIo<Upgraded>, HeaderMap), Refusal> {
+) -> Result<(RuntimeConnection<TokioIo<Upgraded>>, HeaderMap), Refusal> {
     let server = StreamingServer::parse(url).map_err(Refusal::Server)?;
     let answer = timeout(ANSWER_LIMIT, request(&server, method, headers)).await;
     let no_answer = || Refusal::Server(format!("the runtime's streaming server {} does not answer", server.address));
@@ -87,7 +96,7 @@ pub(super) async fn connect(
     }
     let headers = passed_on(answer.headers());
     match hyper::upgrade::on(&mut answer).await {
-        Ok(connection) => Ok((TokioIo::new(connection), headers)),
+        Ok(connection) => Ok((RuntimeConnection::new(TokioIo::new(connection)), headers)),
         Err(error) => Err(Refusal::Server(format!("the runtime's streaming server did not upgrade: {error}"))),
     }
 }
