@@ -1,6 +1,7 @@
 //! Builds the chain of waits of one pod.
 
 mod node;
+mod resources;
 mod summary;
 
 use k8s_openapi::api::core::v1::PodCondition;
@@ -10,12 +11,13 @@ use crate::engine::PodSnapshot;
 use crate::final_statuses::is_final;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::ports::{FailureCause, ResourceWait};
+use crate::ports::FailureCause;
 use crate::status::reasons::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 use crate::status_writer::FailedWrite;
 use crate::time::Time;
 
 use self::node::{housekeeping, runtime};
+use self::resources::{is_release_awaited_alone, resource};
 use super::facts::{NodeState, PodFacts};
 use super::wait::{SubjectKind, Wait, WaitKind, WaitSubject};
 use super::{activities, containers};
@@ -34,7 +36,15 @@ pub(super) struct ExplainContext<'a> {
 /// The waits of a pod: its own waits at depth 0, and below each wait the cause of that wait. Never empty.
 pub(super) fn chain(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
     let mut chain = follow(context, pod, &mut vec![pod.uid.clone()]);
-    chain.extend(pod.resources.iter().filter_map(resource));
+    let resources = pod.resources.iter().filter_map(resource);
+    match chain.first() {
+        Some(first) if is_release_awaited_alone(context, pod, first) => {
+            let next = first.next.filter(|_| matches!(first.what, WaitKind::Retry(_)));
+            let releases = resources.map(|wait| Wait { depth: 0, ..wait }.next(next));
+            chain = releases.chain(chain.into_iter().skip(1)).collect();
+        }
+        _ => chain.extend(resources),
+    }
     if let Some(failed) = &pod.failed_write {
         chain.retain(|wait| wait.what != WaitKind::Nothing);
         chain.push(status_write(failed));
@@ -79,41 +89,6 @@ fn follow(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodUi
         }
     }
     chain
-}
-
-/// The cause below a failed hook: a resource that is not ready or not released, its driver, and the last error.
-fn resource(wait: &ResourceWait) -> Option<Wait> {
-    let goal = if wait.is_release { "released" } else { "prepared" };
-    let devices = match wait.resource.as_str() {
-        "" => format!("its devices are not {goal}"),
-        claim => format!("ResourceClaim {claim} is not {goal}"),
-    };
-    let cause = match (&wait.error, &wait.driver) {
-        (Some(error), _) => error.clone(),
-        (None, Some(driver)) => format!("DRA driver {driver} has not answered"),
-        (None, None) if wait.resource.is_empty() => return None,
-        (None, None) => "an operation of another pod on the claim comes first".to_owned(),
-    };
-    let released_by = match (&wait.driver, wait.is_release) {
-        (Some(driver), true) => {
-            let command = match wait.resource.as_str() {
-                "" => "podwright give-up".to_owned(),
-                claim => format!("podwright give-up {claim} --driver {driver}"),
-            };
-            format!("DRA driver {driver} answers, or an operator gives the driver up ({command})")
-        }
-        (Some(driver), false) => format!("DRA driver {driver} prepares them"),
-        (None, _) if wait.error.is_none() => "that operation ends".to_owned(),
-        (None, _) => "the next try succeeds".to_owned(),
-    };
-    let on = match &wait.driver {
-        Some(driver) => WaitSubject::new(SubjectKind::Driver, driver),
-        None => WaitSubject::new(SubjectKind::Claim, &wait.resource),
-    };
-    let claim = Some(wait.resource.clone()).filter(|claim| !claim.is_empty());
-    let explained = Wait::new(WaitKind::Claim, on, format!("{devices}: {cause}"), released_by);
-    let explained = explained.since(wait.since).tries(wait.tries).below(1);
-    Some(Wait { claim, driver: wait.driver.clone(), ..explained })
 }
 
 /// The wait of a pod whose status cannot be written to the API server.

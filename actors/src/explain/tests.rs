@@ -1,6 +1,7 @@
 //! The chains of pods for each kind of wait, and chains that would run in a circle.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::health::OngoingFailure;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
-use crate::ports::{BadVolume, FailureCause, Severity, SourceKind, SourceProblem, Unready};
+use crate::ports::{BadVolume, FailureCause, ResourceWait, Severity, SourceKind, SourceProblem, Unready};
 
 const NOW: Time = Time::from_secs(1_000_000);
 
@@ -173,6 +174,57 @@ fn each_wait_of_a_pod_has_its_kind() {
     for (what, pod, kind) in cases {
         assert_eq!(kinds_on(&node(), &pod), [(0, kind)], "{what}");
     }
+}
+
+#[test]
+fn release_is_the_first_wait_once_the_containers_have_ended() {
+    use WaitKind::{Claim, Grace, Nothing, Retry};
+    let ended = || with_container(json!({"terminated": {"exitCode": 0}}), false);
+    let held = |pod: PodFacts| {
+        let release = ResourceWait {
+            is_release: true,
+            resource: "default/cam".into(),
+            driver: Some("gpu".into()),
+            since: ago(9),
+            tries: 1,
+            error: None,
+        };
+        PodFacts { resources: vec![release], ..pod }
+    };
+    let stops = |pod: PodFacts, what: WaitFor| {
+        with(pod, |snapshot| {
+            snapshot.lifecycle = Lifecycle::Terminating;
+            snapshot.wait.what = what;
+            snapshot.wait.next = Some(NOW + Duration::from_secs(5));
+        })
+    };
+    let call = || WaitFor::HookCall(Hook::Terminating);
+    let retry = || WaitFor::Retry { hook: Hook::Terminating, error: "no".into() };
+    // After a restart of the agent, the record of the pod begins as finished.
+    let over = || {
+        with(ended(), |snapshot| {
+            snapshot.lifecycle = Lifecycle::Finished;
+            snapshot.wait.what = WaitFor::Removal;
+        })
+    };
+    let away = NodeState { runtime: Some(OngoingFailure { since: ago(9), tries: 9, error: "gone".into() }), ..node() };
+    let stop = Retry(Hook::Terminating);
+    for (node, pod, expected) in [
+        (&node(), held(stops(ended(), call())), vec![(0, Claim)]),
+        (&node(), held(stops(ended(), retry())), vec![(0, Claim)]),
+        (&node(), held(over()), vec![(0, Claim)]),
+        (&node(), stops(ended(), call()), vec![(0, Grace)]),
+        (&node(), stops(ended(), retry()), vec![(0, stop)]),
+        (&node(), over(), vec![(0, Nothing)]),
+        (&node(), held(stops(running(), call())), vec![(0, Grace), (1, Claim)]),
+        (&away, held(stops(ended(), retry())), vec![(0, stop), (1, WaitKind::Runtime), (1, Claim)]),
+    ] {
+        assert_eq!(kinds_on(node, &pod), expected, "{:?}", pod.snapshot);
+    }
+    let summary =
+        |pod: &PodFacts| short(&chain(&ExplainContext { now: NOW, node: &node(), find: &|_| None }, pod), NOW);
+    assert_eq!(summary(&held(over())), "DRA driver gpu");
+    assert_eq!(summary(&held(stops(ended(), retry()))), "DRA driver gpu, next try in 5s");
 }
 
 #[test]

@@ -44,15 +44,16 @@ impl Housekeeping {
         reports.retain(|uid| uids.contains(uid));
     }
 
-    /// Whether a pod needs no explanation: it runs and is ready, or it has finished, or it has been in its phase for less than
-    /// the limit.
+    /// Whether a pod needs no explanation: it runs and is ready, or it has finished and holds no resources, or it has been in its
+    /// phase for less than the limit.
     fn cannot_wait_long(&self, uid: &PodUid, limit: Duration) -> bool {
         // A pod without a record was rejected, or its first update is yet to come.
         let Some(record) = self.engine.summary(uid) else {
             return self.statuses.phase(uid).is_some_and(Phase::is_terminal);
         };
         let is_ready = || self.statuses.get(uid).is_some_and(|status| is_ready(&status));
-        record.lifecycle == Lifecycle::Finished
+        let holds_resources = || self.explainer.resources.as_ref().is_some_and(|resources| resources.holds(uid));
+        (record.lifecycle == Lifecycle::Finished && !holds_resources())
             || self.clock.now().since(record.since) < limit
             || (record.lifecycle == Lifecycle::Sync && record.waits_for_resync && is_ready())
     }

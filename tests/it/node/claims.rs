@@ -141,6 +141,8 @@ async fn failed_release_withholds_the_terminal_phase() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let heading = text.lines().next().unwrap();
+    assert!(heading.contains("waits for DRA driver gpu"), "{heading}");
     this.manager.give_up(&ClaimName::new("test", "cam"), &"gpu".into()).await.unwrap();
     let calls = this.calls().len();
     // The release is tried again at once, not after its backoff.

@@ -104,7 +104,14 @@ impl<P: SlicePorts> Actor<P> {
                 self.wipes.insert(target, task);
             }
             Effect::StopWipe(target) => {
-                info!(?target, "a driver is connected again: its slices are not deleted");
+                match &target {
+                    Target::AllDrivers => {
+                        info!("a driver is connected: only slices of drivers that are not are deleted")
+                    }
+                    Target::Driver(driver) => {
+                        info!(%driver, "the driver is connected again: its slices are not deleted")
+                    }
+                }
                 self.wipes.remove(&target);
             }
             Effect::ListDrivers => {
