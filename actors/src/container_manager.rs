@@ -59,6 +59,9 @@ pub use error::ContainerError;
 pub use resolver::ContainerResolver;
 pub use stop::{RunningContainer, RunningParts};
 
+/// Why no container of a pod with ResourceClaims starts if the agent has no [`ResourcePhase`](crate::ports::ResourcePhase).
+const NO_CLAIMS: &str = "this node agent cannot prepare the ResourceClaims of the pod: use an agent that supports DRA drivers, or another node";
+
 /// The ports and shared parts that [`ContainerManager`] uses.
 pub struct ContainerPorts {
     /// Runs the containers.

@@ -296,6 +296,12 @@ impl PodObject {
         self.spec().ephemeral_containers.as_deref().unwrap_or_default()
     }
 
+    /// Whether the pod has ResourceClaims, of its own or for extended resources.
+    pub(crate) fn has_claims(&self) -> bool {
+        self.spec().resource_claims.as_ref().is_some_and(|claims| !claims.is_empty())
+            || self.status().is_some_and(|status| status.extended_resource_claim_status.is_some())
+    }
+
     /// Whether the pod uses the node's network.
     pub fn is_host_network(&self) -> bool {
         self.spec().host_network.unwrap_or(false)

@@ -11,7 +11,7 @@ use crate::containers::definition::Definition;
 use crate::containers::plan::{Changes, FirstStart, Kill, Plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
-use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
+use crate::ports::{ContainerState, PodEvent, ResourceError, SandboxConfig, SyncError};
 use crate::resize::{ResizeChanges, Superseded};
 use crate::text::error_chain;
 use crate::texts::pods as texts;
@@ -19,7 +19,7 @@ use crate::texts::pods as texts;
 use super::resize::ResizeError;
 use super::start::StartTarget;
 use super::stop::{RunningParts, StopContext};
-use super::{ContainerError, ContainerManager, SyncContainersResult, SyncWork, joined, unless_cancelled};
+use super::{ContainerError, ContainerManager, NO_CLAIMS, SyncContainersResult, SyncWork, joined, unless_cancelled};
 
 impl ContainerManager {
     /// Performs the plan for this work: one step of initialization, or the changes after it.
@@ -288,9 +288,12 @@ impl ContainerSync<'_> {
         };
         let has_init_run = |index: &usize| has_run(&pod.init_containers()[*index].name);
         let has_regular_run = |index: &usize| has_run(&pod.containers()[*index].name);
-        let Some(resources) = &self.manager.ports.resources else { return Ok(Cow::Borrowed(changes)) };
         let all_have_run = changes.init.iter().all(has_init_run) && changes.regular.iter().all(has_regular_run);
-        if all_have_run || resources.is_prepared(pod) {
+        let is_prepared = match &self.manager.ports.resources {
+            Some(resources) => resources.is_prepared(pod),
+            None => !pod.has_claims(),
+        };
+        if all_have_run || is_prepared {
             return Ok(Cow::Borrowed(changes));
         }
         match self.prepare_resources().await {
@@ -310,9 +313,14 @@ impl ContainerSync<'_> {
     async fn prepare_resources(&self) -> Result<(), SyncError> {
         let SyncWork { cancel, pod, .. } = *self.work;
         let ports = &self.manager.ports;
-        let Some(resources) = &ports.resources else { return Ok(()) };
-        let _doing = self.manager.activities.begin(pod.uid(), Task::PrepareResources);
-        let prepared = cancel.run_until_cancelled(resources.prepare(pod)).await.ok_or(SyncError::Cancelled)?;
+        let prepared = match &ports.resources {
+            Some(resources) => {
+                let _doing = self.manager.activities.begin(pod.uid(), Task::PrepareResources);
+                cancel.run_until_cancelled(resources.prepare(pod)).await.ok_or(SyncError::Cancelled)?
+            }
+            None if pod.has_claims() => Err(ResourceError::new(NO_CLAIMS)),
+            None => Ok(()),
+        };
         prepared.map_err(|error| {
             let message = texts::resources_not_prepared(&error_chain(&error).to_string());
             self.manager.record(pod, PodEvent::warning("FailedPrepareDynamicResources", message));

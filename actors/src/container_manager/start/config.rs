@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::container_manager::NO_CLAIMS;
 use crate::containers::definition::Definition;
 use crate::containers::env::{ConfigError, EnvFiles, EnvObjects, VolumeContents, env_files, env_objects};
 use crate::objects::ObjectRef;
+use crate::pod::ContainerKind;
 use crate::ports::{ContainerConfig, ObjectKind};
 use crate::text::error_chain;
 
@@ -52,9 +54,18 @@ impl ContainerManager {
 
     /// The devices of the container's claims.
     fn cdi_devices(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<Vec<String>, StartFailure> {
-        let Some(resources) = &self.ports.resources else { return Ok(Vec::new()) };
-        let devices = resources.container_devices(work.pod, container.name);
-        devices.map_err(|error| StartFailure::Config(ConfigError::Devices(error_chain(&error).to_string())))
+        let refused = |why: String| StartFailure::Config(ConfigError::Devices(why));
+        match &self.ports.resources {
+            Some(resources) => {
+                let devices = resources.container_devices(work.pod, container.name);
+                devices.map_err(|error| refused(error_chain(&error).to_string()))
+            }
+            // A container that has run may be one of an agent that supports claims.
+            None if work.pod.has_claims() && container.kind != ContainerKind::Ephemeral => {
+                Err(refused(NO_CLAIMS.to_owned()))
+            }
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Reads the files that the container's variables are taken from; `None` if the work was cancelled.

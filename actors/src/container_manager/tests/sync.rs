@@ -1,3 +1,5 @@
+use k8s_openapi::api::core::v1::{PodExtendedResourceClaimStatus, PodResourceClaim, PodStatus};
+
 use super::stop::{exec_hook, with_pre_stop};
 use super::*;
 use crate::probes::ProbeResult;
@@ -17,6 +19,35 @@ async fn init_containers_run_step_by_step() {
     assert_eq!(starts, ["0: start i", "2: start s", "3: start a"]);
     assert_eq!(rig.attempts(), (1, 1));
     assert_eq!(rig.metric("kubelet_started_containers_total{container_type=\"init_container\"}"), 2);
+}
+
+// An agent without the feature `dra`, or a library whose user gives it no port for resources.
+#[tokio::test(start_paused = true)]
+async fn pod_with_claims_does_not_start_without_support_for_them() {
+    let rig = Rig::new();
+    let plain = pod("Always", vec![], vec![named("a")]);
+    let mut object = plain.pod().clone();
+    let claim = PodResourceClaim { name: "gpu".into(), ..PodResourceClaim::default() };
+    object.spec.as_mut().unwrap().resource_claims = Some(vec![claim]);
+    let of_spec = PodObject::new(object).unwrap();
+    let extended = Some(PodExtendedResourceClaimStatus::default());
+    let extended = plain.with_status(PodStatus { extended_resource_claim_status: extended, ..PodStatus::default() });
+    let refused = async |pod: &Arc<PodObject>| {
+        let error = rig.sync(pod).await.error.expect("it does not start");
+        assert!(error_chain(&error).to_string().contains("supports DRA drivers"), "{error:?}");
+        assert_eq!(rig.runtime.calls(), [""; 0]);
+        assert_eq!(rig.reasons(), ["FailedPrepareDynamicResources"]);
+        rig.fakes.events.lock().clear();
+    };
+    refused(&of_spec).await;
+    refused(&extended).await;
+
+    // An agent with support for claims has left a sandbox in which no container has run.
+    rig.runtime.fail("create a");
+    assert!(rig.sync(&plain).await.error.is_some());
+    rig.runtime.calls();
+    rig.fakes.events.lock().clear();
+    refused(&of_spec).await;
 }
 
 #[tokio::test(start_paused = true)]
