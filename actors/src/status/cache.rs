@@ -332,7 +332,7 @@ impl<'a> Before<'a> {
         }
         let nothing = PodStatus::default();
         let old = self.status().unwrap_or(&nothing);
-        conditions::keep_transition_times(&mut status, old, now);
+        conditions::keep_transition_times(&mut status, old, |_| now.to_api());
         status.start_time = old.start_time.clone().or(status.start_time).or_else(|| Some(now.to_api()));
         normalize(pod, &mut status);
         Ok(status)

@@ -231,7 +231,7 @@ fn set_conditions(
         .into_iter()
         .chain(restarting),
     );
-    conditions::keep_transition_times(status, previous, input.now);
+    conditions::keep_transition_times(status, previous, |_| input.now.to_api());
 }
 
 /// The addresses of the node and of the pod. A pod keeps the addresses of a sandbox that ended. A pod on the node's

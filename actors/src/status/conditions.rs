@@ -1,6 +1,7 @@
 //! The pod conditions that the node sets.
 
 use k8s_openapi::api::core::v1::{Container, PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
 use super::reasons;
 use crate::containers::restart::{OnExit, may_restart_all, on_exit};
@@ -239,14 +240,20 @@ fn inits_and_regulars(pod: &PodObject) -> impl Iterator<Item = (&Container, bool
     inits.chain(pod.containers().iter().map(|container| (container, false)))
 }
 
-/// Sets the transition times of the node's conditions: the old time if the status is unchanged, else `now`.
-pub(super) fn keep_transition_times(new: &mut PodStatus, old: &PodStatus, now: Time) {
+/// Sets the transition times of the node's conditions: the old time if the status is unchanged, else the time that `changed` returns for the
+/// condition's own time.
+pub(super) fn keep_transition_times(
+    new: &mut PodStatus,
+    old: &PodStatus,
+    changed: impl Fn(Option<ApiTime>) -> ApiTime,
+) {
     for condition in new.conditions.iter_mut().flatten() {
         if !reasons::is_owned(&condition.type_) && condition.type_ != reasons::DISRUPTION_TARGET {
             continue;
         }
         let same = find(old, &condition.type_).filter(|before| before.status == condition.status);
-        condition.last_transition_time =
-            same.and_then(|before| before.last_transition_time.clone()).or_else(|| Some(now.to_api()));
+        let (kept, own) =
+            (same.and_then(|before| before.last_transition_time.clone()), condition.last_transition_time.take());
+        condition.last_transition_time = Some(kept.unwrap_or_else(|| changed(own)));
     }
 }

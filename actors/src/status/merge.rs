@@ -1,6 +1,7 @@
 //! Merges the node's status into the API server's copy.
 
 use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
 use super::{conditions, reasons};
 use crate::pod::{Phase, PodObject};
@@ -20,7 +21,9 @@ pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_
     let is = Phase::parse(new.phase.as_deref());
     let ends = !was.is_terminal() && is.is_terminal();
 
-    conditions::keep_transition_times(&mut new, api, now);
+    // The kept status has the time of a change. The write may come much later.
+    let changed = |own: Option<ApiTime>| own.unwrap_or_else(|| now.to_api());
+    conditions::keep_transition_times(&mut new, api, changed);
     let (owned, others): (Vec<_>, Vec<_>) =
         new.conditions.take().unwrap_or_default().into_iter().partition(|have| reasons::is_owned(&have.type_));
     let foreign = api.conditions.iter().flatten().filter(|have| !reasons::is_owned(&have.type_));
@@ -48,7 +51,7 @@ pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_
         for condition in conditions::readiness_of_ended(pod, phase) {
             conditions::set_condition(&mut new, condition);
         }
-        conditions::keep_transition_times(&mut new, api, now);
+        conditions::keep_transition_times(&mut new, api, changed);
     }
     new
 }

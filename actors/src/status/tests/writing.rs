@@ -85,6 +85,24 @@ fn merging_replaces_only_the_nodes_conditions() {
 }
 
 #[test]
+fn condition_has_the_time_of_its_change_and_not_of_the_write() {
+    let pod = pod(json!({}));
+    let ready = |value: &str, since: u64| {
+        let time = at(since).to_timestamp().to_string();
+        status(
+            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": value, "lastTransitionTime": time}]}),
+        )
+    };
+    let merged =
+        |api: &PodStatus, new: PodStatus| merge_for_api(&pod, api, new, false, at(90)).conditions.unwrap()[0].clone();
+    let time = |seconds: u64| Some(at(seconds).to_api());
+    assert_eq!(merged(&ready("False", 1), ready("True", 7)).last_transition_time, time(7));
+    assert_eq!(merged(&ready("True", 1), ready("True", 7)).last_transition_time, time(1), "the status is the same");
+    let without_time = status(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
+    assert_eq!(merged(&ready("False", 1), without_time).last_transition_time, time(90));
+}
+
+#[test]
 fn a_terminal_pod_that_was_not_ready_keeps_its_reasons() {
     let pod = pod(json!({}));
     let new = status(json!({"phase": "Failed", "conditions": [
