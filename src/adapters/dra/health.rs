@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tracing::{Instrument, debug, info, info_span};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::MAX_TEXT;
 use super::driver_state::HealthStreams;
@@ -121,6 +121,8 @@ impl HealthMonitor {
     /// Opens one stream after another until the instance is removed, or turns out not to have the service.
     async fn watch(&self, instance: &Instance) {
         let driver = instance.driver();
+        // A driver may fail the same way for as long as it runs.
+        let mut logged = None;
         while let Some(channel) = instance.connected().await {
             let ended = tokio::select! {
                 ended = self.stream(driver, channel) => ended,
@@ -128,17 +130,25 @@ impl HealthMonitor {
             };
             match ended {
                 Ok(()) => {
+                    logged = None;
                     debug!("the driver ended the stream of device health");
                     self.ended(driver, StreamEnd::Ended("the driver ended it".to_owned()));
                 }
-                Err(status) if status.code() == Code::Unimplemented && !instance.services().health => {
-                    debug!("the driver does not report the health of its devices");
+                Err(status) if status.code() == Code::Unimplemented => {
+                    if instance.services().health {
+                        warn!("the driver announces a service for the health of its devices and does not implement it");
+                    } else {
+                        debug!("the driver does not report the health of its devices");
+                    }
                     self.ended(driver, StreamEnd::NotOffered);
                     return;
                 }
                 Err(status) => {
                     let error = plain(&error_text(&status), MAX_TEXT).into_owned();
-                    info!(error, "the stream of device health failed");
+                    if logged.as_ref() != Some(&error) {
+                        info!(error, "the stream of device health failed, trying again");
+                        logged = Some(error.clone());
+                    }
                     self.ended(driver, StreamEnd::Ended(error));
                 }
             }
