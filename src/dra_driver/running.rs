@@ -187,8 +187,8 @@ impl RunningDriver {
         engine.map(SliceEngine::counts).unwrap_or_default()
     }
 
-    /// Removes the registration socket, then finishes the running calls, and removes the socket of the service. This includes calls
-    /// that the node has given up. Calls that do not end within the [time limit](super::DriverBuilder::stop_timeout) are aborted.
+    /// Removes the registration socket and then the socket of the service, and finishes the running calls. This includes calls that the
+    /// node has given up. Calls that do not end within the [time limit](super::DriverBuilder::stop_timeout) are aborted.
     /// A second stop does nothing.
     pub async fn stop(&self) {
         let Some(servers) = self.servers.lock().take() else { return };
