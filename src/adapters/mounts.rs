@@ -21,6 +21,11 @@ const TABLE: &str = "/proc/thread-self/mountinfo";
 /// `VOLUME/CONTAINER/N`.
 pub(super) const SUB_PATHS: &str = "volume-subpaths";
 
+/// The mount point of a `subPath`. `number` is the index of the mount in the container's list of mounts.
+pub(super) fn sub_path(pods: &Path, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
+    pods.join(uid).join(SUB_PATHS).join(volume).join(container).join(number.to_string())
+}
+
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mounted {

@@ -7,17 +7,20 @@
 #[cfg(feature = "cri")]
 mod bind;
 
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use podwright_actors::ports::RuntimeError;
 use podwright_actors::texts::containers::config as texts;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
 #[cfg(feature = "cri")]
 pub(super) use bind::bind;
+
+use super::tree;
 
 /// How many times a name is looked up if another process renames files during the lookup.
 const TRIES: u32 = 100;
@@ -80,7 +83,8 @@ pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
 }
 
 /// The path of the file or directory `sub_path` of `volume`, with all links resolved. Missing directories are created. Only
-/// runtimes that cannot mount use this, because a container may move the file or directory afterwards. Blocks.
+/// for a container that uses the path with its own rights: another container may replace the file or directory by a link at any
+/// time. Blocks.
 ///
 /// # Errors
 /// The errors of [`open`].
@@ -88,7 +92,24 @@ pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
 pub(super) fn resolve(volume: &Path, sub_path: &Path) -> Result<PathBuf, SubPathError> {
     let found = open(volume, sub_path)?;
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));
-    std::fs::read_link(path).map_err(SubPathError::Prepare)
+    fs::read_link(path).map_err(SubPathError::Prepare)
+}
+
+/// Creates an empty file or directory on which the open file or directory `source` can be mounted. What is there already is replaced if it is of the other kind.
+/// No container may write to the directory of the mount point.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn make_point(at: &Path, source: &OwnedFd) -> io::Result<()> {
+    let is_dir = FileType::from_raw_mode(fstat(source)?.st_mode) == FileType::Directory;
+    if fs::symlink_metadata(at).is_ok_and(|found| found.is_dir() != is_dir) {
+        tree::remove(at)?;
+    }
+    if is_dir {
+        return fs::create_dir_all(at);
+    }
+    at.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::OpenOptions::new().create(true).append(true).open(at).map(drop)
 }
 
 /// Creates the missing directories.
@@ -142,5 +163,7 @@ fn look_up(root: &OwnedFd, path: &Path, flags: OFlags, resolve: ResolveFlags) ->
     Err(Errno::AGAIN)
 }
 
+#[cfg(test)]
+pub(super) mod attack;
 #[cfg(test)]
 mod tests;

@@ -101,7 +101,7 @@ impl Layout {
 
     /// The mount point of a `subPath`. `number` is the index of the mount in the container's list of mounts.
     pub(super) fn sub_path(&self, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
-        self.pods.join(uid).join(mounts::SUB_PATHS).join(volume).join(container).join(number.to_string())
+        mounts::sub_path(&self.pods, uid, volume, container, number)
     }
 
     /// The directory of a container's termination message files.

@@ -1,16 +1,15 @@
 //! Bind-mounts the `subPath` of a volume, so that a container keeps the checked file even if its name is changed later.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{FileType, fstat, stat};
+use rustix::fs::{fstat, stat};
 use rustix::io::Errno;
 use rustix::mount::mount_bind;
 
-use super::{SubPathError, open};
-use crate::adapters::{mounts, tree};
+use super::{SubPathError, make_point, open};
+use crate::adapters::mounts;
 
 /// Bind-mounts the file or directory `sub_path` of `volume` at `mount_point`, which is created. A mount that already exists
 /// there is kept if it is the same file or directory, and replaced otherwise. Blocks.
@@ -31,16 +30,7 @@ fn mount(found: &OwnedFd, sub_path: &Path, mount_point: &Path) -> io::Result<()>
         }
         mounts::unmount(mount_point).map_err(io::Error::other)?;
     }
-    let is_dir = FileType::from_raw_mode(meta.st_mode) == FileType::Directory;
-    if fs::symlink_metadata(mount_point).is_ok_and(|it| it.is_dir() != is_dir) {
-        tree::remove(mount_point)?;
-    }
-    if is_dir {
-        fs::create_dir_all(mount_point)?;
-    } else {
-        mount_point.parent().map_or(Ok(()), fs::create_dir_all)?;
-        drop(fs::OpenOptions::new().create(true).append(true).open(mount_point)?);
-    }
+    make_point(mount_point, found)?;
     // This path names the open file or directory itself. Its own path may lead to another file by now.
     mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), mount_point).map_err(|error| match error {
         Errno::PERM => io::Error::new(

@@ -1,39 +1,13 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use rustix::fs::{RenameFlags, renameat_with};
-use tempfile::TempDir;
-
+use super::attack::{TestVolume, under_attack};
 use super::*;
 #[cfg(feature = "cri")]
 use crate::adapters::mounts;
 
-/// A volume, and next to it a secret that no container may reach.
-struct TestVolume {
-    root: TempDir,
-}
-
 impl TestVolume {
-    fn new() -> Self {
-        let test = TestVolume { root: tempfile::tempdir().unwrap() };
-        for dir in [test.volume(), test.secret()] {
-            fs::create_dir(dir).unwrap();
-        }
-        fs::set_permissions(test.volume(), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(test.secret().join("file"), "secret").unwrap();
-        test
-    }
-
-    fn volume(&self) -> PathBuf {
-        self.root.path().join("volume")
-    }
-
-    fn secret(&self) -> PathBuf {
-        self.root.path().join("secret")
-    }
-
     /// The path, relative to the volume, of the file or directory that `open` opens.
     fn open(&self, sub: &str) -> io::Result<PathBuf> {
         let found = open(&self.volume(), Path::new(sub)).map_err(io::Error::other)?;
@@ -72,41 +46,6 @@ fn sub_path_creates_directories_and_follows_links_inside_only() {
     assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1);
 }
 
-/// How many times `work` runs at least, and how many times the directory and the link are swapped at least during these
-/// runs.
-const ROUNDS: u32 = 2_000;
-const SWAPS: u32 = 20_000;
-
-/// Repeats `work` while another thread swaps a directory of the volume and a link out of it as fast as it can.
-fn under_attack(test: &TestVolume, work: impl Fn()) {
-    let (volume, swaps, ended) = (test.volume(), AtomicU32::new(0), AtomicBool::new(false));
-    fs::create_dir_all(volume.join("dir")).unwrap();
-    symlink(test.secret(), volume.join("link")).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                renameat_with(CWD, volume.join("dir"), CWD, volume.join("link"), RenameFlags::EXCHANGE).unwrap();
-                swaps.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let _end = EndOnDrop(&ended);
-        let mut rounds = 0;
-        while rounds < ROUNDS || swaps.load(Ordering::Relaxed) < SWAPS {
-            work();
-            rounds += 1;
-        }
-    });
-}
-
-/// Ends the attack when the attacked thread returns or panics, because the scope waits for both threads.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn sub_path_swapped_for_a_link_does_not_leave_the_volume() {
     let test = TestVolume::new();
@@ -124,7 +63,7 @@ fn sub_path_swapped_for_a_link_does_not_leave_the_volume() {
 #[test]
 fn bind_mounts_the_file_that_was_checked() {
     let test = TestVolume::new();
-    let at = test.root.path().join("places/v/c/0");
+    let at = test.root().join("places/v/c/0");
     fs::write(test.volume().join("file"), "plain").unwrap();
     match bind(&test.volume(), Path::new("file"), &at) {
         Err(SubPathError::Prepare(error)) if error.kind() == ErrorKind::PermissionDenied => {
@@ -140,14 +79,14 @@ fn bind_mounts_the_file_that_was_checked() {
     for _ in 0..2 {
         bind(&test.volume(), Path::new("file"), &at).unwrap();
         assert_eq!(fs::read_to_string(&at).unwrap(), "other");
-        assert_eq!(mounts::below(&test.root.path().join("places")).unwrap().len(), 1);
+        assert_eq!(mounts::below(&test.root().join("places")).unwrap().len(), 1);
     }
     under_attack(&test, || {
         if bind(&test.volume(), Path::new("dir"), &at).is_ok() {
             assert!(!at.join("file").exists(), "the container must not reach the secret");
         }
     });
-    for mounted in mounts::below(&test.root.path().join("places")).unwrap() {
+    for mounted in mounts::below(&test.root().join("places")).unwrap() {
         mounts::unmount(&mounted.at).unwrap();
     }
 }
