@@ -72,7 +72,7 @@ pub(super) fn plan(
         }
     }
     let root = context.layout.rootfs(&uid, name, id);
-    let links = rootfs::links(name, &config.mounts)?;
+    let mut links = rootfs::links(name, &config.mounts)?;
     let termination_log = match fields.message_path.filter(|path| !path.is_empty()) {
         None => "dev/termination-log".into(),
         Some(path) => rootfs::relative(path).ok_or_else(|| {
@@ -88,6 +88,7 @@ pub(super) fn plan(
     let confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
     let pods = context.layout.pods();
     let request = view::ViewRequest {
+        uid: &uid,
         name,
         mounts: &config.mounts,
         read_only_root: fields.security.and_then(|it| it.read_only_root_filesystem) == Some(true),
@@ -98,13 +99,18 @@ pub(super) fn plan(
         // The volume of a log in a mount is a mount itself.
         termination_log: Some(root.join(&termination_log)).filter(|_| !rootfs::is_in_mount(&termination_log, &links)),
     };
-    let confinement = view::confine(request, context.rights, confinement)?;
+    let confinement = view::confine(&request, context.rights, confinement)?;
+    if confinement.view.is_some() {
+        let mounted =
+            |(number, link): (usize, Link)| Link { target: link.target.mounted(request.place(number)), ..link };
+        links = links.into_iter().enumerate().map(mounted).collect();
+    }
     let Identity { user, in_pod_group } =
         identity::resolve(name, pod.spec().security_context.as_ref(), fields.security, &context.node)?;
     let run = RunRecord {
         id: id.into(),
         shim: context.shim.to_vec(),
-        env: environment(config, id, &root, &root.join(&termination_log)),
+        env: environment(config, id, &links, &root, &root.join(&termination_log)),
         command,
         cwd: rootfs::working_dir(&root, fields.working_dir, &links),
         user,
@@ -185,7 +191,13 @@ impl<'a> SpecFields<'a> {
 
 /// The environment of the container: the configured variables, `PATH` and `HOSTNAME` if they are not configured, and the
 /// variables that this runtime sets for every container.
-fn environment(config: &ContainerConfig, id: &str, rootfs: &Path, termination_log: &Path) -> Vec<(String, String)> {
+fn environment(
+    config: &ContainerConfig,
+    id: &str,
+    links: &[Link],
+    rootfs: &Path,
+    termination_log: &Path,
+) -> Vec<(String, String)> {
     let mut env = config.env.clone();
     let has = |env: &[(String, String)], name: &str| env.iter().any(|(key, _)| key == name);
     if !has(&env, "PATH") {
@@ -197,8 +209,8 @@ fn environment(config: &ContainerConfig, id: &str, rootfs: &Path, termination_lo
         env.push(("HOSTNAME".into(), name.into()));
     }
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    for mount in &config.mounts {
-        env.push((rootfs::mount_variable(&mount.volume), text(&mount.host_path)));
+    for link in links {
+        env.push((rootfs::mount_variable(&link.volume), text(&link.target.path())));
     }
     env.push((ROOTFS_ENV.into(), text(rootfs)));
     env.push((TERMINATION_LOG_ENV.into(), text(termination_log)));

@@ -12,7 +12,7 @@ use crate::adapters::cdi::CdiError;
 use crate::adapters::sub_path::{self, SubPathError};
 
 use super::files::make_dir;
-use super::record::RunRecord;
+use super::record::{RunRecord, ViewMount};
 use super::view;
 
 /// The symbolic link of one volume mount.
@@ -22,10 +22,44 @@ pub(super) struct Link {
     pub(super) volume: String,
     /// The link's path, relative to the container's root directory.
     pub(super) at: PathBuf,
-    /// The path on the host that the link points to.
-    pub(super) to: PathBuf,
-    /// The mount's `subPath`. `to` ends with it. Its missing directories are created.
-    pub(super) sub_path: PathBuf,
+    pub(super) target: LinkTarget,
+}
+
+/// What the link of a volume mount points to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LinkTarget {
+    /// The volume at this path of the node.
+    Volume(PathBuf),
+    /// A file or directory of a volume, by its path in the volume, for a container without mounts of its own.
+    InVolume { volume: PathBuf, sub_path: PathBuf },
+    /// A file or directory of a volume, which the container has mounted at `at`.
+    Mounted { volume: PathBuf, sub_path: PathBuf, at: PathBuf },
+}
+
+impl LinkTarget {
+    fn of(mount: &Mount) -> Self {
+        if mount.sub_path.as_os_str().is_empty() {
+            return LinkTarget::Volume(mount.host_path.clone());
+        }
+        let volume = sub_path::volume(&mount.host_path, &mount.sub_path).to_owned();
+        LinkTarget::InVolume { volume, sub_path: mount.sub_path.clone() }
+    }
+
+    /// The target for a container that has its `subPath` mounted at `place`.
+    pub(super) fn mounted(self, place: PathBuf) -> Self {
+        match self {
+            LinkTarget::InVolume { volume, sub_path } => LinkTarget::Mounted { volume, sub_path, at: place },
+            other @ (LinkTarget::Volume(_) | LinkTarget::Mounted { .. }) => other,
+        }
+    }
+
+    /// The path that the container gets in a variable of its environment.
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            LinkTarget::Volume(path) | LinkTarget::Mounted { at: path, .. } => path.clone(),
+            LinkTarget::InVolume { volume, sub_path } => volume.join(sub_path),
+        }
+    }
 }
 
 /// A path in the container, relative to the container's root. `None` for the root itself and for a path that leads out of
@@ -59,8 +93,7 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
                 other.at.display()
             )));
         }
-        let (volume, to, sub_path) = (mount.volume.clone(), mount.host_path.clone(), mount.sub_path.clone());
-        links.push(Link { volume, at, to, sub_path });
+        links.push(Link { volume: mount.volume.clone(), at, target: LinkTarget::of(mount) });
     }
     Ok(links)
 }
@@ -89,25 +122,30 @@ pub(super) enum MakeError {
     Device(#[from] CdiError),
 }
 
-/// Creates the root directory with its links and an empty termination log. The mounts of the container's view get the paths to which
-/// the links lead.
+/// Creates the root directory of the agent's user with its links and an empty termination log. The view's mounts of whole volumes
+/// get the paths of the volumes without links. A path in a volume is never resolved: containers can replace it by a link that leads
+/// anywhere.
 pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError> {
     make_dir(&run.rootfs, 0o755)?;
     let mut mounts = run.confinement.view.as_mut().map(|view| &mut view.mounts);
     for link in links {
         let at = run.rootfs.join(&link.at);
         make_parent(&at)?;
-        // The path is resolved first: in the volume it may be a link that leads anywhere.
-        let to = match link.sub_path.as_os_str().is_empty() {
-            true => link.to.clone(),
-            false => sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)
-                .map_err(|source| MakeError::SubPath { volume: link.volume.clone(), source })?,
+        let refused = |source| MakeError::SubPath { volume: link.volume.clone(), source };
+        let to = match &link.target {
+            LinkTarget::Volume(path) => {
+                if let Some(mounts) = &mut mounts {
+                    resolve(mounts, path);
+                }
+                path.clone()
+            }
+            LinkTarget::InVolume { volume, sub_path } => sub_path::resolve(volume, sub_path).map_err(refused)?,
+            LinkTarget::Mounted { volume, sub_path, at } => {
+                sub_path::make_point(at, &sub_path::open(volume, sub_path).map_err(refused)?)?;
+                at.clone()
+            }
         };
         symlink(&to, &at)?;
-        let resolved = fs::canonicalize(&to).unwrap_or(to);
-        for mount in mounts.iter_mut().flat_map(|all| all.iter_mut()).filter(|mount| mount.at == link.to) {
-            mount.at.clone_from(&resolved);
-        }
     }
     if let Some(mounts) = mounts {
         *mounts = view::in_order(std::mem::take(mounts));
@@ -119,7 +157,27 @@ pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError>
         let file: File = OpenOptions::new().create_new(true).write(true).mode(0o666).open(&path)?;
         std::os::unix::fs::fchown(&file, Some(run.user.uid), Some(run.user.gid))?;
     }
-    Ok(chown(&run.rootfs, Some(run.user.uid), Some(run.user.gid))?)
+    Ok(())
+}
+
+/// Gives the root directory to the container's user. Nothing may be created in it by its path afterwards: another container of this
+/// user could have put a link there.
+pub(super) fn hand_over(run: &RunRecord) -> io::Result<()> {
+    chown(&run.rootfs, Some(run.user.uid), Some(run.user.gid))
+}
+
+/// Removes the links from the path of the mounts of a whole volume. A volume that does not exist is not mounted, so the link in the
+/// container's root directory leads nowhere.
+fn resolve(mounts: &mut Vec<ViewMount>, path: &Path) {
+    let is_of_volume = |mount: &ViewMount| mount.sub_path.as_os_str().is_empty() && mount.at == path;
+    match fs::canonicalize(path) {
+        Ok(resolved) => {
+            mounts.iter_mut().filter(|mount| is_of_volume(mount)).for_each(|mount| mount.at.clone_from(&resolved));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => mounts.retain(|mount| !is_of_volume(mount)),
+        // The mount fails with the reason.
+        Err(_) => {}
+    }
 }
 
 /// Removes the root directory, and the two directories above it if they are empty then.
@@ -175,7 +233,7 @@ mod tests {
             let links = links("c", &[mount(path)]).unwrap();
             assert_eq!(
                 links,
-                [Link { volume: "v".into(), at: at.into(), to: "/host".into(), sub_path: "".into() }],
+                [Link { volume: "v".into(), at: at.into(), target: LinkTarget::Volume("/host".into()) }],
                 "{path}"
             );
         }

@@ -285,6 +285,7 @@ impl ProcessRuntimeState {
             }
             rootfs::make(&mut run, &links)?;
             devices.make(&run)?;
+            rootfs::hand_over(&run)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
             // This file is written last, because a container exists only if it has this file.

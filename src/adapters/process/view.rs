@@ -9,11 +9,13 @@ use podwright_actors::texts::containers::config::unknown_propagation;
 
 use super::record::{Confinement, Processes, Propagation, View, ViewMount};
 use super::security::AgentRights;
+use crate::adapters::mounts;
 use crate::adapters::sub_path::volume;
 
 /// The settings that the view of one container depends on.
 #[derive(Clone, Debug)]
 pub(super) struct ViewRequest<'a> {
+    pub(super) uid: &'a str,
     pub(super) name: &'a str,
     pub(super) mounts: &'a [Mount],
     /// The container's `volumeMounts`, which have the `mountPropagation`.
@@ -29,13 +31,25 @@ pub(super) struct ViewRequest<'a> {
     pub(super) termination_log: Option<PathBuf>,
 }
 
+impl ViewRequest<'_> {
+    /// The path at which the container finds a mount. A `subPath` is mounted outside of its volume, because other containers can
+    /// replace each directory of the volume by a link. Only the agent can write to this path.
+    pub(super) fn place(&self, number: usize) -> PathBuf {
+        let mount = &self.mounts[number];
+        match mount.sub_path.as_os_str().is_empty() {
+            true => mount.host_path.clone(),
+            false => mounts::sub_path(self.pods, self.uid, &mount.volume, self.name, number),
+        }
+    }
+}
+
 /// Adds the container's view to its confinement. A container without a view sees the file system as the agent does.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if the container has a read-only mount or a read-only root and the
 /// agent may not create mount namespaces, or if a `mountPropagation` does not exist.
 pub(super) fn confine(
-    request: ViewRequest<'_>,
+    request: &ViewRequest<'_>,
     agent: AgentRights,
     confinement: Confinement,
 ) -> Result<Confinement, RuntimeError> {
@@ -63,23 +77,22 @@ pub(super) fn confine(
         return Ok(confinement);
     }
     let own_processes = agent.namespaces.processes && !request.privileged && !request.node_processes;
-    let view =
-        View { pods: request.pods.to_owned(), mounts: mounts(&request)?, read_only_root: request.read_only_root };
+    let view = View { pods: request.pods.to_owned(), mounts: mounts(request)?, read_only_root: request.read_only_root };
     let processes = if own_processes { Processes::Own } else { Processes::Node };
     Ok(Confinement { view: Some(view), processes, ..confinement })
 }
 
 fn mounts(request: &ViewRequest<'_>) -> Result<Vec<ViewMount>, RuntimeError> {
-    let of = |mount: &Mount| {
+    let of = |(number, mount): (usize, &Mount)| {
         Ok(ViewMount {
-            at: mount.host_path.clone(),
+            at: request.place(number),
             volume: volume(&mount.host_path, &mount.sub_path).to_owned(),
             sub_path: mount.sub_path.clone(),
             read_only: mount.read_only,
             propagation: propagation(mount, request.volume_mounts)?,
         })
     };
-    let mut mounts = request.mounts.iter().map(of).collect::<Result<Vec<_>, RuntimeError>>()?;
+    let mut mounts = request.mounts.iter().enumerate().map(of).collect::<Result<Vec<_>, RuntimeError>>()?;
     if let Some(log) = request.termination_log.as_ref().filter(|_| request.read_only_root) {
         mounts.push(ViewMount { at: log.clone(), volume: log.clone(), ..ViewMount::default() });
     }
@@ -138,6 +151,7 @@ mod tests {
 
     fn request(mounts: &[Mount]) -> ViewRequest<'_> {
         ViewRequest {
+            uid: "u",
             name: "main",
             mounts,
             volume_mounts: &[],
@@ -150,7 +164,7 @@ mod tests {
     }
 
     fn decide(request: ViewRequest<'_>, agent: AgentRights) -> Result<Confinement, RuntimeError> {
-        confine(request, agent, Confinement::default())
+        confine(&request, agent, Confinement::default())
     }
 
     #[test]
@@ -184,8 +198,8 @@ mod tests {
         let view = found.view.unwrap();
         let expected = [
             ("/log", "/log", "", false),
+            ("/root/pods/u/volume-subpaths/data/main/0", "/v", "a/b", false),
             ("/v", "/v", "", true),
-            ("/v/a/b", "/v", "a/b", false),
             ("/w", "/w", "", false),
         ];
         let expected = expected.map(|(at, volume, sub_path, read_only)| ViewMount {

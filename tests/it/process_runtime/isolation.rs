@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Volume};
@@ -10,7 +11,8 @@ use podwright::adapters::process::ProcessRuntime;
 use podwright::adapters::storage::FileStorage;
 use podwright_actors::ids::{ContainerId, SandboxId};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerRuntime, Mount, PodStorage};
+use podwright_actors::ports::{ContainerRuntime, Mount, PodStorage, RuntimeError};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -82,14 +84,23 @@ impl TwoContainers {
     }
 
     async fn start(&self, runtime: &ProcessRuntime, name: &str, mounts: &[(&str, &str, bool)]) -> ContainerId {
+        let mounts = mounts.iter().map(|(volume, sub_path, read_only)| self.mount(volume, sub_path, *read_only));
+        self.try_start(runtime, name, mounts.collect()).await.unwrap()
+    }
+
+    async fn try_start(
+        &self,
+        runtime: &ProcessRuntime,
+        name: &str,
+        mounts: Vec<Mount>,
+    ) -> Result<ContainerId, RuntimeError> {
         let mut config = script(&self.pod, &self.sandbox, "exec sleep 1000");
         config.name = name.to_owned().into();
         config.env = vec![("SECRET".into(), format!("of-{name}"))];
-        config.mounts =
-            mounts.iter().map(|(volume, sub_path, read_only)| self.mount(volume, sub_path, *read_only)).collect();
-        let id = runtime.create_container(config).await.unwrap();
-        runtime.start_container(&id).await.unwrap();
-        id
+        config.mounts = mounts;
+        let id = runtime.create_container(config).await?;
+        runtime.start_container(&id).await?;
+        Ok(id)
     }
 
     fn mount(&self, volume: &str, sub_path: &str, read_only: bool) -> Mount {
@@ -171,6 +182,50 @@ async fn container_sees_only_the_sub_path_of_a_volume_that_it_mounts() {
         format!("cat data/file; touch data/new && echo; cat {}/outside 2>/dev/null || echo hidden", data.display());
     assert_eq!(output(&runtime, &id, &text).await, "in\nhidden\n");
     assert!(data.join("real/new").exists());
+}
+
+// A directory that is a mount point cannot be moved or removed.
+#[tokio::test]
+async fn directory_of_a_sub_path_can_be_moved_and_removed_from_inside() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let two = TwoContainers::new(&root, &runtime, "u").await;
+    let deep = Mount { container_path: "/deep".into(), ..two.mount("data", "one/two/three", false) };
+    let id = two.try_start(&runtime, "main", vec![two.mount("data", "", false), deep]).await.unwrap();
+    let text = "echo x > deep/file && cat data/one/two/three/file && mv data/one/two/three data/four && rm -r data/one && \
+                echo y > deep/file && cat data/four/file";
+    assert_eq!(output(&runtime, &id, &format!("({text}) 2>&1")).await, "x\ny\n");
+}
+
+// A container that reached a directory of the node by its mount could run the node's programs with its own files in that directory.
+#[tokio::test]
+async fn sub_path_that_is_swapped_for_a_link_covers_no_directory_of_the_node() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let two = TwoContainers::new(&root, &runtime, "u").await;
+    let data = two.volumes["data"].clone();
+    let (sub, link) = (data.join("sub"), data.join("link"));
+    std::fs::create_dir(&sub).unwrap();
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let seen = is_over.clone();
+    let attack = std::thread::spawn(move || {
+        while !seen.load(Ordering::Relaxed) {
+            renameat_with(CWD, &sub, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+        }
+    });
+    let mut started = 0;
+    for _ in 0..60 {
+        // The link itself is refused, because it leads out of the volume.
+        let Ok(id) = two.try_start(&runtime, "main", vec![two.mount("data", "sub", false)]).await else { continue };
+        let mounts = output(&runtime, &id, "cat /proc/self/mountinfo").await;
+        assert!(!mounts.lines().any(|line| line.split(' ').nth(4) == Some("/etc")), "{mounts}");
+        runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+        started += 1;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    attack.join().unwrap();
+    assert!(started > 0, "no container started");
 }
 
 #[tokio::test]

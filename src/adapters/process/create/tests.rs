@@ -1,3 +1,4 @@
+use std::fs;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -6,6 +7,7 @@ use podwright_actors::ports::Mount;
 
 use super::super::security::Namespaces;
 use super::*;
+use crate::adapters::sub_path::attack::{TestVolume, under_attack};
 
 fn config(edit: impl FnOnce(&mut PodSpec, &mut ContainerConfig)) -> ContainerConfig {
     let mut spec = PodSpec {
@@ -41,7 +43,11 @@ fn object(spec: PodSpec) -> Arc<PodObject> {
 }
 
 fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, RuntimeError> {
-    let layout = Layout::new("/root".into());
+    planned_in(Path::new("/root"), user, config)
+}
+
+fn planned_in(root: &Path, user: u32, config: &ContainerConfig) -> Result<ContainerPlan, RuntimeError> {
+    let layout = Layout::new(root.to_owned());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
     let node = identity::NodeAccounts { user, group: user, groups: &[], passwd: "", group_file: "" };
@@ -116,6 +122,37 @@ fn environment_names_the_host_path_of_each_mount() {
     let plan = planned_as(0, &config(|_, c| c.mounts = vec![mount])).unwrap();
     assert_eq!(value(&plan, "PODWRIGHT_MOUNT_MY_DATA"), Some("/h"));
     assert_eq!(plan.links.len(), 1);
+}
+
+// Another container of the pod swaps a directory of the volume and a link out of the volume while containers are created.
+#[test]
+fn sub_path_is_mounted_outside_of_its_volume() {
+    let test = TestVolume::new();
+    let root = test.root().join("agent");
+    let mount = Mount {
+        volume: "data".into(),
+        host_path: test.volume().join("dir"),
+        sub_path: "dir".into(),
+        container_path: "/data".into(),
+        read_only: false,
+        image: None,
+    };
+    let mut plan = planned_in(&root, 0, &config(|_, c| c.mounts = vec![mount])).unwrap();
+    let at = root.join("pods/u1/volume-subpaths/data/main/0");
+    assert_eq!(value(&plan, "PODWRIGHT_MOUNT_DATA"), at.to_str());
+    let own = rustix::process::geteuid().as_raw();
+    (plan.run.user.uid, plan.run.user.gid) = (own, rustix::process::getegid().as_raw());
+    let made = std::cell::Cell::new(0);
+    under_attack(&test, || {
+        let mut run = plan.run.clone();
+        if rootfs::make(&mut run, &plan.links).is_ok() {
+            let view = run.confinement.view.as_ref().unwrap();
+            assert_eq!((&view.mounts[0].at, fs::read_link(run.rootfs.join("data")).unwrap()), (&at, at.clone()));
+            made.set(made.get() + 1);
+        }
+        rootfs::remove(&run.rootfs).unwrap();
+    });
+    assert!(made.get() > 0, "no container was created");
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn set_up(view: &View, rootfs: &Path, own_processes: bool) -> io::Result<()> {
     // A mount at `/` would have no effect, because the process keeps its old root.
     let mounts: Vec<&ViewMount> = view.mounts.iter().filter(|one| one.at != Path::new("/")).collect();
     refuse_mounts_in_shared_ones(&mounts, root)?;
+    refuse_sub_paths_in_volumes(&mounts, root)?;
     unshare(UnshareFlags::NEWNS)?;
     let mut binds: Vec<Bind<'_>> = Vec::new();
     // Only a copy of a mount that is still shared with the node stays shared with it.
@@ -123,6 +124,15 @@ fn refuse_mounts_in_shared_ones(mounts: &[&ViewMount], root: &Path) -> io::Resul
     Ok(())
 }
 
+/// Refuses a `subPath` outside of the agent's root directory. Records of older agents have the path of the `subPath` in its volume, which
+/// another container may have replaced by a link to any directory of the node.
+fn refuse_sub_paths_in_volumes(mounts: &[&ViewMount], root: &Path) -> io::Result<()> {
+    match mounts.iter().find(|one| !one.sub_path.as_os_str().is_empty() && !one.at.starts_with(root)) {
+        Some(one) => Err(io::Error::other(format!("{} is not a mount point of the agent", one.at.display()))),
+        None => Ok(()),
+    }
+}
+
 /// Unmounts everything below the agent's root directory, so that the container finds no volumes of other pods in its list of mounts.
 /// A user namespace keeps the mounts that it got from the node.
 fn detach_below(root: &Path) -> io::Result<()> {
@@ -187,10 +197,11 @@ fn named(path: &Path, error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{}: {error}", path.display()))
 }
 
-/// Opens the file or directory to mount. Links in the volume are followed only within the volume.
+/// Opens the file or directory to mount. A whole volume is mounted over itself: what its path without links leads to now. Links in the
+/// volume are followed only within the volume.
 fn source(one: &ViewMount) -> io::Result<OwnedFd> {
     match one.sub_path.as_os_str().is_empty() {
-        true => Ok(open(&one.volume)?),
+        true => Ok(open_without_links(&one.at)?),
         false => sub_path::open(&one.volume, &one.sub_path)
             .map_err(|(SubPathError::Create(error) | SubPathError::Prepare(error))| error),
     }
@@ -198,6 +209,10 @@ fn source(one: &ViewMount) -> io::Result<OwnedFd> {
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn open_without_links(path: &Path) -> Result<OwnedFd, Errno> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
 /// Copies the mounts at an open file or directory and below it.
@@ -229,8 +244,7 @@ fn make_target(at: &Path, source: &OwnedFd) -> io::Result<()> {
 /// Mounts a copy at its path. A link in the path is an error: a container could have put it into a volume, and the mount would cover
 /// another path of this container.
 fn attach(bind: &Bind<'_>) -> Result<(), Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let target = openat2(CWD, bind.at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let target = open_without_links(bind.at)?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(bind.tree.as_fd(), "", target.as_fd(), "", both)?;
     match bind.propagation {
@@ -283,6 +297,15 @@ mod tests {
         assert!(refused(&mount("/ab", own), "/root").is_none());
         assert!(refused(&mount("/a/b", own), "/root").unwrap().to_string().contains("/a/b"));
         assert!(refused(&mount("/b", own), "/a/root").unwrap().to_string().contains("/a/root"));
+    }
+
+    #[test]
+    fn sub_path_outside_of_the_root_of_the_agent_is_refused() {
+        let mount =
+            |at: &str, sub_path: &str| ViewMount { at: at.into(), sub_path: sub_path.into(), ..ViewMount::default() };
+        let refused = |mount: &ViewMount| refuse_sub_paths_in_volumes(&[mount], Path::new("/a/root")).is_err();
+        let found = [mount("/a/root/x", "sub"), mount("/etc", ""), mount("/etc", "sub")].map(|mount| refused(&mount));
+        assert_eq!(found, [false, false, true]);
     }
 
     #[test]
