@@ -228,20 +228,36 @@ impl Reader {
         facts.map_or(true, |facts| facts.modified >= SystemTime::from(since))
     }
 
-    /// The index of the file in which the last `lines` lines begin, and how many lines of that file come before them.
+    /// The index of the file to begin with for the last `lines` lines, and how many lines come before them from there on. No line
+    /// continues from an older file in that file.
     fn last_lines(&self, older: &[RotatedFile], mut newest: &File, lines: u64) -> io::Result<(usize, u64)> {
         let (complete, open) = count_lines(newest)?;
-        let mut count = complete + open;
         newest.rewind()?;
+        let mut count = complete + open;
         let mut first = older.len();
-        while count < lines && first > 0 {
-            match self.open_rotated(older[first - 1].at).and_then(count_lines) {
-                // A line that does not end in this file is counted with the file in which it ends.
-                Ok((complete, _)) => count += complete,
-                Err(error) if error.kind() == ErrorKind::NotFound => break,
-                Err(error) => return Err(error),
+        let mut has_joined_line = false;
+        while first > 0 {
+            let (complete, open) = match self.open_rotated(older[first - 1].at).and_then(count_lines) {
+                // A file that holds no requested line may be unreadable.
+                Err(error) if count >= lines || error.kind() == ErrorKind::NotFound => break,
+                counted => counted?,
+            };
+            if count >= lines && open == 0 {
+                break;
             }
+            has_joined_line |= open > 0;
+            count += complete;
             first -= 1;
+        }
+        if has_joined_line {
+            // The order and the number of the lines around the end of a file depend on both files.
+            let mut whole: Box<dyn Read + Send> = Box::new(io::empty());
+            for old in &older[first..] {
+                whole = Box::new(whole.chain(self.open_rotated(old.at)?));
+            }
+            let (complete, open) = count_lines(whole.chain(newest))?;
+            newest.rewind()?;
+            count = complete + open;
         }
         Ok((first, count.saturating_sub(lines)))
     }

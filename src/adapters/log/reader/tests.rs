@@ -57,6 +57,14 @@ fn read(dir: &Path, options: ReadOptions) -> Vec<u64> {
     text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
 }
 
+/// The last lines of the log.
+fn last(dir: &Path, lines: u64) -> String {
+    let options = ReadOptions { tail: Some(lines), ..ReadOptions::default() };
+    let mut reader = Reader::open(&logs(dir), 1, options).unwrap();
+    let text = rest(&mut reader);
+    text + std::str::from_utf8(&reader.finish()).unwrap()
+}
+
 #[test]
 fn rotated_log_files_are_read_as_one_log() {
     let dir = rotated();
@@ -85,10 +93,7 @@ fn a_line_without_an_end_is_one_of_the_last_lines() {
     let dir = tempfile::tempdir().unwrap();
     let tail = |records: &str, lines| {
         fs::write(dir.path().join("1.log"), records).unwrap();
-        let options = ReadOptions { tail: Some(lines), ..ReadOptions::default() };
-        let mut reader = Reader::open(&logs(dir.path()), 1, options).unwrap();
-        let text = rest(&mut reader);
-        text + std::str::from_utf8(&reader.finish()).unwrap()
+        last(dir.path(), lines)
     };
     // The prompt of a shell, and one more record that is not complete yet.
     let prompt = "T stdout F a\nT stdout P b\nT stdout F c\nT stdout P $ \nT stdout P ls\nT std";
@@ -98,6 +103,25 @@ fn a_line_without_an_end_is_one_of_the_last_lines() {
     let both = "T stdout F a\nT stdout P b\nT stderr F c\nT stderr P d\n";
     for (lines, text) in [(1, "d\n"), (2, "c\nd\n"), (3, "b\nc\nd\n"), (4, "a\nb\nc\nd\n")] {
         assert_eq!(tail(both, lines), text, "the last {lines}");
+    }
+}
+
+#[test]
+fn a_line_over_several_files_is_one_of_the_last_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |oldest: &str, old: &str, newest: &str| {
+        pack(&dir.path().join("1.log.20261121-000001.gz"), oldest);
+        fs::write(dir.path().join("1.log.20261121-000002"), old).unwrap();
+        fs::write(dir.path().join("1.log"), newest).unwrap();
+    };
+    write("T stdout F a\nT stdout P b\n", "T stdout P c\n", "T stdout F d\nT stdout F e\n");
+    for (lines, text) in [(0, ""), (1, "e\n"), (2, "bcd\ne\n"), (3, "a\nbcd\ne\n"), (9, "a\nbcd\ne\n")] {
+        assert_eq!(last(dir.path(), lines), text, "the last {lines}");
+    }
+    // A line of the other stream waits for the end of the line.
+    write("T stdout F a\n", "T stdout P b\nT stderr F c\n", "T stdout F d\n");
+    for (lines, text) in [(0, ""), (1, "c\n"), (2, "bd\nc\n"), (3, "a\nbd\nc\n")] {
+        assert_eq!(last(dir.path(), lines), text, "the last {lines}");
     }
 }
 
