@@ -35,6 +35,7 @@ use crate::actors::ids::FullName;
 use crate::adapters::manifest::UnknownFields;
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
@@ -56,7 +57,7 @@ use super::runtime::Runtime;
 use super::runtime::SimulatedDefault;
 #[cfg(feature = "cri")]
 use node_settings::NodeSettingsArgs;
-use time::{time_span, whole_seconds};
+use time::{point_in_time, time_span, whole_seconds};
 
 /// The heading in `run --help` of flags that `--runtime cri=ENDPOINT` needs.
 #[cfg(feature = "cri")]
@@ -239,8 +240,11 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<u64>,
     /// Print only lines that are newer than this, such as 90s, 5m or 1h30m.
-    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    #[arg(long, value_name = "SPAN", value_parser = time_span)]
     pub(crate) since: Option<Duration>,
+    /// Print only lines from this time on, such as 2026-11-21T20:30:00Z.
+    #[arg(long, value_name = "TIME", value_parser = point_in_time, conflicts_with = "since")]
+    pub(crate) since_time: Option<Timestamp>,
     /// Print the time before each line.
     #[arg(long)]
     pub(crate) timestamps: bool,

@@ -126,6 +126,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<(), QueryError> {
     }
     query.extend(args.tail.map(|lines| ("tailLines", lines.to_string())));
     query.extend(args.since.map(|time| ("sinceSeconds", seconds_rounded_up(time).to_string())));
+    query.extend(args.since_time.map(|time| ("sinceTime", time.to_string())));
     let mut out = io::stdout().lock();
     let agent = args.agent.agent()?;
     Ok(agent.follow(&format!("/logs/{}", args.pod), &query, |text| {

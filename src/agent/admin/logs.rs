@@ -27,9 +27,10 @@ use selection::{no_run, select_container};
 /// How many logs may be read at a time.
 pub(super) const MAX_READERS: usize = 64;
 
-/// The query parameters, by their names in the Kubernetes API.
+/// The query parameters, by their names in the Kubernetes API. Another parameter is refused: a client that selects lines with it would get
+/// the whole log.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct LogQuery {
     container: Option<String>,
     follow: bool,
@@ -37,6 +38,25 @@ pub(super) struct LogQuery {
     timestamps: bool,
     tail_lines: Option<u64>,
     since_seconds: Option<u64>,
+    since_time: Option<String>,
+}
+
+impl LogQuery {
+    /// The time from which on lines are printed.
+    fn since(&self, now: Timestamp) -> Result<Option<Timestamp>, LogRefusal> {
+        match (self.since_seconds, self.since_time.as_deref()) {
+            (None, None) => Ok(None),
+            (Some(seconds), None) => Ok(Some(now.checked_sub(Duration::from_secs(seconds)).unwrap_or(Timestamp::MIN))),
+            (None, Some(time)) => time.parse().map(Some).map_err(|_| {
+                LogRefusal::Bad(format!(
+                    "bad query parameter: sinceTime: {time:?} is not a time: write one such as 2026-11-21T20:30:00Z"
+                ))
+            }),
+            (Some(_), Some(_)) => {
+                Err(LogRefusal::Bad("sinceSeconds and sinceTime exclude each other: leave out one of them".into()))
+            }
+        }
+    }
 }
 
 /// Why a log cannot be read.
@@ -105,10 +125,7 @@ impl LogsEndpoint {
             return Err(LogRefusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = select_container(&pod, query.container.as_deref())?;
-        let since = query.since_seconds.map(|seconds| {
-            let ago = Timestamp::now().checked_sub(Duration::from_secs(seconds));
-            ago.unwrap_or(Timestamp::MIN)
-        });
+        let since = query.since(Timestamp::now())?;
         let options =
             ReadOptions { tail: query.tail_lines, since, timestamps: query.timestamps, ..ReadOptions::default() };
         let request = LogRequest { previous: query.previous, follow: query.follow, options, limit: None };
@@ -117,5 +134,30 @@ impl LogsEndpoint {
             OpenLogError::NoRun(why) => no_run(&pod, &container, &why),
             OpenLogError::NoLog(why) => LogRefusal::NotFound(why),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_selected_by_age_or_by_time() {
+        let since = |query: &str| {
+            let Query(query) = Query::<LogQuery>::try_from_uri(&format!("/?{query}").parse().unwrap()).unwrap();
+            query.since(Timestamp::from_second(1000).unwrap())
+        };
+        for (query, second) in [
+            ("sinceSeconds=100", 900),
+            ("sinceTime=1970-01-01T00:00:05Z", 5),
+            ("sinceTime=1970-01-01T01:00:05%2B01:00", 5),
+        ] {
+            assert_eq!(since(query), Ok(Some(Timestamp::from_second(second).unwrap())), "{query}");
+        }
+        assert_eq!(since("tailLines=1"), Ok(None));
+        assert_eq!(since("sinceSeconds=18446744073709551615"), Ok(Some(Timestamp::MIN)));
+        for query in ["sinceTime=5m", "sinceTime=", "sinceSeconds=1&sinceTime=1970-01-01T00:00:05Z"] {
+            assert!(matches!(since(query), Err(LogRefusal::Bad(why)) if why.contains("sinceTime")), "{query}");
+        }
     }
 }

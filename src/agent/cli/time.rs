@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Parses a whole number of seconds.
 pub(super) fn whole_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
@@ -20,6 +22,11 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     span.ok_or_else(|| format!("{text:?} is not a time span: write one such as 90s, 5m or 1h30m"))
 }
 
+/// Parses a point in time with its offset from UTC, such as `2026-11-21T20:30:00Z`.
+pub(super) fn point_in_time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a time: write one such as 2026-11-21T20:30:00Z"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,6 +38,17 @@ mod tests {
         }
         for text in ["soon", "-5s", "", "5 parsecs"] {
             assert!(time_span(text).unwrap_err().contains("1h30m"), "{text}");
+        }
+    }
+
+    #[test]
+    fn points_in_time_need_an_offset() {
+        let time = Ok(Timestamp::from_second(1_800_000_000).unwrap());
+        for text in ["2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15T08:00:00.000Z"] {
+            assert_eq!(point_in_time(text), time, "{text}");
+        }
+        for text in ["2027-01-15T08:00:00", "5m", ""] {
+            assert!(point_in_time(text).unwrap_err().contains("20:30:00Z"), "{text}");
         }
     }
 }

@@ -73,6 +73,8 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
     let timed = logs(&agent, &["default/a-n1", "--tail", "1", "--timestamps"]).await;
     let (time, line) = timed.split_once(' ').unwrap();
     assert!(time.parse::<k8s_openapi::jiff::Timestamp>().is_ok() && line == "three\n", "{timed}");
+    assert_eq!(logs(&agent, &["default/a-n1", "--since-time", "2026-01-01T00:00:00Z"]).await, whole);
+    assert_eq!(logs(&agent, &["default/a-n1", "--since-time", "2999-01-01T00:00:00Z"]).await, "");
     assert_eq!(logs(&agent, &["default/annotated-n1"]).await, "main\n");
     assert_eq!(logs(&agent, &["default/two-n1", "-c", "main"]).await, "main\n");
 
@@ -87,7 +89,9 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
         let error = refused(&agent, args).await;
         assert!(error.contains(says), "{args:?}: {error}");
     }
-    assert_eq!(agent.get("/logs/default/a-n1?tailLines=x", "").0, 400);
+    for query in ["tailLines=x", "sinceTime=today", "sinceTimes=2026-01-01T00:00:00Z"] {
+        assert_eq!(agent.get(&format!("/logs/default/a-n1?{query}"), "").0, 400, "{query}");
+    }
     assert_eq!(agent.get("/logs/default/a-n1?tailLines=1", ""), (200, "three\n".to_owned()));
 }
 
