@@ -40,9 +40,9 @@ pub fn apply_static_defaults(pod: &mut Pod, cx: &StaticContext<'_>) {
     if meta.namespace.as_deref().is_none_or(str::is_empty) {
         meta.namespace = Some("default".into());
     }
-    // A file cannot request deletion, but a manifest copied from a running cluster may have deletion fields.
+    // A file cannot request deletion, but a manifest copied from a running cluster may have the time of one. The deletion grace period
+    // counts when the pod stops, as with a kubelet.
     meta.deletion_timestamp = None;
-    meta.deletion_grace_period_seconds = None;
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(HASH_ANNOTATION.into(), uid.clone());
     meta.uid = Some(uid);

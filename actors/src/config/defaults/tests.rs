@@ -1,6 +1,10 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::*;
+use crate::containers::plan::KillReason;
+use crate::containers::stop;
 use crate::pod::PodObject;
 
 fn cx(source: SourceKind) -> StaticContext<'static> {
@@ -86,7 +90,7 @@ fn the_uid_follows_content_node_and_origin_only() {
 }
 
 #[test]
-fn deletion_fields_and_status_of_a_manifest_are_dropped() {
+fn a_manifest_keeps_its_deletion_grace_but_not_its_deletion_and_status() {
     let mut pod = minimal();
     pod.metadata.deletion_timestamp = Some(Time::from_secs(9).to_api());
     pod.metadata.deletion_grace_period_seconds = Some(3);
@@ -94,7 +98,8 @@ fn deletion_fields_and_status_of_a_manifest_are_dropped() {
     apply_static_defaults(&mut pod, &cx(SourceKind::File));
     let object = PodObject::new(pod).unwrap();
     assert!(!object.is_deleting());
-    assert_eq!((object.deletion_grace(), object.phase()), (None, Phase::Pending));
+    assert_eq!(object.phase(), Phase::Pending);
+    assert_eq!(stop::grace(Some(&object), None, KillReason::PodStops, None), Duration::from_secs(3));
 }
 
 #[test]
