@@ -6,7 +6,7 @@ use podwright::actors::config::defaults::{StaticContext, apply_api_defaults, app
 use podwright::actors::config::validate::{validate, validate_static};
 use podwright::actors::ports::SourceKind;
 use podwright::actors::quantity::Amount;
-use podwright::adapters::manifest::{Manifest, UnknownFields, Warning, read, read_with};
+use podwright::adapters::manifest::{MAX_BYTES, Manifest, UnknownFields, Warning, read, read_with};
 
 /// The input is a manifest file.
 pub fn check(bytes: &[u8]) {
@@ -28,6 +28,7 @@ pub fn check(bytes: &[u8]) {
     pods.iter().for_each(quantities_are_exact);
     if !pods.is_empty() {
         line_endings_do_not_matter(bytes, &pods);
+        the_encoding_does_not_matter(bytes, &pods);
     }
 }
 
@@ -113,7 +114,7 @@ fn defaults_are_idempotent(pod: &Pod) {
 
 /// A byte order mark and Windows line endings make no difference.
 fn line_endings_do_not_matter(bytes: &[u8], pods: &[Pod]) {
-    if bytes.starts_with(b"\xef\xbb\xbf") || bytes.contains(&b'\r') {
+    if bytes.starts_with(b"\xef\xbb\xbf") || bytes.contains(&b'\r') || std::str::from_utf8(bytes).is_err() {
         return;
     }
     let mut marked = b"\xef\xbb\xbf".to_vec();
@@ -128,5 +129,18 @@ fn line_endings_do_not_matter(bytes: &[u8], pods: &[Pod]) {
         |quote: u8| marked.split(|byte| *byte == quote).skip(1).step_by(2).any(|part| part.len() > 1024);
     if !(has_long_text(b'"') || has_long_text(b'\'')) {
         assert!(read(&marked).pods == pods);
+    }
+}
+
+/// UTF-16 with a byte order mark makes no difference.
+fn the_encoding_does_not_matter(bytes: &[u8], pods: &[Pod]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if bytes.len() > MAX_BYTES / 4 {
+        return;
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for encoded in [u16::to_le_bytes, u16::to_be_bytes] {
+        let encoded: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(encoded).collect();
+        assert!(read(&encoded).pods == pods);
     }
 }

@@ -1,6 +1,7 @@
 //! Parses manifests: YAML or JSON text with pods. Each fault gets a message with its position and the remedy; the pods
 //! without faults are used. An unknown field is a warning, as for a kubelet, or a fault if the caller chooses so.
 
+mod encoding;
 #[cfg(feature = "controllers")]
 mod rule;
 mod tree;
@@ -122,11 +123,8 @@ fn documents(bytes: &[u8]) -> Result<Vec<YamlNode>, (Option<Position>, String)> 
         // The caller may have read only the first bytes of a longer manifest.
         return Err((None, "has more than 10 MiB: split it into smaller manifests".into()));
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let at = Position::after(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
-        (Some(at), "not valid UTF-8: save it in that encoding".into())
-    })?;
-    serde_saphyr::from_multiple_with_options::<YamlNode>(text, options()).map_err(|error| {
+    let text = encoding::decode(bytes).map_err(|(at, message)| (Some(at), message))?;
+    serde_saphyr::from_multiple_with_options::<YamlNode>(&text, options()).map_err(|error| {
         let error = error.without_snippet();
         (error.location().and_then(Position::of), brief(error))
     })

@@ -160,8 +160,42 @@ fn manifest_fault_names_position_pod_field_and_remedy() {
     for (text, fault) in cases {
         assert_eq!(faults(&text), [fault], "{text}");
     }
-    let fault = read(b"kind: Pod\nm\xc3\xa4\xff").faults[0].to_string();
-    assert_eq!(fault, "line 2, column 3: not valid UTF-8: save it in that encoding");
+}
+
+/// The text as UTF-16, without a byte order mark.
+fn utf_16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    text.encode_utf16().flat_map(bytes).collect()
+}
+
+#[test]
+fn manifest_in_utf_16_with_a_byte_order_mark_is_read() {
+    let text = POD.replace("busybox", "busybox\n    args: [grüße, 😀]");
+    let expected = read(text.as_bytes()).pods;
+    assert_eq!(expected.len(), 1);
+    let marked = format!("\u{feff}{text}");
+    for bytes in [marked.clone().into_bytes(), utf_16(&marked, u16::to_le_bytes), utf_16(&marked, u16::to_be_bytes)] {
+        let Manifest { pods, faults, .. } = read(&bytes);
+        assert_eq!(faults, [], "{:?}", &bytes[..4]);
+        assert!(pods == expected, "{:?}", &bytes[..4]);
+    }
+}
+
+#[test]
+fn manifest_in_another_encoding_is_refused_with_the_remedy() {
+    let odd = &utf_16(&format!("\u{feff}{POD}"), u16::to_le_bytes)[..9];
+    let cases: [(&[u8], &str); 7] = [
+        (b"kind: Pod\nm\xc3\xa4\xff", "line 2, column 3: not valid UTF-8: save it in that encoding"),
+        (&utf_16(POD, u16::to_le_bytes), "line 1, column 1: is UTF-16 without a byte order mark: save it as UTF-8"),
+        (&utf_16(POD, u16::to_be_bytes), "line 1, column 1: is UTF-16 without a byte order mark: save it as UTF-8"),
+        (odd, "line 1, column 4: not valid UTF-16: save it as UTF-8"),
+        (b"\xfe\xff\0a\0\n\xd8\0\0b", "line 2, column 1: not valid UTF-16: save it as UTF-8"),
+        (b"\xff\xfe\0\0a\0\0\0", "line 1, column 1: is UTF-32: save it as UTF-8"),
+        (b"\0\0\xfe\xff\0\0\0a", "line 1, column 1: is UTF-32: save it as UTF-8"),
+    ];
+    for (bytes, fault) in cases {
+        let faults: Vec<String> = read(bytes).faults.iter().map(ToString::to_string).collect();
+        assert_eq!(faults, [fault], "{bytes:?}");
+    }
 }
 
 #[test]
