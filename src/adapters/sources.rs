@@ -4,8 +4,11 @@
 //! change. A file or URL that cannot be read or used is reported as a problem. The source keeps the pods of its last good
 //! content until the file or URL is readable again or removed, so a faulty edit does not stop any pod (POD-W27). Files and
 //! URLs do not affect one another.
+//!
+//! If several manifests define one pod, the one of the pod that runs keeps it (`holders`).
 
 mod files;
+mod holders;
 mod manifest_cache;
 mod scan;
 mod url;
@@ -17,6 +20,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{Clock, SourceUpdate};
 
 use super::adoption::Adoption;
@@ -44,10 +48,14 @@ pub struct SourceContext {
     pub unknown_fields: UnknownFields,
     /// Adopts the pods that a kubelet started. `None` if the runtime has none.
     pub adoption: Option<Adoption>,
+    /// Whether this agent or an earlier one started a pod with this UID, and has not cleaned up after it. May block. If several
+    /// manifests define one pod, a new agent keeps the pod that has started.
+    pub has_started: Arc<dyn Fn(&PodUid) -> bool + Send + Sync>,
 }
 
 impl SourceContext {
-    /// Settings with the default [`CHECK_FREQUENCY`]. Unknown fields of manifests are warnings.
+    /// Settings with the default [`CHECK_FREQUENCY`], for a node on which no pod has started. Unknown fields of manifests are
+    /// warnings.
     pub fn new(node_name: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
         SourceContext {
             node_name: node_name.into(),
@@ -55,6 +63,7 @@ impl SourceContext {
             check_frequency: CHECK_FREQUENCY,
             unknown_fields: UnknownFields::Warn,
             adoption: None,
+            has_started: Arc::new(|_: &PodUid| false),
         }
     }
 

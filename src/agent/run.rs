@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::actors::Registration;
 use crate::actors::eviction::MissingGracePeriod;
+use crate::actors::ids::PodUid;
 use crate::actors::node::{NodeHandle, ShutdownReport, StartNodeError};
 use crate::actors::ports::EventRecorder;
 use crate::actors::recorder::Note;
@@ -167,9 +168,11 @@ async fn serve(
     drop(handles);
 
     let sources = stop.child_token();
+    let storage = view.logs.clone();
     let cx = SourceContext {
         unknown_fields: args.manifest_fields.into(),
         adoption,
+        has_started: Arc::new(move |uid: &PodUid| storage.pod_dir(uid).exists()),
         ..SourceContext::new(name.clone(), view.clock.clone())
     };
     tracing::info!(node = name, root = %root.path().display(), "agent started");

@@ -279,6 +279,27 @@ async fn manifest_edit_with_fixed_uid_is_an_update() {
 }
 
 #[actix::test]
+async fn copy_of_a_manifest_does_not_replace_its_pod() {
+    let dir = TempDir::new().unwrap();
+    let (web, copy) = (dir.path().join("web.yaml"), dir.path().join("a-copy.yaml"));
+    fs::write(&web, pod("web", "one")).unwrap();
+    let mut source = Running::files(&[dir.path().to_owned()]);
+    let first = source.next().await.pods;
+
+    fs::copy(&web, &copy).unwrap();
+    let set = source.next().await;
+    assert!(Arc::ptr_eq(&set.pods[0], &first[0]));
+    assert_eq!((set.pods.len(), blamed(&set)), (1, vec![copy.as_path()]));
+    assert!(set.problems[0].message.contains(web.to_str().unwrap()), "{}", set.problems[0]);
+
+    replace(&web, &pod("web", "two"));
+    assert_eq!(held(&source.next().await), ["web-node two"]);
+    fs::remove_file(&web).unwrap();
+    let set = source.next().await;
+    assert_eq!((held(&set), set.problems), (vec!["web-node one".to_owned()], vec![]));
+}
+
+#[actix::test]
 async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.yaml"), pod("a", "one")).unwrap();

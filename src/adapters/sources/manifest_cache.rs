@@ -10,6 +10,7 @@ use podwright_actors::pod::{PodObject, SEEN_ANNOTATION};
 use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
 
 use super::SourceContext;
+use super::holders::{DefinedPod, Holders};
 use crate::adapters::manifest::{self, Manifest};
 
 /// The longest name that an API object may have, in bytes.
@@ -104,6 +105,7 @@ impl CachedManifest {
 #[derive(Debug, Default)]
 pub(super) struct ManifestCache {
     pub(super) manifests: BTreeMap<String, CachedManifest>,
+    holders: Holders,
 }
 
 impl ManifestCache {
@@ -113,17 +115,10 @@ impl ManifestCache {
         manifests.flat_map(|(_, manifest)| &manifest.pods).map(|pod| pod.full_name().clone()).collect()
     }
 
-    /// The pods of all manifests in `order`, with the problems of each manifest.
-    pub(super) fn set<'a>(
-        &self,
-        source: SourceKind,
-        order: impl IntoIterator<Item = &'a str>,
-        mut problems: Vec<SourceProblem>,
-    ) -> SourceSet {
-        let mut pods = Vec::new();
-        let mut first: BTreeMap<String, &str> = BTreeMap::new();
-        for what in order {
-            let Some(manifest) = self.manifests.get(what) else { continue };
+    /// The problems of the manifests in `order`.
+    pub(super) fn problems(&self, order: &[&str]) -> Vec<SourceProblem> {
+        let mut problems = Vec::new();
+        for (what, manifest) in in_order(&self.manifests, order) {
             let messages = manifest.unreadable.iter().chain(&manifest.faults).cloned();
             let held = || manifest.pods.iter().map(|pod| pod.full_name().clone()).collect();
             problems.extend(messages.map(|message| SourceProblem {
@@ -138,31 +133,33 @@ impl ManifestCache {
                 pods: pod.iter().cloned().collect(),
                 severity: Severity::Warning,
             }));
-            for pod in &manifest.pods {
-                for (id, field) in
-                    [(format!("pod {}", pod.full_name()), "name"), (format!("UID {}", pod.uid()), "metadata.uid")]
-                {
-                    // Both pods are in the set. The engine uses the first one.
-                    if let Some(other) = first.get(&id) {
-                        let message = format!(
-                            "{id} is already defined by {other} and is ignored here: change its {field} or remove one \
-                             of the two"
-                        );
-                        problems.push(SourceProblem {
-                            what: what.to_owned(),
-                            message,
-                            pods: vec![pod.full_name().clone()],
-                            severity: Severity::Fault,
-                        });
-                        break;
-                    }
-                    first.insert(id, what);
-                }
-                pods.push(pod.clone());
-            }
         }
+        problems
+    }
+
+    /// The set to deliver: the pods of the manifests in `order`, with their problems and those of the caller.
+    pub(super) fn set(
+        &mut self,
+        source: SourceKind,
+        order: &[&str],
+        mut problems: Vec<SourceProblem>,
+        cx: &SourceContext,
+    ) -> SourceSet {
+        problems.extend(self.problems(order));
+        let defined: Vec<DefinedPod<'_>> = in_order(&self.manifests, order)
+            .flat_map(|(what, manifest)| manifest.pods.iter().map(move |pod| (what, pod)))
+            .collect();
+        let (pods, duplicates) = self.holders.choose(&defined, &*cx.has_started);
+        problems.extend(duplicates);
         SourceSet { source, pods, problems }
     }
+}
+
+fn in_order<'a>(
+    manifests: &'a BTreeMap<String, CachedManifest>,
+    order: &'a [&str],
+) -> impl Iterator<Item = (&'a str, &'a CachedManifest)> {
+    order.iter().filter_map(move |what| manifests.get(*what).map(|manifest| (*what, manifest)))
 }
 
 #[cfg(test)]
@@ -235,7 +232,7 @@ mod tests {
             let manifest = cache.manifests.entry("/m".into()).or_default();
             manifest.read(text.clone().into_bytes(), SourceKind::File, "/m", cx);
             let pods = held(manifest);
-            (pods, cache.set(SourceKind::File, ["/m"], vec![]).problems)
+            (pods, cache.set(SourceKind::File, &["/m"], vec![], cx).problems)
         };
         let (pods, warnings) = problems(&cx());
         assert_eq!(pods, ["a-node one", "b-node one"]);
@@ -260,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn static_pod_defined_in_two_files_is_reported_with_both() {
+    async fn static_pod_defined_in_two_files_runs_once_and_is_reported_with_both() {
         let mut cache = ManifestCache::default();
         for what in ["/a", "/b"] {
             cache.manifests.entry(what.into()).or_default().read(
@@ -270,9 +267,8 @@ mod tests {
                 &cx(),
             );
         }
-        let set = cache.set(SourceKind::File, ["/a", "/b"], vec![]);
-        assert_eq!(set.pods.len(), 2, "the engine refuses the second one and records an event");
-        assert_eq!(set.problems.len(), 1);
+        let set = cache.set(SourceKind::File, &["/a", "/b"], vec![], &cx());
+        assert_eq!((set.pods.len(), set.problems.len()), (1, 1));
         assert_eq!(set.problems[0].what, "/b");
         assert!(set.problems[0].message.contains("default/x-node") && set.problems[0].message.contains("/a"));
     }

@@ -60,7 +60,8 @@ impl Scan {
             }
         }
         self.cache.manifests.retain(|what, _| existing.contains(what));
-        self.cache.set(SourceKind::File, order.iter().map(String::as_str), problems)
+        let order: Vec<&str> = order.iter().map(String::as_str).collect();
+        self.cache.set(SourceKind::File, &order, problems, &self.cx)
     }
 
     /// Reads one file. Returns false if the file does not exist.

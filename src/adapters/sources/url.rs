@@ -103,14 +103,13 @@ fn read_answers(
         }
         urls.push(target);
     }
-    let order = urls.iter().map(|target| target.what.as_str());
-    let set = cache.set(SourceKind::Http, order, vec![]);
+    let order: Vec<&str> = urls.iter().map(|target| target.what.as_str()).collect();
     let update = if cache.manifests.values().all(CachedManifest::was_read) {
-        SourceUpdate::Set(set)
+        SourceUpdate::Set(cache.set(SourceKind::Http, &order, vec![], cx))
     } else {
         // A warning is no reason for a missing set.
-        let faults = set.problems.into_iter().filter(|problem| problem.severity == Severity::Fault);
-        SourceUpdate::NotYet { source: set.source, problems: faults.collect() }
+        let faults = cache.problems(&order).into_iter().filter(|problem| problem.severity == Severity::Fault);
+        SourceUpdate::NotYet { source: SourceKind::Http, problems: faults.collect() }
     };
     (cache, urls, update)
 }

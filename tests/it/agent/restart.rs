@@ -59,6 +59,22 @@ async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
     assert_eq!(identities(&after), identities(&before));
 }
 
+#[tokio::test]
+async fn next_agent_keeps_the_pod_of_a_manifest_that_was_copied_meanwhile() {
+    let home = AgentHome::new();
+    let text = manifest("web", "exec sleep 1000", "");
+    home.put("web.yaml", &text);
+    let agent = home.start(&[]).await;
+    let before = identity(&agent.ready("web-n1").await);
+    agent.crash().await;
+
+    home.put("a-copy.yaml", &text);
+    let agent = home.start(&[]).await;
+    let line = agent.wait_for_line("already defined by").await;
+    assert!(line.contains("a-copy.yaml") && line.contains("web.yaml"), "{line}");
+    assert_eq!(identity(&agent.ready("web-n1").await), before);
+}
+
 // The agent may die before it writes a container's record, between the record and the process, and before it knows that
 // the process runs. While it logs a line about one pod, the other pods are at these steps.
 #[tokio::test]
