@@ -5,12 +5,14 @@
 //! content until the file or URL is readable again or removed, so a faulty edit does not stop any pod (POD-W27). Files and
 //! URLs do not affect one another.
 //!
-//! If several manifests define one pod, the one of the pod that runs keeps it (`holders`).
+//! A file is read when it is whole (`settle`). If several manifests define one pod, the one of the pod that runs keeps it
+//! (`holders`).
 
 mod files;
 mod holders;
 mod manifest_cache;
 mod scan;
+mod settle;
 mod url;
 mod watch;
 

@@ -2,24 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use actix::Recipient;
-use podwright_actors::ports::{SourceSet, SourceUpdate};
+use podwright_actors::ports::SourceUpdate;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, spawn_blocking};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::scan::Scan;
+use super::scan::{Scan, Scanned};
+use super::settle::STEPS;
 use super::watch::Watch;
 use super::{ChangeFilter, SourceContext};
-
-/// How long the files must stay unchanged before they are read. An editor writes a file in several steps.
-const QUIET: Duration = Duration::from_millis(100);
-/// The longest delay between the first change and the reading of the files.
-const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// The pods of several files and directories, as one source.
 #[derive(Debug)]
@@ -45,26 +41,32 @@ impl FileSource {
         let changed = Arc::new(Notify::new());
         let mut reader = WatchedScan {
             watch: Watch::new(&self.roots, changed.clone()),
-            scan: Scan::new(self.roots, self.cx.clone()),
+            scan: Scan::new(self.roots, self.cx.clone(), Instant::now()),
         };
         let mut filter = ChangeFilter::default();
         loop {
-            let read;
-            (reader, read) = match reader.read().await {
+            let begun = Instant::now();
+            let scanned;
+            (reader, scanned) = match reader.read().await {
                 Ok(done) => done,
                 Err(error) => {
                     return error!(%error, "reading manifests panicked, changes of manifests are ignored from now on");
                 }
             };
-            if let Some(update) = filter.if_changed(read.into())
+            if let Some(set) = scanned.set
+                && let Some(update) = filter.if_changed(set.into())
                 && out.send(self.cx.adopt(update).await).await.is_err()
             {
                 return;
             }
+            let periodic = begun + self.cx.check_frequency;
+            let next = scanned.next.map_or(periodic, |next| next.min(periodic));
             tokio::select! {
-                () = changed.notified() => wait_until_quiet(&changed).await,
-                () = tokio::time::sleep(self.cx.check_frequency) => {}
+                () = changed.notified() => {}
+                () = sleep_until(next.into()) => {}
             }
+            // Changes come in bursts. None of them may be read sooner.
+            sleep_until((begun + STEPS).into()).await;
         }
     }
 }
@@ -75,25 +77,12 @@ struct WatchedScan {
 }
 
 impl WatchedScan {
-    async fn read(mut self) -> Result<(Self, SourceSet), JoinError> {
+    async fn read(mut self) -> Result<(Self, Scanned), JoinError> {
         spawn_blocking(move || {
             self.watch.refresh();
-            let set = self.scan.run();
-            (self, set)
+            let scanned = self.scan.run(self.watch.events(), Instant::now());
+            (self, scanned)
         })
         .await
-    }
-}
-
-/// Waits until no file has changed for [`QUIET`], but not longer than [`MAX_DELAY`].
-async fn wait_until_quiet(changed: &Notify) {
-    let latest = Instant::now() + MAX_DELAY;
-    loop {
-        let quiet = (Instant::now() + QUIET).min(latest);
-        tokio::select! {
-            biased;
-            () = sleep_until(quiet) => return,
-            () = changed.notified() => {}
-        }
     }
 }

@@ -1,16 +1,19 @@
 //! Reads manifests from files and directories. All functions here block.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
 use rustix::fs::OFlags;
 
 use super::SourceContext;
 use super::manifest_cache::ManifestCache;
+use super::settle::{OPEN, QUIET, STEPS, Settling, Stamp};
+use super::watch::FileEvents;
 use crate::adapters::manifest::MAX_BYTES;
 
 /// The files at some paths, with the content that was read last.
@@ -18,21 +21,104 @@ use crate::adapters::manifest::MAX_BYTES;
 pub(super) struct Scan {
     roots: Vec<PathBuf>,
     cache: ManifestCache,
+    /// The paths that have a file, or had one a moment ago.
+    files: BTreeMap<PathBuf, Settling>,
+    /// When the first set is due, even if a file is not whole. `None` after the first set.
+    first_set_by: Option<Instant>,
     cx: SourceContext,
 }
 
+/// The result of one scan.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// The pods. `None` if the first set waits for files to become whole: their pods may be desired.
+    pub(super) set: Option<SourceSet>,
+    /// When the next file may be read.
+    pub(super) next: Option<Instant>,
+}
+
+/// What is known of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Listed,
+    Missing,
+    /// The path is in a directory that cannot be listed.
+    Unknown,
+}
+
+/// How a path was handled.
+enum Visit {
+    /// The content of the file is current, or the file has a problem.
+    Read,
+    /// The file is not whole.
+    Waits(Instant),
+    Gone,
+}
+
 impl Scan {
-    pub(super) fn new(roots: Vec<PathBuf>, cx: SourceContext) -> Self {
-        Scan { roots, cache: ManifestCache::default(), cx }
+    pub(super) fn new(roots: Vec<PathBuf>, cx: SourceContext, now: Instant) -> Self {
+        Scan {
+            roots,
+            cache: ManifestCache::default(),
+            files: BTreeMap::new(),
+            // No later than a file that its writer never closes.
+            first_set_by: Some(now + OPEN),
+            cx,
+        }
     }
 
-    /// Reads all files again.
-    pub(super) fn run(&mut self) -> SourceSet {
+    /// Reads all files again that are whole. The others keep their last content.
+    pub(super) fn run(&mut self, events: &FileEvents, now: Instant) -> Scanned {
+        let (paths, problems) = self.paths();
+        let mut order: Vec<String> = Vec::with_capacity(paths.len());
+        let mut existing: BTreeSet<String> = BTreeSet::new();
+        let mut next: Option<Instant> = None;
+        for (path, presence) in paths {
+            let what = path.to_string_lossy().into_owned();
+            // Two paths may lead to the same file.
+            if existing.contains(&what) {
+                continue;
+            }
+            let visit = match presence {
+                Presence::Unknown => Visit::Read,
+                Presence::Listed | Presence::Missing => {
+                    self.visit(&path, &what, presence == Presence::Listed, events, now)
+                }
+            };
+            match visit {
+                Visit::Read => {}
+                Visit::Waits(until) => {
+                    next = Some(next.map_or(until, |next| next.min(until)));
+                    if !self.cache.manifests.contains_key(&what) {
+                        continue;
+                    }
+                }
+                Visit::Gone => {
+                    self.files.remove(&path);
+                    continue;
+                }
+            }
+            existing.insert(what.clone());
+            order.push(what);
+        }
+        self.cache.manifests.retain(|what, _| existing.contains(what));
+        if let (Some(first_set_by), Some(until)) = (self.first_set_by, next)
+            && now < first_set_by
+        {
+            return Scanned { set: None, next: Some(until.min(first_set_by)) };
+        }
+        self.first_set_by = None;
+        let order: Vec<&str> = order.iter().map(String::as_str).collect();
+        Scanned { set: Some(self.cache.set(SourceKind::File, &order, problems, &self.cx)), next }
+    }
+
+    /// The paths that have a file, or had one in the last scan, and the problems of the roots.
+    fn paths(&self) -> (Vec<(PathBuf, Presence)>, Vec<SourceProblem>) {
         let mut problems = Vec::new();
-        let mut present: Vec<(PathBuf, bool)> = Vec::new();
+        let mut paths: Vec<(PathBuf, Presence)> = Vec::new();
         for root in &self.roots {
             match list(root) {
-                Ok(files) => present.extend(files.into_iter().map(|path| (path, true))),
+                Ok(files) => paths.extend(files.into_iter().map(|path| (path, Presence::Listed))),
                 Err(error) => {
                     // The current content is unknown, so the files of the last successful listing are kept.
                     let below = |path: &&String| Path::new(path.as_str()).starts_with(root);
@@ -45,39 +131,56 @@ impl Scan {
                         pods: self.cache.names(below),
                         severity: Severity::Fault,
                     });
-                    present.extend(self.cache.manifests.keys().filter(below).map(|path| (path.into(), false)));
+                    let kept = self.cache.manifests.keys().filter(below);
+                    paths.extend(kept.map(|path| (path.into(), Presence::Unknown)));
                 }
             }
         }
-        let mut order: Vec<String> = Vec::with_capacity(present.len());
-        let mut existing: BTreeSet<String> = BTreeSet::new();
-        for (path, listed) in present {
-            let what = path.to_string_lossy().into_owned();
-            // Two paths may lead to the same file.
-            if !existing.contains(&what) && (!listed || self.read(&path, &what)) {
-                existing.insert(what.clone());
-                order.push(what);
-            }
-        }
-        self.cache.manifests.retain(|what, _| existing.contains(what));
-        let order: Vec<&str> = order.iter().map(String::as_str).collect();
-        self.cache.set(SourceKind::File, &order, problems, &self.cx)
+        let present: BTreeSet<&PathBuf> = paths.iter().map(|(path, _)| path).collect();
+        let missing = self.files.keys().filter(|path| !present.contains(path));
+        let missing: Vec<_> = missing.map(|path| (path.clone(), Presence::Missing)).collect();
+        paths.extend(missing);
+        (paths, problems)
     }
 
-    /// Reads one file. Returns false if the file does not exist.
-    fn read(&mut self, path: &Path, what: &str) -> bool {
-        match contents(path) {
+    /// Reads one file if it is whole.
+    fn visit(&mut self, path: &Path, what: &str, is_listed: bool, events: &FileEvents, now: Instant) -> Visit {
+        let found = is_listed.then(|| fs::metadata(path).ok()).flatten();
+        let stamp = found.as_ref().map(Stamp::of);
+        let event = events.last(path);
+        let file = self.files.entry(path.to_owned()).or_insert_with(|| {
+            // A manifest that nobody wrote to lately does not delay the first set.
+            let modified = found.filter(|_| self.first_set_by.is_some()).and_then(|meta| meta.modified().ok());
+            let age = modified.and_then(|modified| modified.elapsed().ok()).unwrap_or_default();
+            Settling::new(stamp, now.checked_sub(age.min(QUIET)).unwrap_or(now))
+        });
+        file.observe(stamp, event, now);
+        let is_due = self.first_set_by.is_some_and(|by| by <= now);
+        if file.settles_at() > now && !is_due {
+            return Visit::Waits(file.settles_at());
+        }
+        if !is_listed {
+            return Visit::Gone;
+        }
+        let content = contents(path);
+        let is_same = || fs::metadata(path).ok().as_ref().map(Stamp::of) == stamp && events.last(path) == event;
+        match content {
+            // The file changed while it was read.
+            Ok(_) if !is_due && !is_same() => Visit::Waits(now + STEPS),
             Ok(bytes) => {
+                file.was_read(now);
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
                 manifest.read(bytes, SourceKind::File, what, &self.cx);
-                true
+                Visit::Read
             }
-            Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => false,
+            Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
+                Visit::Waits(now + STEPS)
+            }
             Err(error) => {
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
                 let stays = if manifest.was_read() { "; its last pods are kept" } else { "" };
                 manifest.fail(format!("cannot be read ({}){stays}: correct or remove it", reason(&error)));
-                true
+                Visit::Read
             }
         }
     }
@@ -150,3 +253,6 @@ fn reason(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

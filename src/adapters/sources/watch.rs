@@ -4,11 +4,50 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use notify::event::{AccessKind, AccessMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
+
+use super::settle::{FileEvent, FileEventKind};
+
+/// The last event of each file that says whether the file is whole. Without watches there are none.
+#[derive(Debug, Default)]
+pub(super) struct FileEvents(Mutex<HashMap<PathBuf, FileEvent>>);
+
+impl FileEvents {
+    /// The last event of a path; `None` if it is unknown whether its file has a writer.
+    pub(super) fn last(&self, path: &Path) -> Option<FileEvent> {
+        self.0.lock().get(path).copied()
+    }
+
+    /// Takes an event of a manifest's path.
+    pub(super) fn note(&self, event: &Event, at: Instant) {
+        let kind = match event.kind {
+            EventKind::Modify(ModifyKind::Data(_)) => Some(FileEventKind::Written),
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(FileEventKind::Closed),
+            EventKind::Modify(ModifyKind::Name(RenameMode::To)) => Some(FileEventKind::MovedIn),
+            // Another file may be at the path from now on.
+            EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => None,
+            _ => return,
+        };
+        let mut events = self.0.lock();
+        for path in &event.paths {
+            match kind {
+                Some(kind) => events.insert(path.clone(), FileEvent { kind, at }),
+                None => events.remove(path),
+            };
+        }
+    }
+
+    /// Forgets all events, because some may be missing.
+    fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
 
 /// Watches paths that may be created, removed and replaced. The next periodic check finds a change that the watch misses.
 #[derive(Debug)]
@@ -18,22 +57,31 @@ pub(super) struct Watch {
     roots: Arc<[PathBuf]>,
     /// The watched directories, with the identity that each had when its watch was set.
     watched: HashMap<PathBuf, (u64, u64)>,
+    events: Arc<FileEvents>,
 }
 
 impl Watch {
     /// Notifies `changed` of changes at `roots` and directly below them. The roots must be absolute paths.
     pub(super) fn new(roots: &[PathBuf], changed: Arc<Notify>) -> Self {
         let roots: Arc<[PathBuf]> = roots.into();
-        let watched_roots = roots.clone();
+        let events = Arc::new(FileEvents::default());
+        let (watched_roots, noted) = (roots.clone(), events.clone());
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // After an error an event may be missing.
-            if event.as_ref().map_or(true, |event| may_change_a_manifest(event, &watched_roots)) {
-                changed.notify_one();
+            match event {
+                Ok(event) if !may_change_a_manifest(&event, &watched_roots) => return,
+                Ok(event) if !event.paths.is_empty() => noted.note(&event, Instant::now()),
+                // An event may be missing.
+                Ok(_) | Err(_) => noted.clear(),
             }
+            changed.notify_one();
         });
         let watcher =
             watcher.inspect_err(|error| warn!(%error, "cannot watch files, manifests are only checked periodically"));
-        Watch { watcher: watcher.ok(), roots, watched: HashMap::new() }
+        Watch { watcher: watcher.ok(), roots, watched: HashMap::new(), events }
+    }
+
+    pub(super) fn events(&self) -> &FileEvents {
+        &self.events
     }
 
     /// Sets the missing watches, and those whose directory was replaced. Must be called before each scan, so that a change
@@ -50,9 +98,12 @@ impl Watch {
             desired.extend(identity(root).map(|id| (root.clone(), id)));
             desired.extend(parent);
         }
+        let events = &self.events;
         self.watched.retain(|path, id| {
             let keep = desired.get(path) == Some(id);
             if !keep {
+                // Other files may be at the paths below.
+                events.clear();
                 // An error means that the watch ended with its directory.
                 let _ = watcher.unwatch(path);
             }
@@ -98,9 +149,30 @@ fn affects_a_root(path: &Path, roots: &[PathBuf]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use notify::event::{CreateKind, DataChange, Flag, ModifyKind};
+    use notify::event::{CreateKind, DataChange, Flag, MetadataKind};
 
     use super::*;
+
+    #[test]
+    fn last_event_of_a_file_says_whether_it_has_a_writer() {
+        let (events, now) = (FileEvents::default(), Instant::now());
+        let path = Path::new("/pods/a.yaml");
+        let written = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let renamed = |mode| EventKind::Modify(ModifyKind::Name(mode));
+        for (kind, expected) in [
+            (EventKind::Create(CreateKind::File), None),
+            (written, Some(FileEventKind::Written)),
+            (EventKind::Access(AccessKind::Close(AccessMode::Write)), Some(FileEventKind::Closed)),
+            (EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any)), Some(FileEventKind::Closed)),
+            (renamed(RenameMode::From), None),
+            (renamed(RenameMode::To), Some(FileEventKind::MovedIn)),
+            (written, Some(FileEventKind::Written)),
+            (EventKind::Create(CreateKind::File), None),
+        ] {
+            events.note(&Event::new(kind).add_path(path.into()), now);
+            assert_eq!(events.last(path).map(|event| event.kind), expected, "{kind:?}");
+        }
+    }
 
     // A source that is notified of its own reading would read for ever.
     #[test]

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::SystemTime;
 
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -55,10 +56,11 @@ impl AgentHome {
         self.root.path().join("manifests")
     }
 
-    /// Writes a manifest atomically.
+    /// Writes a manifest atomically. An agent that starts does not wait for its writer, because the manifest is old.
     pub(crate) fn put(&self, name: &str, text: &str) {
         let written = self.root.path().join("written");
         fs::write(&written, text).unwrap();
+        File::options().write(true).open(&written).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         fs::rename(written, self.manifests().join(name)).unwrap();
     }
 

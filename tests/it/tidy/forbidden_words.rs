@@ -145,6 +145,7 @@ fn cores_are_pure() {
         "src/adapters/log/file_names.rs",
         "src/adapters/log/printer.rs",
         "src/adapters/sources/holders.rs",
+        "src/adapters/sources/settle.rs",
         "src/agent/admin/logs/selection.rs",
         "src/agent/container_logs/selection.rs",
         "src/agent/node_api/attributes.rs",
