@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::protobuf;
+use crate::raw;
 use crate::refusal::Refusal;
 use crate::schema::{self, RESOURCES, Resource};
 
@@ -207,7 +208,7 @@ impl Call {
             return Err(Refusal::method_not_allowed());
         }
         let content_type = content_type.split(';').next().unwrap_or_default().trim().to_owned();
-        let body = parse_body(&content_type, body)?;
+        let body = parse_body(resource, &content_type, body)?;
         Ok(Self {
             resource,
             namespace: namespace.map(str::to_owned),
@@ -269,10 +270,16 @@ fn field_selector(selector: &Value) -> Option<(String, String)> {
     Some(("fieldSelector".to_owned(), text))
 }
 
-fn parse_body(content_type: &str, body: &[u8]) -> Result<Value, Refusal> {
+fn parse_body(resource: &Resource, content_type: &str, body: &[u8]) -> Result<Value, Refusal> {
     if body.is_empty() {
         return Ok(Value::Null);
     }
+    let mut object = decode_body(content_type, body)?;
+    raw::keep(resource.kind, std::str::from_utf8(body).unwrap_or_default(), &mut object);
+    Ok(object)
+}
+
+fn decode_body(content_type: &str, body: &[u8]) -> Result<Value, Refusal> {
     let accepted = "application/json, application/yaml";
     match content_type {
         protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|why| Refusal::plain(415, "UnsupportedMediaType", why)),

@@ -1,9 +1,13 @@
 //! Bodies in the protobuf encoding of Kubernetes. `kubectl` sends a few small kinds in this encoding, whatever encoding the server prefers.
-//! Source: `generated.proto` of the API packages.
+//! The server also encodes claims and the statuses of failures. Source: `generated.proto` of the API packages.
+
+mod claims;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+
+use crate::raw;
 
 /// The media type of such bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -27,6 +31,13 @@ enum Kind {
     Messages(&'static [Field]),
     /// A map from texts to values of a type.
     Map(&'static Kind),
+    /// A message whose fields are in JSON those of the message around it.
+    Inline(&'static [Field]),
+    /// An opaque value.
+    Raw,
+    /// A JSON value as text.
+    Json,
+    Quantity,
 }
 
 use Kind::{Bool, Bytes, Int, Message, Messages, Text, Texts, Time};
@@ -45,11 +56,24 @@ const METADATA: &[Field] = &[
     (3, "namespace", Text),
     (5, "uid", Text),
     (6, "resourceVersion", Text),
+    (7, "generation", Int),
     (8, "creationTimestamp", Time),
+    (9, "deletionTimestamp", Time),
+    (10, "deletionGracePeriodSeconds", Int),
     (11, "labels", Kind::Map(&Text)),
     (12, "annotations", Kind::Map(&Text)),
     (13, "ownerReferences", Messages(OWNER)),
     (14, "finalizers", Texts),
+    (17, "managedFields", Messages(MANAGER)),
+];
+const MANAGER: &[Field] = &[
+    (1, "manager", Text),
+    (2, "operation", Text),
+    (3, "apiVersion", Text),
+    (4, "time", Time),
+    (6, "fieldsType", Text),
+    (7, "fieldsV1", Kind::Json),
+    (8, "subresource", Text),
 ];
 const META: Field = (1, "metadata", Message(METADATA));
 const DELETE_OPTIONS: &[Field] = &[
@@ -92,10 +116,18 @@ const SIGNING: &[Field] = &[
     (7, "signerName", Text),
     (8, "expirationSeconds", Int),
 ];
+const FAILURE: &[Field] = &[
+    (1, "metadata", Message(&[(3, "continue", Text)])),
+    (2, "status", Text),
+    (3, "message", Text),
+    (4, "reason", Text),
+    (5, "details", Message(&[(1, "name", Text), (2, "group", Text), (3, "kind", Text), (5, "retryAfterSeconds", Int)])),
+    (6, "code", Int),
+];
 const TOKEN: &[Field] =
     &[(1, "audiences", Texts), (3, "boundObjectRef", Message(REFERENCE)), (4, "expirationSeconds", Int)];
 
-/// The fields of the kinds that the server reads.
+/// The fields of the kinds that the server reads or writes.
 fn fields(kind: &str) -> Option<&'static [Field]> {
     Some(match kind {
         "CertificateSigningRequest" => &[
@@ -109,6 +141,7 @@ fn fields(kind: &str) -> Option<&'static [Field]> {
         "DeleteOptions" => DELETE_OPTIONS,
         "Eviction" => &[META, (2, "deleteOptions", Message(DELETE_OPTIONS))],
         "Namespace" => &[META],
+        "ResourceClaim" => claims::CLAIM,
         "Secret" => &[
             META,
             (2, "data", Kind::Map(&Bytes)),
@@ -121,6 +154,7 @@ fn fields(kind: &str) -> Option<&'static [Field]> {
         }
         "SelfSubjectReview" => &[META],
         "ServiceAccount" => &[META, (4, "automountServiceAccountToken", Bool)],
+        "Status" => FAILURE,
         "TokenRequest" => &[META, (2, "spec", Message(TOKEN))],
         _ => return None,
     })
@@ -146,6 +180,76 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
     object["apiVersion"] = json!(text("apiVersion"));
     object["kind"] = json!(kind);
     Ok(object)
+}
+
+/// Writes an object; none if the server has its kind as JSON only.
+pub(crate) fn encode(object: &Value) -> Option<Vec<u8>> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let fields = fields(text("kind"))?;
+    let kind = [("apiVersion", 1), ("kind", 2)].map(|(field, number)| with_length(number, text(field).as_bytes()));
+    let envelope = [with_length(1, &kind.concat()), with_length(2, &encoded(object, fields)), with_length(3, b"")];
+    Some([MAGIC, &envelope.concat(), &with_length(4, b"")].concat())
+}
+
+/// The fields of an object that the table names.
+fn encoded(object: &Value, fields: &[Field]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (number, name, kind) in fields {
+        let found = &object[*name];
+        match (kind, found) {
+            (Kind::Inline(fields), _) => bytes.extend(with_length(*number, &encoded(object, fields))),
+            (Texts, Value::Array(items)) => items.iter().for_each(|item| bytes.extend(field(*number, &Text, item))),
+            (Messages(fields), Value::Array(items)) => {
+                items.iter().for_each(|item| bytes.extend(field(*number, &Message(fields), item)));
+            }
+            (Kind::Map(kind), Value::Object(entries)) => {
+                for (key, value) in entries {
+                    let entry = [with_length(1, key.as_bytes()), field(2, kind, value)].concat();
+                    bytes.extend(with_length(*number, &entry));
+                }
+            }
+            (_, Value::Null) => {}
+            (kind, found) => bytes.extend(field(*number, kind, found)),
+        }
+    }
+    bytes
+}
+
+/// A field with one value.
+fn field(number: u64, kind: &Kind, value: &Value) -> Vec<u8> {
+    let text = value.as_str().unwrap_or_default();
+    let with_text = |text: &str| with_length(1, text.as_bytes());
+    match kind {
+        Int | Bool => {
+            let value = value.as_i64().map_or(u64::from(value == true), i64::cast_unsigned);
+            [varint(number << 3), varint(value)].concat()
+        }
+        Bytes => with_length(number, &STANDARD.decode(text).unwrap_or_default()),
+        Time => {
+            let seconds = text.parse::<jiff::Timestamp>().map_or(0, |time| time.as_second());
+            with_length(number, &[varint(1 << 3), varint(seconds.cast_unsigned())].concat())
+        }
+        Message(fields) => with_length(number, &encoded(value, fields)),
+        Kind::Raw => with_length(number, &with_text(raw::bytes(value).unwrap_or_default())),
+        Kind::Json => with_length(number, &with_text(&value.to_string())),
+        Kind::Quantity => with_length(number, &with_text(text)),
+        // The others have several values.
+        Text | Texts | Messages(_) | Kind::Map(_) | Kind::Inline(_) => with_length(number, text.as_bytes()),
+    }
+}
+
+fn with_length(number: u64, content: &[u8]) -> Vec<u8> {
+    [varint((number << 3) | 2).as_slice(), &varint(content.len() as u64), content].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value > 0x7f {
+        bytes.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value.to_le_bytes()[0]);
+    bytes
 }
 
 /// One encoded value of a message.
@@ -196,6 +300,9 @@ fn message(mut bytes: &[u8], fields: &[Field]) -> Option<Value> {
         match (kind, &wire) {
             (Texts, _) => push(value(&Text, &wire)?),
             (Messages(fields), EncodedValue::Bytes(bytes)) => push(message(bytes, fields)?),
+            (Kind::Inline(fields), EncodedValue::Bytes(bytes)) => {
+                object.extend(message(bytes, fields)?.as_object().cloned().unwrap_or_default());
+            }
             (Kind::Map(kind), EncodedValue::Bytes(entry)) => {
                 let mut entry = *entry;
                 let (mut key, mut found) = (String::new(), json!(""));
@@ -229,6 +336,15 @@ fn value(kind: &Kind, wire: &EncodedValue<'_>) -> Option<Value> {
         (Bool, EncodedValue::Number(number)) => json!(*number != 0),
         (Int, EncodedValue::Number(number)) => json!(number.cast_signed()),
         (Message(fields), EncodedValue::Bytes(bytes)) => message(bytes, fields)?,
+        (Kind::Raw, EncodedValue::Bytes(bytes)) => {
+            let text = message(bytes, &[(1, "raw", Text)])?;
+            text["raw"].as_str().map_or(Value::Null, raw::opaque)
+        }
+        (Kind::Json, EncodedValue::Bytes(bytes)) => {
+            let text = message(bytes, &[(1, "raw", Text)])?;
+            serde_json::from_str(text["raw"].as_str()?).ok()?
+        }
+        (Kind::Quantity, EncodedValue::Bytes(bytes)) => message(bytes, &[(1, "string", Text)])?["string"].take(),
         (Time, EncodedValue::Bytes(bytes)) => {
             let parts = message(bytes, &[(1, "seconds", Int)])?;
             match parts["seconds"].as_i64() {
@@ -241,30 +357,4 @@ fn value(kind: &Kind, wire: &EncodedValue<'_>) -> Option<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::decode;
-
-    #[test]
-    fn an_eviction_is_read() {
-        // A continuation byte without an end is refused.
-        assert_eq!(decode(b"k8s\0\x0a\xff").unwrap_err(), "the protobuf message is broken");
-        let body = b"k8s\0\x0a\x15\x0a\x09policy/v1\x12\x08Eviction\
-            \x12\x15\x0a\x0f\x0a\x01p\x12\x00\x5a\x06\x0a\x01a\x12\x01b\x42\x00\x12\x02\x08\x05\x1a\x00\"\x00";
-        let expected = json!({
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": "p", "labels": {"a": "b"}},
-            "deleteOptions": {"gracePeriodSeconds": 5},
-        });
-        assert_eq!(decode(body).unwrap(), expected);
-    }
-
-    #[test]
-    fn other_kinds_and_other_bodies_are_refused() {
-        let pod = b"k8s\0\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x00";
-        assert_eq!(decode(pod).unwrap_err(), "the kind \"Pod\" is served as JSON only: send application/json");
-        assert!(decode(b"{}").unwrap_err().contains("prefix"));
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::raw;
 use crate::schema::Resource;
 
 /// A request that the server refused. The body is a `Status` object.
@@ -39,7 +40,7 @@ impl FieldFault {
     /// A field has a value that the rules forbid.
     #[must_use]
     pub fn invalid(field: &str, value: &Value, detail: &str) -> Self {
-        let message = format!("Invalid value: {value}: {detail}");
+        let message = format!("Invalid value: {}: {detail}", raw::text(value));
         Self { reason: "FieldValueInvalid", message, field: field.to_owned() }
     }
 

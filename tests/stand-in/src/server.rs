@@ -27,6 +27,8 @@ use tokio_util::task::TaskTracker;
 use crate::access::User;
 use crate::call::{Call, Verb};
 use crate::faults::Faults;
+use crate::protobuf;
+use crate::raw;
 use crate::refusal::Refusal;
 use crate::store::{Answer, Env, Store};
 
@@ -217,12 +219,53 @@ impl StandIn {
     ///
     /// If the path is one of a watch.
     pub fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.request_text(method, path, content_type, &body)
+    }
+
+    /// The same with the very bytes of a body. The server compares opaque parameters by their bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the request.
+    ///
+    /// # Panics
+    ///
+    /// If the path is one of a watch.
+    pub fn request_text(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Value, Refusal> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let call = Call::parse(method, path, query, content_type, &body)?;
+        let call = Call::parse(method, path, query, content_type, body.as_bytes())?;
         match self.shared.apply(&call, &User::admin(), "test")? {
-            Answer::Object(_, body) => Ok(body),
+            Answer::Object(_, mut body) => {
+                raw::open(&mut body);
+                Ok(body)
+            }
             Answer::Watch(_) => panic!("a watch needs HTTP"),
+        }
+    }
+
+    /// Changes an object as a client of the protobuf encoding does: opaque values keep their bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the object does not exist, or the server refuses the change.
+    pub fn replace(&self, path: &str, change: impl FnOnce(&mut Value)) -> Result<Value, Refusal> {
+        let mut call = Call::parse("PUT", path, "", protobuf::MEDIA_TYPE, b"")?;
+        let env = Env { now: (self.shared.clock)(), user: User::admin(), agent: "test".to_owned() };
+        let mut store = self.shared.store.lock();
+        let live = store.object(call.resource, call.namespace(), call.name());
+        let live = live.ok_or_else(|| Refusal::not_found(call.resource, call.name()))?;
+        call.body = Value::clone(&live);
+        change(&mut call.body);
+        raw::keep(call.resource.kind, "", &mut call.body);
+        let result = store.apply(&call, &env);
+        self.shared.wake(store.version());
+        match result? {
+            Answer::Object(_, mut body) => {
+                raw::open(&mut body);
+                Ok(body)
+            }
+            Answer::Watch(_) => unreachable!("a replacement is no watch"),
         }
     }
 
@@ -239,13 +282,13 @@ impl StandIn {
     /// One object, by the plural of its resource.
     #[must_use]
     pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.shared.store.lock().find(plural, namespace, name)
+        self.shared.store.lock().find(plural, namespace, name).map(raw::opened)
     }
 
     /// All objects of a resource.
     #[must_use]
     pub fn all(&self, plural: &str) -> Vec<Arc<Value>> {
-        self.shared.store.lock().all(plural).cloned().collect()
+        self.shared.store.lock().all(plural).cloned().map(raw::opened).collect()
     }
 
     /// Creates a namespace.

@@ -96,6 +96,7 @@ const ATOMIC_MAPS: &[&str] = &[
     "labelSelector",
     "nodeSelector",
     "nodeSelectorTerms",
+    "status.devices.data",
 ];
 
 /// How server-side apply merges the list at `path`.

@@ -18,6 +18,8 @@ use crate::call::{Call, Verb};
 use crate::discovery;
 use crate::faults::{Fault, RequestInfo};
 use crate::openapi;
+use crate::protobuf;
+use crate::raw;
 use crate::refusal::Refusal;
 use crate::store::{Answer, WatchStart};
 use crate::table::Form;
@@ -45,6 +47,7 @@ pub(super) async fn handle(
         Ok(body) => Call::parse(method, path, query, &content_type, body),
         Err(_) => Err(Refusal::plain(413, "RequestEntityTooLarge", "the request is larger than 3 MiB")),
     };
+    let encoding = Encoding::of(&text(header::ACCEPT), call.as_ref().ok());
     let info = describe(method, path, query, &content_type, user.as_ref(), call.as_ref().ok());
     tokio::time::sleep(shared.faults.latency()).await;
     let fault = shared.faults.decide(&info);
@@ -58,7 +61,7 @@ pub(super) async fn handle(
         }
         Some(Fault::Refuse(refusal)) => {
             record(refusal.code);
-            return refuse(refusal);
+            return refuse(refusal, encoding);
         }
         Some(Fault::DropAfter | Fault::RefuseAfter(_)) | None => {}
     }
@@ -69,12 +72,12 @@ pub(super) async fn handle(
     }
     if let Some(Fault::RefuseAfter(refusal)) = &fault {
         record(refusal.code);
-        return refuse(refusal);
+        return refuse(refusal, encoding);
     }
     match answer {
         Ok(Reply::Json(code, media_type, body)) => {
             record(code);
-            reply(code, media_type, &body)
+            reply(code, media_type, &body, encoding)
         }
         Ok(Reply::Bytes(media_type, bytes)) => {
             record(200);
@@ -87,14 +90,29 @@ pub(super) async fn handle(
         }
         Ok(Reply::Kubelet(target)) => {
             let found = shared.kubelets.pass_on(&target, method, &parts.headers, upgrade, cut).await;
-            let response = found.unwrap_or_else(|refusal| refuse(&refusal));
+            let response = found.unwrap_or_else(|refusal| refuse(&refusal, encoding));
             record(response.status().as_u16());
             response
         }
         Err(refusal) => {
             record(refusal.code);
-            refuse(&refusal)
+            refuse(&refusal, encoding)
         }
+    }
+}
+
+/// The encoding of objects and failures in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Json,
+    Protobuf,
+}
+
+impl Encoding {
+    /// The encoding that a client prefers. The server has the protobuf encoding of claims only.
+    fn of(accept: &str, call: Option<&Call>) -> Self {
+        let is_claim = call.is_some_and(|call| call.resource.kind == "ResourceClaim");
+        if is_claim && accept.starts_with(protobuf::MEDIA_TYPE) { Self::Protobuf } else { Self::Json }
     }
 }
 
@@ -210,16 +228,21 @@ async fn drop_connection(cut: &CancellationToken) -> Response {
     std::future::pending().await
 }
 
-fn refuse(refusal: &Refusal) -> Response {
-    let mut response = reply(refusal.code, JSON, &refusal.body());
+fn refuse(refusal: &Refusal, encoding: Encoding) -> Response {
+    let mut response = reply(refusal.code, JSON, &refusal.body(), encoding);
     if let Some(seconds) = refusal.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
 
-fn reply(code: u16, media_type: &'static str, body: &Value) -> Response {
+fn reply(code: u16, media_type: &'static str, body: &Value, encoding: Encoding) -> Response {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let text = if body.is_null() { json!({}).to_string() } else { body.to_string() };
+    if encoding == Encoding::Protobuf
+        && let Some(bytes) = protobuf::encode(body)
+    {
+        return (code, [(header::CONTENT_TYPE, protobuf::MEDIA_TYPE)], bytes).into_response();
+    }
+    let text = if body.is_null() { json!({}).to_string() } else { raw::text(body) };
     (code, [(header::CONTENT_TYPE, media_type)], text).into_response()
 }

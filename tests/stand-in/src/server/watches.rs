@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ServerState;
+use crate::raw;
 use crate::store::{Line, WatchStart};
 use crate::table::Form;
 
@@ -68,7 +69,8 @@ impl Watch {
     fn text(&self, lines: Vec<Line>) -> String {
         let now = (self.shared.clock)();
         let object = |line: Line| self.form.render(self.start.resource, line.object, now);
-        lines.into_iter().map(|line| format!("{}\n", json!({"type": line.event, "object": object(line)}))).collect()
+        let line = |line: Line| raw::text(&json!({"type": line.event, "object": object(line)})) + "\n";
+        lines.into_iter().map(line).collect()
     }
 
     /// The next lines; none once the watch has ended.

@@ -10,6 +10,7 @@ use crate::convert;
 use crate::defaults;
 use crate::managed::{self, Writer};
 use crate::patch;
+use crate::raw::{self, Encoding};
 use crate::refusal::{FieldFault, Refusal};
 use crate::schema::{self, Resource};
 use crate::validate;
@@ -159,6 +160,14 @@ impl Store {
             }
         };
         let mut object = if is_apply { requested } else { convert::inward(resource, requested) };
+        let encoding = match call.content_type.as_str() {
+            _ if call.verb == Verb::Update => None,
+            "application/json-patch+json" | "application/merge-patch+json" => Some(Encoding::Compact),
+            _ => Some(Encoding::Sorted),
+        };
+        if let Some(encoding) = encoding {
+            raw::recode(resource.kind, &mut object, encoding);
+        }
         check_identity(call, &live, &object)?;
         let owners = object["metadata"]["managedFields"].take();
         carry_over(&live, &mut object);
@@ -202,6 +211,7 @@ impl Store {
             return Err(Refusal::conflict(call.resource, call.name(), &why));
         }
         object["metadata"]["name"] = json!(call.name());
+        raw::recode(call.resource.kind, &mut object, Encoding::Sorted);
         let stored = self.create_object(call, object, env, env.manager(call), "Apply")?;
         Ok(Answer::Object(201, convert::outward(call.resource, &stored)))
     }

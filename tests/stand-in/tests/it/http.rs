@@ -12,6 +12,8 @@ use tokio::net::TcpStream;
 pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+    /// The body as JSON; null if it is none.
     pub(crate) body: Value,
 }
 
@@ -47,7 +49,7 @@ impl Client {
         method: &str,
         path: &str,
         content_type: &str,
-        body: &Value,
+        body: Bytes,
     ) -> Result<Response<Incoming>, String> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
         let (mut sender, connection) =
@@ -65,7 +67,6 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let request = request.body(Full::new(body)).unwrap();
         sender.send_request(request).await.map_err(|error| error.to_string())
     }
@@ -78,11 +79,27 @@ impl Client {
         content_type: &str,
         body: &Value,
     ) -> Result<Reply, String> {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        self.try_send_bytes(method, path, content_type, body).await
+    }
+
+    async fn try_send_bytes(&self, method: &str, path: &str, content_type: &str, body: Bytes) -> Result<Reply, String> {
         let response = self.open(method, path, content_type, body).await?;
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Ok(Reply { code: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(Reply { code: parts.status.as_u16(), headers: parts.headers, bytes, body })
+    }
+
+    /// Sends a request with the very bytes of a body.
+    pub(crate) async fn send_bytes(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        self.try_send_bytes(method, path, content_type, body.into()).await.unwrap()
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Reply {
@@ -95,7 +112,7 @@ impl Client {
 
     /// The code and the body of an answer that is not JSON.
     pub(crate) async fn get_text(&self, path: &str) -> (u16, String) {
-        let (parts, body) = self.open("GET", path, "", &Value::Null).await.unwrap().into_parts();
+        let (parts, body) = self.open("GET", path, "", Bytes::new()).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         (parts.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
     }
@@ -109,7 +126,7 @@ impl Client {
     }
 
     pub(crate) async fn watch(&self, path: &str) -> Watch {
-        let response = self.open("GET", path, "", &Value::Null).await.unwrap();
+        let response = self.open("GET", path, "", Bytes::new()).await.unwrap();
         assert_eq!(response.status(), 200);
         Watch { body: response.into_body(), buffer: Vec::new() }
     }

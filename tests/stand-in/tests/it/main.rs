@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod certificates;
+mod claim_writes;
 mod credentials;
 mod faults;
 mod http;
