@@ -22,7 +22,7 @@ use podwright_actors::controllers::claim_controller::{ClaimController, ClaimCont
 use podwright_actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName, Timing};
 use podwright_actors::ports::{SystemClock, TokioClock};
 use podwright_metrics::ControllersMetrics;
-use podwright_stand_in::{StandIn, User};
+use podwright_stand_in::{StandIn, User, opaque};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -37,6 +37,8 @@ const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims
 const MERGE: &str = "application/merge-patch+json";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+/// Parameters whose bytes no client and no server writes when it encodes the object anew.
+const PARAMETERS: &str = r#"{"kind": "P", "apiVersion": "v1", "text": "<&>", "number": 1.0}"#;
 
 /// An API server with pods, templates and claims.
 struct Cluster {
@@ -62,8 +64,15 @@ impl Cluster {
     }
 
     fn template(&self, name: &str) {
-        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
-        self.server.create(TEMPLATES, json!({"metadata": {"name": name}, "spec": {"spec": spec}})).unwrap();
+        let spec = claim_spec(PARAMETERS);
+        let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{{"spec":{spec}}}}}"#);
+        self.server.request_text("POST", TEMPLATES, "application/json", &body).unwrap();
+    }
+
+    /// Creates the claim of a user.
+    fn claim(&self, name: &str, parameters: &str) {
+        let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{}}}"#, claim_spec(parameters));
+        self.server.request_text("POST", CLAIMS, "application/json", &body).unwrap();
     }
 
     /// Creates a pod with one claim for each template, named `c0`, `c1` and so on.
@@ -107,16 +116,25 @@ impl Cluster {
         self.server.request("PATCH", &format!("{PODS}/{pod}/status"), MERGE, &status).unwrap();
     }
 
-    /// Allocates a device to a claim as a scheduler does, with these consumers.
+    /// Allocates a device to a claim as a scheduler does, with these consumers. The driver writes the status of the device.
     fn allocate(&self, claim: &str, consumers: &[&str]) {
-        let finalizers = json!({"metadata": {"finalizers": [FINALIZER]}});
-        self.server.request("PATCH", &format!("{CLAIMS}/{claim}"), MERGE, &finalizers).unwrap();
+        self.allocate_with(claim, consumers, PARAMETERS);
+    }
+
+    fn allocate_with(&self, claim: &str, consumers: &[&str], parameters: &str) {
+        let path = format!("{CLAIMS}/{claim}");
+        self.server.replace(&path, |claim| claim["metadata"]["finalizers"] = json!([FINALIZER])).unwrap();
         let results = json!([{"request": "r", "driver": "d", "pool": "p", "device": claim}]);
+        let config = json!([{"source": "FromClass", "opaque": {"driver": "d", "parameters": opaque(parameters)}}]);
         let consumer =
             |pod: &&str| json!({"resource": "pods", "name": pod, "uid": self.object("pods", pod)["metadata"]["uid"]});
         let consumers: Vec<_> = consumers.iter().map(consumer).collect();
-        let status = json!({"status": {"allocation": {"devices": {"results": results}}, "reservedFor": consumers}});
-        self.server.request("PATCH", &format!("{CLAIMS}/{claim}/status"), MERGE, &status).unwrap();
+        let status = json!({
+            "allocation": {"devices": {"results": results, "config": config}},
+            "reservedFor": consumers,
+            "devices": [{"driver": "d", "pool": "p", "device": claim, "data": opaque(parameters)}],
+        });
+        self.server.replace(&format!("{path}/status"), |claim| claim["status"] = status).unwrap();
     }
 
     /// The number of consumers of a claim.
@@ -154,6 +172,12 @@ impl Cluster {
         assert_eq!(found.len(), expected.len(), "one claim for each entry of each pod");
         assert_eq!(found, expected);
     }
+}
+
+fn claim_spec(parameters: &str) -> String {
+    let requests = r#"[{"name":"r","exactly":{"deviceClassName":"c"}}]"#;
+    let config = format!(r#"[{{"opaque":{{"driver":"d","parameters":{parameters}}}}}]"#);
+    format!(r#"{{"devices":{{"requests":{requests},"config":{config}}}}}"#)
 }
 
 fn recorded(pod: &Value) -> BTreeMap<String, String> {

@@ -1,10 +1,12 @@
 //! The calls of the ResourceClaim controller to the API server.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use serde_json::{Value, json};
 
 /// The component of events.
@@ -13,6 +15,8 @@ pub const COMPONENT: &str = "resource_claim";
 pub const EVENT_REASON: &str = "FailedResourceClaimCreation";
 /// The field manager of every write of a status by apply.
 pub const FIELD_MANAGER: &str = "ResourceClaimController";
+/// Keeps an allocated claim until its devices are given back.
+pub const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The API version of pod groups in owner references and calls.
 pub const POD_GROUP_API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
 
@@ -101,10 +105,9 @@ pub enum Request {
     /// Write the names of claims to the status of a pod or group by server-side apply. Answer:
     /// [`Answer::Written`].
     ApplyStatus(StatusApply),
-    /// Replace the status of a claim; the object has its resource version. Answer: [`Answer::Claim`].
-    UpdateClaimStatus(Box<ResourceClaim>),
-    /// Replace a claim; the object has its resource version. Answer: [`Answer::Claim`].
-    UpdateClaim(Box<ResourceClaim>),
+    /// Change a claim if the server has the version that the caller has read, and otherwise fail with [`ApiErrorKind::Conflict`].
+    /// Answer: [`Answer::Claim`].
+    ChangeClaim(Box<ClaimChange>),
     /// Delete a claim if it has this UID. Answer: [`Answer::Done`].
     DeleteClaim {
         /// The claim.
@@ -123,6 +126,68 @@ pub enum Request {
         /// The namespace.
         namespace: String,
     },
+}
+
+/// A change of a claim. Everything that the edit does not name keeps its bytes, because the server compares opaque parameters byte by
+/// byte, and because another version of the API may have fields that this program does not know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimChange {
+    /// The claim as the caller has read it.
+    pub claim: Arc<ResourceClaim>,
+    /// What changes.
+    pub edit: ClaimEdit,
+}
+
+/// What a write changes in a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimEdit {
+    /// Removes [`CLAIM_FINALIZER`].
+    RemoveFinalizer,
+    /// Removes consumers from the status.
+    Release {
+        /// The UIDs of the consumers.
+        consumers: BTreeSet<String>,
+        /// Whether the allocation is removed too.
+        deallocate: bool,
+    },
+    /// Adds a consumer to the status.
+    Reserve(ResourceClaimConsumerReference),
+}
+
+impl ClaimChange {
+    /// The claim after the change.
+    pub fn changed_claim(&self) -> ResourceClaim {
+        let mut claim = ResourceClaim::clone(&self.claim);
+        match &self.edit {
+            ClaimEdit::RemoveFinalizer => {
+                claim.metadata.finalizers.iter_mut().for_each(|all| all.retain(|name| name != CLAIM_FINALIZER));
+            }
+            ClaimEdit::Release { consumers, deallocate } => {
+                let status = claim.status.get_or_insert_default();
+                let mut kept = status.reserved_for.take().unwrap_or_default();
+                kept.retain(|consumer| !consumers.contains(&consumer.uid));
+                status.reserved_for = Some(kept).filter(|kept| !kept.is_empty());
+                if *deallocate {
+                    status.allocation = None;
+                }
+            }
+            ClaimEdit::Reserve(consumer) => {
+                let status = claim.status.get_or_insert_default();
+                status.reserved_for.get_or_insert_default().push(consumer.clone());
+            }
+        }
+        claim
+    }
+}
+
+impl ClaimEdit {
+    /// Whether the edit is a write of the status, and not of the claim itself.
+    pub fn is_of_status(&self) -> bool {
+        match self {
+            ClaimEdit::RemoveFinalizer => false,
+            ClaimEdit::Release { .. } | ClaimEdit::Reserve(_) => true,
+        }
+    }
 }
 
 /// The answer to a successful call.

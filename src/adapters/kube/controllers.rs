@@ -1,6 +1,7 @@
 //! The controllers on an API server: their watches, calls and events, their leases, and their terms as the leader.
 
 mod calls;
+mod claim_bytes;
 mod claims;
 mod leases;
 mod preview;

@@ -98,8 +98,7 @@ async fn claim_is_reserved_for_a_pod_on_a_node_and_deleted_when_the_pod_has_ende
 #[tokio::test]
 async fn claim_of_a_user_outlives_its_consumers() {
     let cluster = Cluster::start().await;
-    let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
-    cluster.server.create(CLAIMS, json!({"metadata": {"name": "shared"}, "spec": spec})).unwrap();
+    cluster.claim("shared", PARAMETERS);
     let entry = json!([{"name": "c0", "resourceClaimName": "shared"}]);
     for pod in ["p", "q"] {
         cluster.pod_with(pod, &entry, &json!({}));
@@ -120,6 +119,102 @@ async fn claim_of_a_user_outlives_its_consumers() {
     })
     .await;
     assert_eq!(cluster.consumers("shared"), 0);
+}
+
+/// A server refuses each JSON write of a claim with some of these parameters, also a patch that does not name them.
+#[tokio::test]
+async fn claims_with_any_parameters_are_released_and_deleted() {
+    let cluster = Cluster::start().await;
+    let replica = Replica::alone(cluster.client().await);
+    let spellings = [
+        r#"{"apiVersion":"v1","kind":"P"}"#,
+        r#"{"kind":"P","apiVersion":"v1"}"#,
+        r#"{"kind":"P","apiVersion":"v1","text":"\u003c"}"#,
+        r#"{"kind":"P","apiVersion":"v1","text":"<"}"#,
+        r#"{"apiVersion": "v1", "kind": "P"}"#,
+    ];
+    for (at, parameters) in spellings.into_iter().enumerate() {
+        let (claim, first, last) = (format!("c{at}"), format!("first-{at}"), format!("last-{at}"));
+        cluster.claim(&claim, parameters);
+        for pod in [&first, &last] {
+            cluster.pod_with(pod, &json!([{"name": "c0", "resourceClaimName": claim}]), &json!({}));
+        }
+        cluster.allocate_with(&claim, &[&first, &last], parameters);
+        let before = cluster.object("resourceclaims", &claim);
+        cluster.delete(PODS, &first);
+        eventually("the first consumer is removed", || async { (cluster.consumers(&claim) == 1).then_some(()) }).await;
+        let after = cluster.object("resourceclaims", &claim);
+        for part in ["allocation", "devices"] {
+            assert_eq!(after["status"][part], before["status"][part], "{parameters}");
+        }
+        cluster.delete(CLAIMS, &claim);
+        cluster.delete(PODS, &last);
+        eventually("the claim is deleted", || async {
+            cluster.server.get("resourceclaims", "default", &claim).is_none().then_some(())
+        })
+        .await;
+    }
+    replica.until_idle().await;
+    let patches = |served: &podwright_stand_in::Served| {
+        served.verb == Some(Verb::Patch) && served.resource.starts_with("resourceclaims")
+    };
+    assert!(!cluster.server.requests().iter().any(patches), "{:?}", cluster.server.requests());
+}
+
+#[tokio::test]
+async fn server_without_the_protobuf_encoding_gets_patches() {
+    for (verb, code) in [(Verb::Get, 406), (Verb::Get, 403), (Verb::Update, 415)] {
+        let cluster = Cluster::start().await;
+        for resource in ["resourceclaims", "resourceclaims/status"] {
+            cluster.server.faults().inject(Rule::new().verb(verb).resource(resource), Fault::status(code));
+        }
+        let parameters = r#"{"kind":"P","apiVersion":"v1"}"#;
+        cluster.claim("c", parameters);
+        cluster.pod_with("p", &json!([{"name": "c0", "resourceClaimName": "c"}]), &json!({}));
+        cluster.allocate_with("c", &["p"], parameters);
+        cluster.delete(PODS, "p");
+        let replica = Replica::alone(cluster.client().await);
+        eventually("the claim is free", || async {
+            let claim = cluster.object("resourceclaims", "c");
+            let finalizers = claim["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
+            (cluster.consumers("c") == 0 && claim["status"]["allocation"].is_null() && finalizers == 0).then_some(())
+        })
+        .await;
+        replica.until_idle().await;
+        for resource in ["resourceclaims", "resourceclaims/status"] {
+            let is_patch = |served: &podwright_stand_in::Served| {
+                served.verb == Some(Verb::Patch) && served.resource == resource && served.code == 200
+            };
+            assert!(cluster.server.requests().iter().any(is_patch), "{resource} for {code} of {verb:?}");
+        }
+    }
+}
+
+/// The decision to remove a consumer holds only for the version of the claim on which it was made.
+#[tokio::test]
+async fn claim_that_another_writer_has_changed_is_not_written() {
+    let cluster = Cluster::start().await;
+    cluster.claim("c", PARAMETERS);
+    for pod in ["p", "q"] {
+        cluster.pod_with(pod, &json!([{"name": "c0", "resourceClaimName": "c"}]), &json!({}));
+    }
+    cluster.allocate("c", &["p", "q"]);
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    cluster.server.hold("resourceclaims");
+    cluster.server.replace(&format!("{CLAIMS}/c"), |claim| claim["metadata"]["labels"] = json!({"a": "b"})).unwrap();
+    cluster.delete(PODS, "p");
+    let count = |verb| {
+        let is_meant = |served: &&podwright_stand_in::Served| {
+            served.verb == Some(verb) && served.resource.starts_with("resourceclaims")
+        };
+        cluster.server.requests().iter().filter(is_meant).count()
+    };
+    eventually("the claim is read twice", || async { (count(Verb::Get) >= 2).then_some(()) }).await;
+    assert_eq!((count(Verb::Update), count(Verb::Patch)), (0, 0));
+    cluster.server.release("resourceclaims");
+    eventually("one consumer is left", || async { (cluster.consumers("c") == 1).then_some(()) }).await;
+    assert_eq!(cluster.object("resourceclaims", "c")["metadata"]["labels"]["a"], "b");
 }
 
 /// The handler of an embedder uses the watch of the controller: it needs no request of its own, and outlives lost connections.

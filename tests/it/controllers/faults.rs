@@ -88,10 +88,9 @@ async fn claims_that_no_watch_shows_are_not_generated_again() {
 #[tokio::test]
 async fn deletions_during_an_outage_are_found_by_the_next_list() {
     let cluster = Cluster::start().await;
-    let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
     let replica = Replica::alone(cluster.client().await);
     for name in ["a", "b"] {
-        cluster.server.create(CLAIMS, json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        cluster.claim(name, PARAMETERS);
         cluster.pod_with(&format!("pod-{name}"), &json!([{"name": "c0", "resourceClaimName": name}]), &json!({}));
         cluster.allocate(name, &[&format!("pod-{name}")]);
     }

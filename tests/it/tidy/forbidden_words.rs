@@ -140,6 +140,7 @@ fn cores_are_pure() {
         "src/adapters/dra/node_slices/wiping.rs",
         "src/adapters/dra/plugins/state.rs",
         "src/adapters/dra/registry/state.rs",
+        "src/adapters/kube/controllers/claim_bytes.rs",
         "src/adapters/manifest/encoding.rs",
         "src/adapters/process/view.rs",
         "src/adapters/log/file_names.rs",

@@ -5,6 +5,7 @@ pub use crate::ports::resource_claims::{
     Answer, ApiError, ApiErrorKind, COMPONENT, EVENT_REASON, FIELD_MANAGER, OwnerWarning, POD_GROUP_API_VERSION,
     Request, StatusApply, StatusEntry,
 };
+pub(super) use crate::ports::resource_claims::{CLAIM_FINALIZER, ClaimChange, ClaimEdit};
 
 /// The name of the controller in logs and leases.
 pub const CONTROLLER_NAME: &str = "resourceclaim-controller";
@@ -15,5 +16,3 @@ pub const QUEUE_NAME: &str = "resource_claim";
 pub(super) const POD_CLAIM_NAME_ANNOTATION: &str = "resource.kubernetes.io/pod-claim-name";
 /// On a claim of the scheduler for the extended resources of a pod: `true`.
 pub(super) const EXTENDED_RESOURCE_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
-/// Keeps an allocated claim until its devices are given back.
-pub(super) const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";

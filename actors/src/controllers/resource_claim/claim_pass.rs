@@ -8,12 +8,12 @@
 //!     `------------------------------> ReadingOwner: unused, and the pod has ended --> Deleting <-------------'
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 
-use super::api::{Answer, ApiError, ApiErrorKind, CLAIM_FINALIZER, Request, SCHEDULING_GROUP};
+use super::api::{Answer, ApiError, ApiErrorKind, CLAIM_FINALIZER, ClaimChange, ClaimEdit, Request, SCHEDULING_GROUP};
 use super::cache::Core;
 use super::keys::ObjectKey;
 use super::owners::{OwnerId, OwnerKind, controller, is_done, object_key};
@@ -28,7 +28,8 @@ pub(super) struct ClaimPass {
     unchecked: VecDeque<ResourceClaimConsumerReference>,
     /// The consumers that stay.
     kept: Vec<ResourceClaimConsumerReference>,
-    has_dropped: bool,
+    /// The UIDs of the consumers that go.
+    dropped: BTreeSet<String>,
     stage: Stage,
     faults: Vec<Fault>,
 }
@@ -62,7 +63,7 @@ impl ClaimPass {
             claim: claim.clone(),
             unchecked: consumers.unwrap_or_default().into(),
             kept: Vec::new(),
-            has_dropped: false,
+            dropped: BTreeSet::new(),
             stage: Stage::CheckingConsumers,
             faults: Vec::new(),
         }
@@ -86,7 +87,7 @@ impl ClaimPass {
                 self.stage = Stage::CheckingConsumers;
                 let is_replaced = matches!(&answer, Ok(Answer::Uid(uid)) if *uid != consumer.uid);
                 if is_missing || is_replaced {
-                    self.has_dropped = true;
+                    self.dropped.insert(consumer.uid);
                 } else {
                     // A consumer that cannot be looked up is kept, and the others may go.
                     if !matches!(answer, Ok(Answer::Uid(_))) {
@@ -137,7 +138,9 @@ impl ClaimPass {
         while let Some(consumer) = self.unchecked.pop_front() {
             match self.verdict(core, &consumer) {
                 Verdict::Keep => self.kept.push(consumer),
-                Verdict::Drop => self.has_dropped = true,
+                Verdict::Drop => {
+                    self.dropped.insert(consumer.uid);
+                }
                 Verdict::LookUp(request) => {
                     self.stage = Stage::ReadingConsumer(consumer);
                     return Some(request);
@@ -145,26 +148,18 @@ impl ClaimPass {
             }
         }
         let is_unused = self.kept.is_empty();
-        if self.has_dropped {
-            let mut claim = (*self.claim).clone();
-            let has_finalizer = self.has_finalizer();
-            if let Some(status) = &mut claim.status {
-                status.reserved_for = Some(self.kept.clone()).filter(|consumers| !consumers.is_empty());
-                if is_unused && has_finalizer {
-                    status.allocation = None;
-                }
-            }
+        if !self.dropped.is_empty() {
+            let deallocate = is_unused && self.has_finalizer();
+            let consumers = std::mem::take(&mut self.dropped);
             self.stage = Stage::RemovingConsumers;
-            return Some(Request::UpdateClaimStatus(Box::new(claim)));
+            return Some(self.change(ClaimEdit::Release { consumers, deallocate }));
         }
         if is_unused && self.claim.metadata.deletion_timestamp.is_some() && self.has_finalizer() {
             if !is_allocated(&self.claim) {
                 return self.remove_finalizer();
             }
-            let mut claim = (*self.claim).clone();
-            claim.status.get_or_insert_default().allocation = None;
             self.stage = Stage::Deallocating;
-            return Some(Request::UpdateClaimStatus(Box::new(claim)));
+            return Some(self.change(ClaimEdit::Release { consumers: BTreeSet::new(), deallocate: true }));
         }
         self.check_owner(core)
     }
@@ -193,10 +188,12 @@ impl ClaimPass {
     }
 
     fn remove_finalizer(&mut self) -> Option<Request> {
-        let mut claim = (*self.claim).clone();
-        claim.metadata.finalizers.iter_mut().for_each(|all| all.retain(|finalizer| finalizer != CLAIM_FINALIZER));
         self.stage = Stage::RemovingFinalizer;
-        Some(Request::UpdateClaim(Box::new(claim)))
+        Some(self.change(ClaimEdit::RemoveFinalizer))
+    }
+
+    fn change(&self, edit: ClaimEdit) -> Request {
+        Request::ChangeClaim(Box::new(ClaimChange { claim: self.claim.clone(), edit }))
     }
 
     /// Deletes the unused claim of a pod that has ended, so that its devices are free while the pod object still exists.

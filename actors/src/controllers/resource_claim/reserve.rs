@@ -1,6 +1,6 @@
 //! Reserves the allocated claims of a pod that already has a node. For other pods the scheduler does that.
 
-use super::api::{Request, StatusEntry};
+use super::api::{ClaimChange, ClaimEdit, Request, StatusEntry};
 use super::cache::Core;
 use super::keys::ObjectKey;
 use super::names::{ClaimEntry, Named};
@@ -50,9 +50,8 @@ impl OwnerPass {
                 return None;
             }
         };
-        let mut claim = (**claim).clone();
-        claim.status.get_or_insert_default().reserved_for.get_or_insert_default().push(consumer);
+        let change = ClaimChange { claim: claim.clone(), edit: ClaimEdit::Reserve(consumer) };
         self.stage = Stage::Updating(key);
-        Some(Request::UpdateClaimStatus(Box::new(claim)))
+        Some(Request::ChangeClaim(Box::new(change)))
     }
 }

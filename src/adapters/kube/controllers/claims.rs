@@ -5,25 +5,29 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::Request as HttpRequest;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Request as HttpRequest, StatusCode};
 use k8s_openapi::api::core::v1::{EventSource, ObjectReference, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Request as ApiRequest;
+use kube::client::Body;
+use kube::core::{Request as ApiRequest, Status};
 use kube::{Api, Client, Resource};
 use podwright_actors::ports::resource_claims::{
-    Answer, ApiError, ApiErrorKind, COMPONENT, EVENT_REASON, FIELD_MANAGER, ObjectKey, OwnerKind, OwnerWarning,
-    Request, ResourceClaimApi, StatusApply,
+    Answer, ApiError, ApiErrorKind, COMPONENT, ClaimChange, ClaimEdit, EVENT_REASON, FIELD_MANAGER, ObjectKey,
+    OwnerKind, OwnerWarning, Request, ResourceClaimApi, StatusApply,
 };
 use podwright_actors::ports::{Clock, PodEvent};
 use podwright_actors::text::plain;
 use podwright_metrics::EventMetrics;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::calls::perform;
+use super::claim_bytes;
 use crate::adapters::kube::events::EventLanes;
 
 /// How many lists of claims run at once. While the API server fails, each create may need a list, and a namespace may have many claims.
@@ -83,6 +87,73 @@ impl KubeResourceClaims {
         }
     }
 
+    /// Changes a claim without decoding it. A server encodes the objects of a JSON request anew and compares opaque parameters by their
+    /// bytes, so it refuses JSON requests for many claims, also patches that do not name the parameters.
+    async fn change(&self, change: &ClaimChange) -> kube::Result<ResourceClaim> {
+        let read = self.encoded(&change.claim).await?;
+        let Some(version) = read.as_deref().and_then(claim_bytes::resource_version) else {
+            return self.patch(change).await;
+        };
+        if change.claim.metadata.resource_version.as_deref() != Some(version) {
+            let status = Status::failure("the claim has changed since the controller read it", "Conflict");
+            return Err(kube::Error::Api(status.with_code(409).boxed()));
+        }
+        let Some(body) = read.as_deref().and_then(|read| claim_bytes::edited(read, &change.edit)) else {
+            return self.patch(change).await;
+        };
+        let (path, params, name) = (claims_path(&change.claim), post_params(), name(&change.claim));
+        let request = if change.edit.is_of_status() {
+            path.replace_subresource("status", name, &params, body)
+        } else {
+            path.replace(name, &params, body)
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(claim_bytes::MEDIA_TYPE));
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        match self.client.request(request).await {
+            Err(kube::Error::Api(status)) if status.code == 415 => self.patch(change).await,
+            answer => answer,
+        }
+    }
+
+    /// The newest version of a claim, as the server encodes it. `None` if the server does not serve the encoding, or if the user has no
+    /// permission to read claims.
+    async fn encoded(&self, claim: &ResourceClaim) -> kube::Result<Option<Vec<u8>>> {
+        let request = claims_path(claim).get(name(claim), &GetParams::default());
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(claim_bytes::MEDIA_TYPE));
+        let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+        let body = body.collect_bytes().await?;
+        match head.status {
+            StatusCode::FORBIDDEN | StatusCode::NOT_ACCEPTABLE | StatusCode::UNSUPPORTED_MEDIA_TYPE => Ok(None),
+            code if code.is_success() => Ok(Some(body.to_vec())),
+            code => Err(failure(code, &head.headers, &body)),
+        }
+    }
+
+    /// Changes a claim with a patch that names only the fields of the edit.
+    async fn patch(&self, change: &ClaimChange) -> kube::Result<ResourceClaim> {
+        let changed = change.changed_claim();
+        let consumers = changed.status.and_then(|status| status.reserved_for);
+        let mut body = json!({"metadata": {"resourceVersion": change.claim.metadata.resource_version}});
+        match &change.edit {
+            ClaimEdit::RemoveFinalizer => body["metadata"]["finalizers"] = json!(changed.metadata.finalizers),
+            ClaimEdit::Release { deallocate: true, .. } => {
+                body["status"] = json!({"allocation": null, "reservedFor": consumers});
+            }
+            ClaimEdit::Release { deallocate: false, .. } | ClaimEdit::Reserve(_) => {
+                body["status"] = json!({"reservedFor": consumers});
+            }
+        }
+        let (api, name) = (self.claims(namespace(&change.claim)), name(&change.claim));
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        if change.edit.is_of_status() {
+            api.patch_status(name, &params, &Patch::Merge(body)).await
+        } else {
+            api.patch(name, &params, &Patch::Merge(body)).await
+        }
+    }
+
     async fn apply_status(&self, apply: &StatusApply) -> Result<Answer, ApiError> {
         let path = match apply.kind {
             OwnerKind::Pod => Pod::url_path(&(), Some(&apply.owner.namespace)),
@@ -117,22 +188,14 @@ impl KubeResourceClaims {
 
 impl ResourceClaimApi for KubeResourceClaims {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         async move {
             match request {
                 Request::CreateClaim(claim) => {
                     let api = self.claims(namespace(&claim));
-                    perform(api.create(&params, &claim)).await.map(stored)
+                    perform(api.create(&post_params(), &claim)).await.map(stored)
                 }
                 Request::ApplyStatus(apply) => self.apply_status(&apply).await,
-                Request::UpdateClaimStatus(claim) => {
-                    let api = self.claims(namespace(&claim));
-                    perform(api.replace_status(name(&claim), &params, &claim)).await.map(stored)
-                }
-                Request::UpdateClaim(claim) => {
-                    let api = self.claims(namespace(&claim));
-                    perform(api.replace(name(&claim), &params, &claim)).await.map(stored)
-                }
+                Request::ChangeClaim(change) => perform(self.change(&change)).await.map(stored),
                 Request::DeleteClaim { claim, uid } => {
                     let preconditions = Preconditions { uid: Some(uid), ..Preconditions::default() };
                     let delete = DeleteParams::default().preconditions(preconditions);
@@ -164,6 +227,28 @@ impl ResourceClaimApi for KubeResourceClaims {
 
 fn stored(claim: ResourceClaim) -> Answer {
     Answer::Claim(Box::new(claim))
+}
+
+/// The error of a failed read. The server encodes the status of a failure as it encodes objects; a proxy may answer otherwise.
+fn failure(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> kube::Error {
+    let status = serde_json::from_slice(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        let reason = code.canonical_reason().unwrap_or_default();
+        let (message, reason) = claim_bytes::failure(body).unwrap_or((text.trim(), reason));
+        let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+        let details = json!({"retryAfterSeconds": seconds.unwrap_or_default()});
+        let status = json!({"message": message, "reason": reason, "details": details});
+        serde_json::from_value::<Status>(status).unwrap_or_default()
+    });
+    kube::Error::Api(status.with_code(code.as_u16()).boxed())
+}
+
+fn post_params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn claims_path(claim: &ResourceClaim) -> ApiRequest {
+    ApiRequest::new(ResourceClaim::url_path(&(), Some(namespace(claim))))
 }
 
 fn namespace(claim: &ResourceClaim) -> &str {

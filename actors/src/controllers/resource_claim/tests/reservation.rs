@@ -113,7 +113,7 @@ fn claim_of_missing_consumers_is_released() {
 fn unknown_consumers_are_kept() {
     let mut cluster = Cluster::new(Features::default());
     let mut other = consumer(&pod("p", &[]));
-    other.resource = "jobs".to_owned();
+    (other.resource, other.uid) = ("jobs".to_owned(), "j".to_owned());
     let consumers = [group_owner(&group("g", &[])).consumer(), consumer(&pod("p", &[])), other];
     cluster.put(reserved(with_finalizer(allocated(claim("c"))), &consumers));
     assert_eq!(cluster.run("claim:shop/c"), Ok(()));

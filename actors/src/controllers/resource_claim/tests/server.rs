@@ -150,14 +150,9 @@ impl Server {
                 Ok(Answer::Claim(Box::new(self.store(claim))))
             }
             Request::ApplyStatus(apply) => self.apply(apply),
-            Request::UpdateClaimStatus(new) => {
-                let mut claim = self.unchanged(new)?.clone();
-                claim.status = new.status.clone();
-                Ok(Answer::Claim(Box::new(self.store(claim))))
-            }
-            Request::UpdateClaim(new) => {
-                let mut claim = self.unchanged(new)?.clone();
-                claim.metadata = new.metadata.clone();
+            Request::ChangeClaim(change) => {
+                self.check_version(&change.claim)?;
+                let claim = change.changed_claim();
                 let is_over = claim.metadata.deletion_timestamp.is_some()
                     && claim.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
                 if is_over {
@@ -201,10 +196,10 @@ impl Server {
         self.claims[&key].clone()
     }
 
-    fn unchanged(&self, new: &ResourceClaim) -> Result<&ResourceClaim, ApiError> {
-        let known = self.claims.get(&object_key(&new.metadata)).ok_or_else(|| error(ApiErrorKind::NotFound))?;
-        let is_same = known.metadata.resource_version == new.metadata.resource_version;
-        if is_same { Ok(known) } else { Err(error(ApiErrorKind::Conflict)) }
+    fn check_version(&self, read: &ResourceClaim) -> Result<(), ApiError> {
+        let known = self.claims.get(&object_key(&read.metadata)).ok_or_else(|| error(ApiErrorKind::NotFound))?;
+        let is_same = known.metadata.resource_version == read.metadata.resource_version;
+        if is_same { Ok(()) } else { Err(error(ApiErrorKind::Conflict)) }
     }
 
     /// Server-side apply: what the manager has applied before, and does not apply now, is removed.
@@ -258,12 +253,12 @@ pub(super) fn text(request: &Request) -> String {
             let entries: Vec<_> = apply.entries.iter().map(entry).collect();
             format!("apply {} {}", apply.owner.name, entries.join(" "))
         }
-        Request::UpdateClaimStatus(claim) => {
-            let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
-            let consumers: Vec<_> = consumers.map(|consumer| consumer.name.clone()).collect();
-            format!("status {} [{}]", name(claim), consumers.join(" "))
+        Request::ChangeClaim(change) if change.edit.is_of_status() => {
+            let consumers = change.changed_claim().status.and_then(|status| status.reserved_for).unwrap_or_default();
+            let consumers: Vec<_> = consumers.into_iter().map(|consumer| consumer.name).collect();
+            format!("status {} [{}]", name(&change.claim), consumers.join(" "))
         }
-        Request::UpdateClaim(claim) => format!("update {}", name(claim)),
+        Request::ChangeClaim(change) => format!("update {}", name(&change.claim)),
         Request::DeleteClaim { claim, .. } => format!("delete {}", claim.name),
         Request::GetClaim(key) => format!("get claim {}", key.name),
         Request::GetPod(key) => format!("get pod {}", key.name),

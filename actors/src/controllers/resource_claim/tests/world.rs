@@ -249,11 +249,9 @@ impl World {
 /// Whether a call changes something on the server.
 fn changes(request: &Request) -> bool {
     match request {
-        Request::CreateClaim(_)
-        | Request::ApplyStatus(_)
-        | Request::UpdateClaimStatus(_)
-        | Request::UpdateClaim(_)
-        | Request::DeleteClaim { .. } => true,
+        Request::CreateClaim(_) | Request::ApplyStatus(_) | Request::ChangeClaim(_) | Request::DeleteClaim { .. } => {
+            true
+        }
         Request::GetClaim(_) | Request::GetPod(_) | Request::GetPodGroup(_) | Request::ListClaims { .. } => false,
     }
 }

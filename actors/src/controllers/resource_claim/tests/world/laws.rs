@@ -1,6 +1,7 @@
 //! What must always hold.
 
 use super::*;
+use crate::controllers::resource_claim::owners::object_key;
 
 /// What a broken law says.
 pub(super) type Law = Result<(), String>;
@@ -12,10 +13,10 @@ fn holds(holds: bool, broken: impl FnOnce() -> String) -> Law {
 impl World {
     /// What must hold for each call that a pass returns, with what the controller knows.
     pub(super) fn check_request(&self, request: &Request) -> Law {
-        let Request::UpdateClaimStatus(new) = request else { return Ok(()) };
-        let key = crate::controllers::resource_claim::owners::object_key(&new.metadata);
+        let Request::ChangeClaim(change) = request else { return Ok(()) };
+        let key = object_key(&change.claim.metadata);
         let known = self.core.claims.get(&key).map(|claim| consumers(claim)).unwrap_or_default();
-        for uid in consumers(new).difference(&known) {
+        for uid in consumers(&change.changed_claim()).difference(&known) {
             let pod = self.core.pods().find(|pod| pod.metadata.uid.as_ref() == Some(uid));
             let may_use = |pod: &Arc<Pod>| !is_done(pod) && pod.metadata.deletion_timestamp.is_none();
             holds(uid == "g-uid" || pod.is_some_and(may_use), || format!("a claim is reserved for {uid}"))?;
@@ -52,9 +53,9 @@ impl World {
                     holds(!exists || after.contains(&entry), || format!("{entry:?} is lost: {after:?}"))?;
                 }
             }
-            Request::UpdateClaimStatus(new) => {
-                let key = crate::controllers::resource_claim::owners::object_key(&new.metadata);
-                for uid in consumers(&claims[&key]).difference(&consumers(new)) {
+            Request::ChangeClaim(change) => {
+                let key = object_key(&change.claim.metadata);
+                for uid in consumers(&claims[&key]).difference(&consumers(&change.changed_claim())) {
                     holds(!is_alive(uid), || format!("{uid} runs and is dropped"))?;
                 }
             }
@@ -62,11 +63,7 @@ impl World {
                 let owner = OwnerId::of_claim(&claims[claim]).unwrap();
                 holds(!is_alive(&owner.uid), || format!("the claim of {owner:?} is deleted"))?;
             }
-            Request::UpdateClaim(_)
-            | Request::GetClaim(_)
-            | Request::GetPod(_)
-            | Request::GetPodGroup(_)
-            | Request::ListClaims { .. } => {}
+            Request::GetClaim(_) | Request::GetPod(_) | Request::GetPodGroup(_) | Request::ListClaims { .. } => {}
         }
         Ok(())
     }
