@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::refusal::Refusal;
 use crate::store::Store;
 
-pub(crate) use restriction::admit as restrict_node;
+pub(crate) use restriction::{admit as restrict_node, admit_mirror};
 
 /// The annotation of a mirror pod. Source: `k8s.io/api/core/v1`.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -186,5 +186,5 @@ fn denied(user: &User, call: &Call, reason: &str) -> Refusal {
         resource_path(call),
         call.resource.group
     );
-    Refusal::forbidden(call.resource, call.name(), &why)
+    Refusal::forbidden(call.resource, &node::requested_name(call), &why)
 }

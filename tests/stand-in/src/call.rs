@@ -106,7 +106,13 @@ impl Query {
         match self.get(name) {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
-                Refusal::bad_request(format!("invalid query parameter {name}: {text:?} is not a whole number"))
+                Refusal::bad_request(match name {
+                    "resourceVersion" => format!(
+                        "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing \
+                         {text:?}: invalid syntax"
+                    ),
+                    _ => format!("invalid query parameter {name}: {text:?} is not a whole number"),
+                })
             }),
         }
     }

@@ -19,9 +19,12 @@ fn items<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut 
     value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Drops fields that are null, adds the fields that the type always writes, and sets the defaults of the kind.
+/// The lists that the server writes even if they are empty.
+const KEPT_LISTS: &[&str] = &["containers", "nodeSelectorTerms", "sources"];
+
+/// Drops fields that are null and empty lists, adds the fields that the type always writes, and sets the defaults of the kind.
 pub(crate) fn fill(resource: &Resource, object: &mut Value, now: &str) {
-    drop_nulls(object);
+    drop_empty(object);
     merge_missing(object, &resource.zero_object());
     match resource.kind {
         "Pod" => pod(object),
@@ -46,13 +49,14 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, now: &str) {
     }
 }
 
-fn drop_nulls(value: &mut Value) {
+fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(map) => {
-            map.retain(|_, value| !value.is_null());
-            map.values_mut().for_each(drop_nulls);
+            let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+            map.retain(|name, value| !value.is_null() && (!is_empty(value) || KEPT_LISTS.contains(&name.as_str())));
+            map.values_mut().for_each(drop_empty);
         }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
         _ => {}
     }
 }

@@ -165,9 +165,11 @@ impl Refusal {
         let text = if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) };
         let dot = if group.is_empty() { "" } else { "." };
         let message = format!("{kind}{dot}{group} {name:?} is invalid: {text}");
-        let mut about = json!({"name": name, "kind": kind});
-        if !group.is_empty() {
-            about["group"] = json!(group);
+        let mut about = json!({"kind": kind});
+        for (field, text) in [("name", name), ("group", group)] {
+            if !text.is_empty() {
+                about[field] = json!(text);
+            }
         }
         about["causes"] = faults
             .iter()
@@ -179,6 +181,11 @@ impl Refusal {
     pub(crate) fn unprocessable_patch() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self { details: Some(json!({})), ..Self::plain(422, "Invalid", message) }
+    }
+
+    /// The body of a patch has no media type of a patch.
+    pub(crate) fn unsupported_patch() -> Self {
+        Self { details: Some(json!({})), ..Self::plain(415, "UnsupportedMediaType", "415: Unsupported Media Type") }
     }
 
     pub(crate) fn unsupported_media_type(accepted: &str) -> Self {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::refusal::FieldFault;
 use crate::schema::Resource;
 use crate::signing;
@@ -13,6 +14,9 @@ and must start and end with an alphanumeric character (e.g. 'example.com', regex
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
 and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
 '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+
+/// The fields of kinds with a `spec`.
+const KNOWN_FIELDS: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
 
 fn is_label(text: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -40,6 +44,14 @@ fn name_faults(resource: &Resource, name: &str) -> Vec<FieldFault> {
         faults.push(FieldFault::invalid("metadata.name", &value, rule));
     }
     faults
+}
+
+/// The fields of the body of a write that its kind does not have. Of kinds without a `spec`, all fields count as known.
+pub(crate) fn unknown_fields(call: &Call) -> Vec<String> {
+    let is_checked = matches!(call.subresource(), "" | "status") && call.resource.zero_object()["spec"].is_object();
+    let fields = call.body.as_object().filter(|_| is_checked);
+    let names = fields.into_iter().flatten().map(|(name, _)| name);
+    names.filter(|name| !KNOWN_FIELDS.contains(&name.as_str())).cloned().collect()
 }
 
 /// The faults of a new object.

@@ -40,7 +40,7 @@ pub(super) fn authorize(store: &Store, node: &str, call: &Call) -> Result<(), St
         ("leases", ..) | ("resourceslices", _, Create) => Ok(()),
         ("resourceslices", _, List | Watch | DeleteCollection) if selects(call, "spec.nodeName", node) => Ok(()),
         ("resourceslices", _, List | Watch | DeleteCollection) => {
-            refuse("can only list/watch/deletecollection resourceslices with spec.nodeName field selector")
+            refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
         }
         ("resourceslices", ..) => match store.find("resourceslices", "", call.name()) {
             Some(slice) if slice["spec"]["nodeName"] == node => Ok(()),
@@ -79,7 +79,7 @@ fn selects(call: &Call, field: &str, value: &str) -> bool {
 }
 
 /// The name in the path, or the one that the field selector of a list or a watch requires.
-fn requested_name(call: &Call) -> String {
+pub(super) fn requested_name(call: &Call) -> String {
     match &call.name {
         Some(name) => name.clone(),
         None => selector(call)

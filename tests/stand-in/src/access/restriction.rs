@@ -165,11 +165,7 @@ fn mirror_pod(node: &str, uid: &str, pod: &Value) -> Result<(), String> {
     }
     let spec = &pod["spec"];
     let refers = |what: &str| Err(format!("node {node:?} can not create pods that reference {what}"));
-    if spec["serviceAccountName"].as_str().is_some_and(|account| !account.is_empty()) {
-        return refers("a service account");
-    }
     for (fields, what) in [
-        (super::SECRET_FIELDS, "secrets"),
         (super::CONFIG_MAP_FIELDS, "configmaps"),
         (&["clusterTrustBundle"][..], "clustertrustbundles"),
         (&["persistentVolumeClaim"], "persistentvolumeclaims"),
@@ -178,6 +174,26 @@ fn mirror_pod(node: &str, uid: &str, pod: &Value) -> Result<(), String> {
         if any_field(spec, fields, None) {
             return refers(what);
         }
+    }
+    Ok(())
+}
+
+/// Decides on a new mirror pod of any user. Source: `plugin/pkg/admission/serviceaccount`, whose decision comes first.
+///
+/// # Errors
+///
+/// The refusal, if a mirror pod may not have such a spec.
+pub(crate) fn admit_mirror(call: &Call, pod: &Value) -> Result<(), Refusal> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let (spec, forbid) = (&pod["spec"], |why: &str| Err(Refusal::forbidden(call.resource, name, why)));
+    if spec["serviceAccountName"].as_str().is_some_and(|account| !account.is_empty()) {
+        return forbid("a mirror pod may not reference service accounts");
+    }
+    if any_field(spec, super::SECRET_FIELDS, None) {
+        return forbid("a mirror pod may not reference secrets");
+    }
+    if any_field(spec, &["serviceAccountToken"], None) {
+        return forbid("a mirror pod may not use ServiceAccountToken volume projections");
     }
     Ok(())
 }

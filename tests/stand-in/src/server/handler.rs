@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::raw;
 use crate::refusal::Refusal;
 use crate::store::{Answer, WatchStart};
 use crate::table::Form;
+use crate::validate;
 
 /// The limit of a body, as on a real server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
@@ -40,13 +42,17 @@ pub(super) async fn handle(
     let (parts, body) = request.into_parts();
     let text = |name: header::HeaderName| header_text(&parts.headers, name);
     let user = authenticate(&shared, peer, &text(header::AUTHORIZATION));
-    let body = axum::body::to_bytes(body, LARGEST_BODY).await;
+    let body = read(body, &text(header::CONTENT_LENGTH)).await;
     let content_type = text(header::CONTENT_TYPE);
     let (method, path, query) = (parts.method.as_str(), parts.uri.path(), parts.uri.query().unwrap_or_default());
     let call = match &body {
-        Ok(body) => Call::parse(method, path, query, &content_type, body),
-        Err(_) => Err(Refusal::plain(413, "RequestEntityTooLarge", "the request is larger than 3 MiB")),
+        Some(body) => Call::parse(method, path, query, &content_type, body),
+        None => {
+            let message = format!("Request entity too large: limit is {LARGEST_BODY}");
+            Err(Refusal::plain(413, "RequestEntityTooLarge", message))
+        }
     };
+    let warnings = call.as_ref().map(warnings).unwrap_or_default();
     let encoding = Encoding::of(&text(header::ACCEPT), call.as_ref().ok());
     let info = describe(method, path, query, &content_type, user.as_ref(), call.as_ref().ok());
     tokio::time::sleep(shared.faults.latency()).await;
@@ -77,7 +83,9 @@ pub(super) async fn handle(
     match answer {
         Ok(Reply::Json(code, media_type, body)) => {
             record(code);
-            reply(code, media_type, &body, encoding)
+            let mut response = reply(code, media_type, &body, encoding);
+            response.headers_mut().extend(warnings.into_iter().map(|warning| (header::WARNING, warning)));
+            response
         }
         Ok(Reply::Bytes(media_type, bytes)) => {
             record(200);
@@ -99,6 +107,27 @@ pub(super) async fn handle(
             refuse(&refusal, encoding)
         }
     }
+}
+
+/// The body of a request; none if it is larger than the limit. The rest of such a body is read too, because the client sends it before it
+/// reads the answer.
+async fn read(body: Body, length: &str) -> Option<Bytes> {
+    if length.parse().is_ok_and(|length: usize| length > LARGEST_BODY) {
+        let mut rest = body.into_data_stream();
+        while let Some(Ok(_)) = rest.next().await {}
+        return None;
+    }
+    axum::body::to_bytes(body, LARGEST_BODY).await.ok()
+}
+
+/// The warnings about fields of the body that the server drops.
+fn warnings(call: &Call) -> Vec<HeaderValue> {
+    let is_write = matches!(call.verb, Verb::Create | Verb::Update) && !call.resource.review;
+    if !is_write || !matches!(call.query.get("fieldValidation"), "" | "Warn") {
+        return Vec::new();
+    }
+    let faults = validate::unknown_fields(call).into_iter().map(|field| format!("unknown field {field:?}"));
+    faults.filter_map(|fault| format!("299 - {fault:?}").parse().ok()).collect()
 }
 
 /// The encoding of objects and failures in an answer.

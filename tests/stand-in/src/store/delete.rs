@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::read::list_item;
 use super::write::stored_resource;
 use super::{Answer, Env, Key, Store, time_text};
 use crate::call::Call;
@@ -72,9 +73,8 @@ impl Store {
         let mut items = Vec::new();
         for (_, object) in state.iter().filter(|(_, object)| selector.matches(&convert::view(call.resource, object))) {
             self.restrict(call, env, Some(object), None)?;
-            items.push(match self.delete_object(call.resource, object, &options, env)? {
-                Deleted::Pending(object) | Deleted::Gone(object) => Value::clone(&object),
-            });
+            self.delete_object(call.resource, object, &options, env)?;
+            items.push(list_item(call.resource, object));
         }
         let body = json!({
             "kind": format!("{}List", call.resource.kind),

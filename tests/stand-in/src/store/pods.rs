@@ -47,11 +47,11 @@ impl Store {
         set_missing(&mut pod["spec"], "priority", json!(priority));
         set_missing(&mut pod["spec"], "preemptionPolicy", json!("PreemptLowerPriority"));
         pod["status"] = json!({"phase": "Pending", "qosClass": pods_spec::quality_of_service(&pod["spec"])});
-        if is_mirror {
-            return Ok(());
-        }
         for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
             add_toleration(&mut pod["spec"], key);
+        }
+        if is_mirror {
+            return Ok(());
         }
         set_missing(&mut pod["spec"], "serviceAccountName", json!("default"));
         let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().to_owned();

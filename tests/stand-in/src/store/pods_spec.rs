@@ -20,9 +20,9 @@ pub(super) fn check_update(resource: &Resource, name: &str, live: &Value, object
     if allowed == live["spec"] {
         return Ok(());
     }
-    let why = "pod updates may not change fields other than `spec.containers[*].image`, \
-               `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to \
-               existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+    let why = "pod updates may not change fields other than `spec.containers[*].image`,\
+               `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
+               existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                previously negative)";
     Err(Refusal::invalid(resource, name, &[FieldFault::forbidden("spec", why)]))
 }

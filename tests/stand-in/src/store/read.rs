@@ -142,7 +142,7 @@ impl Store {
 }
 
 /// An object without its kind, which items of a list do not carry.
-fn list_item(resource: &Resource, object: &Value) -> Value {
+pub(super) fn list_item(resource: &Resource, object: &Value) -> Value {
     let mut item = convert::outward(resource, object);
     if let Some(fields) = item.as_object_mut() {
         fields.remove("kind");

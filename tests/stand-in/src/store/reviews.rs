@@ -32,9 +32,9 @@ impl Store {
     }
 
     fn token_review(&self, spec: &Value, env: &Env) -> Value {
-        let failed = |error: &str| json!({"authenticated": false, "user": {}, "error": error});
+        let failed = |error: &str| json!({"user": {}, "error": error});
         let Some(user) = self.tokens.get(spec["token"].as_str().unwrap_or_default()) else {
-            return failed("[invalid bearer token, token lookup failed]");
+            return failed("invalid bearer token");
         };
         if user.expires.is_some_and(|end| end <= env.now) {
             return failed("[invalid bearer token, service account token has expired]");

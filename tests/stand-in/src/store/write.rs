@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Answer, Env, Key, Store};
+use crate::access::{self, MIRROR};
 use crate::call::{Call, Verb};
 use crate::convert;
 use crate::defaults;
@@ -23,7 +24,7 @@ const STATUS_AT_CREATION: &[&str] = &["Node", "Event"];
 
 impl Store {
     pub(super) fn create(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
-        let object = body_object(call.resource, &call.body)?;
+        let object = body_object(call)?;
         let stored = self.create_object(call, object, env, env.manager(call), "Update")?;
         Ok(Answer::Object(201, convert::outward(call.resource, &stored)))
     }
@@ -67,6 +68,9 @@ impl Store {
         defaults::fill(stored_resource(resource), &mut object, &now);
         if operation == "Update" {
             managed::record_update(stored_resource(resource), None, &mut object, &writer);
+        }
+        if resource.kind == "Pod" && object["metadata"]["annotations"].get(MIRROR).is_some() {
+            access::admit_mirror(call, &object)?;
         }
         self.restrict(call, env, None, Some(&object))?;
         self.admit_new(resource, &mut object, env)?;
@@ -123,9 +127,8 @@ impl Store {
         let is_apply = call.content_type == "application/apply-patch+yaml";
         if call.verb == Verb::Patch && is_apply {
             if call.query.get("fieldManager").is_empty() {
-                return Err(Refusal::bad_request(
-                    "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
-                ));
+                let fault = FieldFault::required("fieldManager", "is required for apply patch");
+                return Err(Refusal::invalid_kind("meta.k8s.io", "PatchOptions", "", &[fault]));
             }
             if self.live(call).is_err() && call.subresource().is_empty() {
                 return self.create_by_apply(call, env);
@@ -136,12 +139,12 @@ impl Store {
         let writer = Writer { manager: env.manager(call), subresource: call.subresource(), now: &now };
         let shown = convert::view(resource, &live);
         let requested = match (call.verb, call.content_type.as_str()) {
-            (Verb::Update, _) => body_object(resource, &call.body)?,
+            (Verb::Update, _) => body_object(call)?,
             (_, "application/json-patch+json") => patch::json_patch(&shown, &call.body)?,
             (_, "application/merge-patch+json") => patch::merge_patch(&shown, &call.body),
             (_, "application/strategic-merge-patch+json") => patch::strategic_merge(resource.kind, &shown, &call.body)?,
             (_, "application/apply-patch+yaml") => {
-                let body = body_object(resource, &call.body)?;
+                let body = body_object(call)?;
                 let mut fields = body.clone();
                 reset(resource, call.subresource(), None, &mut fields);
                 let mut merged = managed::apply(resource, &live, &fields, &writer, call.query.is_true("force"))?;
@@ -152,12 +155,7 @@ impl Store {
                 }
                 merged
             }
-            _ => {
-                return Err(Refusal::unsupported_media_type(
-                    "application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json, application/apply-patch+yaml",
-                ));
-            }
+            _ => return Err(Refusal::unsupported_patch()),
         };
         let mut object = if is_apply { requested } else { convert::inward(resource, requested) };
         let encoding = match call.content_type.as_str() {
@@ -204,7 +202,7 @@ impl Store {
     }
 
     fn create_by_apply(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
-        let mut object = body_object(call.resource, &call.body)?;
+        let mut object = body_object(call)?;
         if let Some(uid) = object["metadata"]["uid"].as_str() {
             let why =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
@@ -232,8 +230,10 @@ pub(super) fn stored_resource(resource: &'static Resource) -> &'static Resource 
     schema::stored(resource.storage).expect("every resource names a stored one")
 }
 
-/// The body of a write, in the stored form, with the kind of the resource and with metadata.
-fn body_object(resource: &'static Resource, body: &Value) -> Result<Value, Refusal> {
+/// The body of a write, in the stored form, with the kind of the resource, with metadata, and without the fields that its kind does not
+/// have.
+fn body_object(call: &Call) -> Result<Value, Refusal> {
+    let (resource, body) = (call.resource, &call.body);
     let text = |field: &str| body[field].as_str().unwrap_or_default();
     if !body.is_object() {
         return Err(Refusal::bad_request(
@@ -256,7 +256,18 @@ fn body_object(resource: &'static Resource, body: &Value) -> Result<Value, Refus
             resource.kind
         )));
     }
+    let unknown = validate::unknown_fields(call);
+    if !unknown.is_empty() && call.query.get("fieldValidation") == "Strict" {
+        let (kind, version) = (resource.kind, resource.version);
+        let faults = unknown.iter().map(|field| format!("unknown field {field:?}")).collect::<Vec<_>>().join(", ");
+        return Err(Refusal::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {faults}"
+        )));
+    }
     let mut object = convert::inward(resource, body.clone());
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|name, _| !unknown.contains(name));
+    }
     object["kind"] = json!(resource.kind);
     object["apiVersion"] = json!(stored_resource(resource).api_version());
     if !object["metadata"].is_object() {
@@ -265,7 +276,8 @@ fn body_object(resource: &'static Resource, body: &Value) -> Result<Value, Refus
     Ok(object)
 }
 
-/// Name, namespace, UID and resource version of a write must be those of the live object.
+/// Name, namespace and resource version of a write must be those of the live object, and so must the UID of a replacement. The UID of a
+/// patch is validated with the other fields.
 fn check_identity(call: &Call, live: &Value, object: &Value) -> Result<(), Refusal> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     if !text("name").is_empty() && text("name") != call.name() {
@@ -288,11 +300,6 @@ fn check_identity(call: &Call, live: &Value, object: &Value) -> Result<(), Refus
     let version = text("resourceVersion");
     if !version.is_empty() && live["metadata"]["resourceVersion"] != version {
         return Err(Refusal::modified(call.resource, call.name()));
-    }
-    if !text("uid").is_empty() && text("uid") != uid {
-        let value = &object["metadata"]["uid"];
-        let fault = FieldFault::invalid("metadata.uid", value, "field is immutable");
-        return Err(Refusal::invalid(call.resource, call.name(), &[fault.clone(), fault]));
     }
     Ok(())
 }

@@ -124,14 +124,14 @@ async fn a_node_creates_mirror_pods_only() {
             |pod| pod["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true),
             "must not set blockOwnerDeletion on an owner reference",
         ),
-        (|pod| pod["spec"]["serviceAccountName"] = json!("a"), "can not create pods that reference a service account"),
+        (|pod| pod["spec"]["serviceAccountName"] = json!("a"), "a mirror pod may not reference service accounts"),
         (
             |pod| pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "m"}}]),
             "can not create pods that reference configmaps",
         ),
         (
             |pod| pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]),
-            "can not create pods that reference secrets",
+            "a mirror pod may not reference secrets",
         ),
         (
             |pod| pod["spec"]["resourceClaims"] = json!([{"name": "c", "resourceClaimName": "c"}]),
@@ -216,11 +216,13 @@ async fn a_node_reads_what_its_pods_name() {
     let unrelated = "no relationship found between node 'n1' and this object";
     assert_refused(&node.get(secret).await, unrelated);
     // A mirror pod gives its node no rights, even if an administrator made it.
+    let map = "/api/v1/namespaces/default/configmaps/m";
+    server.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "m"}})).unwrap();
     let mirror = mirror(&server, |pod| {
-        pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
+        pod["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "m"}}]);
     });
     server.create(PODS, mirror).unwrap();
-    assert_refused(&node.get(secret).await, unrelated);
+    assert_refused(&node.get(map).await, unrelated);
     let mut own = pod("own", "n1");
     own["spec"]["containers"][0]["env"] =
         json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
