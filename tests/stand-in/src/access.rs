@@ -144,8 +144,13 @@ pub(crate) fn is_granted(store: &Store, user: &User, verb: &str, resource: &str)
 }
 
 /// The decision of the Node authorizer on a request of a user. `None` if the user is not a node.
-pub(crate) fn node_authorizer_decision(store: &Store, user: &User, call: &Call) -> Option<Result<(), String>> {
-    Some(node::authorize(store, user.node_name()?, call))
+pub(crate) fn node_authorizer_decision(
+    store: &Store,
+    user: &User,
+    call: &Call,
+    now: jiff::Timestamp,
+) -> Option<Result<(), String>> {
+    Some(node::authorize(store, user.node_name()?, call, now))
 }
 
 fn resource_path(call: &Call) -> String {
@@ -160,12 +165,12 @@ fn resource_path(call: &Call) -> String {
 /// # Errors
 ///
 /// If the user has no permission.
-pub(crate) fn check(store: &Store, user: &User, call: &Call) -> Result<(), Refusal> {
+pub(crate) fn check(store: &Store, user: &User, call: &Call, now: jiff::Timestamp) -> Result<(), Refusal> {
     let is_self_review = call.resource.kind.starts_with("SelfSubject");
     if is_self_review || is_granted(store, user, call.verb.name(), &resource_path(call)) {
         return Ok(());
     }
-    let reason = match node_authorizer_decision(store, user, call) {
+    let reason = match node_authorizer_decision(store, user, call, now) {
         Some(Ok(())) => return Ok(()),
         Some(Err(reason)) => reason,
         None => String::new(),

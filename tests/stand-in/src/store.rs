@@ -41,6 +41,9 @@ pub struct Settings {
     /// The longest lifetime of a service account token, however long the request is. Source: the flag
     /// `--service-account-max-token-expiration` of kube-apiserver.
     pub token_life: Duration,
+    /// How long the Node authorizer does not know a change of a pod. A real server needs 10 to 1,000 ms; by default, the server needs no
+    /// time. In this time it refuses requests of the node for objects that the pod names.
+    pub node_authorizer_delay: Duration,
     /// Whether objects are deleted once none of their owners exists.
     pub collect_garbage: bool,
     /// The changes that the server remembers. A watch that starts before them is answered with 410.
@@ -54,6 +57,7 @@ impl Default for Settings {
             approval: Approval::default(),
             certificate_life: LONGEST_LIFE,
             token_life: Duration::from_secs(1 << 32),
+            node_authorizer_delay: Duration::ZERO,
             collect_garbage: true,
             history: 100_000,
         }
@@ -189,7 +193,7 @@ impl Store {
     ///
     /// If an API server would refuse the request.
     pub fn apply(&mut self, call: &Call, env: &Env) -> Result<Answer, Refusal> {
-        crate::access::check(self, &env.user, call)?;
+        crate::access::check(self, &env.user, call, env.now)?;
         let answer = match (call.verb, call.subresource()) {
             (Verb::Create, _) if call.resource.review => self.review(call, env)?,
             (Verb::Create, "binding") => self.bind(call, env)?,

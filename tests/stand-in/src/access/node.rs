@@ -12,7 +12,7 @@ use crate::store::Store;
 /// # Errors
 ///
 /// The reason, possibly empty, if the node does not have the permission.
-pub(super) fn authorize(store: &Store, node: &str, call: &Call) -> Result<(), String> {
+pub(super) fn authorize(store: &Store, node: &str, call: &Call, now: jiff::Timestamp) -> Result<(), String> {
     use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch};
     let refuse = |why: &str| Err(why.to_owned());
     let is_read = matches!(call.verb, Get | List | Watch);
@@ -21,11 +21,11 @@ pub(super) fn authorize(store: &Store, node: &str, call: &Call) -> Result<(), St
         ("secrets" | "configmaps", ..) if call.namespace().is_empty() => {
             refuse("can only read namespaced object of this type")
         }
-        ("secrets" | "configmaps", ..) => related(store, node, call),
+        ("secrets" | "configmaps", ..) => related(store, node, call, now),
         ("resourceclaims", _, verb) if verb != Get => refuse("can only get individual resources of this type"),
-        ("resourceclaims", "", _) => related(store, node, call),
+        ("resourceclaims", "", _) => related(store, node, call, now),
         ("resourceclaims", ..) => refuse("cannot get subresource"),
-        ("serviceaccounts", "", Get) | ("serviceaccounts", "token", Create) => related(store, node, call),
+        ("serviceaccounts", "", Get) | ("serviceaccounts", "token", Create) => related(store, node, call, now),
         ("serviceaccounts", _, Create) => refuse("can only create token subresource of serviceaccount"),
         ("serviceaccounts", ..) => refuse("can only create tokens for individual service accounts"),
         ("leases", _, List | Watch | DeleteCollection) => {
@@ -93,14 +93,15 @@ fn unrelated(node: &str) -> String {
 }
 
 /// Objects that a node may read because one of its pods names them. Mirror pods do not count: a node writes them itself.
-fn related(store: &Store, node: &str, call: &Call) -> Result<(), String> {
+fn related(store: &Store, node: &str, call: &Call, now: jiff::Timestamp) -> Result<(), String> {
     let name = requested_name(call);
     if name.is_empty() {
         return Err("No Object name found".to_owned());
     }
     let is_named = store
-        .all("pods")
-        .filter(|pod| pod["spec"]["nodeName"] == node && pod["metadata"]["namespace"] == call.namespace())
+        .pods_of_authorizer(call.namespace(), now)
+        .iter()
+        .filter(|pod| pod["spec"]["nodeName"] == node)
         .filter(|pod| pod["metadata"]["annotations"].get(super::MIRROR).is_none())
         .any(|pod| names(pod, call.resource, &name));
     if is_named { Ok(()) } else { Err(unrelated(node)) }

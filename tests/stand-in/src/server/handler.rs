@@ -178,11 +178,11 @@ fn answer(
     }
     let call = call?;
     if call.resource.kind == "Pod" && proxy::PATHS.contains(&call.subresource()) {
-        let store = shared.store.lock();
-        access::check(&store, &user, &call)?;
+        let (store, now) = (shared.store.lock(), (shared.clock)());
+        access::check(&store, &user, &call, now)?;
         if call.subresource() != "log" {
             // WebSocket starts with GET, but a stream changes the pod. Since 1.35 it needs the permission to create, too.
-            access::check(&store, &user, &Call { verb: Verb::Create, ..call.clone() })?;
+            access::check(&store, &user, &Call { verb: Verb::Create, ..call.clone() }, now)?;
         }
         let target = proxy::target(&store, &call)?;
         return Ok(target.map_or(Reply::Bytes("text/plain", b""), Reply::Kubelet));

@@ -9,7 +9,7 @@ use super::{Answer, Change, Key, Store};
 use crate::call::Call;
 use crate::convert;
 use crate::refusal::Refusal;
-use crate::schema::Resource;
+use crate::schema::{self, Resource};
 use crate::selector::Selector;
 
 /// One event of a watch.
@@ -163,6 +163,23 @@ impl Store {
     /// The oldest version that can still be read.
     pub(super) fn oldest(&self) -> u64 {
         self.compacted
+    }
+
+    /// The pods of a namespace as the Node authorizer knows them.
+    pub(crate) fn pods_of_authorizer(&self, namespace: &str, now: jiff::Timestamp) -> Vec<Arc<Value>> {
+        let delay = self.settings.node_authorizer_delay;
+        if delay.is_zero() {
+            let pods = self.all("pods").filter(|pod| pod["metadata"]["namespace"] == namespace);
+            return pods.cloned().collect();
+        }
+        let delay = jiff::SignedDuration::try_from(delay).unwrap_or(jiff::SignedDuration::MAX);
+        let is_known = |change: &Change| now.duration_since(change.at) >= delay;
+        let version = match self.log.partition_point(is_known).checked_sub(1) {
+            Some(last) => self.log[last].version,
+            None => self.compacted,
+        };
+        let pods = schema::stored("pods").expect("the table has pods");
+        self.state_at(pods, Some(namespace), version).into_iter().map(|(_, pod)| pod).collect()
     }
 
     /// The objects of a resource as they were at a version, in the order of a list.

@@ -19,12 +19,12 @@ impl Store {
         body["status"] = match call.resource.kind {
             "SelfSubjectReview" => json!({"userInfo": env.user.info()}),
             "TokenReview" => self.token_review(&body["spec"], env),
-            "SelfSubjectAccessReview" => self.access(&env.user, &body["spec"]),
+            "SelfSubjectAccessReview" => self.access(&env.user, &body["spec"], env),
             "SubjectAccessReview" | "LocalSubjectAccessReview" => {
                 let spec = &body["spec"];
                 let groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let groups: Vec<&str> = groups.filter(|group| *group != "system:authenticated").collect();
-                self.access(&User::new(spec["user"].as_str().unwrap_or_default(), &groups), spec)
+                self.access(&User::new(spec["user"].as_str().unwrap_or_default(), &groups), spec, env)
             }
             _ => return Err(Refusal::no_such_path()),
         };
@@ -56,7 +56,7 @@ impl Store {
         json!({"authenticated": true, "user": user.info(), "audiences": audiences})
     }
 
-    fn access(&self, user: &User, spec: &Value) -> Value {
+    fn access(&self, user: &User, spec: &Value, env: &Env) -> Value {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let resource = &spec["resourceAttributes"];
         let path = match (text(&resource["resource"]), text(&resource["subresource"])) {
@@ -71,7 +71,7 @@ impl Store {
         if is_granted(self, user, &verb, &path) {
             return json!({"allowed": true, "reason": "the stand-in grants it"});
         }
-        match Call::of_attributes(resource).and_then(|call| node_authorizer_decision(self, user, &call)) {
+        match Call::of_attributes(resource).and_then(|call| node_authorizer_decision(self, user, &call, env.now)) {
             Some(Ok(())) => json!({"allowed": true}),
             Some(Err(reason)) if !reason.is_empty() => json!({"allowed": false, "reason": reason}),
             Some(Err(_)) | None => json!({"allowed": false}),

@@ -1,5 +1,9 @@
 //! The rights of a node: the Node authorizer, and the admission plugin `NodeRestriction`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
 use podwright_stand_in::StandIn;
 use serde_json::{Value, json};
 
@@ -101,6 +105,38 @@ async fn a_node_writes_the_status_of_its_own_pods_only() {
     );
     assert_eq!(node.delete(PODS).await.code, 403);
     assert_eq!(node.post(&format!("{PODS}/own/binding"), json!({"target": {"name": "n1"}})).await.code, 403);
+}
+
+#[tokio::test]
+async fn the_authorizer_learns_late_of_what_a_pod_names() {
+    let time = Arc::new(AtomicI64::new(1_800_000_000));
+    let clock = time.clone();
+    let server = StandIn::builder()
+        .clock(move || jiff::Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap())
+        .settings(|settings| settings.node_authorizer_delay = Duration::from_secs(1))
+        .start()
+        .await
+        .unwrap();
+    server.create(NODES, json!({"metadata": {"name": "n1"}})).unwrap();
+    let node = Client::new(&server, Some(server.node_token("n1")));
+    let map = "/api/v1/namespaces/default/configmaps/m";
+    let claim = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c";
+    server.create("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "m"}})).unwrap();
+    let claims = claim.trim_end_matches("/c");
+    server.create(claims, json!({"metadata": {"name": "c"}, "spec": {}})).unwrap();
+    let mut pod = pod("p", "n1");
+    pod["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "m"}}]);
+    server.create(PODS, pod).unwrap();
+    let codes = async || (node.get(map).await.code, node.get(claim).await.code);
+    assert_eq!(codes().await, (403, 403));
+    time.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(codes().await, (200, 403));
+    // A change of the pod adds a relation, and leaves the others.
+    let status = json!({"status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "c"}]}});
+    server.request("PATCH", &format!("{PODS}/p/status"), STRATEGIC, &status).unwrap();
+    assert_eq!(codes().await, (200, 403));
+    time.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(codes().await, (200, 200));
 }
 
 #[tokio::test]
