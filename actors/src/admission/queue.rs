@@ -29,6 +29,9 @@ pub(crate) struct AdmissionQueue {
     /// A digest of the pods beside which the queue was judged last. `None` if a pod has joined the queue since then: that pod was
     /// judged beside other pods, so the queue must be judged again.
     judged_beside: Option<u64>,
+    /// Whether a pod was rejected since then for a reason that may end without a change of other pods, such as a shutdown of the node
+    /// that is cancelled.
+    is_rejected_by_node: bool,
 }
 
 /// A critical pod that waits until other pods have stopped.
@@ -100,9 +103,11 @@ impl AdmissionQueue {
         self.judged_beside == Some(others.digest())
     }
 
-    /// Notes the pods beside which the queue was judged.
+    /// Notes the pods beside which the queue was judged. The queue is judged again beside the same pods if the node itself rejected a
+    /// pod.
     pub(crate) fn set_judged_beside(&mut self, others: &Admitted) {
-        self.judged_beside = Some(others.digest());
+        let is_final = !std::mem::take(&mut self.is_rejected_by_node);
+        self.judged_beside = is_final.then(|| others.digest());
     }
 
     /// Whether no pod has joined the queue since it was judged.
@@ -146,15 +151,14 @@ impl AdmissionQueue {
                 Decision::Wait { victims, lack, resource }
             }
             Verdict::Reject(rejection) => {
-                // A pod of the API server is replaced by its controller, so it is not judged again.
-                if pod.is_static() && rejection.may_end() {
+                let was_rejected = matches!(earlier, EarlierDecision::Rejected { .. });
+                // A pod of the API server is replaced by its controller, so it is not judged again. A pod that is judged again stays,
+                // because its status does not say that the node rejects it now.
+                if pod.is_static() && (was_rejected || rejection.may_end()) {
+                    self.is_rejected_by_node |= !rejection.may_end();
                     self.reject(pod.clone(), earlier);
                 }
-                if matches!(earlier, EarlierDecision::Rejected { .. }) {
-                    Decision::StaysRejected
-                } else {
-                    Decision::Reject(rejection)
-                }
+                if was_rejected { Decision::StaysRejected } else { Decision::Reject(rejection) }
             }
         }
     }
@@ -243,5 +247,25 @@ mod tests {
         // A pod that joins was judged beside other pods.
         queue.reject(pod("r").build(), &EarlierDecision::None);
         assert!(!queue.is_judged_beside(&beside(&["a", "b"], &["c"])));
+    }
+
+    // A shutdown of the node may be cancelled, and other pods do not change then.
+    #[test]
+    fn rejected_pod_is_judged_again_after_the_node_rejected_it() {
+        let (mut queue, others, file) = (AdmissionQueue::default(), Admitted::default(), pod("f").static_pod().build());
+        let mut judge = |rejection: Rejection| {
+            let earlier = queue.take(file.uid());
+            let decision = queue.settle(&file, &earlier, Verdict::Reject(rejection), &[], Time::ZERO);
+            queue.set_judged_beside(&others);
+            (
+                matches!(decision, Decision::StaysRejected),
+                queue.is_rejected(file.uid()),
+                queue.is_judged_beside(&others),
+            )
+        };
+        let lack = || Rejection::in_use("NodePorts", "in use");
+        assert_eq!(judge(lack()), (false, true, true));
+        assert_eq!(judge(Rejection::new("NodeShutdown", "shuts down")), (true, true, false));
+        assert_eq!(judge(lack()), (true, true, true));
     }
 }
