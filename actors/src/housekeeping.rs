@@ -273,7 +273,11 @@ impl Housekeeping {
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
         let is_covered = |action: &PodAction| coverage == Coverage::All || !action.is_of_runtime_only_pod();
-        actions.into_iter().filter(is_covered).for_each(|action| self.apply(&desired, action, known));
+        // A pod that was created again while it stopped does not run again before the node goes down.
+        let may_start = !self.gate.is_closed();
+        let is_possible = |action: &PodAction| may_start || !matches!(action, PodAction::Restart(_));
+        let actions = actions.into_iter().filter(|action| is_covered(action) && is_possible(action));
+        actions.for_each(|action| self.apply(&desired, action, known));
         desired.pods.unmatched_mirrors().for_each(|name| self.mirrors.add(name));
         self.mirrors.add_undelivered();
         self.run_again_after_shutdown(&desired);

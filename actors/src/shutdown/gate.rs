@@ -29,6 +29,11 @@ impl ShutdownGate {
         self.is_closed.store(closed, Ordering::Release);
     }
 
+    /// Whether a shutdown has begun that was not cancelled.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Publishes that a shutdown stops pods, or that it was cancelled.
     pub(crate) fn set_stopping(&self, stopping: bool) {
         self.is_stopping.send_if_modified(|before| std::mem::replace(before, stopping) != stopping);
@@ -48,7 +53,7 @@ impl ShutdownGate {
     /// After a shutdown that was cancelled: the static pods that it stopped and that `decide` starts again. `decide` returns
     /// whether it is done with a pod. It is called again for the others.
     pub(crate) fn run_again(&self, mut decide: impl FnMut(&PodUid) -> bool) {
-        if !self.is_closed.load(Ordering::Acquire) {
+        if !self.is_closed() {
             self.stopped.lock().retain(|uid| !decide(uid));
         }
     }
@@ -56,7 +61,7 @@ impl ShutdownGate {
 
 impl AdmissionHandler for ShutdownGate {
     fn admit(&self, _pod: &PodObject, _others: &Admitted) -> Result<(), Rejection> {
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Rejection::new(NODE_SHUTDOWN, NODE_SHUTS_DOWN));
         }
         Ok(())
