@@ -69,6 +69,7 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
         machine: machine.clone(),
         next: 0,
         returns: Vec::new(),
+        early: BTreeSet::new(),
         stage: Stage::Eventful,
     };
     loop {
@@ -98,6 +99,8 @@ struct Simulation {
     next: usize,
     /// Pods that are added again, and when.
     returns: Vec<(Time, usize)>,
+    /// See [`AgentLife::early`].
+    early: BTreeSet<PodUid>,
     stage: Stage,
 }
 
@@ -137,7 +140,8 @@ pub(super) struct AgentLife {
     adopted: BTreeSet<PodUid>,
     /// The sources that have delivered to this agent, in the order of their first sets.
     delivered: Vec<Source>,
-    /// The pods that this agent had admitted when the second source delivered first.
+    /// The pods that this agent had admitted when the second source delivered first, and those of earlier agents that run since then. Also
+    /// the pods that an earlier agent started and did not record before it was killed: this agent admits what they request now.
     early: BTreeSet<PodUid>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,
@@ -174,7 +178,7 @@ impl UnawareAdmission<'_> {
         self.source == Some(Source::of(pod)) && self.adopted.contains(pod.uid())
     }
 
-    /// Whether a pod was admitted before the second source delivered.
+    /// Whether a pod was admitted before the second source delivered, or without a record of what it had.
     pub(super) fn is_early(&self, pod: &PodObject) -> bool {
         self.early.contains(pod.uid())
     }
@@ -188,6 +192,7 @@ impl Simulation {
         self.machine.note("the agent starts".into());
         self.sources.lock().agent_started();
         let end = self.run_steps(&mut life).await;
+        self.early = std::mem::take(&mut life.early);
         self.check_recording(&life);
         self.machine.clock.stop();
         end
@@ -197,6 +202,11 @@ impl Simulation {
         let machine = &self.machine;
         let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
         adopted.retain(|uid| machine.runtime_status(uid).is_running());
+        let mut early: BTreeSet<PodUid> = self.early.intersection(&adopted).cloned().collect();
+        let recorded = self.disk.allocations().records();
+        let is_recorded = |uid: &PodUid| recorded.iter().any(|record| record.contains(&format!("\"{uid}\"")));
+        let unrecorded = self.sources.lock().desired_pods().into_iter().filter(|desired| !desired.pod.is_static());
+        early.extend(unrecorded.map(|desired| desired.uid).filter(|uid| adopted.contains(uid) && !is_recorded(uid)));
         let metrics = Metrics::new();
         let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
         let seed = machine.scenario.seed ^ u64::from(machine.life());
@@ -240,7 +250,7 @@ impl Simulation {
             started: machine.clock.now(),
             adopted,
             delivered: Vec::new(),
-            early: BTreeSet::new(),
+            early,
             was_healthy: false,
         }
     }
@@ -326,7 +336,7 @@ impl Simulation {
             if !life.delivered.contains(&source) {
                 if !life.delivered.is_empty() {
                     let admitted = life.agent.desired.pods().into_iter().map(|pod| pod.uid().clone());
-                    life.early = admitted.filter(|uid| !life.adopted.contains(uid)).collect();
+                    life.early.extend(admitted.filter(|uid| !life.adopted.contains(uid)));
                 }
                 life.delivered.push(source);
             }
