@@ -310,8 +310,12 @@ impl Housekeeping {
     fn run_again_after_shutdown(&self, desired: &DesiredState) {
         self.gate.run_again(|uid| {
             let Some(pod) = desired.pods.pod(uid) else { return true };
-            if self.engine.lifecycle(uid) != Some(Lifecycle::Finished) {
-                return false;
+            match self.engine.lifecycle(uid) {
+                Some(Lifecycle::Finished) => {}
+                // It was created again while it stopped, so its record is gone. The pass starts it, unless its status says that it ended.
+                None if self.active.is_active(pod, None) => return true,
+                None => {}
+                Some(_) => return false,
             }
             // A pod that was stopped before it started has no status.
             if self.statuses.get(uid).is_none_or(|status| runs_again_after_shutdown(pod, &status)) {
