@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// How long a server may leave input unread while it sends nothing. A command that computes for a time before it reads on is not
 /// known from one that has ended, so the limit is long.
-pub(super) const STALL_LIMIT: Duration = Duration::from_secs(5 * 60);
+pub(super) const STALL_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// A connection `T` whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the peer has neither read nor sent a byte for
 /// [`STALL_LIMIT`]. Dropping a read or a write has the effects that it has for `T`.
