@@ -164,6 +164,13 @@ pub struct ViewMount {
     pub propagation: Propagation,
 }
 
+impl ViewMount {
+    /// The directory of the node in which everything is that the container sees through the mount.
+    pub fn shown(&self) -> &Path {
+        if self.sub_path.as_os_str().is_empty() { &self.at } else { &self.volume }
+    }
+}
+
 /// Whether mounts that are created in a volume while the container runs appear in the container and on the node
 /// (`mountPropagation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -123,8 +123,8 @@ pub(super) enum MakeError {
 }
 
 /// Creates the root directory of the agent's user with its links and an empty termination log. The view's mounts of whole volumes
-/// get the paths of the volumes without links. A path in a volume is never resolved: containers can replace it by a link that leads
-/// anywhere.
+/// get the paths of the volumes without links. No mount depends on a path in a volume: containers can replace it by a link that
+/// leads anywhere.
 pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError> {
     make_dir(&run.rootfs, 0o755)?;
     let mut mounts = run.confinement.view.as_mut().map(|view| &mut view.mounts);
@@ -141,6 +141,13 @@ pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError>
             }
             LinkTarget::InVolume { volume, sub_path } => sub_path::resolve(volume, sub_path).map_err(refused)?,
             LinkTarget::Mounted { volume, sub_path, at } => {
+                if let Some(mounts) = &mut mounts {
+                    let resolved = fs::canonicalize(volume).map_err(SubPathError::Prepare).map_err(refused)?;
+                    mounts
+                        .iter_mut()
+                        .filter(|mount| mount.at == *at)
+                        .for_each(|mount| mount.volume.clone_from(&resolved));
+                }
                 sub_path::make_point(at, &sub_path::open(volume, sub_path).map_err(refused)?)?;
                 at.clone()
             }

@@ -184,6 +184,18 @@ async fn container_sees_only_the_sub_path_of_a_volume_that_it_mounts() {
     assert!(data.join("real/new").exists());
 }
 
+#[tokio::test]
+async fn sub_path_of_a_directory_above_the_root_of_the_agent_shows_no_file_of_the_agent() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let two = TwoContainers::new(&root, &runtime, "u").await;
+    let name = root.path().file_name().unwrap();
+    let above = Mount { host_path: root.path().to_owned(), sub_path: name.into(), ..two.mount("data", "", false) };
+    let id = two.try_start(&runtime, "main", vec![above]).await.unwrap();
+    let text = "ls -d data/pods; ls data/process data/pods/u/volumes 2>/dev/null && echo BAD";
+    assert_eq!(output(&runtime, &id, text).await, "data/pods\n");
+}
+
 // A directory that is a mount point cannot be moved or removed.
 #[tokio::test]
 async fn directory_of_a_sub_path_can_be_moved_and_removed_from_inside() {

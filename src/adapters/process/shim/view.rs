@@ -66,9 +66,12 @@ fn set_up(view: &View, rootfs: &Path, own_processes: bool) -> io::Result<()> {
     add(&mut binds, shared)?;
     leave_peers()?;
     // The mounts that the container may see are copied before the directory that contains them is covered. A directory above the agent's root
-    // is copied with the cover.
-    let (inner, outer): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|one| !root.starts_with(&one.at) || one.at == root);
+    // is copied with the cover, and so is a `subPath` of a directory of the node, which may be above the root too.
+    let is_inner = |one: &&ViewMount| match one.sub_path.as_os_str().is_empty() {
+        true => !root.starts_with(&one.at) || one.at == root,
+        false => one.volume.starts_with(root),
+    };
+    let (inner, outer): (Vec<_>, Vec<_>) = others.into_iter().partition(is_inner);
     binds.push(Bind {
         at: rootfs,
         propagation: Propagation::None,
@@ -77,7 +80,10 @@ fn set_up(view: &View, rootfs: &Path, own_processes: bool) -> io::Result<()> {
     add(&mut binds, inner)?;
     let has_proc = binds.iter().any(|bind| bind.at == Path::new(PROC));
     detach_below(root)?;
-    cover(root, &binds)?;
+    let of_sub_paths = outer.iter().filter(|one| one.at.starts_with(root));
+    let of_sub_paths =
+        of_sub_paths.map(|one| source(one).map_err(|error| named(&one.at, error)).map(|file| (&*one.at, file)));
+    cover(root, &binds, &of_sub_paths.collect::<io::Result<Vec<_>>>()?)?;
     add(&mut binds, outer)?;
     // A requested mount in `/proc` must not be covered.
     if own_processes {
@@ -112,7 +118,8 @@ fn refuse_mounts_in_shared_ones(mounts: &[&ViewMount], root: &Path) -> io::Resul
     let shared = mounts.iter().filter(|one| one.propagation == Propagation::Bidirectional);
     for outer in shared {
         let inner = mounts.iter().map(|one| one.at.as_path()).find(|at| *at != outer.at && at.starts_with(&outer.at));
-        if let Some(inner) = inner.or_else(|| Some(root).filter(|root| root.starts_with(&outer.at))) {
+        // Which directory of the volume a `subPath` is may change until it is mounted.
+        if let Some(inner) = inner.or_else(|| Some(root).filter(|root| root.starts_with(outer.shown()))) {
             return Err(io::Error::other(format!(
                 "{} has `mountPropagation: Bidirectional` and contains {}, which is a mount of its own in the container: use \
                  another directory, or remove `mountPropagation`",
@@ -221,12 +228,14 @@ fn copy(source: &OwnedFd) -> Result<OwnedFd, Errno> {
     open_tree(source, "", flags | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)
 }
 
-/// Covers the agent's root directory with an empty one that has only the paths of `binds`.
-fn cover(root: &Path, binds: &[Bind<'_>]) -> io::Result<()> {
+/// Covers the agent's root directory with an empty one that has only the paths of `binds`, and those of mounts that are copied later: each
+/// with what is mounted there.
+fn cover(root: &Path, binds: &[Bind<'_>], later: &[(&Path, OwnedFd)]) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("podwright", root, "tmpfs", flags, Some(c"mode=0711,size=64k")).map_err(|error| named(root, error))?;
-    for bind in binds.iter().filter(|bind| bind.at.starts_with(root)) {
-        make_target(bind.at, &bind.tree).map_err(|error| named(bind.at, error))?;
+    let now = binds.iter().filter(|bind| bind.at.starts_with(root)).map(|bind| (bind.at, &bind.tree));
+    for (at, file) in now.chain(later.iter().map(|(at, file)| (*at, file))) {
+        make_target(at, file).map_err(|error| named(at, error))?;
     }
     remount_read_only(root)
 }
@@ -297,6 +306,9 @@ mod tests {
         assert!(refused(&mount("/ab", own), "/root").is_none());
         assert!(refused(&mount("/a/b", own), "/root").unwrap().to_string().contains("/a/b"));
         assert!(refused(&mount("/b", own), "/a/root").unwrap().to_string().contains("/a/root"));
+        let sub_path =
+            ViewMount { volume: "/b".into(), sub_path: "x".into(), ..mount("/b/root/0", Propagation::Bidirectional) };
+        assert!(refuse_mounts_in_shared_ones(&[&sub_path], Path::new("/b/root")).is_err());
     }
 
     #[test]
