@@ -21,6 +21,9 @@ use crate::adapters::mounts;
 /// The file system that keeps its files in memory.
 pub(super) const TMPFS: &str = "tmpfs";
 
+/// The bit of a directory's mode that lets only the owner of a file, and the owner of the directory, delete the file.
+const STICKY: u32 = 0o1000;
+
 /// The size limit of a volume in memory, in bytes: the smallest of the volume's `sizeLimit`, the pod's memory limit and the
 /// node's allocatable memory (upstream `calculateEmptyDirMemorySize`, kubelet 1.36). `None` means the kernel's default,
 /// which is half of the machine's memory.
@@ -67,6 +70,9 @@ impl Memory {
     /// volume is kept as it is: an earlier agent mounted the tmpfs, or that agent could not mount and a container used the
     /// directory. The mount sets the volume's mode and group, so no container sees the volume with another mode or group.
     ///
+    /// The mode has the sticky bit, as the kernel gives it to every tmpfs: a user of the pod cannot delete the files of another
+    /// one. The directories that the agent creates for a `subPath` inherit it.
+    ///
     /// # Errors
     /// The system's error. It is no error if this process may not mount: the volume is then the plain directory.
     pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<FsGroup>) -> io::Result<()> {
@@ -76,7 +82,7 @@ impl Memory {
         }
         let size = limit.map(|bytes| format!("size={bytes}"));
         let owner = group.map(|group| format!("gid={}", group.id()));
-        let mode = format!("mode={:o}", volume_mode(group));
+        let mode = format!("mode={:o}", volume_mode(group) | STICKY);
         let mount = |options: &[&str]| {
             let of_volume = [Some(mode.as_str()), owner.as_deref(), size.as_deref()];
             let options = options.iter().copied().chain(of_volume.into_iter().flatten()).collect::<Vec<_>>().join(",");

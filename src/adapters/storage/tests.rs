@@ -56,6 +56,11 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
+/// The sticky bit, if the volume is a mounted tmpfs.
+fn sticky(volume: &Path) -> u32 {
+    if mounts::exactly_at(volume).unwrap().is_some() { 0o1000 } else { 0 }
+}
+
 #[tokio::test]
 async fn pod_directories_exist_until_the_pod_is_removed() {
     let node = Node::new();
@@ -361,7 +366,8 @@ async fn volume_modes_changed_by_a_container_are_kept() {
         fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700)).unwrap();
         let first = node.set_up(&pod).await;
         for volume in first.values() {
-            assert_eq!(mode(volume), if group.is_some() { 0o2777 } else { 0o777 }, "{}", volume.display());
+            let expected = if group.is_some() { 0o2777 } else { 0o777 };
+            assert_eq!(mode(volume), expected | sticky(volume), "{}", volume.display());
             fs::set_permissions(volume, fs::Permissions::from_mode(0o1700)).unwrap();
         }
         assert!(!unfinished.exists());
@@ -434,7 +440,7 @@ async fn fs_group_owns_the_volumes_of_its_pod() {
     for _ in 0..2 {
         let mounts = node.set_up(&pod).await;
         for (name, volume) in &mounts {
-            let expected = if name == "info" { 0o750 } else { 0o2777 };
+            let expected = if name == "info" { 0o750 } else { 0o2777 | sticky(volume) };
             assert_eq!((fs::metadata(volume).unwrap().gid(), mode(volume)), (2000, expected), "{}", volume.display());
         }
         let labels = fs::metadata(mounts["info"].join("meta/labels")).unwrap();

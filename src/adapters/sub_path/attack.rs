@@ -19,7 +19,8 @@ impl TestVolume {
         for dir in [test.volume(), test.secret()] {
             fs::create_dir(dir).unwrap();
         }
-        fs::set_permissions(test.volume(), fs::Permissions::from_mode(0o777)).unwrap();
+        // The mode of a tmpfs whose files belong to the group of the pod.
+        fs::set_permissions(test.volume(), fs::Permissions::from_mode(0o3777)).unwrap();
         fs::write(test.secret().join("file"), "secret").unwrap();
         test
     }

@@ -12,12 +12,13 @@ async fn memory_volume_has_its_size_limit_and_ends_with_its_pod() {
     let node = Node::new();
     let pod = pod(memory(json!({"name": "host", "hostPath": {"path": node.root.path()}})));
     let ram = node.set_up(&pod).await["ram"].clone();
-    assert_eq!((mode(&ram), ram.starts_with(node.dir())), (0o777, true));
+    assert!(ram.starts_with(node.dir()));
     if mounted(&ram).is_none() {
         eprintln!("skipped: not allowed to mount");
         return;
     }
-    assert_eq!(mounted(&ram).as_deref(), Some("tmpfs"));
+    // Only the owner of a file may delete it.
+    assert_eq!((mounted(&ram).as_deref(), mode(&ram)), (Some("tmpfs"), 0o1777));
     assert!(fs::write(ram.join("file"), vec![1; 2 << 20]).is_err(), "it is full");
     fs::write(ram.join("file"), "kept").unwrap();
 
