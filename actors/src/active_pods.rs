@@ -50,15 +50,22 @@ impl ActivePods {
             let lifecycle = self.engine.lifecycle(pod.uid());
             if self.is_active(pod, lifecycle) {
                 match (lifecycle, self.resizes.in_use(pod)) {
-                    (Some(Lifecycle::Terminating), _) => admitted.push_stopping(pod.clone()),
+                    (Some(Lifecycle::Terminating), _) => self.push_stopping(&mut admitted, pod.clone()),
                     (_, None) => admitted.push(pod.clone()),
+                    (_, Some(in_use)) if self.resizes.is_stuck(pod.uid()) => {
+                        admitted.push_stuck_resizing(pod.clone(), &in_use);
+                    }
                     (_, Some(in_use)) => admitted.push_resizing(pod.clone(), &in_use),
                 }
             }
         }
         let orphans = self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none());
-        orphans.for_each(|pod| admitted.push_stopping(pod));
+        orphans.for_each(|pod| self.push_stopping(&mut admitted, pod));
         desired.queue.waiting().iter().for_each(|waiting| admitted.push_waiting(waiting.pod.clone()));
         admitted
+    }
+
+    fn push_stopping(&self, admitted: &mut Admitted, pod: Arc<PodObject>) {
+        if self.engine.is_stop_overdue(pod.uid()) { admitted.push_stuck(pod) } else { admitted.push_stopping(pod) }
     }
 }

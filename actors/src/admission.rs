@@ -6,9 +6,10 @@
 //!     NodePredicates  <----------------- capacity, labels, host ports, taints
 //!     AppArmor
 //!        |
-//!      judge -- a lasting reason -----> the pod is rejected
-//!        +----- something is in use --> a static pod is rejected, and judged again when something is freed (AdmissionQueue)
-//!        `----- a resource is short --> a critical pod waits until its victims (choose_victims) have stopped
+//!      judge -- a lasting reason ----------> the pod is rejected
+//!        +----- others give enough back ---> the pod waits for them (AdmissionQueue)
+//!        +----- a resource is short -------> a critical pod waits until its victims (choose_victims) have stopped
+//!        `----- something stays in use ----> the pod is rejected; a static pod is judged again when something is freed
 //! ```
 
 mod admitted;
@@ -36,8 +37,13 @@ pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
 pub(crate) use taints::tolerates_taint;
 pub(crate) use verdict::{Verdict, Wait, judge};
 
+use std::time::Duration;
+
 use crate::pod::PodObject;
 use crate::texts::admission as texts;
+
+/// How long a pod waits for another one whose stop fails, after the end of its grace period, or for a resize that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2 * 60);
 
 /// Why a pod may not start. It becomes the pod's reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +74,8 @@ impl Rejection {
         Rejection { reason: reason.into(), message: message.into(), remedy: Remedy::None }
     }
 
-    /// A rejection of a pod that needs something which another pod uses, such as a host port. A static pod is judged again when
-    /// something is freed.
+    /// A rejection of a pod that needs something which another pod uses, such as a host port. If the other pod stops, the pod waits.
+    /// Otherwise a static pod is judged again when something is freed.
     pub fn in_use(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Rejection { remedy: Remedy::Freed, ..Rejection::new(reason, message) }
     }

@@ -12,8 +12,8 @@
 //! Nothing here waits: a source update is applied in one step, under the lock of the desired pods, and the engine accepts
 //! updates without waiting. Only the status and the event of a rejected pod wait, until the rejection is on disk.
 //!
-//! A critical pod for which other pods have to stop waits in the queue of the desired pods ([`AdmissionQueue`]), while other pods
-//! are admitted. What is freed is reserved for it.
+//! A pod that has to wait until other pods stop, or give something back, is in the queue of the desired pods ([`AdmissionQueue`]),
+//! while other pods are admitted. What is freed is reserved for it.
 //!
 //! [`AdmissionQueue`]: crate::admission::AdmissionQueue
 
@@ -131,7 +131,7 @@ impl Dispatcher {
             };
             self.add(&mut desired, new, start, &mut admission);
         }
-        if may_have_freed {
+        if may_have_freed || admission.overtakes {
             self.judge_queue(&mut desired, start, &mut admission);
         }
         if !are_mirrors_known && desired.has_delivered(SourceKind::Api) {

@@ -240,6 +240,12 @@ impl Resizes {
         Some(pod.with_spec(actuated.spec_in_use(pod)))
     }
 
+    /// Whether the resize of a pod has failed for so long that no pod waits for what it gives back.
+    pub(crate) fn is_stuck(&self, uid: &PodUid) -> bool {
+        let now = self.clock.now();
+        self.state.lock().pods.get(uid).is_some_and(|resize| resize.is_stuck(now))
+    }
+
     /// Records that the call of a step succeeded.
     pub(crate) fn done(&self, uid: &PodUid, step: &Step) {
         self.ended(uid, |resize| resize.done(step));
@@ -298,8 +304,9 @@ impl Resizes {
     /// # Errors
     /// [`Superseded`] if `pod`, which the sync has, does not have the newest allocation.
     pub(crate) fn tried(&self, pod: &Arc<PodObject>, error: Option<&str>) -> Result<(), Superseded> {
+        let now = self.clock.now();
         let mut state = self.state.lock();
-        let is_new = state.pods.get_mut(pod.uid()).map_or(Ok(false), |resize| resize.tried(pod, error))?;
+        let is_new = state.pods.get_mut(pod.uid()).map_or(Ok(false), |resize| resize.tried(pod, error, now))?;
         drop(state);
         if let Some(error) = error.filter(|_| is_new) {
             let message = texts::failed(pod, error, pod.metadata().generation);

@@ -1,5 +1,6 @@
 //! The pods that count for admission.
 
+use std::borrow::Cow;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -18,28 +19,40 @@ pub struct Admitted {
     /// The pods that use the node and are not about to stop.
     staying: Vec<Arc<PodObject>>,
     stopping: Vec<Arc<PodObject>>,
-    waiting: Vec<Arc<PodObject>>,
+    /// The pods whose stop has failed for so long that no pod waits for it.
+    stuck: Vec<Arc<PodObject>>,
+    /// The staying pods whose resize gives something back, with what it gives back.
+    shrinking: Vec<(Arc<PodObject>, Requests)>,
+    /// The pods that wait for admission, in their order, with what is reserved for them.
+    waiting: Vec<(Arc<PodObject>, Requests)>,
     now: Requests,
-    /// The requests once the stopping pods are gone and the waiting pods are admitted.
+    /// The requests once the stopping pods are gone and the resizes are complete, without the waiting pods.
     later: Requests,
 }
 
 impl Admitted {
     /// Adds a pod that uses the node.
     pub fn push(&mut self, pod: Arc<PodObject>) {
-        let requests = Requests::of(&pod);
-        self.now.add(&requests);
-        self.later.add(&requests);
+        self.add(&Requests::of(&pod));
         self.staying.push(pod);
     }
 
     /// Adds a pod that is being resized. Of each resource, the larger amount counts: the used or the allocated one. `in_use` is
     /// the pod with the resources that it uses.
     pub(crate) fn push_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
-        let mut requests = Requests::of(&pod);
-        requests.raise(&Requests::of(in_use));
-        self.now.add(&requests);
-        self.later.add(&Requests::of(&pod));
+        let allocated = Requests::of(&pod);
+        let largest = larger(&allocated, in_use);
+        self.now.add(&largest);
+        self.later.add(&allocated);
+        if largest != allocated {
+            self.shrinking.push((pod.clone(), largest.without(&allocated)));
+        }
+        self.staying.push(pod);
+    }
+
+    /// Adds a pod that is being resized, and whose resize has failed for so long that no pod waits for what it gives back.
+    pub(crate) fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
+        self.add(&larger(&Requests::of(&pod), in_use));
         self.staying.push(pod);
     }
 
@@ -49,15 +62,37 @@ impl Admitted {
         self.stopping.push(pod);
     }
 
-    /// Adds a pod that waits until the stopping pods are gone. What it needs is reserved for it.
+    /// Adds a pod whose stop has failed for so long that no pod waits for it.
+    pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>) {
+        self.add(&Requests::of(&pod));
+        self.stuck.push(pod);
+    }
+
+    /// Adds a pod that waits until other pods give something back, behind those that wait already. What it needs is reserved for it.
     pub(crate) fn push_waiting(&mut self, pod: Arc<PodObject>) {
-        self.later.add(&Requests::of(&pod));
-        self.waiting.push(pod);
+        self.insert_waiting(usize::MAX, pod);
+    }
+
+    /// Adds a pod that waits at a place among the waiting pods.
+    pub(crate) fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>) {
+        let requests = Requests::of(&pod);
+        self.waiting.insert(place.min(self.waiting.len()), (pod, requests));
+    }
+
+    /// Removes a pod from those that wait, if it does. What was reserved for it is free.
+    pub(crate) fn remove_waiting(&mut self, pod: &PodObject) {
+        self.waiting.retain(|(other, _)| other.uid() != pod.uid());
+    }
+
+    fn add(&mut self, requests: &Requests) {
+        self.now.add(requests);
+        self.later.add(requests);
     }
 
     /// The pods: those that use the node, and those for which room is reserved.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
-        self.staying.iter().chain(&self.stopping).chain(&self.waiting)
+        let waiting = self.waiting.iter().map(|(pod, _)| pod);
+        self.staying.iter().chain(&self.stopping).chain(&self.stuck).chain(waiting)
     }
 
     /// The pods that use the node and are not about to stop.
@@ -65,24 +100,52 @@ impl Admitted {
         &self.staying
     }
 
-    /// The pods that use the node and are being stopped.
-    pub(crate) fn stopping(&self) -> &[Arc<PodObject>] {
-        &self.stopping
+    /// The pods that give back some of a resource, each with the amount. An empty name stands for what is no resource, such as a
+    /// port: only pods that stop give it back, and their amounts are 0.
+    pub(super) fn releasing(&self, resource: &str) -> Vec<(Arc<PodObject>, i64)> {
+        let stopping = self.stopping.iter().map(|pod| (pod.clone(), Requests::of(pod).get(resource)));
+        let shrinking = self.shrinking.iter().map(|(pod, given)| (pod.clone(), given.get(resource)));
+        if resource.is_empty() {
+            return stopping.collect();
+        }
+        stopping.chain(shrinking).filter(|(_, amount)| *amount > 0).collect()
+    }
+
+    /// The pods that a new pod is judged beside. A critical pod goes before every waiting pod that is not critical. Otherwise pods go in
+    /// the order of their arrival: `place` is the number of the waiting pods that arrived before this one. What is reserved for the
+    /// pods behind it does not count.
+    pub(crate) fn ahead_of(&self, pod: &PodObject, place: usize) -> Cow<'_, Admitted> {
+        let is_ahead = |index: usize, other: &PodObject| other.is_critical() || (!pod.is_critical() && index < place);
+        if self.waiting.iter().enumerate().all(|(index, (other, _))| is_ahead(index, other)) {
+            return Cow::Borrowed(self);
+        }
+        let ahead = self.waiting.iter().enumerate().filter(|(index, (other, _))| is_ahead(*index, other));
+        Cow::Owned(Admitted { waiting: ahead.map(|(_, waiting)| waiting.clone()).collect(), ..self.clone() })
     }
 
     /// The requests beside which a new pod has to fit.
     pub(super) fn used(&self) -> Requests {
-        let mut used = self.now.clone();
-        used.raise(&self.later);
+        let mut used = self.reserved();
+        used.raise(&self.now);
         used
     }
 
-    /// The pods that use the node once the stopping pods are gone and the waiting pods are admitted.
+    /// The requests once the stopping pods are gone and the waiting pods are admitted.
+    fn reserved(&self) -> Requests {
+        let mut reserved = self.later.clone();
+        self.waiting.iter().for_each(|(_, requests)| reserved.add(requests));
+        reserved
+    }
+
+    /// The pods that use the node once the stopping pods are gone, the resizes are complete and the waiting pods are admitted.
     pub(crate) fn settled(&self) -> Admitted {
+        let waiting = self.waiting.iter().map(|(pod, _)| pod);
+        let reserved = self.reserved();
         Admitted {
-            staying: self.staying.iter().chain(&self.waiting).cloned().collect(),
-            now: self.later.clone(),
-            later: self.later.clone(),
+            staying: self.staying.iter().chain(waiting).cloned().collect(),
+            stuck: self.stuck.clone(),
+            now: reserved.clone(),
+            later: reserved,
             ..Admitted::default()
         }
     }
@@ -94,11 +157,18 @@ impl Admitted {
         let digest = |pods: &[Arc<PodObject>], kind: u8| {
             pods.iter().fold(0u64, |sum, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
         };
+        let waiting = self.waiting.iter().map(|(pod, requests)| hasher.hash_one((pod.uid(), requests)));
         let requests = hasher.hash_one((&self.now, &self.later));
-        let pods =
-            digest(&self.staying, 0).wrapping_add(digest(&self.stopping, 1)).wrapping_add(digest(&self.waiting, 2));
-        pods.wrapping_add(requests)
+        let pods = [digest(&self.staying, 0), digest(&self.stopping, 1), digest(&self.stuck, 2)];
+        pods.into_iter().chain(waiting).fold(requests, u64::wrapping_add)
     }
+}
+
+/// The larger amount of each resource: that of `requests`, or that of the pod with the resources that it uses.
+fn larger(requests: &Requests, in_use: &PodObject) -> Requests {
+    let mut larger = requests.clone();
+    larger.raise(&Requests::of(in_use));
+    larger
 }
 
 impl FromIterator<Arc<PodObject>> for Admitted {

@@ -6,6 +6,9 @@
 //!                  `-- reject --> Rejected (a static pod that lacks something)
 //! ```
 //!
+//! Critical pods go before all others, and otherwise pods go in the order of their arrival. If a pod gets what was reserved for pods
+//! behind it, those are judged again in the same step.
+//!
 //! A waiting pod has no status and no record: other parts of the node see only pods that may start or were rejected. A rejected
 //! pod keeps its failed status until it is admitted.
 
@@ -14,14 +17,15 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::{Admitted, Rejection, Verdict, Wait};
+use super::{Admitted, Rejection, Requests, Verdict, Wait};
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::time::Time;
 
-/// The pods that are judged again, the waiting ones first, both in the order of their arrival.
+/// The pods that are judged again.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionQueue {
+    /// The pods that wait, in the order of their arrival.
     waiting: Vec<WaitingPod>,
     /// The rejected pods with their numbers in the order of their arrival.
     rejected: HashMap<PodUid, (u64, Arc<PodObject>), RandomState>,
@@ -34,17 +38,19 @@ pub(crate) struct AdmissionQueue {
     is_rejected_by_node: bool,
 }
 
-/// A critical pod that waits until other pods have stopped.
+/// A pod that waits for what other pods give back: pods that stop, and pods with a resize to less.
 #[derive(Clone, Debug)]
 pub struct WaitingPod {
     /// The pod.
     pub pod: Arc<PodObject>,
     /// The start of the wait.
     pub since: Time,
-    /// The pods that have to stop.
-    pub stopping: Vec<Arc<PodObject>>,
+    /// The pods that it waits for, each with the amount of `resource` that the pod gives back.
+    pub releasing: Vec<(Arc<PodObject>, i64)>,
     /// The resources that the node lacks, as text for users.
     pub lack: String,
+    /// The first resource that the node lacks. Empty if the pod lacks a port.
+    pub resource: String,
 }
 
 /// The earlier decision on a pod that is judged again.
@@ -58,6 +64,16 @@ pub(crate) enum EarlierDecision {
     Rejected { number: u64 },
 }
 
+impl EarlierDecision {
+    /// The number of waiting pods that arrived before the pod.
+    pub(crate) fn place(&self) -> usize {
+        match *self {
+            EarlierDecision::Waited { before, .. } => before,
+            EarlierDecision::None | EarlierDecision::Rejected { .. } => usize::MAX,
+        }
+    }
+}
+
 /// The next action of the dispatcher for a pod, after the verdict.
 #[derive(Debug)]
 #[must_use]
@@ -66,7 +82,7 @@ pub(crate) enum Decision {
     Start,
     /// Let the pod wait.
     Wait {
-        /// The pods to stop. Empty if the pods that are already stopping release enough.
+        /// The pods to stop. Empty if other pods give enough back anyway.
         victims: Vec<Arc<PodObject>>,
         /// The resources that the node lacks, as text for users.
         lack: String,
@@ -90,12 +106,15 @@ impl AdmissionQueue {
         &self.waiting
     }
 
-    /// The pods in the order in which they are judged.
+    /// The pods in the order in which they are judged: critical pods that wait, static pods that were rejected, and the other pods
+    /// that wait.
     pub(crate) fn pods(&self) -> Vec<Arc<PodObject>> {
         let mut rejected: Vec<_> = self.rejected.values().collect();
         rejected.sort_unstable_by_key(|(number, _)| *number);
         let rejected = rejected.into_iter().map(|(_, pod)| pod);
-        self.waiting.iter().map(|waiting| &waiting.pod).chain(rejected).cloned().collect()
+        let (critical, usual): (Vec<_>, Vec<_>) =
+            self.waiting.iter().map(|waiting| &waiting.pod).partition(|pod| pod.is_critical());
+        critical.into_iter().chain(rejected).chain(usual).cloned().collect()
     }
 
     /// Whether the queue was judged beside the same pods before. Then no decision would change.
@@ -132,22 +151,24 @@ impl AdmissionQueue {
         }
     }
 
-    /// Adds the pod to the queue if its verdict requires it, and returns the dispatcher's next action. `stopping` has the pods
-    /// that are already stopping.
+    /// Adds the pod to the queue if its verdict requires it, and returns the dispatcher's next action. `beside` has the pods that
+    /// it was judged beside.
     pub(crate) fn settle(
         &mut self,
         pod: &Arc<PodObject>,
         earlier: &EarlierDecision,
         verdict: Verdict,
-        stopping: &[Arc<PodObject>],
+        beside: &Admitted,
         now: Time,
     ) -> Decision {
         match verdict {
             Verdict::Admit => Decision::Start,
             Verdict::Wait(Wait { victims, lack, resource }) => {
                 let since = if let EarlierDecision::Waited { since, .. } = earlier { *since } else { now };
-                let stopping = stopping.iter().chain(&victims).cloned().collect();
-                self.wait(WaitingPod { pod: pod.clone(), since, stopping, lack: lack.clone() }, earlier);
+                let mut releasing = beside.releasing(&resource);
+                releasing.extend(victims.iter().map(|pod| (pod.clone(), Requests::of(pod).get(&resource))));
+                let (pod, lacked) = (pod.clone(), lack.clone());
+                self.wait(WaitingPod { pod, since, releasing, lack: lacked, resource: resource.clone() }, earlier);
                 Decision::Wait { victims, lack, resource }
             }
             Verdict::Reject(rejection) => {
@@ -165,12 +186,8 @@ impl AdmissionQueue {
 
     /// Lets a pod wait. A pod that waited before keeps its position in the queue.
     pub(super) fn wait(&mut self, waiting: WaitingPod, earlier: &EarlierDecision) {
-        let index = match *earlier {
-            EarlierDecision::Waited { before, .. } => before.min(self.waiting.len()),
-            EarlierDecision::None | EarlierDecision::Rejected { .. } => self.waiting.len(),
-        };
         self.judged_beside = None;
-        self.waiting.insert(index, waiting);
+        self.waiting.insert(earlier.place().min(self.waiting.len()), waiting);
     }
 
     /// Keeps a rejected pod, so that it is judged again. A pod that was rejected before keeps its place.
@@ -197,31 +214,36 @@ mod tests {
     }
 
     #[test]
-    fn waiting_pods_are_judged_first_and_keep_their_place() {
+    fn critical_pods_are_judged_first_and_all_keep_their_place() {
         let mut queue = AdmissionQueue::default();
-        let waiting = |name: &str, since: u64| WaitingPod {
-            pod: pod(name).build(),
+        let waiting = |pod: Arc<PodObject>, since: u64| WaitingPod {
+            pod,
             since: Time::from_secs(since),
-            stopping: Vec::new(),
+            releasing: Vec::new(),
             lack: String::new(),
+            resource: String::new(),
         };
-        queue.reject(pod("r").build(), &EarlierDecision::None);
-        queue.reject(pod("q").build(), &EarlierDecision::None);
-        queue.wait(waiting("a", 1), &EarlierDecision::None);
-        queue.wait(waiting("b", 2), &EarlierDecision::None);
-        assert_eq!(names(&queue), ["a", "b", "r", "q"]);
+        let (usual, file) = (|name: &str| pod(name).build(), |name: &str| pod(name).static_pod().build());
+        queue.reject(file("r"), &EarlierDecision::None);
+        queue.reject(file("q"), &EarlierDecision::None);
+        queue.wait(waiting(usual("u"), 0), &EarlierDecision::None);
+        queue.wait(waiting(file("a"), 1), &EarlierDecision::None);
+        queue.wait(waiting(file("b"), 2), &EarlierDecision::None);
+        assert_eq!(names(&queue), ["a", "b", "r", "q", "u"]);
         let earlier = queue.take(&"a".into());
-        assert!(matches!(earlier, EarlierDecision::Waited { since, before: 0 } if since == Time::from_secs(1)));
-        assert_eq!(names(&queue), ["b", "r", "q"]);
-        queue.wait(waiting("a", 1), &earlier);
-        assert_eq!(names(&queue), ["a", "b", "r", "q"]);
+        assert!(matches!(earlier, EarlierDecision::Waited { since, before: 1 } if since == Time::from_secs(1)));
+        assert_eq!(names(&queue), ["b", "r", "q", "u"]);
+        queue.wait(waiting(file("a"), 1), &earlier);
+        assert_eq!(names(&queue), ["a", "b", "r", "q", "u"]);
+        let order: Vec<_> = queue.waiting().iter().map(|waiting| waiting.pod.full_name().name()).collect();
+        assert_eq!(order, ["u", "a", "b"], "the order of arrival");
         assert!(queue.is_rejected(&"r".into()) && !queue.is_rejected(&"a".into()));
         let earlier = queue.take(&"r".into());
         assert!(matches!(earlier, EarlierDecision::Rejected { .. }));
         assert!(matches!(queue.take(&"r".into()), EarlierDecision::None));
-        queue.reject(pod("r").build(), &earlier);
-        assert_eq!(names(&queue), ["a", "b", "r", "q"]);
-        assert_eq!((queue.waiting().len(), queue.is_empty()), (2, false));
+        queue.reject(file("r"), &earlier);
+        assert_eq!(names(&queue), ["a", "b", "r", "q", "u"]);
+        assert_eq!((queue.waiting().len(), queue.is_empty()), (3, false));
     }
 
     #[test]
@@ -244,6 +266,10 @@ mod tests {
         ] {
             assert_eq!(queue.is_judged_beside(&beside(staying, stopping)), expected, "{staying:?} {stopping:?}");
         }
+        // The pods that wait may have to be rejected now.
+        let mut stuck = beside(&["a", "b"], &[]);
+        stuck.push_stuck(pod("c").build());
+        assert!(!queue.is_judged_beside(&stuck), "the stop of c has failed for long");
         // A pod that joins was judged beside other pods.
         queue.reject(pod("r").build(), &EarlierDecision::None);
         assert!(!queue.is_judged_beside(&beside(&["a", "b"], &["c"])));
@@ -255,7 +281,7 @@ mod tests {
         let (mut queue, others, file) = (AdmissionQueue::default(), Admitted::default(), pod("f").static_pod().build());
         let mut judge = |rejection: Rejection| {
             let earlier = queue.take(file.uid());
-            let decision = queue.settle(&file, &earlier, Verdict::Reject(rejection), &[], Time::ZERO);
+            let decision = queue.settle(&file, &earlier, Verdict::Reject(rejection), &Admitted::default(), Time::ZERO);
             queue.set_judged_beside(&others);
             (
                 matches!(decision, Decision::StaysRejected),

@@ -71,6 +71,13 @@ impl Requests {
         self.combine(other, i64::max);
     }
 
+    /// What remains of these requests without others.
+    pub(super) fn without(&self, others: &Requests) -> Requests {
+        let mut rest = self.clone();
+        rest.combine(others, |own, other| own.saturating_sub(other).max(0));
+        rest
+    }
+
     fn combine(&mut self, other: &Requests, by: fn(i64, i64) -> i64) {
         for (own, other) in [
             (&mut self.cpu_millis, other.cpu_millis),

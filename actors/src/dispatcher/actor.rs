@@ -172,7 +172,7 @@ impl DispatcherActor {
             Turn::Update(update) => dispatcher.deliver(update),
             Turn::RetryAdmission => dispatcher.retry_admission(),
         }));
-        let Ok(Admission { panics, rejected, preempted }) = applied else {
+        let Ok(Admission { panics, rejected, preempted, overtakes: _ }) = applied else {
             self.panicked();
             self.applied(is_retry, false, start, ctx);
             return;

@@ -1,5 +1,6 @@
 //! Admits new pods, and judges again the pods of the queue.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub(crate) struct Admission {
     pub(super) rejected: Vec<RejectedPod>,
     /// The pods that are being stopped for critical pods, to be awaited by [`Dispatcher::await_preempted`].
     pub(super) preempted: Vec<PreemptedPod>,
+    /// Whether a pod got room for which pods behind it may have waited. The queue is judged again in the same step.
+    pub(super) overtakes: bool,
 }
 
 /// A pod that was rejected. The store of final statuses has the rejection, and its status and event are not published yet.
@@ -47,6 +50,9 @@ impl Dispatcher {
         let unadmitted = desired.unadmitted();
         let mut admission = Admission::default();
         self.add(&mut desired, unadmitted, start, &mut admission);
+        if admission.overtakes {
+            self.judge_queue(&mut desired, start, &mut admission);
+        }
         admission
     }
 
@@ -55,7 +61,7 @@ impl Dispatcher {
         !self.desired.lock().queue.is_empty()
     }
 
-    /// Judges the pods of the queue again, because a pod has ended.
+    /// Judges the pods of the queue again, because a pod has ended or is smaller.
     pub(super) fn readmit(&self) -> Admission {
         let start = self.clock.now();
         let mut admission = Admission::default();
@@ -63,7 +69,7 @@ impl Dispatcher {
         admission
     }
 
-    /// Judges the pods of the queue again, the waiting ones first.
+    /// Judges the pods of the queue again.
     pub(super) fn judge_queue(&self, desired: &mut DesiredState, start: Time, admission: &mut Admission) {
         if desired.queue.is_empty() {
             return;
@@ -145,7 +151,8 @@ impl Dispatcher {
         }
     }
 
-    /// Decides on a pod beside the others, which are gathered if they are not known yet, and acts on the decision.
+    /// Decides on a pod beside the others, which are gathered if they are not known yet, and acts on the decision. The others are
+    /// dropped if a pod is stopped, and otherwise kept up to date.
     fn decide(
         &self,
         desired: &mut DesiredState,
@@ -155,12 +162,11 @@ impl Dispatcher {
         admission: &mut Admission,
     ) {
         let earlier = desired.queue.take(pod.uid());
-        if matches!(earlier, EarlierDecision::Waited { .. }) {
-            // What was reserved for the pod is not used by another one.
-            *others = None;
-        }
         let beside = others.get_or_insert_with(|| self.active.admitted(desired));
-        let verdict = catch_unwind(AssertUnwindSafe(|| judge(&pod, beside, &|others| self.check(&pod, others))));
+        // What was reserved for the pod is not used by another one.
+        beside.remove_waiting(&pod);
+        let ahead = beside.ahead_of(&pod, earlier.place());
+        let verdict = catch_unwind(AssertUnwindSafe(|| judge(&pod, &ahead, &|others| self.check(&pod, others))));
         let Ok(verdict) = verdict else {
             self.metrics.actors.hook_panicked();
             tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
@@ -170,7 +176,11 @@ impl Dispatcher {
             }
             return;
         };
-        match desired.queue.settle(&pod, &earlier, verdict, beside.stopping(), start) {
+        let decision = desired.queue.settle(&pod, &earlier, verdict, &ahead, start);
+        let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
+        admission.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));
+        drop(ahead);
+        match decision {
             Decision::Start => {
                 if !matches!(earlier, EarlierDecision::None) {
                     self.note_admission(start, &pod, AdmissionNote::Admitted);
@@ -180,8 +190,10 @@ impl Dispatcher {
                 self.start(desired, pod, None, start);
             }
             Decision::Wait { victims, lack, resource } => {
-                // The others change with the victims and with the reservation.
-                *others = None;
+                beside.insert_waiting(earlier.place(), pod.clone());
+                if !victims.is_empty() {
+                    *others = None;
+                }
                 self.withdraw_rejection(desired, &earlier, &pod);
                 // A pod that is judged again and still waits gets no second note.
                 if !victims.is_empty() || !matches!(earlier, EarlierDecision::Waited { .. }) {

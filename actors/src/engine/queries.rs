@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Engine;
+use crate::admission::PATIENCE;
 use crate::engine::cell::{Live, Slot};
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
-use crate::pod_worker::Lifecycle;
 use crate::pod_worker::published::Published;
+use crate::pod_worker::{Lifecycle, Record};
 use crate::recorder::Recorder;
 
 impl Engine {
@@ -75,6 +76,12 @@ impl Engine {
     pub fn is_pod_for_mirror_terminating(&self, name: &FullName) -> bool {
         let Some(uid) = self.inner().names.started(name) else { return false };
         self.lifecycle(&uid) == Some(Lifecycle::Terminating)
+    }
+
+    /// Whether the stop of the pod has failed for so long that no pod waits for its end.
+    pub(crate) fn is_stop_overdue(&self, uid: &PodUid) -> bool {
+        let end = self.inner().find(uid).and_then(|cell| cell.read(Record::end_of_failing_stop)).flatten();
+        end.is_some_and(|end| self.inner().clock.now() > end + PATIENCE)
     }
 
     /// Whether the pod has a record.

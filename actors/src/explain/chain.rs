@@ -313,28 +313,38 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodU
     }
 }
 
-/// The wait of a critical pod for other pods to stop, and below it how they stop.
+/// The wait of a pod for what other pods give back, and below it how they stop or shrink.
 fn admission(context: &ExplainContext<'_>, waiting: &WaitingPod, followed: &mut Vec<PodUid>) -> Vec<Wait> {
-    let stopping: Vec<PodFacts> = waiting
-        .stopping
+    let releasing: Vec<(PodFacts, i64)> = waiting
+        .releasing
         .iter()
-        .filter_map(|pod| (context.find)(pod.uid()))
-        .filter(|pod| pod.lifecycle().is_some_and(|lifecycle| lifecycle < Lifecycle::Terminated))
+        .filter_map(|(pod, amount)| Some(((context.find)(pod.uid())?, *amount)))
+        .filter(|(pod, _)| pod.lifecycle().is_some_and(|lifecycle| lifecycle < Lifecycle::Terminated))
         .collect();
-    let names: Vec<String> = stopping.iter().map(|pod| pod.full_name.to_string()).collect();
-    let names = if names.is_empty() { "pods that have just ended".to_owned() } else { names.join(", ") };
-    let on = WaitSubject {
-        uid: stopping.first().map(|pod| pod.uid.to_string()),
-        ..WaitSubject::new(SubjectKind::Pod, names.clone())
+    let joined = |describe: &dyn Fn(&PodFacts, i64) -> String| {
+        let described: Vec<String> = releasing.iter().map(|(pod, amount)| describe(pod, *amount)).collect();
+        if described.is_empty() { "pods that have just ended".to_owned() } else { described.join(", ") }
     };
-    let detail = format!("the node has no room for it until other pods have stopped ({names}): {}", waiting.lack);
-    let released_by = "these pods have stopped; what they free is reserved for it";
+    let on = WaitSubject {
+        uid: releasing.first().map(|(pod, _)| pod.uid.to_string()),
+        ..WaitSubject::new(SubjectKind::Pod, joined(&|pod, _| pod.full_name.to_string()))
+    };
+    // The amounts have the units of the message: CPU in thousandths of a core, memory in bytes.
+    let given = joined(&|pod, amount| match amount {
+        0 => pod.full_name.to_string(),
+        amount => format!("{} gives back {}: {amount}", pod.full_name, waiting.resource),
+    });
+    let detail =
+        format!("the node has no room for it until other pods have stopped or shrunk ({given}): {}", waiting.lack);
+    let released_by = "these pods have stopped or shrunk; what they free is reserved for it";
     let first = Wait::new(WaitKind::Admission, on, detail, released_by).since(waiting.since);
     let mut chain = vec![first];
-    for pod in stopping {
+    for (pod, _) in releasing {
         if !followed.contains(&pod.uid) {
             followed.push(pod.uid.clone());
-            chain.extend(follow(context, &pod, followed).into_iter().map(|wait| wait.below(1)));
+            // A pod that shrinks runs, and may wait for nothing.
+            let below = follow(context, &pod, followed).into_iter().filter(|wait| wait.what != WaitKind::Nothing);
+            chain.extend(below.map(|wait| wait.below(1)));
         }
     }
     chain

@@ -58,7 +58,7 @@ pub enum WaitKind {
     Source,
     /// Nothing: the node rejected the pod.
     Rejected,
-    /// Other pods, which have to stop before the pod is admitted.
+    /// Other pods, which have to stop or to shrink before the pod is admitted.
     Admission,
     /// The worker, which has not taken the last update.
     Worker,

@@ -303,6 +303,13 @@ impl Record {
         }
     }
 
+    /// When the grace period of a stop that fails ends, or ended. `None` if the pod is not stopping, or if no call of the stop has failed.
+    pub(crate) fn end_of_failing_stop(&self) -> Option<Time> {
+        let State::Terminating(terminating) = &self.state else { return None };
+        let is_of_stop = |failure: &&Failure| matches!(failure.hook, Hook::Terminating | Hook::TerminatingRuntime);
+        self.failure().filter(is_of_stop).map(|_| self.last_move() + terminating.grace.duration())
+    }
+
     /// Whether the pod is static.
     pub fn is_static(&self) -> bool {
         match (&self.state, self.config()) {

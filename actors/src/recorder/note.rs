@@ -88,12 +88,12 @@ pub enum Note {
 pub enum AdmissionNote {
     /// The pod may start, after it had waited or had been rejected.
     Admitted,
-    /// The pod waits until other pods have stopped.
+    /// The pod waits for what other pods give back.
     Waits {
         /// What the node lacks, as text for users.
         #[serde(with = "codec::text")]
         lack: String,
-        /// The number of pods that are stopped for this pod. 0 if the pods that are already stopping release enough.
+        /// The number of pods that are stopped for this pod. 0 if other pods give enough back anyway.
         victims: u32,
     },
     /// The pod is stopped, so that a critical pod can start.
@@ -171,7 +171,7 @@ impl Note {
             Note::Admission { decision, .. } => match decision {
                 AdmissionNote::Admitted => "admission: the pod may start now".to_owned(),
                 AdmissionNote::Waits { lack, victims: 0 } => {
-                    format!("admission: the pod waits for pods that are already stopping: {lack}")
+                    format!("admission: the pod waits for what other pods give back anyway: {lack}")
                 }
                 AdmissionNote::Waits { lack, victims: 1 } => {
                     format!("admission: the pod waits, and 1 other pod is stopped for it: {lack}")

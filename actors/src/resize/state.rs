@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use super::actuated::{Actual, Actuated, Superseded};
 use super::allocation::{Bounds, resizable, resources_of, same};
 use super::steps::Step;
+use crate::admission::PATIENCE;
 use crate::ids::ContainerName;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, PodRuntimeStatus};
@@ -59,6 +60,8 @@ impl PendingResize {
 pub(crate) struct ResizeProgress {
     /// The error of the last try.
     pub(crate) error: Option<String>,
+    /// The first of the tries that have failed in a row.
+    pub(crate) failing_since: Option<Time>,
     /// The generation of the pod that desired the resize.
     pub(crate) generation: Option<i64>,
 }
@@ -86,7 +89,7 @@ impl PodResize {
             }
         }
         self.actuated = Some(Actuated { allocated: to.clone(), containers, cgroup });
-        self.progress = Some(ResizeProgress { error: None, generation: to.metadata().generation });
+        self.progress = Some(ResizeProgress { generation: to.metadata().generation, ..ResizeProgress::default() });
         self.withdraw();
     }
 
@@ -139,12 +142,19 @@ impl PodResize {
     ///
     /// # Errors
     /// [`Superseded`] if `pod` does not have the newest allocation. The result says nothing about the newest one.
-    pub(crate) fn tried(&mut self, pod: &PodObject, error: Option<&str>) -> Result<bool, Superseded> {
+    pub(crate) fn tried(&mut self, pod: &PodObject, error: Option<&str>, now: Time) -> Result<bool, Superseded> {
         self.actuated.as_ref().map_or(Ok(()), |actuated| actuated.check_newest(pod))?;
         let Some(progress) = &mut self.progress else { return Ok(false) };
         let is_new = error.is_some() && progress.error.as_deref() != error;
         progress.error = error.map(str::to_owned);
+        progress.failing_since = error.map(|_| progress.failing_since.unwrap_or(now));
         Ok(is_new)
+    }
+
+    /// Whether the resize has failed for so long that no pod waits for what it gives back.
+    pub(crate) fn is_stuck(&self, now: Time) -> bool {
+        let failing_since = self.progress.as_ref().and_then(|progress| progress.failing_since);
+        failing_since.is_some_and(|since| now > since + PATIENCE)
     }
 
     /// Records that a container starts with its resources in `pod`. Returns whether the record changes. While the record is unsaved, the
@@ -180,7 +190,7 @@ impl PodResize {
         if actuated.containers.keys().any(may_run) || !has_bounds {
             // After a restart of the agent only the resources that are in use are known.
             let generation = actuated.allocated.metadata().generation;
-            self.progress.get_or_insert(ResizeProgress { error: None, generation });
+            self.progress.get_or_insert(ResizeProgress { generation, ..ResizeProgress::default() });
             return None;
         }
         self.actuated = None;

@@ -245,7 +245,7 @@ fn resize_is_complete_when_containers_and_cgroup_have_the_resources() {
     assert_eq!(resize.starts(&new, "a"), Ok(false));
     assert_eq!(resize.settle(&new, &runs, true), None, "the cgroup has the old limit");
     resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
-    assert_eq!(resize.settle(&new, &runs, true), Some(ResizeProgress { error: None, generation: None }));
+    assert_eq!(resize.settle(&new, &runs, true), Some(ResizeProgress::default()));
     assert!(resize.is_over());
 
     let mut resize = resized(&old, &new);
@@ -285,6 +285,21 @@ fn resize_is_over_once_the_file_has_its_record() {
     assert!(!resize.is_over());
     resize.saved(7);
     assert!(resize.is_over());
+}
+
+#[test]
+fn resize_is_stuck_after_two_minutes_of_failures() {
+    let (old, new) = (one("2", "1Mi"), one("1", "1Mi"));
+    let mut resize = resized(&old, &new);
+    let mut tried = |error, at: u64| {
+        resize.tried(&new, error, Time::from_secs(at)).unwrap();
+        [at, at + 120, at + 121].map(|now| resize.is_stuck(Time::from_secs(now)))
+    };
+    assert_eq!(tried(None, 0), [false, false, false]);
+    assert_eq!(tried(Some("it uses more"), 1), [false, false, true]);
+    assert_eq!(tried(Some("another error"), 100), [false, true, true], "the first failure counts");
+    assert_eq!(tried(None, 200), [false, false, false]);
+    assert_eq!(tried(Some("it uses more"), 300), [false, false, true]);
 }
 
 #[test]

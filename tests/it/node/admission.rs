@@ -1,5 +1,7 @@
 //! Admission of pods.
 
+mod waiting;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,26 +19,6 @@ use serde_json::json;
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
-
-// The removals of a set are applied before its additions (POD-S93), and a removed pod counts until it has stopped (POD-W1,
-// POD-S100).
-#[actix::test]
-async fn removed_pod_uses_node_capacity_until_its_containers_stopped() {
-    let node = TestNode::start().await;
-    node.runtime.script("main", Script::stubborn());
-    node.deliver(&[pod("a").cpu("3").grace(60)]).await;
-    node.deliver(&[pod("b").cpu("3")]).await;
-    assert_eq!((node.phase("b"), node.reason("b")), ("Failed".into(), "OutOfcpu".into()));
-    node.wait(3.0).await;
-    assert_eq!(node.metric("podwright_admission_pods"), 1.0);
-    assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{orphan,terminating,} 1"]);
-    node.wait(60.0).await;
-    node.deliver(&[pod("b").cpu("3"), pod("c").cpu("3")]).await;
-    assert_eq!(node.runtime.running("c"), ["main"]);
-    // The rejected pod stays rejected.
-    node.wait(120.0).await;
-    assert_eq!(node.runtime.calls_of("b"), [""; 0]);
-}
 
 // Scenario POD-S93.
 #[actix::test]

@@ -283,6 +283,37 @@ async fn resources_that_a_container_still_uses_are_not_allocated_to_another_pod(
 }
 
 #[actix::test]
+async fn new_pod_waits_for_what_a_resize_gives_back() {
+    let this = ResizeNode::start().await;
+    let starts = |name: &str| {
+        let uid = this.api.pod(name).unwrap().uid().to_string();
+        this.node.runtime.calls_of(&uid).len()
+    };
+    this.run("web", &request("3")).await;
+    this.node.runtime.fail(Op::Update);
+    this.resize("web", &request("1")["containers"]).await;
+    this.api.create_pod("new", &request("3"));
+    this.watch().await;
+    this.wait(60).await;
+    assert_eq!((starts("new"), this.api.status("new").reason), (0, None));
+    let explained = waits(&this.node, "new");
+    assert!(explained.contains("(test/web gives back cpu: 2000)"), "{explained}");
+    this.node.runtime.heal();
+    this.wait(30).await;
+    assert_eq!(this.api.phase("new"), "Running");
+
+    // No pod waits for ever for a resize that fails.
+    this.node.runtime.fail(Op::Update);
+    this.resize("new", &request("1")["containers"]).await;
+    this.api.create_pod("late", &request("2"));
+    this.watch().await;
+    this.wait(100).await;
+    assert_eq!((starts("late"), this.api.status("late").reason), (0, None));
+    this.wait(30).await;
+    assert_eq!((starts("late"), this.api.status("late").reason.as_deref()), (0, Some("OutOfcpu")));
+}
+
+#[actix::test]
 async fn memory_limit_is_not_set_below_the_usage() {
     let this = ResizeNode::start().await;
     this.run("web", &json!({"containers": [container("main", "1", "64Mi")]})).await;

@@ -16,6 +16,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a simulation fails by panicking, in its helpers too")]
 
+mod admission;
 mod api_server;
 mod checks;
 mod clock;

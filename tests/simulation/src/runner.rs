@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use podwright_actors::admission::NodeCapacity;
 use podwright_actors::engine::{EngineConfig, KillNow, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
@@ -22,6 +21,7 @@ use podwright_metrics::Metrics;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::admission::CheckedCapacity;
 use super::api_server::SimApiServer;
 use super::checks::{self, CheckResult, Samples};
 use super::devices::driver_name;
@@ -29,7 +29,7 @@ use super::disk::Disk;
 use super::drivers::open_claims;
 use super::faulty_ports::{FaultyNetwork, FaultyRuntime};
 use super::generator::EVENTFUL;
-use super::machine::{Agent, BEGIN, CPU_MILLIS, MEMORY, Machine};
+use super::machine::{Agent, BEGIN, Machine};
 use super::scenario::{Scenario, Source, StepAction};
 use super::sources::SimSources;
 use super::trace::KEPT;
@@ -120,11 +120,15 @@ enum LifeEnd {
     Down(Duration),
 }
 
-struct SimEvents(Arc<Machine>);
+struct SimEvents {
+    machine: Arc<Machine>,
+    capacity: Arc<CheckedCapacity>,
+}
 
 impl EventRecorder for SimEvents {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
-        self.0.event_recorded(pod.uid(), &event);
+        self.machine.event_recorded(pod.uid(), &event);
+        self.capacity.event_recorded(pod.uid(), &event.reason);
     }
 }
 
@@ -208,7 +212,7 @@ impl Simulation {
         let unrecorded = self.sources.lock().desired_pods().into_iter().filter(|desired| !desired.pod.is_static());
         early.extend(unrecorded.map(|desired| desired.uid).filter(|uid| adopted.contains(uid) && !is_recorded(uid)));
         let metrics = Metrics::new();
-        let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
+        let capacity = Arc::new(CheckedCapacity::new(machine.clone()));
         let seed = machine.scenario.seed ^ u64::from(machine.life());
         let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
         let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
@@ -221,9 +225,9 @@ impl Simulation {
         .final_statuses(self.disk.clone())
         .allocations(self.disk.allocations().clone())
         .disks(usage.clone())
-        .events(Arc::new(SimEvents(machine.clone())))
+        .events(Arc::new(SimEvents { machine: machine.clone(), capacity: capacity.clone() }))
         .clock(machine.clock.clone())
-        .admission(Arc::new(capacity))
+        .admission(capacity)
         .metrics(metrics.clone())
         .recorder(Arc::new(Recorder::new(recording_size)))
         .pod_api(self.api.clone())

@@ -1,9 +1,10 @@
 //! Invariants of admission, checked by stateright in every state that small nodes can reach.
 //!
-//! Pods arrive, change, leave, end by themselves, and stop, in every order, also while other pods are being stopped for a critical
-//! pod. The functions that decide are the real ones: `judge` with the real predicates, `choose_victims`, [`Admitted`] and
-//! [`AdmissionQueue`]. [`Node`] models the dispatcher and the engine, which apply the results: which pods count, when the queue
-//! is judged again, and that a victim keeps its resources until it has stopped.
+//! Pods arrive, change, leave, end by themselves, and stop, in every order, also while other pods wait, and while pods are being
+//! stopped for a critical pod. A stop may also fail for so long that no pod waits for it. The functions that decide are the real
+//! ones: `judge` with the real predicates, `choose_victims`, [`Admitted`] and [`AdmissionQueue`]. [`Node`] models the dispatcher
+//! and the engine, which apply the results: which pods count, when the queue is judged again, and that a victim keeps its resources
+//! until it has stopped.
 //!
 //! There is no time and no disk. A pod that was admitted is never judged again, and a pod that left comes back only after its
 //! containers have ended.
@@ -44,7 +45,7 @@ impl Model for CheckedScenario {
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         if world.broken.is_none() {
-            world.actions(actions);
+            world.actions(self.scenario.gets_stuck, actions);
         }
     }
 

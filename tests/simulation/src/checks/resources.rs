@@ -1,10 +1,14 @@
 //! Checks of the resources of pods.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::PodStatus;
+use podwright_actors::admission::Admitted;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
 use podwright_actors::quantity::Amount;
+use podwright_actors::time::{Grace, Time};
 
 use super::CheckResult;
 use crate::container_resources::Amounts;
@@ -109,9 +113,42 @@ pub(super) fn resize_is_complete(
     if total.fits() { Err(format!("its resize waits, and there is room for it: {total:?}")) } else { Ok(()) }
 }
 
+/// The reasons of pods that were rejected because the node lacks something.
+pub(crate) const LACKS: [&str; 3] = ["OutOfcpu", "OutOfmemory", "UnexpectedAdmissionError"];
+
+/// How long a pod waits for a stop that fails, after its grace period.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether a pod certainly fits beside the others of its judgement once they have given back what they give back anyway.
+pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now: Time) -> bool {
+    let mut total = Total::default();
+    for other in others.pods() {
+        let stops = agent.engine.snapshot(other.uid()).is_some_and(|snapshot| {
+            let since = snapshot.transitions.last().map_or(Time::ZERO, |last| last.at);
+            let end = since + snapshot.grace.map(Grace::duration).unwrap_or_default();
+            let is_overdue = snapshot.failure.is_some() && now > end + PATIENCE;
+            snapshot.lifecycle == Lifecycle::Terminating && !is_overdue
+        });
+        if stops {
+            continue;
+        }
+        // It may have failed for so long that no pod waits for it.
+        if agent.statuses.get(other.uid()).is_some_and(|status| resize_fails(&status)) {
+            return false;
+        }
+        requests(other).into_iter().for_each(|amounts| total.add(amounts));
+    }
+    requests(pod).into_iter().for_each(|amounts| total.add(amounts));
+    total.fits()
+}
+
+fn resize_fails(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "PodResizeInProgress" && condition.message.is_some())
+}
+
 /// A static pod that was rejected because the node lacks something does not fit: it is judged again each time a pod ends.
 pub(super) fn rejection_is_needed(agent: &Agent, rejected: &PodObject, status: &PodStatus) -> CheckResult {
-    const LACKS: [&str; 3] = ["OutOfcpu", "OutOfmemory", "UnexpectedAdmissionError"];
     if !rejected.is_static() || !status.reason.as_deref().is_some_and(|reason| LACKS.contains(&reason)) {
         return Ok(());
     }

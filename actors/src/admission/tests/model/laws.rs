@@ -8,7 +8,7 @@ use stateright::Property;
 
 use super::CheckedScenario;
 use super::node::{Action, Node, Stage, World};
-use crate::admission::{Admitted, Verdict, judge};
+use crate::admission::{Admitted, Decision, Verdict, judge};
 use crate::pod::PodObject;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,8 +19,10 @@ pub(super) enum Law {
     Reservation,
     /// Each desired pod has a decision. The queue has each pod whose decision is not final, once, and no other pod.
     Queued,
-    /// Each victim is needed, and the victims suffice.
+    /// A pod that waits fits once the victims and the stopping pods are gone, and each victim is needed.
     NeededVictims,
+    /// A pod that is rejected does not fit once the stopping pods are gone either, beside the waiting pods that go before it.
+    NeededRejection,
     /// A pod for which others were stopped is not rejected.
     Promise,
     /// Once every stopping pod has stopped, no pod waits and no pod of the queue could start.
@@ -28,8 +30,15 @@ pub(super) enum Law {
 }
 
 impl Law {
-    pub(super) const ALL: &'static [Law] =
-        &[Law::Capacity, Law::Reservation, Law::Queued, Law::NeededVictims, Law::Promise, Law::Rest];
+    pub(super) const ALL: &'static [Law] = &[
+        Law::Capacity,
+        Law::Reservation,
+        Law::Queued,
+        Law::NeededVictims,
+        Law::NeededRejection,
+        Law::Promise,
+        Law::Rest,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -37,6 +46,7 @@ impl Law {
             Law::Reservation => "waiting pods fit beside running pods",
             Law::Queued => "no pod is forgotten",
             Law::NeededVictims => "no pod is stopped in vain",
+            Law::NeededRejection => "no pod is rejected for what is given back",
             Law::Promise => "a pod for which others were stopped is not rejected",
             Law::Rest => "no pod waits at rest",
         }
@@ -54,6 +64,7 @@ impl Law {
             Law::Reservation => holds!(Reservation),
             Law::Queued => holds!(Queued),
             Law::NeededVictims => holds!(NeededVictims),
+            Law::NeededRejection => holds!(NeededRejection),
             Law::Promise => holds!(Promise),
             Law::Rest => holds!(Rest),
         }
@@ -68,7 +79,7 @@ pub(super) fn broken(node: &Node, world: &World) -> Option<Law> {
         cores <= node.scenario.cores && pods().filter(|pod| pod.port != 0).count() <= 1
     };
     let rules = [
-        (Law::Capacity, fits(&[Stage::Running, Stage::Stopping])),
+        (Law::Capacity, fits(&[Stage::Running, Stage::Stopping, Stage::Stuck])),
         (Law::Reservation, fits(&[Stage::Running, Stage::Waiting])),
         (Law::Queued, is_queued(node, world)),
         (Law::Promise, !world.pods.iter().any(|pod| pod.owed && pod.stage == Stage::Rejected)),
@@ -88,7 +99,7 @@ fn is_queued(node: &Node, world: &World) -> bool {
         world.in_stages(&[Stage::Rejected]).filter(|index| node.objects[*index].is_static()).collect::<Vec<_>>();
     let has_decision = world.pods.iter().all(|pod| match pod.stage {
         Stage::Absent => !pod.desired,
-        Stage::Stopping => true,
+        Stage::Stopping | Stage::Stuck => true,
         Stage::Waiting | Stage::Running | Stage::Ended | Stage::Rejected => pod.desired,
     });
     has_decision && sorted(&world.waiting) == waiting && sorted(&world.rejected) == rejected
@@ -131,16 +142,30 @@ fn rests(node: &Node, world: &World) -> bool {
     true
 }
 
-/// Checks the victims of a pod: with all of them gone the pod fits, and without any one of them it would not.
-pub(super) fn broken_by_victims(
+/// Checks a decision on a pod. `beside` has the pods that the pod has to be judged beside.
+pub(super) fn broken_by_decision(
     node: &Node,
     pod: &PodObject,
     beside: &Admitted,
-    victims: &[Arc<PodObject>],
+    is_owed: bool,
+    decision: &Decision,
 ) -> Option<Law> {
+    match decision {
+        Decision::Start => None,
+        Decision::Wait { victims, .. } => broken_by_victims(node, pod, beside, victims),
+        // The law of promises is about the rejection of a pod for which others were stopped.
+        Decision::Reject(_) | Decision::StaysRejected if is_owed => None,
+        Decision::Reject(_) | Decision::StaysRejected => {
+            node.check(pod, &beside.settled()).is_ok().then_some(Law::NeededRejection)
+        }
+    }
+}
+
+/// Checks the victims of a pod: with all of them gone the pod fits, and without any one of them it would not.
+fn broken_by_victims(node: &Node, pod: &PodObject, beside: &Admitted, victims: &[Arc<PodObject>]) -> Option<Law> {
     let settled = beside.settled();
     let fits_without = |gone: &dyn Fn(&PodObject) -> bool| {
-        let left: Admitted = settled.staying().iter().filter(|other| !gone(other)).cloned().collect();
+        let left: Admitted = settled.pods().filter(|other| !gone(other)).cloned().collect();
         node.check(pod, &left).is_ok()
     };
     let is_victim = |other: &PodObject| victims.iter().any(|victim| victim.uid() == other.uid());

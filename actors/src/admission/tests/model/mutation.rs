@@ -1,7 +1,7 @@
 //! Faults that the tests inject into the model. Each fault must break a law.
 
 use super::laws::Law;
-use super::scenarios::{CRITICAL, STATIC, Scenario};
+use super::scenarios::{CRITICAL, STATIC, Scenario, USUAL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
@@ -21,6 +21,16 @@ pub(super) enum Mutation {
     WaitingPodsAreJudgedOnce,
     /// A critical pod stops other pods although the pods that are already stopping release enough.
     StoppingPodsAreNotAwaited,
+    /// A pod that is not critical does not wait.
+    OnlyCriticalPodsWait,
+    /// What is reserved for the pods behind a pod that is not critical counts.
+    PodsBehindCount,
+    /// What is reserved for any waiting pod counts, for critical pods too.
+    CriticalPodsQueueUp,
+    /// A pod gets what was reserved for pods behind it, and these are not judged again.
+    OvertakenPodsAreNotJudged,
+    /// Pods wait for a stop that has failed for long.
+    StuckPodsAreAwaited,
 }
 
 impl Mutation {
@@ -32,7 +42,12 @@ impl Mutation {
         (Mutation::JudgementCountsForNewPods, &STATIC, &[Law::Rest]),
         (Mutation::RejectedPodsAreForgotten, &STATIC, &[Law::Queued]),
         (Mutation::EveryPodIsAVictim, &CRITICAL, &[Law::NeededVictims]),
-        (Mutation::WaitingPodsAreJudgedOnce, &CRITICAL, &[Law::Promise]),
+        (Mutation::WaitingPodsAreJudgedOnce, &CRITICAL, &[Law::NeededRejection, Law::Promise]),
         (Mutation::StoppingPodsAreNotAwaited, &CRITICAL, &[Law::NeededVictims]),
+        (Mutation::OnlyCriticalPodsWait, &USUAL, &[Law::NeededRejection]),
+        (Mutation::PodsBehindCount, &USUAL, &[Law::NeededRejection]),
+        (Mutation::CriticalPodsQueueUp, &USUAL, &[Law::NeededRejection, Law::NeededVictims]),
+        (Mutation::OvertakenPodsAreNotJudged, &USUAL, &[Law::Reservation]),
+        (Mutation::StuckPodsAreAwaited, &USUAL, &[Law::Rest]),
     ];
 }

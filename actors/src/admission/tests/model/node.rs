@@ -1,5 +1,6 @@
 //! The model of a node. It applies decisions as the dispatcher and the engine do.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub(super) enum Stage {
     Running,
     /// The stop of the pod was requested, and its containers may still run.
     Stopping,
+    /// The stop has failed for so long that no pod waits for it.
+    Stuck,
     /// The pod is desired, and its containers have ended for good.
     Ended,
     Rejected,
@@ -65,6 +68,8 @@ pub(super) enum Action {
     Remove(Index),
     /// The containers of a stopping pod have ended.
     Stopped(Index),
+    /// The stop of a pod has failed for long.
+    Stuck(Index),
     /// A running pod ends by itself.
     Ends(Index),
     /// The queue is judged again.
@@ -79,6 +84,7 @@ impl Action {
             Action::Change(index) => format!("{} changes", name(index)),
             Action::Remove(index) => format!("{} leaves", name(index)),
             Action::Stopped(index) => format!("{} has stopped", name(index)),
+            Action::Stuck(index) => format!("the stop of {} has failed for long", name(index)),
             Action::Ends(index) => format!("{} ends", name(index)),
             Action::Judge => "the queue is judged".to_owned(),
         }
@@ -93,11 +99,14 @@ impl World {
         World { pods, waiting, rejected, judged_beside: None, broken: None }
     }
 
-    pub(super) fn actions(&self, actions: &mut Vec<Action>) {
+    pub(super) fn actions(&self, can_get_stuck: Option<Index>, actions: &mut Vec<Action>) {
         for (index, pod) in self.pods.iter().enumerate() {
             match pod.stage {
                 Stage::Absent => actions.push(Action::Add(index)),
-                Stage::Stopping => actions.push(Action::Stopped(index)),
+                Stage::Stopping if can_get_stuck == Some(index) => {
+                    actions.extend([Action::Stopped(index), Action::Stuck(index)]);
+                }
+                Stage::Stopping | Stage::Stuck => actions.push(Action::Stopped(index)),
                 Stage::Running => actions.push(Action::Ends(index)),
                 Stage::Waiting => actions.push(Action::Change(index)),
                 Stage::Rejected if self.rejected.contains(&index) => actions.push(Action::Change(index)),
@@ -132,6 +141,8 @@ struct Change<'a> {
     node: &'a Node,
     world: World,
     queue: AdmissionQueue,
+    /// Whether a pod got room for which pods behind it may have waited.
+    overtakes: bool,
 }
 
 impl Node {
@@ -158,6 +169,8 @@ impl Node {
                 Stage::Running => admitted.push(object.clone()),
                 Stage::Stopping if self.mutates(Mutation::StoppingPodsDoNotCount) => {}
                 Stage::Stopping => admitted.push_stopping(object.clone()),
+                Stage::Stuck if self.mutates(Mutation::StuckPodsAreAwaited) => admitted.push_stopping(object.clone()),
+                Stage::Stuck => admitted.push_stuck(object.clone()),
                 Stage::Absent | Stage::Waiting | Stage::Ended | Stage::Rejected => {}
             }
         }
@@ -180,13 +193,13 @@ impl Node {
 
     /// The world after an action.
     pub(super) fn acted(&self, world: &World, action: Action) -> World {
-        let mut change = Change { node: self, world: world.clone(), queue: self.queue(world) };
+        let mut change = Change { node: self, world: world.clone(), queue: self.queue(world), overtakes: false };
         match action {
             Action::Add(index) => {
                 change.world.pods[index].desired = true;
-                change.decide(index, &mut None);
+                change.deliver(index);
             }
-            Action::Change(index) => change.decide(index, &mut None),
+            Action::Change(index) => change.deliver(index),
             Action::Remove(index) => {
                 change.remove(index);
                 change.judge_queue();
@@ -194,6 +207,11 @@ impl Node {
             Action::Stopped(index) => {
                 let pod = &mut change.world.pods[index];
                 pod.stage = if pod.desired { Stage::Ended } else { Stage::Absent };
+            }
+            Action::Stuck(index) => {
+                change.world.pods[index].stage = Stage::Stuck;
+                // What was promised to other pods may not come.
+                change.world.pods.iter_mut().for_each(|pod| pod.owed = false);
             }
             Action::Ends(index) => change.world.pods[index].stage = Stage::Ended,
             Action::Judge => change.judge_queue(),
@@ -204,8 +222,9 @@ impl Node {
     fn queue(&self, world: &World) -> AdmissionQueue {
         let mut queue = AdmissionQueue::default();
         for index in &world.waiting {
-            let (pod, lack) = (self.objects[*index].clone(), String::new());
-            queue.wait(WaitingPod { pod, since: Time::ZERO, stopping: vec![], lack }, &EarlierDecision::None);
+            let (pod, lack, resource) = (self.objects[*index].clone(), String::new(), String::new());
+            let waiting = WaitingPod { pod, since: Time::ZERO, releasing: vec![], lack, resource };
+            queue.wait(waiting, &EarlierDecision::None);
         }
         for index in &world.rejected {
             queue.reject(self.objects[*index].clone(), &EarlierDecision::None);
@@ -225,6 +244,26 @@ impl Change<'_> {
         self.node.admitted(&self.world, &waiting.collect::<Vec<_>>())
     }
 
+    /// The pods that a pod has to be judged beside: those that use the node, and the waiting pods that go before it.
+    fn ahead_of(&self, pod: &PodObject, place: usize) -> Admitted {
+        let goes_before = |(at, other): &(usize, &WaitingPod)| match (pod.is_critical(), other.pod.is_critical()) {
+            (_, true) => true,
+            (true, false) => false,
+            (false, false) => *at < place,
+        };
+        let before = self.queue.waiting().iter().enumerate().filter(goes_before);
+        let before: Vec<Index> = before.map(|(_, other)| self.node.index_of(other.pod.uid())).collect();
+        self.node.admitted(&self.world, &before)
+    }
+
+    /// The source has a new or changed pod (`Dispatcher::deliver`).
+    fn deliver(&mut self, index: Index) {
+        self.decide(index, &mut None);
+        if self.overtakes && !self.node.mutates(Mutation::OvertakenPodsAreNotJudged) {
+            self.judge_queue();
+        }
+    }
+
     /// A pod left its source (`Dispatcher::remove`).
     fn remove(&mut self, index: Index) {
         let object = self.node.objects[index].clone();
@@ -234,6 +273,7 @@ impl Change<'_> {
         pod.owed = false;
         pod.stage = match pod.stage {
             Stage::Running | Stage::Stopping => Stage::Stopping,
+            Stage::Stuck => Stage::Stuck,
             Stage::Absent | Stage::Waiting | Stage::Ended | Stage::Rejected => Stage::Absent,
         };
     }
@@ -259,17 +299,23 @@ impl Change<'_> {
     fn decide(&mut self, index: Index, others: &mut Option<Admitted>) {
         let object = self.node.objects[index].clone();
         let earlier = self.queue.take(object.uid());
-        if matches!(earlier, EarlierDecision::Waited { .. }) {
-            *others = None;
-        }
-        if others.is_none() {
-            *others = Some(self.admitted());
-        }
-        let beside = others.as_mut().expect("gathered above");
         let node = self.node;
-        let verdict = judge(&object, beside, &|others| node.check(&object, others));
-        let verdict = node.mutated(&object, beside, &earlier, verdict);
-        let decision = self.queue.settle(&object, &earlier, verdict, beside.stopping(), Time::ZERO);
+        let beside = others.get_or_insert_with(|| self.admitted());
+        beside.remove_waiting(&object);
+        let place = if node.mutates(Mutation::PodsBehindCount) { usize::MAX } else { earlier.place() };
+        let ahead = match node.mutates(Mutation::CriticalPodsQueueUp) {
+            true => Cow::Borrowed(&*beside),
+            false => beside.ahead_of(&object, place),
+        };
+        let verdict = judge(&object, &ahead, &|others| node.check(&object, others));
+        let verdict = node.mutated(&object, &ahead, &earlier, verdict);
+        let by_rule = self.ahead_of(&object, earlier.place());
+        let decision = self.queue.settle(&object, &earlier, verdict, &ahead, Time::ZERO);
+        let broken = laws::broken_by_decision(node, &object, &by_rule, self.world.pods[index].owed, &decision);
+        self.world.broken = self.world.broken.or(broken);
+        let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
+        self.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));
+        drop(ahead);
         let pod = &mut self.world.pods[index];
         match decision {
             Decision::Start => {
@@ -277,15 +323,17 @@ impl Change<'_> {
                 (pod.stage, pod.owed) = (Stage::Running, false);
             }
             Decision::Wait { victims, .. } => {
+                if !node.mutates(Mutation::NothingIsReserved) {
+                    beside.insert_waiting(earlier.place(), object);
+                }
                 pod.stage = Stage::Waiting;
                 pod.owed |= !victims.is_empty();
-                if self.world.broken.is_none() {
-                    self.world.broken = laws::broken_by_victims(node, &object, beside, &victims);
+                if !victims.is_empty() {
+                    *others = None;
                 }
                 for victim in victims {
                     self.world.pods[node.index_of(victim.uid())].stage = Stage::Stopping;
                 }
-                *others = None;
             }
             Decision::Reject(_) | Decision::StaysRejected => {
                 pod.stage = Stage::Rejected;
@@ -297,11 +345,12 @@ impl Change<'_> {
     }
 
     fn into_world(mut self) -> World {
-        let queue: Vec<Index> = self.queue.pods().iter().map(|pod| self.node.index_of(pod.uid())).collect();
-        let (waiting, rejected) = queue.split_at(self.queue.waiting().len());
-        (self.world.waiting, self.world.rejected) = (waiting.to_vec(), rejected.to_vec());
+        let index_of = |pod: &Arc<PodObject>| self.node.index_of(pod.uid());
+        self.world.waiting = self.queue.waiting().iter().map(|waiting| index_of(&waiting.pod)).collect();
+        let is_rejected = |pod: &Arc<PodObject>| self.queue.is_rejected(pod.uid());
+        self.world.rejected = self.queue.pods().iter().filter(|pod| is_rejected(pod)).map(index_of).collect();
         let is_kept = self.queue.was_judged() || self.node.mutates(Mutation::JudgementCountsForNewPods);
-        if queue.is_empty() || !is_kept {
+        if self.queue.is_empty() || !is_kept {
             self.world.judged_beside = None;
         }
         self.world
@@ -315,6 +364,9 @@ impl Node {
         match verdict {
             Verdict::Wait(_) if has_waited && self.mutates(Mutation::WaitingPodsAreJudgedOnce) => {
                 Verdict::Reject(Rejection::in_use("Late", "too late"))
+            }
+            Verdict::Wait(_) if !pod.is_critical() && self.mutates(Mutation::OnlyCriticalPodsWait) => {
+                Verdict::Reject(Rejection::in_use("Usual", "it is not critical"))
             }
             Verdict::Wait(mut wait) if self.mutates(Mutation::EveryPodIsAVictim) => {
                 let are_needed = !wait.victims.is_empty();

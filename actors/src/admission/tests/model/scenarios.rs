@@ -13,6 +13,8 @@ pub(super) struct Scenario {
     /// The CPUs of the node.
     pub(super) cores: i64,
     pub(super) pods: &'static [PodSpec],
+    /// The pod whose stop may fail for long.
+    pub(super) gets_stuck: Option<usize>,
     /// The number of states that the checker finds.
     pub(super) states: usize,
 }
@@ -27,7 +29,7 @@ pub(super) struct PodSpec {
     pub(super) port: i32,
 }
 
-/// The kind of a pod, which decides whether the pod can wait and whether it is judged again.
+/// The kind of a pod, which decides its place in the queue and whether it is judged again after a rejection.
 enum Kind {
     /// A pod of the API server.
     Usual,
@@ -67,7 +69,7 @@ const fn with_port(pod: PodSpec) -> PodSpec {
     PodSpec { port: 80, ..pod }
 }
 
-pub(super) static SCENARIOS: [&Scenario; 4] = [&CRITICAL, &STATIC, &PORTS, &PRIORITIES];
+pub(super) static SCENARIOS: [&Scenario; 5] = [&CRITICAL, &STATIC, &PORTS, &PRIORITIES, &USUAL];
 
 pub(super) static CRITICAL: Scenario = Scenario {
     name: "two critical pods take the room of usual pods",
@@ -78,7 +80,8 @@ pub(super) static CRITICAL: Scenario = Scenario {
         spec("vip", Kind::Critical, 3),
         spec("vip-too", Kind::Critical, 1),
     ],
-    states: 4716,
+    gets_stuck: None,
+    states: 5517,
 };
 
 pub(super) static STATIC: Scenario = Scenario {
@@ -90,6 +93,7 @@ pub(super) static STATIC: Scenario = Scenario {
         spec("third", Kind::Static, 1),
         spec("fourth", Kind::Static, 1),
     ],
+    gets_stuck: None,
     states: 2956,
 };
 
@@ -102,7 +106,8 @@ pub(super) static PORTS: Scenario = Scenario {
         with_port(spec("other-file", Kind::Static, 1)),
         spec("usual", Kind::Usual, 2),
     ],
-    states: 3243,
+    gets_stuck: None,
+    states: 3551,
 };
 
 pub(super) static PRIORITIES: Scenario = Scenario {
@@ -114,5 +119,19 @@ pub(super) static PRIORITIES: Scenario = Scenario {
         spec("usual", Kind::Usual, 1),
         spec("vip", Kind::Critical, 1),
     ],
-    states: 4858,
+    gets_stuck: None,
+    states: 5112,
+};
+
+pub(super) static USUAL: Scenario = Scenario {
+    name: "usual pods wait in order, and a critical pod goes before them",
+    cores: 4,
+    pods: &[
+        spec("first", Kind::Usual, 3),
+        spec("second", Kind::Usual, 2),
+        spec("third", Kind::Usual, 2),
+        spec("vip", Kind::Critical, 2),
+    ],
+    gets_stuck: Some(0),
+    states: 4944,
 };

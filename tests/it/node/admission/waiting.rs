@@ -1,0 +1,110 @@
+//! Pods that wait for what other pods give back.
+
+use podwright_actors::explain::WaitKind;
+use podwright_actors::ids::FullName;
+use podwright_actors::pod_worker::Lifecycle;
+
+use super::critical;
+use crate::support::fake_runtime::Script;
+use crate::support::pods::pod;
+use crate::support::test_node::TestNode;
+
+/// Whether a pod waits for admission: it has no record and no status, and no call was made for it.
+fn waits(node: &TestNode, uid: &str) -> bool {
+    (node.lifecycle(uid), node.phase(uid)) == (None, String::new()) && node.runtime.calls_of(uid).is_empty()
+}
+
+// The removals of a set are applied before its additions (POD-S93), and a removed pod counts until it has stopped (POD-W1,
+// POD-S100). The API server no longer has a pod that was deleted with force.
+#[actix::test]
+async fn pod_waits_for_the_capacity_of_a_removed_pod_until_its_containers_stopped() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("a").cpu("3").grace(60)]).await;
+    node.deliver(&[pod("b").cpu("3")]).await;
+    assert!(waits(&node, "b"));
+    let explanation = node.node.explainer().explain(&FullName::new("test", "b"), None, &|_| Vec::new()).unwrap();
+    let kinds: Vec<_> = explanation.chain.iter().map(|wait| (wait.depth, wait.what)).collect();
+    assert_eq!(kinds[..2], [(0, WaitKind::Admission), (1, WaitKind::Grace)]);
+    assert_eq!(explanation.chain[0].on.name, "test/a");
+    assert!(explanation.chain[0].detail.contains("(test/a gives back cpu: 3000)"), "{:?}", explanation.chain[0]);
+    assert!(explanation.chain[1].next.is_some(), "{:?}", explanation.chain[1]);
+    node.wait(3.0).await;
+    assert_eq!(node.metric("podwright_admission_pods"), 1.0);
+    assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,} 1"]);
+    node.wait(55.0).await;
+    assert!(waits(&node, "b"));
+    node.eventually(5.0, "b runs", || node.phase("b") == "Running").await;
+    assert_eq!(node.runtime.running("a"), [""; 0]);
+    assert_eq!(node.events.count("b", "OutOfcpu"), 0);
+
+    // A pod that does not fit beside b is rejected, and a rejected pod stays rejected.
+    node.deliver(&[pod("b").cpu("3"), pod("c").cpu("3")]).await;
+    assert_eq!((node.phase("c"), node.reason("c")), ("Failed".into(), "OutOfcpu".into()));
+    node.deliver(&[pod("c").cpu("3")]).await;
+    node.wait(120.0).await;
+    assert_eq!(node.runtime.calls_of("c"), [""; 0]);
+}
+
+#[actix::test]
+async fn waiting_pods_start_in_their_order_unless_they_are_deleted() {
+    let node = TestNode::start().await;
+    node.runtime.script("slow", Script::stubborn());
+    node.deliver(&[pod("old").containers(&["slow"]).cpu("4").grace(20)]).await;
+    let [first, second, third] = ["first", "second", "third"].map(|name| pod(name).cpu("2"));
+    node.deliver(&[first.clone(), second.clone(), third.clone()]).await;
+    assert!(waits(&node, "first") && waits(&node, "second"));
+    // The room is reserved for the pods that came before it.
+    assert_eq!((node.phase("third"), node.reason("third")), ("Failed".into(), "OutOfcpu".into()));
+    // A changed pod keeps its place.
+    let second = second.label("2");
+    node.deliver(&[first.clone(), second.clone(), third.clone()]).await;
+    assert!(waits(&node, "first") && waits(&node, "second"));
+    // A deleted pod ends, and what was reserved for it is free.
+    let first = first.deleting(5);
+    node.deliver(&[first.clone(), second.clone(), third.clone()]).await;
+    assert_eq!(node.lifecycle("first"), Some(Lifecycle::Finished));
+    node.deliver(&[first, second, third, pod("fourth").cpu("2")]).await;
+    assert!(waits(&node, "second") && waits(&node, "fourth"));
+    node.eventually(25.0, "both pods run", || ["second", "fourth"].iter().all(|uid| node.phase(uid) == "Running"))
+        .await;
+    assert_eq!(node.runtime.calls_of("first"), [""; 0]);
+}
+
+#[actix::test]
+async fn pod_waits_for_a_stop_that_fails_until_two_minutes_after_its_grace_period() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("old").cpu("3").grace(10)]).await;
+    node.runtime.fail_stops();
+    let new = pod("new").cpu("3");
+    node.deliver(std::slice::from_ref(&new)).await;
+    node.wait(128.0).await;
+    assert!(waits(&node, "new"));
+    node.eventually(6.0, "it does not fit beside the old pod", || node.reason("new") == "OutOfcpu").await;
+    let late = pod("late").cpu("3");
+    node.deliver(&[new.clone(), late.clone()]).await;
+    assert_eq!(node.reason("late"), "OutOfcpu");
+    // The old pod still counts, and gives everything back once its stop succeeds.
+    node.runtime.heal();
+    node.eventually(60.0, "the old pod stops", || node.runtime.running("old").is_empty()).await;
+    node.wait(5.0).await;
+    node.deliver(&[new, late, pod("later").cpu("3")]).await;
+    assert_eq!(node.phase("later"), "Running");
+}
+
+#[actix::test]
+async fn critical_pod_goes_before_waiting_pods() {
+    let node = TestNode::start().await;
+    node.runtime.script("slow", Script::stubborn());
+    node.deliver(&[pod("old").containers(&["slow"]).cpu("4").grace(20)]).await;
+    let (large, small) = (pod("large").cpu("3"), pod("small").cpu("1"));
+    node.deliver(&[large.clone(), small.clone()]).await;
+    assert!(waits(&node, "large") && waits(&node, "small"));
+    let vip = critical(pod("vip").cpu("2"));
+    node.deliver(&[large.clone(), small.clone(), vip.clone()]).await;
+    // The large pod does not fit beside it, and is rejected at once. The small one fits.
+    assert_eq!((node.phase("large"), node.reason("large")), ("Failed".into(), "OutOfcpu".into()));
+    assert!(waits(&node, "vip") && waits(&node, "small"));
+    node.eventually(25.0, "both pods run", || ["vip", "small"].iter().all(|uid| node.phase(uid) == "Running")).await;
+    assert_eq!(node.events.of("Preempting"), []);
+}

@@ -1,0 +1,45 @@
+//! The admission of the simulated node, which checks its rejections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use podwright_actors::admission::{AdmissionHandler, Admitted, NodeCapacity, Rejection};
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::Clock;
+
+use super::checks;
+use super::machine::{CPU_MILLIS, MEMORY, Machine};
+
+/// The capacity of the node. No pod is rejected for what other pods give back anyway (POD-S100).
+pub(super) struct CheckedCapacity {
+    machine: Arc<Machine>,
+    capacity: NodeCapacity,
+    /// Whether each pod fits once the others have given it back, at its last judgement.
+    fits_later: Mutex<BTreeMap<PodUid, bool>>,
+}
+
+impl CheckedCapacity {
+    pub(super) fn new(machine: Arc<Machine>) -> Self {
+        let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
+        CheckedCapacity { machine, capacity, fits_later: Mutex::default() }
+    }
+
+    /// The agent has published an event of a pod. An event of a rejection comes before the next judgement of the pod.
+    pub(super) fn event_recorded(&self, uid: &PodUid, reason: &str) {
+        if checks::LACKS.contains(&reason) && self.fits_later.lock().get(uid) == Some(&true) {
+            self.machine.violated(format!("{uid}: is rejected with {reason}, and fits once other pods have stopped"));
+        }
+    }
+}
+
+impl AdmissionHandler for CheckedCapacity {
+    fn admit(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
+        if let Some(agent) = self.machine.agent() {
+            let fits = checks::fits_later(&agent, pod, others, self.machine.clock.now());
+            self.fits_later.lock().insert(pod.uid().clone(), fits);
+        }
+        self.capacity.admit(pod, others)
+    }
+}
