@@ -93,6 +93,13 @@ impl PodResize {
         self.withdraw();
     }
 
+    /// Whether the node has not decided yet on the resize that the pod desires. No status may report the generation of such a resize:
+    /// a client takes a generation without a condition for allocated and applied.
+    pub(crate) fn is_undecided(&self) -> bool {
+        let Some(desired) = self.desired.as_ref().filter(|_| self.is_queued) else { return false };
+        self.pending.as_ref().is_none_or(|pending| pending.generation != desired.metadata().generation)
+    }
+
     /// Records that the file has every change up to `version`.
     pub(crate) fn saved(&mut self, version: u64) {
         self.unsaved = self.unsaved.filter(|unsaved| *unsaved > version);

@@ -178,7 +178,9 @@ impl StatusCache {
     /// if the pod is unknown.
     pub fn set_sandbox_ready(&mut self, pod: &PodObject, ready: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
-            conditions::set_condition(status, own(pod, reasons::READY_TO_START, ready, ConditionReason::default()));
+            let observed = status.observed_generation;
+            let condition = own(observed, reasons::READY_TO_START, ready, ConditionReason::default());
+            conditions::set_condition(status, condition);
             true
         })
     }

@@ -82,7 +82,7 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
         qos_class: Some(pod_resources::qos_class(pod)),
         allocated_resources: total.requests.clone(),
         resources: Some(total),
-        observed_generation: pod.metadata().generation,
+        observed_generation: observed_generation(input, previous),
         start_time: previous
             .start_time
             .clone()
@@ -111,6 +111,13 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
 
     set_conditions(input, previous, api, restarting_all, &mut status);
     status
+}
+
+/// The newest generation of the pod that the status says everything about. While the node has not decided on a resize, it is the one of
+/// the previous status.
+fn observed_generation(input: &StatusInput<'_>, previous: &PodStatus) -> Option<i64> {
+    let is_undecided = input.resize.is_some_and(PodResize::is_undecided);
+    if is_undecided { previous.observed_generation } else { input.pod.metadata().generation }
 }
 
 /// The failure message of a pod that lost its sandbox and may not get another one. No container of the pod starts again,
@@ -209,7 +216,7 @@ fn set_conditions(
     let foreign = api.conditions.iter().flatten().filter(|condition| !reasons::is_owned(&condition.type_));
     status.conditions = Some(foreign.cloned().collect());
     if !Phase::parse(status.phase.as_deref()).is_terminal() {
-        conditions::resize(pod, input.resize).for_each(|condition| conditions::set_condition(status, condition));
+        conditions::resize(input.resize, previous).for_each(|condition| conditions::set_condition(status, condition));
     }
     // The containers do not show a disruption. The condition was set once, when the pod was killed.
     if let Some(disruption) = conditions::find(previous, reasons::DISRUPTION_TARGET) {
@@ -218,15 +225,15 @@ fn set_conditions(
     let ready_to_start = matches!(sandbox_need(pod, input.runtime), SandboxNeed::Keep(_));
     let initialized = conditions::initialized(pod, status);
     let [containers_ready, ready] = conditions::readiness(pod, status);
-    let phase = Phase::parse(status.phase.as_deref());
-    let restarting = conditions::all_restarting(pod, input.runtime, phase, restarting_all);
+    let restarting = conditions::all_restarting(pod, input.runtime, status, restarting_all);
+    let observed = status.observed_generation;
     status.conditions.get_or_insert_default().extend(
         [
-            own(pod, reasons::READY_TO_START, ready_to_start, ConditionReason::default()),
+            own(observed, reasons::READY_TO_START, ready_to_start, ConditionReason::default()),
             initialized,
             ready,
             containers_ready,
-            own(pod, reasons::SCHEDULED, true, ConditionReason::default()),
+            own(observed, reasons::SCHEDULED, true, ConditionReason::default()),
         ]
         .into_iter()
         .chain(restarting),

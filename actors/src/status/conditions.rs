@@ -50,30 +50,33 @@ pub(super) fn is_true(status: &PodStatus, condition_type: &str) -> bool {
     find(status, condition_type).is_some_and(|condition| condition.status == "True")
 }
 
-/// A condition of the node, without a transition time.
-pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: ConditionReason) -> PodCondition {
+/// A condition of the node, without a transition time. `observed` is the generation of the pod in the status.
+pub(super) fn own(observed: Option<i64>, condition_type: &str, value: bool, why: ConditionReason) -> PodCondition {
     PodCondition {
         type_: condition_type.to_owned(),
         status: if value { "True" } else { "False" }.to_owned(),
         reason: why.reason.map(str::to_owned),
         message: why.message,
-        observed_generation: pod.metadata().generation,
+        observed_generation: observed,
         ..PodCondition::default()
     }
 }
 
-/// The conditions of a pod that is being resized. A pod without a resize has neither of them.
-pub(super) fn resize(pod: &PodObject, resize: Option<&PodResize>) -> impl Iterator<Item = PodCondition> {
+/// The conditions of a pod that is being resized. A pod without a resize has neither of them. Until the node has decided on the newest
+/// resize, the conditions of `previous` stay: an earlier agent may have set them.
+pub(super) fn resize(resize: Option<&PodResize>, previous: &PodStatus) -> impl Iterator<Item = PodCondition> + use<> {
     let pending = resize.and_then(|resize| resize.pending.as_ref()).map(|pending| {
         let why = ConditionReason::text(pending.condition_reason(), pending.message.clone());
-        let condition = own(pod, reasons::RESIZE_PENDING, true, why);
-        PodCondition { observed_generation: pending.generation, ..condition }
+        own(pending.generation, reasons::RESIZE_PENDING, true, why)
     });
     let progress = resize.and_then(|resize| resize.progress.as_ref()).map(|progress| {
         let why = progress.error.clone().map(|error| ConditionReason::text(reasons::ERROR, error)).unwrap_or_default();
-        let condition = own(pod, reasons::RESIZE_IN_PROGRESS, true, why);
-        PodCondition { observed_generation: progress.generation, ..condition }
+        own(progress.generation, reasons::RESIZE_IN_PROGRESS, true, why)
     });
+    let is_undecided = resize.is_some_and(PodResize::is_undecided);
+    let kept = |kind| find(previous, kind).filter(|_| is_undecided).cloned();
+    let pending = pending.or_else(|| kept(reasons::RESIZE_PENDING));
+    let progress = progress.or_else(|| kept(reasons::RESIZE_IN_PROGRESS));
     pending.into_iter().chain(progress)
 }
 
@@ -118,16 +121,17 @@ pub(super) fn initialized(pod: &PodObject, status: &PodStatus) -> PodCondition {
     } else {
         (false, ConditionReason::text(reasons::CONTAINERS_NOT_INITIALIZED, lists.message("incomplete")))
     };
-    own(pod, reasons::INITIALIZED, value, why)
+    own(status.observed_generation, reasons::INITIALIZED, value, why)
 }
 
 /// Computes ContainersReady and Ready, in this order. Ready considers the readiness gates in the conditions of
 /// `status`.
 pub(super) fn readiness(pod: &PodObject, status: &PodStatus) -> [PodCondition; 2] {
     let (containers_ready, why) = containers_ready(pod, status);
-    let containers = own(pod, reasons::CONTAINERS_READY, containers_ready, why.clone());
+    let own = |kind, value, why| own(status.observed_generation, kind, value, why);
+    let containers = own(reasons::CONTAINERS_READY, containers_ready, why.clone());
     if !containers_ready {
-        return [containers, own(pod, reasons::READY, false, why)];
+        return [containers, own(reasons::READY, false, why)];
     }
     let gates = pod.spec().readiness_gates.as_deref().unwrap_or_default();
     let closed: Vec<String> = gates
@@ -139,10 +143,10 @@ pub(super) fn readiness(pod: &PodObject, status: &PodStatus) -> [PodCondition; 2
         })
         .collect();
     let ready = if closed.is_empty() {
-        own(pod, reasons::READY, true, ConditionReason::default())
+        own(reasons::READY, true, ConditionReason::default())
     } else {
         let message = closed.join(", ");
-        own(pod, reasons::READY, false, ConditionReason::text(reasons::READINESS_GATES_NOT_READY, message))
+        own(reasons::READY, false, ConditionReason::text(reasons::READINESS_GATES_NOT_READY, message))
     };
     [containers, ready]
 }
@@ -170,9 +174,9 @@ fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, ConditionReas
 }
 
 /// The conditions of a pod that ended: neither its containers nor the pod are ready.
-pub(super) fn readiness_of_ended(pod: &PodObject, phase: Phase) -> [PodCondition; 2] {
+pub(super) fn readiness_of_ended(observed: Option<i64>, phase: Phase) -> [PodCondition; 2] {
     let reason = if phase == Phase::Failed { reasons::POD_FAILED } else { reasons::POD_COMPLETED };
-    [reasons::CONTAINERS_READY, reasons::READY].map(|kind| own(pod, kind, false, ConditionReason::reason(reason)))
+    [reasons::CONTAINERS_READY, reasons::READY].map(|kind| own(observed, kind, false, ConditionReason::reason(reason)))
 }
 
 /// The names of the containers that keep a condition from being True.
@@ -217,14 +221,14 @@ pub(super) fn is_restarting_all(pod: &PodObject, runtime: &PodRuntimeStatus, pre
 pub(super) fn all_restarting(
     pod: &PodObject,
     runtime: &PodRuntimeStatus,
-    phase: Phase,
+    status: &PodStatus,
     asked: bool,
 ) -> Option<PodCondition> {
     if !may_restart_all(pod.spec()) {
         return None;
     }
     let left = inits_and_regulars(pod).any(|(container, _)| runtime.newest(&container.name).is_some());
-    let (value, why) = match phase {
+    let (value, why) = match Phase::parse(status.phase.as_deref()) {
         Phase::Succeeded => (false, ConditionReason::reason(reasons::POD_COMPLETED)),
         Phase::Failed => (false, ConditionReason::reason(reasons::POD_FAILED)),
         _ if asked && left => {
@@ -232,7 +236,7 @@ pub(super) fn all_restarting(
         }
         _ => (false, ConditionReason::default()),
     };
-    Some(own(pod, reasons::ALL_RESTARTING, value, why))
+    Some(own(status.observed_generation, reasons::ALL_RESTARTING, value, why))
 }
 
 fn inits_and_regulars(pod: &PodObject) -> impl Iterator<Item = (&Container, bool)> {

@@ -48,7 +48,7 @@ pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_
     let phase = Phase::parse(new.phase.as_deref());
     let looks_ready = conditions::is_true(&new, reasons::READY) || conditions::is_true(&new, reasons::CONTAINERS_READY);
     if phase.is_terminal() && looks_ready {
-        for condition in conditions::readiness_of_ended(pod, phase) {
+        for condition in conditions::readiness_of_ended(new.observed_generation, phase) {
             conditions::set_condition(&mut new, condition);
         }
         conditions::keep_transition_times(&mut new, api, changed);

@@ -1,6 +1,7 @@
 //! In-place resizes of pods, over the store of the stand-in API server.
 
 mod allocation_file;
+mod generation;
 mod interrupted;
 
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn request(cpu: &str) -> Value {
 
 impl ResizeNode {
     async fn start() -> Self {
-        let setup = Setup::new(true);
+        let setup = Setup { sources: vec![SourceKind::Api], ..Setup::new(true) };
         let api = Arc::new(FakePodApi::new(setup.clock));
         ResizeNode::of(setup, api, Arc::default(), Arc::default()).await
     }
@@ -50,13 +51,8 @@ impl ResizeNode {
         cgroups: Arc<FakeCgroups>,
         allocations: Arc<FakeFinalStatuses>,
     ) -> Self {
-        let setup = Setup {
-            api: Some(api.clone()),
-            cgroups: Some(cgroups.clone()),
-            allocations: allocations.clone(),
-            sources: vec![SourceKind::Api],
-            ..setup
-        };
+        let setup =
+            Setup { api: Some(api.clone()), cgroups: Some(cgroups.clone()), allocations: allocations.clone(), ..setup };
         cgroups.report_to(setup.runtime.clone());
         let this = ResizeNode { node: setup.start(), api, cgroups, allocations };
         this.watch().await;
@@ -66,15 +62,21 @@ impl ResizeNode {
 
     /// Starts the next agent on the same machine, after this one was killed.
     async fn restart(self) -> Self {
+        self.restart_with(vec![SourceKind::Api]).await
+    }
+
+    /// Starts the next agent with these sources.
+    async fn restart_with(self, sources: Vec<SourceKind>) -> Self {
         let ResizeNode { node, api, cgroups, allocations } = self;
         let (runtime, final_statuses) = (node.runtime.clone(), node.final_statuses.clone());
         drop(node);
-        let setup = Setup { runtime, final_statuses, ..Setup::again(true) };
+        let setup = Setup { runtime, final_statuses, sources, ..Setup::again(true) };
         ResizeNode::of(setup, api, cgroups, allocations).await
     }
 
     /// Delivers the pods that the API server has now, as a watch does.
     async fn watch(&self) {
+        self.api.pods().iter().for_each(|pod| generation::assert_decided(pod));
         self.node.deliver_set(SourceKind::Api, self.api.pods(), Vec::new()).await;
         self.node.settled().await;
     }

@@ -136,6 +136,7 @@ impl PodApi for SimApiServer {
                 after.status().and_then(|status| status.reason.as_deref())
             ));
             self.violation(self.check_patch(&before, before.phase(), after.phase()));
+            self.violation(checks::generation_is_decided(&self.machine, &before, &after));
             Ok(after)
         };
         self.call(Op::PatchStatus, pod.uid(), perform).boxed()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{PodStatus, ResourceRequirements};
 use podwright_actors::admission::Admitted;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::pod_worker::Lifecycle;
@@ -78,6 +78,38 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, unaware: &Unawa
     // Early and late pods may have more together. Each later pod was admitted beside both.
     let fits = total.fits() || (without_late.fits() && without_early.fits());
     if fits { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
+}
+
+/// A status that gets the generation of its pod has what the containers request in it, or a condition that says why not. No resize of a
+/// pod that stops is decided: there is nothing to wait for.
+pub(crate) fn generation_is_decided(machine: &Machine, before: &PodObject, after: &PodObject) -> CheckResult {
+    let runs = |agent: Agent| agent.engine.snapshot(before.uid()).is_some_and(|pod| pod.lifecycle == Lifecycle::Sync);
+    if !machine.agent().is_some_and(runs) {
+        return Ok(());
+    }
+    let observed = |pod: &PodObject| pod.status().and_then(|status| status.observed_generation);
+    let (generation, Some(status)) = (before.metadata().generation, after.status()) else { return Ok(()) };
+    let is_new = observed(before) != generation && observed(after) == generation;
+    let has_condition = status.conditions.iter().flatten().any(|it| it.type_.starts_with("PodResize"));
+    if !is_new || has_condition || before.is_deleting() || before.is_mirror() || after.phase().is_terminal() {
+        return Ok(());
+    }
+    for container in before.containers() {
+        let found = status.container_statuses.iter().flatten().find(|it| it.name == container.name);
+        // A container that was removed keeps the status of its last run.
+        let found = found.filter(|it| it.state.as_ref().is_some_and(|state| state.running.is_some()));
+        let Some(allocated) = found.and_then(|it| it.allocated_resources.clone()) else { continue };
+        let allocated = Amounts::of(Some(&ResourceRequirements { requests: Some(allocated), ..Default::default() }));
+        let requested = Amounts::of_container(container);
+        let of = |amounts: Amounts| (amounts.cpu.request, amounts.memory.request);
+        if of(allocated) != of(requested) {
+            let (uid, name) = (before.uid(), &container.name);
+            return Err(format!(
+                "{uid}: its status has the generation {generation:?}, and {name} not what it requests"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The containers of a pod that runs have what is allocated to it, and that is what is desired unless there is no room for it.
