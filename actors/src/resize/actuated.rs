@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 
-use super::allocation::{Bounds, has_resources_of, resources_of, same};
+use super::allocation::{Bounds, effective_of, has_resources_of, same};
 use super::range::Range;
 use super::steps::Step;
 use crate::ids::ContainerName;
@@ -64,7 +64,7 @@ impl Actual<ResourceRequirements> {
     /// Whether a container may have other resources than `allocated`, the pod with its allocated resources, has for it. A container
     /// that cannot be resized has none.
     pub(crate) fn may_differ(&self, allocated: &PodObject, name: &str) -> bool {
-        resources_of(allocated, name).is_some_and(|new| self.values().any(|value| !same(Some(value), new)))
+        effective_of(allocated, name).is_some_and(|new| self.values().any(|value| !same(Some(value), Some(&new))))
     }
 }
 
@@ -80,7 +80,7 @@ impl Actual<Bounds> {
 pub(crate) struct Actuated {
     /// The pod with its allocated resources.
     pub(crate) allocated: Arc<PodObject>,
-    /// The resources of containers that may differ from the allocated ones, by container name.
+    /// The effective resources of containers that may differ from the allocated ones, by container name.
     pub(crate) containers: BTreeMap<String, Actual<ResourceRequirements>>,
     /// The bounds of the pod's cgroup.
     pub(crate) cgroup: Actual<Bounds>,
@@ -112,9 +112,9 @@ impl Actuated {
     pub(super) fn begin(&mut self, step: &Step) -> bool {
         match step {
             Step::Container { name, resources, .. } => {
-                let allocated = resources_of(&self.allocated, name.as_str()).flatten().cloned().unwrap_or_default();
+                let allocated = || effective_of(&self.allocated, name.as_str()).unwrap_or_default();
                 let found = self.containers.get(name.as_str());
-                let mut actual = found.cloned().unwrap_or_else(|| Actual::known(allocated));
+                let mut actual = found.cloned().unwrap_or_else(|| Actual::known(allocated()));
                 let is_new = actual.begin(resources.clone());
                 if is_new {
                     self.containers.insert(name.to_string(), actual);
@@ -129,7 +129,7 @@ impl Actuated {
     pub(super) fn done(&mut self, step: &Step) {
         match step {
             Step::Container { name, resources, .. } => {
-                self.runs_with(name.as_str(), Some(resources));
+                self.runs_with(name.as_str(), resources);
             }
             Step::Cgroup(limits) => {
                 let known = self.cgroup.known.with(*limits);
@@ -147,17 +147,17 @@ impl Actuated {
         actual.begun.retain(|value| !same(Some(value), Some(resources)));
         if actual.begun.is_empty() {
             let known = actual.known.clone();
-            self.runs_with(name.as_str(), Some(&known));
+            self.runs_with(name.as_str(), &known);
         }
     }
 
-    /// Records the resources that a container runs with. Returns whether that is a change.
-    pub(super) fn runs_with(&mut self, name: &str, resources: Option<&ResourceRequirements>) -> bool {
-        let Some(allocated) = resources_of(&self.allocated, name) else { return false };
-        if same(resources, allocated) {
+    /// Records the effective resources that a container runs with. Returns whether that is a change.
+    pub(super) fn runs_with(&mut self, name: &str, resources: &ResourceRequirements) -> bool {
+        let Some(allocated) = effective_of(&self.allocated, name) else { return false };
+        if same(Some(resources), Some(&allocated)) {
             return self.containers.remove(name).is_some();
         }
-        let new = Actual::known(resources.cloned().unwrap_or_default());
+        let new = Actual::known(resources.clone());
         let old = self.containers.insert(name.to_owned(), new.clone());
         old.is_none_or(|old| !old.begun.is_empty() || !same(Some(&old.known), Some(&new.known)))
     }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::decide::amount;
 use crate::config::pod_resources::pod_bounds;
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
 use crate::ports::CgroupLimits;
@@ -105,6 +106,26 @@ pub(super) fn has_resources_of(pod: &PodObject, allocated: &PodObject) -> bool {
 /// The resources of a container that can be resized. `None` if the pod has no such container.
 pub(crate) fn resources_of<'a>(pod: &'a PodObject, name: &str) -> Option<Option<&'a ResourceRequirements>> {
     resizable(pod).find(|it| it.container.name == name).map(|it| it.container.resources.as_ref())
+}
+
+/// The resources that a runtime gives to a container: its own, with the limits of the whole pod for CPU and memory where it has none of
+/// its own (KEP-2837). A resize of the whole pod changes them too.
+pub(super) fn effective(pod: &PodObject, container: &Container) -> ResourceRequirements {
+    let mut resources = container.resources.clone().unwrap_or_default();
+    let whole = pod.spec().resources.as_ref().and_then(|whole| whole.limits.as_ref());
+    for name in RESIZABLE {
+        if amount(Some(&resources), "limits", name).is_none()
+            && let Some(limit) = whole.and_then(|whole| whole.get(name))
+        {
+            resources.limits.get_or_insert_default().insert(name.to_owned(), limit.clone());
+        }
+    }
+    resources
+}
+
+/// The effective resources of a container that can be resized. `None` if the pod has no such container.
+pub(super) fn effective_of(pod: &PodObject, name: &str) -> Option<ResourceRequirements> {
+    resizable(pod).find(|it| it.container.name == name).map(|it| effective(pod, it.container))
 }
 
 /// Whether a pod has resources that could be resized. Other pods need no record of their allocation: the QoS class of a pod never

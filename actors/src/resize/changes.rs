@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use super::actuated::{Actual, Actuated};
-use super::allocation::{Bounds, Resizable, resizable};
+use super::allocation::{Bounds, Resizable, effective, resizable};
 use super::decide::amount;
 use crate::containers::plan::{Kill, KillReason, Plan};
 use crate::ids::{ContainerId, ContainerName};
@@ -51,9 +51,9 @@ pub(crate) struct ContainerChange {
     pub(crate) id: ContainerId,
     pub(crate) name: ContainerName,
     pub(crate) kind: ContainerKind,
-    /// The resources that the container has.
+    /// The effective resources that the container has.
     pub(crate) from: Actual<ResourceRequirements>,
-    /// The resources that are allocated to the container.
+    /// The effective resources that are allocated to the container.
     pub(crate) to: ResourceRequirements,
 }
 
@@ -69,7 +69,7 @@ impl ResizeChanges {
         match planned {
             Plan::Keep(others) => {
                 for it in resizable(pod) {
-                    changes.add(actuated, it, status, &others.kill);
+                    changes.add(actuated, pod, it, status, &others.kill);
                 }
             }
             // The containers start again, with the allocated resources.
@@ -87,13 +87,20 @@ impl ResizeChanges {
         (changes != ResizeChanges::default()).then_some(changes)
     }
 
-    fn add(&mut self, actuated: &Actuated, it: Resizable<'_>, status: &PodRuntimeStatus, kills: &[Kill]) {
+    fn add(
+        &mut self,
+        actuated: &Actuated,
+        pod: &PodObject,
+        it: Resizable<'_>,
+        status: &PodRuntimeStatus,
+        kills: &[Kill],
+    ) {
         let Resizable { kind, index, container } = it;
         let Some(from) = actuated.containers.get(&container.name) else { return };
         let run = status.newest(&container.name).filter(|run| run.state == ContainerState::Running);
         // A container that is stopped for another reason starts again with the allocated resources.
         let Some(run) = run.filter(|run| !kills.iter().any(|kill| kill.id == run.id)) else { return };
-        let to = container.resources.clone().unwrap_or_default();
+        let to = effective(pod, container);
         let has = |own: &ResourceRequirements, name| {
             ["limits", "requests"].iter().all(|of| amount(Some(own), of, name) == amount(Some(&to), of, name))
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use super::actuated::{Actual, Actuated, Superseded};
-use super::allocation::{Bounds, resizable, resources_of, same};
+use super::allocation::{Bounds, effective, effective_of, resizable, same};
 use super::steps::Step;
 use crate::admission::PATIENCE;
 use crate::ids::ContainerName;
@@ -82,9 +82,10 @@ impl PodResize {
         let mut containers = BTreeMap::new();
         for it in resizable(to) {
             let name = &it.container.name;
-            let before = || resources_of(from, name).flatten().cloned().unwrap_or_default();
-            let own = used.remove(name).unwrap_or_else(|| Actual::known(before()));
-            if own.values().any(|value| !same(Some(value), it.container.resources.as_ref())) {
+            let before = || effective_of(from, name).unwrap_or_default();
+            let (own, new) =
+                (used.remove(name).unwrap_or_else(|| Actual::known(before())), effective(to, it.container));
+            if own.values().any(|value| !same(Some(value), Some(&new))) {
                 containers.insert(name.clone(), own);
             }
         }
@@ -171,9 +172,9 @@ impl PodResize {
     /// [`Superseded`] if `pod` does not have the newest allocation. The container must not start then.
     pub(crate) fn starts(&mut self, pod: &PodObject, name: &str) -> Result<bool, Superseded> {
         let Some(actuated) = &mut self.actuated else { return Ok(false) };
-        let Some(resources) = resources_of(pod, name) else { return Ok(false) };
+        let Some(resources) = effective_of(pod, name) else { return Ok(false) };
         actuated.check_newest(pod)?;
-        Ok(actuated.runs_with(name, resources))
+        Ok(actuated.runs_with(name, &resources))
     }
 
     /// Compares the allocated resize with the runtime in a sync of `pod`. If the resize is complete, drops it and returns the resize that

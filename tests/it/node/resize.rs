@@ -3,6 +3,7 @@
 mod allocation_file;
 mod generation;
 mod interrupted;
+mod whole_pod;
 
 use std::sync::Arc;
 
