@@ -95,6 +95,8 @@ pub mod dra_api;
 pub mod dra_driver;
 #[cfg(any(feature = "dra-driver", all(feature = "agent", feature = "dra")))]
 mod grpc_socket;
+#[cfg(any(feature = "dra-driver", feature = "kube"))]
+mod kube_error;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
 mod resource_api;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
@@ -105,6 +107,9 @@ pub mod slices;
 pub use podwright_actors as actors;
 #[cfg(feature = "engine")]
 pub use podwright_metrics as metrics;
+
+#[cfg(any(feature = "dra-driver", feature = "kube"))]
+pub use kube_error::KubeError;
 
 #[cfg(feature = "engine")]
 pub use podwright_actors::explain;

@@ -8,6 +8,7 @@ use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiError, ApiFuture, ClaimApi};
 use tokio::time::timeout;
 
+use crate::KubeError;
 use crate::resource_api::Claims;
 
 /// The timeout of one read. The node gives up a call after 45 s, and must get the cause before then.
@@ -19,9 +20,10 @@ pub(super) struct KubeClaims(pub(super) Claims);
 impl ClaimApi for KubeClaims {
     fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>> {
         Box::pin(async move {
-            match timeout(READ_TIMEOUT, self.0.get(name.namespace(), name.name())).await {
+            let read = timeout(READ_TIMEOUT, self.0.get(name.namespace(), name.name())).await;
+            match read.map(|answer| answer.map_err(KubeError::from)) {
                 Ok(Ok(claim)) => Ok(Arc::new(claim)),
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ApiError::NotFound),
+                Ok(Err(error)) if error.code() == Some(404) => Err(ApiError::NotFound),
                 Ok(Err(error)) => Err(ApiError::unavailable(error, None)),
                 Err(elapsed) => Err(ApiError::unavailable(elapsed, None)),
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::timeout;
 
+use crate::KubeError;
 use crate::resource_api::{ServedVersion, Version, from_v1, is_not_served, resource, to_v1};
 
 /// The timeout of one call. The server may still perform the call later, and the watch then reports its result.
@@ -24,7 +25,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum CallError {
     /// The server refused the call, or cannot be reached.
     #[error("the API server did not perform the call")]
-    Failed(#[source] Box<kube::Error>),
+    Failed(#[source] KubeError),
     /// The server did not answer in time.
     #[error("the API server did not answer within {} s", CALL_TIMEOUT.as_secs())]
     Timeout,
@@ -35,12 +36,12 @@ pub enum CallError {
 
 impl CallError {
     pub(super) fn is_not_found(&self) -> bool {
-        matches!(self, CallError::Failed(error) if matches!(&**error, kube::Error::Api(status) if status.code == 404))
+        matches!(self, CallError::Failed(error) if error.code() == Some(404))
     }
 }
 
 pub(super) type Answer<'a, T> = BoxFuture<'a, Result<T, CallError>>;
-pub(super) type Events = BoxStream<'static, watcher::Result<Event<ResourceSlice>>>;
+pub(super) type Events = BoxStream<'static, Result<Event<ResourceSlice>, KubeError>>;
 
 /// Reads and writes slices. Each call has a timeout of its own.
 pub(super) trait SliceApi: Send + Sync + 'static {
@@ -107,7 +108,7 @@ impl SliceApi for KubeSlices {
                 }
             },
         );
-        events.default_backoff().boxed()
+        events.default_backoff().map_err(KubeError::from).boxed()
     }
 
     fn create<'a>(&'a self, slice: &'a ResourceSlice) -> Answer<'a, ResourceSlice> {
@@ -150,6 +151,9 @@ impl SliceApi for KubeSlices {
     }
 }
 
+/// The events of one version of the API.
+type VersionEvents = BoxStream<'static, watcher::Result<Event<ResourceSlice>>>;
+
 /// What a watch needs to start again.
 struct Watched {
     client: Client,
@@ -158,7 +162,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(&self) -> (Version, Events) {
+    fn start(&self) -> (Version, VersionEvents) {
         let version = self.version.current();
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource::<ResourceSlice>(version));
         let events = watcher(api, watcher::Config::default().fields(&self.selector));
@@ -178,7 +182,7 @@ fn converted(version: Version, event: Event<DynamicObject>) -> kube::Result<Even
 
 async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     match timeout(CALL_TIMEOUT, call).await {
-        Ok(answer) => answer.map_err(|error| CallError::Failed(Box::new(error))),
+        Ok(answer) => answer.map_err(|error| CallError::Failed(error.into())),
         Err(_) => Err(CallError::Timeout),
     }
 }

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use kube::runtime::watcher;
-
 use super::api::CallError;
 use super::compare::SuspectedFeature;
 use super::resources::{InvalidPool, Slice};
+use crate::KubeError;
 
 /// Why the slices of a driver differ from the devices that it offers.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +45,7 @@ pub enum SliceError {
     },
     /// The slices cannot be watched. The library tries again.
     #[error("cannot watch the slices of the driver")]
-    Watch(#[source] Box<watcher::Error>),
+    Watch(#[source] KubeError),
 }
 
 impl SliceError {

@@ -59,7 +59,7 @@ impl Worker {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => self.changed(event),
-                    Some(Err(error)) => self.report(SliceError::Watch(Box::new(error))),
+                    Some(Err(error)) => self.report(SliceError::Watch(error)),
                     None => return,
                 },
                 () = sleep_until(relist.unwrap_or_else(Instant::now)), if relist.is_some() => {

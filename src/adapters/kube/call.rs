@@ -5,6 +5,8 @@ use std::time::Duration;
 use podwright_actors::ports::ApiError;
 use tokio::time::timeout;
 
+use crate::KubeError;
+
 /// The timeout of one call. The server may still perform the call later. The caller then repeats it, and the repetition changes
 /// nothing.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -17,14 +19,14 @@ pub(super) async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> R
 /// Performs a call with another timeout.
 pub(super) async fn limited_to<T>(limit: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match timeout(limit, call).await {
-        Ok(answer) => answer.map_err(classify),
+        Ok(answer) => answer.map_err(|error| classify(error.into())),
         Err(elapsed) => Err(ApiError::unavailable(elapsed, None)),
     }
 }
 
 /// Converts the error of a call to the variant that says whether and when the call may be repeated.
-fn classify(error: kube::Error) -> ApiError {
-    let kube::Error::Api(status) = &error else { return ApiError::unavailable(error, None) };
+fn classify(error: KubeError) -> ApiError {
+    let Some(status) = error.status() else { return ApiError::unavailable(error, None) };
     let retry_after = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
     let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds.into()));
     match status.code {

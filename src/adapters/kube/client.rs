@@ -11,6 +11,7 @@ use tower::layer::layer_fn;
 
 use super::credentials::Credentials;
 use super::streaming_lists::StreamingLists;
+use crate::KubeError;
 
 /// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,7 +47,7 @@ pub enum ConnectError {
         /// The path of the file.
         path: PathBuf,
         /// Why the client cannot be made.
-        source: Box<kube::Error>,
+        source: KubeError,
     },
 }
 
@@ -85,6 +86,6 @@ pub(super) fn build(mut config: Config, kubeconfig: &Path) -> Result<Client, Con
     // Each caller decides whether to repeat a call: a server that answers 504 may have performed it.
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config)
-        .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: Box::new(source) })?;
+        .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: source.into() })?;
     Ok(builder.with_layer(&layer_fn(StreamingLists)).build())
 }

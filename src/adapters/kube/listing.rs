@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::future;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Config, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
+
+use crate::KubeError;
 
 /// The number of objects in one page of a list (client-go's default page size, 1.36).
 const PAGE_SIZE: u32 = 500;
@@ -32,7 +34,7 @@ const RESTARTS: u32 = 3;
 pub(super) fn watch<K>(
     api: Api<K>,
     fields: Option<&str>,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+) -> impl Stream<Item = Result<Event<K>, KubeError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -43,7 +45,10 @@ where
 
 /// Watches one object. Yields each version of it, and `None` while it does not exist. After an error, the stream continues with the
 /// delays of a client of the API server.
-pub(super) fn watch_object<K>(api: Api<K>, name: &str) -> impl Stream<Item = watcher::Result<Option<K>>> + Send + use<K>
+pub(super) fn watch_object<K>(
+    api: Api<K>,
+    name: &str,
+) -> impl Stream<Item = Result<Option<K>, KubeError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -71,17 +76,18 @@ where
     })
 }
 
-fn events<K>(watch: CollectionWatch<K>) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+fn events<K>(watch: CollectionWatch<K>) -> impl Stream<Item = Result<Event<K>, KubeError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) }).default_backoff()
+    let events = stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) });
+    events.default_backoff().map_err(KubeError::from)
 }
 
 /// Watches all objects. The first list is one of pages, read from the storage of the server. kube-runtime ignores an object that is
 /// deleted before the end of a streaming list, and then shows it for ever.
 #[cfg(feature = "controllers")]
-pub(super) fn watch_in_pages<K>(api: Api<K>) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+pub(super) fn watch_in_pages<K>(api: Api<K>) -> impl Stream<Item = Result<Event<K>, KubeError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -207,8 +213,6 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::Client;
     use kube::client::Body;
-    #[cfg(feature = "controllers")]
-    use podwright_actors::text::error_chain;
     use serde_json::{Value, json};
 
     use super::*;
@@ -328,7 +332,7 @@ mod tests {
         for lost in 1..=2 {
             assert!(matches!(events.next().await, Some(Ok(Event::Init))));
             let Some(Err(error)) = events.next().await else { panic!("no error") };
-            assert!(error_chain(&error).to_string().contains("within 30 s"), "{error:?}");
+            assert_eq!(error.to_string(), "no page of the list has come within 30 s");
             assert_eq!(lists.load(Ordering::Relaxed), lost);
         }
         assert!((60..90).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());

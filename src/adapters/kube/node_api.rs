@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::watcher;
 use kube::{Api, Client};
 use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi};
 use serde_json::Value;
@@ -51,11 +50,8 @@ impl NodeApi for KubeNodeApi {
 
     fn versions(&self) -> BoxStream<'_, Result<Option<Node>, ApiError>> {
         let versions = listing::watch_object(self.nodes.clone(), &self.name);
-        let version = |version: watcher::Result<Option<Node>>| match version {
-            Ok(node) => Ok(node.map(without_managers)),
-            Err(error) => Err(ApiError::unavailable(error, None)),
-        };
-        versions.map(version).boxed()
+        let versions = versions.map_ok(|node| node.map(without_managers));
+        versions.map_err(|error| ApiError::unavailable(error, None)).boxed()
     }
 
     fn create_node<'a>(&'a self, node: &'a Node) -> ApiFuture<'a, Node> {

@@ -32,6 +32,8 @@ use services::Services;
 use tokens::Tokens;
 use watches::Watches;
 
+use crate::KubeError;
+
 /// The [`ApiObjects`] of an API server. Clones share their state.
 #[derive(Clone)]
 pub struct KubeObjects {
@@ -151,10 +153,10 @@ impl PullSecrets for KubeObjects {
 }
 
 /// Converts an error of the API server to the error of a read.
-fn object_error(kind: ObjectKind, name: &str, error: kube::Error) -> ObjectError {
-    match &error {
-        kube::Error::Api(status) if status.code == 404 => ObjectError::missing(kind, name),
-        kube::Error::Api(status) if status.code == 403 => ObjectError::forbidden(kind, name, error),
+fn object_error(kind: ObjectKind, name: &str, error: KubeError) -> ObjectError {
+    match error.code() {
+        Some(404) => ObjectError::missing(kind, name),
+        Some(403) => ObjectError::forbidden(kind, name, error),
         _ => ObjectError::unavailable(kind, name, error),
     }
 }

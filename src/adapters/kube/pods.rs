@@ -11,15 +11,15 @@ use std::sync::Arc;
 use actix::Recipient;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{InvalidPod, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
-use podwright_actors::text::error_chain;
 use tokio_util::sync::CancellationToken;
 
 use super::listing;
+use crate::KubeError;
 
 /// The largest number of changes that are sent as one set.
 const BATCH: usize = 1000;
@@ -61,7 +61,7 @@ impl PodSource {
                 }
             }
             if let Some(error) = &failure {
-                tracing::warn!(error = %error_chain(error), "cannot watch the pods of the API server");
+                tracing::warn!(%error, "cannot watch the pods of the API server");
             }
             let update = match failure {
                 _ if has_changed => SourceUpdate::from(pods.to_set()),
@@ -76,10 +76,10 @@ impl PodSource {
 }
 
 /// The update of a source that could not list its pods yet.
-fn not_listed(error: &watcher::Error) -> SourceUpdate {
+fn not_listed(error: &KubeError) -> SourceUpdate {
     let problem = SourceProblem {
         what: "API server".to_owned(),
-        message: format!("cannot list the pods of this node: {}", error_chain(error)),
+        message: format!("cannot list the pods of this node: {error}"),
         pods: Vec::new(),
         severity: Severity::Fault,
     };

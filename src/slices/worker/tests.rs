@@ -100,7 +100,7 @@ impl SliceApi for FakeApi {
                 Some(_) => Ok(()),
                 None => {
                     let missing = Status::failure("not found", "NotFound").with_code(404).boxed();
-                    Err(CallError::Failed(Box::new(kube::Error::Api(missing))))
+                    Err(CallError::Failed(kube::Error::Api(missing).into()))
                 }
             }
         })

@@ -179,6 +179,28 @@ fn only_the_binary_uses_anyhow() {
     forbid(&library, &["anyhow"], "a library says what failed by its own types");
 }
 
+/// The text of an error of kube contains the answer of the server twice, once as a Rust value, and its source contains the answer again.
+/// `KubeError` has the text for people. The files of the list only read and make errors of kube. Every other file gets a `KubeError`, or the
+/// error of a port that was made from one.
+#[test]
+fn errors_of_kube_become_kube_errors() {
+    let readers = [
+        "src/adapters/kube/connection.rs",
+        "src/adapters/kube/controllers/calls.rs",
+        "src/adapters/kube/controllers/claims.rs",
+        "src/adapters/kube/listing.rs",
+        "src/resource_api.rs",
+        "src/resource_api/version.rs",
+        "src/slices/api.rs",
+    ];
+    let files = sources("src").into_iter().filter(|path| !path.ends_with("src/kube_error.rs"));
+    let (reading, others): (Vec<_>, Vec<_>) = files.partition(|path| readers.contains(&in_repository(path).as_str()));
+    assert_eq!(reading.len(), readers.len(), "a file moved: mend this list");
+    forbid(&others, &["kube::Error", "watcher::Error"], "an error of kube becomes a KubeError where it arises");
+    let shown = ["error_chain", "error_text", "%error", "error.to_string()", "Box<kube::Error>", "Box<watcher::Error>"];
+    forbid(&reading, &shown, "only the text of a KubeError is shown");
+}
+
 /// The code of a file, less its comments and what follows `#[cfg(test)]`.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();

@@ -89,7 +89,7 @@ impl KubePorts {
         };
         match limited(self.version.call(delete)).await {
             // The server has no version of the resource, and so no slices.
-            Err(ApiError::Failed(error)) if is_not_found(&error) => Ok(()),
+            Err(ApiError::Failed(error)) if error.code() == Some(404) => Ok(()),
             answer => answer,
         }
     }
@@ -169,11 +169,7 @@ impl SlicePorts for KubePorts {
 
 async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match timeout(CALL_TIMEOUT, call).await {
-        Ok(answer) => answer.map_err(|error| ApiError::Failed(Box::new(error))),
+        Ok(answer) => answer.map_err(|error| ApiError::Failed(error.into())),
         Err(_) => Err(ApiError::Timeout),
     }
-}
-
-fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }

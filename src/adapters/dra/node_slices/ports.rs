@@ -6,6 +6,7 @@ use podwright_actors::ids::DriverName;
 use tonic::Status;
 
 use super::state::Target;
+use crate::KubeError;
 use crate::dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use crate::slices::DriverResources;
 
@@ -15,7 +16,7 @@ pub(super) enum ApiError {
     #[error("the API server has no node {0}")]
     NoNode(String),
     #[error("the API server did not perform the call")]
-    Failed(#[source] Box<kube::Error>),
+    Failed(#[source] KubeError),
     #[error("the API server did not answer in time")]
     Timeout,
 }

@@ -6,8 +6,9 @@ use std::iter::successors;
 use std::time::Duration;
 
 use podwright_actors::ports::resource_claims::{ApiError, ApiErrorKind};
-use podwright_actors::text::error_chain;
 use tokio::time::timeout;
+
+use crate::KubeError;
 
 /// The timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,8 +23,8 @@ pub(super) async fn perform<T>(call: impl Future<Output = kube::Result<T>>) -> R
     match timeout(CALL_TIMEOUT, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
-            let retry_after = requested_delay(&error);
-            Err(ApiError { retry_after, ..ApiError::new(kind(&error), error_chain(&error).to_string()) })
+            let (kind, retry_after) = (kind(&error), requested_delay(&error));
+            Err(ApiError { retry_after, ..ApiError::new(kind, KubeError::from(error).to_string()) })
         }
         Err(_) => {
             let message = format!("the API server has not answered within {} s", CALL_TIMEOUT.as_secs());

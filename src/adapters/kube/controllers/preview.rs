@@ -15,6 +15,7 @@ use podwright_actors::time::Time;
 use serde::de::DeserializeOwned;
 
 use super::watches::{keep_claims_of_pod, keep_taints_of_slice, unserved};
+use crate::KubeError;
 
 /// The number of objects in one page of a list (client-go's default page size, 1.36).
 const PAGE_SIZE: u32 = 500;
@@ -39,7 +40,7 @@ pub struct ListError {
     /// What to do.
     pub remedy: &'static str,
     /// The error of the call.
-    pub source: Box<kube::Error>,
+    pub source: KubeError,
 }
 
 impl PreviewedCluster {
@@ -88,7 +89,7 @@ where
     let mut found = Vec::new();
     let mut page = ListParams::default().limit(PAGE_SIZE);
     loop {
-        let list = api.list(&page).await.map_err(ListError::new::<K>)?;
+        let list = api.list(&page).await.map_err(|error| ListError::new::<K>(error.into()))?;
         keep(list.items, shrink, &mut found, warnings);
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
@@ -132,9 +133,8 @@ fn keep_results_of_claim(claim: &mut ResourceClaim) {
 }
 
 impl ListError {
-    fn new<K: Resource<DynamicType = ()>>(error: kube::Error) -> Self {
-        let code = code(&error);
-        let remedy = match code {
+    fn new<K: Resource<DynamicType = ()>>(source: KubeError) -> Self {
+        let remedy = match source.code() {
             Some(401) => "correct the credentials of the kubeconfig",
             Some(403) => {
                 "permit the verb list on pods, resourceclaims, resourceslices and devicetaintrules, or use another kubeconfig"
@@ -143,18 +143,11 @@ impl ListError {
             Some(_) => "try again",
             None => "check the server of the kubeconfig and the network",
         };
-        ListError { plural: K::plural(&()).into_owned(), remedy, source: Box::new(error) }
+        ListError { plural: K::plural(&()).into_owned(), remedy, source }
     }
 
     fn is(&self, expected: u16) -> bool {
-        code(&self.source) == Some(expected)
-    }
-}
-
-fn code(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
+        self.source.code() == Some(expected)
     }
 }
 

@@ -18,18 +18,18 @@ use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use podwright_actors::controllers::claim_controller::{ClaimController, WatchedKind};
 use podwright_actors::controllers::device_taint_controller::DeviceTaintController;
 use podwright_actors::controllers::device_taint_eviction::{CONTROLLER_NAME as TAINT_CONTROLLER_NAME, Settings};
 use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
-use podwright_actors::text::error_chain;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::KubeError;
 use crate::adapters::kube::listing;
 
 /// The errors of the watches that fail, by the plural of their resources. Clones share their state.
@@ -173,25 +173,16 @@ impl<C: Send + Sync + 'static> Watch<'_, C> {
 }
 
 /// The text of an error of a watch, with the remedy if a permission is missing or the API server does not serve the kind.
-fn problem<K: Resource<DynamicType = ()>>(error: &watcher::Error, controller: &str) -> String {
-    let text = error_chain(error).to_string();
-    let cause = match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => match error {
-            kube::Error::Api(status) => Some(&**status),
-            _ => None,
-        },
-        watcher::Error::WatchError(status) => Some(&**status),
-        _ => None,
-    };
-    match cause.map(|status| status.code) {
-        Some(403) => format!("{text}: grant the permissions of {}", manifest(&K::kind(&()), controller)),
+fn problem<K: Resource<DynamicType = ()>>(error: &KubeError, controller: &str) -> String {
+    match error.code() {
+        Some(403) => format!("{error}: grant the permissions of {}", manifest(&K::kind(&()), controller)),
         Some(404) => format!(
             "the API server does not serve {} of {}: {}",
             K::plural(&()),
             K::api_version(&()),
             unserved(&K::kind(&()))
         ),
-        _ => text,
+        _ => error.to_string(),
     }
 }
 
@@ -303,25 +294,23 @@ mod tests {
 
     use super::*;
 
+    fn answer(code: u16) -> KubeError {
+        let status = serde_json::from_value(json!({"code": code, "message": "refused"})).unwrap();
+        kube::Error::Api(Box::new(status)).into()
+    }
+
     #[test]
     fn refused_lists_name_the_remedy() {
-        for (code, remedy) in [
-            (403, ": grant the permissions of examples/deploy/controllers.yaml"),
-            (404, "does not serve resourceclaims of resource.k8s.io/v1: use Kubernetes 1.34 or later"),
+        for (code, text) in [
+            (403, "refused: grant the permissions of examples/deploy/controllers.yaml"),
+            (404, "the API server does not serve resourceclaims of resource.k8s.io/v1: use Kubernetes 1.34 or later"),
         ] {
-            let status = serde_json::from_value(json!({"code": code, "message": "refused"})).unwrap();
-            let error = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
-            let text = problem::<ResourceClaim>(&error, CONTROLLER_NAME);
-            assert!(text.ends_with(remedy), "{text}");
+            assert_eq!(problem::<ResourceClaim>(&answer(code), CONTROLLER_NAME), text);
         }
-        let refused = || {
-            let status = serde_json::from_value(json!({"code": 403, "message": "refused"})).unwrap();
-            watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)))
-        };
-        let claims = problem::<ResourceClaim>(&refused(), TAINT_CONTROLLER_NAME);
-        assert!(claims.ends_with("grant the permissions of examples/deploy/device-taint-eviction.yaml"), "{claims}");
-        let rules = problem::<DeviceTaintRule>(&refused(), TAINT_CONTROLLER_NAME);
-        assert!(rules.ends_with("grant the permissions of examples/deploy/device-taint-rules.yaml"), "{rules}");
+        let claims = problem::<ResourceClaim>(&answer(403), TAINT_CONTROLLER_NAME);
+        assert_eq!(claims, "refused: grant the permissions of examples/deploy/device-taint-eviction.yaml");
+        let rules = problem::<DeviceTaintRule>(&answer(403), TAINT_CONTROLLER_NAME);
+        assert_eq!(rules, "refused: grant the permissions of examples/deploy/device-taint-rules.yaml");
     }
 
     #[test]

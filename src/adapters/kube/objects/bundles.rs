@@ -75,7 +75,7 @@ impl Bundles {
                 self.bundles.list(&params).await.map(|bundles| bundles.items)
             }
         };
-        bundles.map_err(|error| object_error(ObjectKind::TrustBundle, name, error))
+        bundles.map_err(|error| object_error(ObjectKind::TrustBundle, name, error.into()))
     }
 }
 

@@ -11,7 +11,6 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use podwright_actors::ports::{ObjectError, ObjectKind, ServiceAddress, ServiceAddressPort};
-use podwright_actors::text::error_chain;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -71,7 +70,7 @@ async fn run(client: Client, addresses: Arc<Mutex<Addresses>>, listed: watch::Se
             Ok(Event::Apply(service)) => apply(&service, &mut addresses.lock()),
             Ok(Event::Delete(service)) => drop(addresses.lock().remove(&key(&service))),
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "cannot watch the services of the API server");
+                tracing::warn!(%error, "cannot watch the services of the API server");
             }
         }
     }

@@ -99,7 +99,7 @@ impl Tokens {
             let answer = timeout(REQUEST_TIMEOUT, api.create_token_request(account, &params, &request)).await;
             let error = match answer {
                 Ok(Ok(answer)) => break answer,
-                Ok(Err(error)) => object_error(ObjectKind::Token, account, error),
+                Ok(Err(error)) => object_error(ObjectKind::Token, account, error.into()),
                 Err(elapsed) => ObjectError::unavailable(ObjectKind::Token, account, elapsed),
             };
             match pauses.next().filter(|_| matches!(error, ObjectError::Forbidden { .. })) {

@@ -10,12 +10,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{ObjectError, ObjectKind};
-use podwright_actors::text::error_chain;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -23,6 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
 use super::object_error;
+use crate::KubeError;
 use crate::adapters::kube::listing;
 
 /// How long a read waits for the first answer of the API server (upstream `watchBasedManager`, 1.36).
@@ -182,18 +181,12 @@ impl<K: WatchedObject> WatchTask<K> {
     }
 
     /// Keeps the last object, if there is one. The stream tries again after its backoff.
-    fn failed(&self, error: watcher::Error) {
-        tracing::debug!(kind = %K::KIND, name = self.name, error = %error_chain(&error), "cannot watch an object");
+    fn failed(&self, error: KubeError) {
+        tracing::debug!(kind = %K::KIND, name = self.name, %error, "cannot watch an object");
         if matches!(*self.reported.borrow(), ReportedObject::Found(_) | ReportedObject::Missing) {
             return;
         }
-        let error = match error {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => object_error(K::KIND, &self.name, error),
-            error => ObjectError::unavailable(K::KIND, &*self.name, error),
-        };
-        self.reported.send_replace(ReportedObject::Failed(error));
+        self.reported.send_replace(ReportedObject::Failed(object_error(K::KIND, &self.name, error)));
     }
 
     /// Publishes the object as the API server reported it. Notifies the pods of a change, and of a first answer that came late.
