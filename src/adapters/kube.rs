@@ -15,6 +15,7 @@ mod credentials;
 mod events;
 mod listing;
 mod node_api;
+mod node_authorizer;
 mod objects;
 mod pod_api;
 mod pods;

@@ -13,6 +13,8 @@ pub(crate) mod end_to_end;
 #[cfg(all(feature = "agent", feature = "dra", feature = "process"))]
 mod health;
 #[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
+mod node_authorizer;
+#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
 mod node_slices;
 #[cfg(feature = "dra")]
 mod plugins;

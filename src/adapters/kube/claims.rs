@@ -9,6 +9,7 @@ use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiFuture, ClaimApi};
 
 use super::call::limited;
+use super::node_authorizer::until_related;
 use crate::resource_api::Claims;
 
 /// The [`ClaimApi`] of an API server with `resource.k8s.io` in version `v1`, `v1beta2` or `v1beta1`. It finds the version with the first
@@ -27,6 +28,10 @@ impl KubeClaimApi {
 
 impl ClaimApi for KubeClaimApi {
     fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>> {
-        async move { limited(self.claims.get(name.namespace(), name.name())).await.map(Arc::new) }.boxed()
+        async move {
+            let read = || self.claims.get(name.namespace(), name.name());
+            limited(until_related(read)).await.map(Arc::new)
+        }
+        .boxed()
     }
 }

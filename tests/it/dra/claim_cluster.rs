@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use podwright::adapters::checkpoint::ClaimCheckpoint;
 use podwright_actors::ports::Checkpoint;
-use podwright_stand_in::{StandIn, User};
+use podwright_stand_in::{Settings, StandIn, User};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -33,7 +33,12 @@ pub(crate) struct ClaimCluster {
 
 impl ClaimCluster {
     pub(crate) async fn start() -> Self {
-        let server = StandIn::start().await.unwrap();
+        Self::with(|_| {}).await
+    }
+
+    /// A cluster with an API server with these settings.
+    pub(crate) async fn with(settings: impl FnOnce(&mut Settings)) -> Self {
+        let server = StandIn::builder().settings(settings).start().await.unwrap();
         server.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).unwrap();
         let home = AgentHome::of_node(&server, "n1");
         let cdi = home.root().join("cdi");

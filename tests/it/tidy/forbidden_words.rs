@@ -189,6 +189,7 @@ fn errors_of_kube_become_kube_errors() {
         "src/adapters/kube/controllers/calls.rs",
         "src/adapters/kube/controllers/claims.rs",
         "src/adapters/kube/listing.rs",
+        "src/adapters/kube/node_authorizer.rs",
         "src/resource_api.rs",
         "src/resource_api/version.rs",
         "src/slices/api.rs",

@@ -15,14 +15,13 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, Confidential, ObjectError, ObjectKind, TokenNeed};
 use podwright_actors::text::error_chain;
 use podwright_actors::time::Time;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::object_error;
+use crate::adapters::kube::node_authorizer::until_related;
 
-/// How long one request may take.
+/// How long one request may take, with its repetitions.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pauses before a refused request is repeated. The API server may receive a pod shortly after the node does.
-const REFUSED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
 /// Requests tokens, and keeps them until they are renewed or their pod is removed. Tokens are never written to the agent's disk.
 pub(super) struct Tokens {
@@ -93,19 +92,11 @@ impl Tokens {
             expiration_seconds: Some(need.expiration_seconds),
         };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let mut pauses = REFUSED_PAUSES.into_iter();
-        let answer = loop {
-            let params = PostParams::default();
-            let answer = timeout(REQUEST_TIMEOUT, api.create_token_request(account, &params, &request)).await;
-            let error = match answer {
-                Ok(Ok(answer)) => break answer,
-                Ok(Err(error)) => object_error(ObjectKind::Token, account, error.into()),
-                Err(elapsed) => ObjectError::unavailable(ObjectKind::Token, account, elapsed),
-            };
-            match pauses.next().filter(|_| matches!(error, ObjectError::Forbidden { .. })) {
-                Some(pause) => sleep(pause).await,
-                None => return Err(error),
-            }
+        let params = PostParams::default();
+        let create = || api.create_token_request(account, &params, &request);
+        let answer = match timeout(REQUEST_TIMEOUT, until_related(create)).await {
+            Ok(answer) => answer.map_err(|error| object_error(ObjectKind::Token, account, error.into()))?,
+            Err(elapsed) => return Err(ObjectError::unavailable(ObjectKind::Token, account, elapsed)),
         };
         let issued = answer.status.and_then(|status| Some((status.token?, status.expiration_timestamp?)));
         let (token, expires) = issued.ok_or_else(|| {

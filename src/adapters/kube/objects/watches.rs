@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -16,13 +16,14 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{ObjectError, ObjectKind};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
 use super::object_error;
 use crate::KubeError;
 use crate::adapters::kube::listing;
+use crate::adapters::kube::node_authorizer::{PAUSES, is_unknown_relation};
 
 /// How long a read waits for the first answer of the API server (upstream `watchBasedManager`, 1.36).
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
@@ -163,7 +164,7 @@ struct WatchTask<K> {
 
 impl<K: WatchedObject> WatchTask<K> {
     async fn run(self) {
-        let mut events = pin!(listing::watch_object(self.api.clone(), &self.name));
+        let (mut events, mut pauses) = (self.events(), PAUSES.into_iter());
         while let Some(event) = events.next().await {
             match event {
                 Ok(Some(mut object)) => {
@@ -175,9 +176,21 @@ impl<K: WatchedObject> WatchTask<K> {
                     }
                 }
                 Ok(None) => self.publish(ReportedObject::Missing),
-                Err(error) => self.failed(error),
+                Err(error) => {
+                    let is_too_early = error.status().is_some_and(is_unknown_relation);
+                    self.failed(error);
+                    if is_too_early && let Some(pause) = pauses.next() {
+                        sleep(pause).await;
+                        // The backoff of the old stream is longer.
+                        events = self.events();
+                    }
+                }
             }
         }
+    }
+
+    fn events(&self) -> BoxStream<'static, Result<Option<K>, KubeError>> {
+        listing::watch_object(self.api.clone(), &self.name).boxed()
     }
 
     /// Keeps the last object, if there is one. The stream tries again after its backoff.
