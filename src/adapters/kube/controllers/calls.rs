@@ -1,7 +1,6 @@
 //! One call of a controller: its timeout, and what a failure says about the state of the server.
 
 use std::error::Error;
-use std::io;
 use std::iter::successors;
 use std::time::Duration;
 
@@ -61,21 +60,31 @@ fn kind(error: &kube::Error) -> ApiErrorKind {
     }
 }
 
-/// Whether the call has certainly not left this process.
+/// Whether the call has certainly not left this process: there was no connection, or it was closed before the request was written.
 fn was_not_sent(error: &kube::Error) -> bool {
-    let sources = successors(error.source(), |error| (*error).source());
-    // An established connection cannot be refused.
-    let is_refused = |error: &(dyn Error + 'static)| {
-        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    let is_unsent = |error: &(dyn Error + 'static)| {
+        let connecting = error.downcast_ref::<hyper_util::client::legacy::Error>();
+        let request = error.downcast_ref::<hyper::Error>();
+        connecting.is_some_and(|error| error.is_connect()) || request.is_some_and(hyper::Error::is_canceled)
     };
-    matches!(error, kube::Error::BuildRequest(_) | kube::Error::Auth(_)) || sources.into_iter().any(is_refused)
+    let mut sources = successors(error.source(), |error| (*error).source());
+    matches!(error, kube::Error::BuildRequest(_) | kube::Error::Auth(_)) || sources.any(is_unsent)
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::io;
 
+    use http::{Request, Uri};
+    use http_body_util::Empty;
+    use hyper::body::Bytes;
+    use hyper::client::conn::http1::handshake;
+    use hyper_util::client::legacy::Client;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
     use serde_json::json;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
     use tokio::time::Instant;
 
     use super::*;
@@ -104,12 +113,37 @@ mod tests {
         for (code, kind) in expected {
             assert_eq!(failure(answer(code, 0)).await.kind, kind, "{code}");
         }
-        let io = |kind: io::ErrorKind| kube::Error::Service(Box::new(io::Error::from(kind)));
-        assert_eq!(failure(io(io::ErrorKind::ConnectionRefused)).await.kind, ApiErrorKind::Refused);
-        assert_eq!(failure(io(io::ErrorKind::ConnectionReset)).await.kind, ApiErrorKind::Unknown);
         let started = Instant::now();
         let error = perform(pending::<kube::Result<()>>()).await.unwrap_err();
         assert_eq!((error.kind, started.elapsed()), (ApiErrorKind::Unknown, CALL_TIMEOUT));
+    }
+
+    /// Whatever the reason, a request without a connection was not sent.
+    #[tokio::test]
+    async fn request_without_a_connection_is_not_performed() {
+        for reason in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut, io::ErrorKind::NotFound] {
+            let connect = tower::service_fn(move |_: Uri| ready(Err::<TokioIo<TcpStream>, _>(io::Error::from(reason))));
+            let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connect);
+            let error = client.get(Uri::from_static("http://server/")).await.unwrap_err();
+            assert_eq!(failure(kube::Error::Service(Box::new(error))).await.kind, ApiErrorKind::Refused, "{reason}");
+        }
+    }
+
+    /// A server may perform a request whose connection is closed, unless the client has not begun to write it.
+    #[tokio::test]
+    async fn request_that_was_written_may_be_performed() {
+        for (is_written, kind) in [(true, ApiErrorKind::Unknown), (false, ApiErrorKind::Refused)] {
+            let (near, mut far) = tokio::io::duplex(1024);
+            let (mut requests, connection) = handshake::<_, Empty<Bytes>>(TokioIo::new(near)).await.unwrap();
+            if is_written {
+                tokio::spawn(connection);
+                tokio::spawn(async move { far.read_u8().await });
+            } else {
+                drop(connection);
+            }
+            let error = requests.send_request(Request::new(Empty::new())).await.unwrap_err();
+            assert_eq!(failure(kube::Error::HyperError(error)).await.kind, kind);
+        }
     }
 
     #[tokio::test]
