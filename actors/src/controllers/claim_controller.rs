@@ -15,10 +15,12 @@
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
 //! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues.
 //! - What a pass reports is counted, recorded and logged before its next call, so that a stop loses nothing.
+//! - Passes that need the claims of a namespace at the same time share a list.
 //! - A stop waits for the creates that are in flight, because a create that is dropped may still be performed. The creates whose results
 //!   are not known are handed to the next term.
 
 mod handlers;
+mod shared_lists;
 
 use std::future::pending;
 use std::num::NonZeroUsize;
@@ -42,6 +44,7 @@ use tracing::Instrument;
 
 use self::handlers::AllHandlers;
 pub use self::handlers::{WatchHandler, WatchedKind};
+use self::shared_lists::SharedLists;
 use super::leader_election::LeaseGuard;
 use super::pass_errors::PassErrors;
 use super::resource_claim::{
@@ -122,6 +125,7 @@ struct Shared {
     /// Notified when keys were added to the queue.
     added: Notify,
     handlers: AllHandlers,
+    lists: SharedLists,
     end: TermEnd,
     errors: PassErrors<Key>,
 }
@@ -140,6 +144,7 @@ impl ClaimController {
             queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
             added: Notify::new(),
             handlers: AllHandlers::default(),
+            lists: SharedLists::default(),
             end: TermEnd::default(),
             errors: PassErrors::default(),
             config,
@@ -378,7 +383,10 @@ impl Shared {
             return pending().await;
         }
         *in_flight = create;
-        self.ports.api.call(request).await
+        match request {
+            Request::ListClaims { namespace } => self.lists.list(namespace, &self.ports).await,
+            request => self.ports.api.call(request).await,
+        }
     }
 
     /// Counts, records or logs what happened in a pass.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::names::ClaimEntry;
 use super::resource_claim::Key;
 pub use crate::ports::resource_claims::OwnerKind;
+pub(super) use crate::ports::resource_claims::controller;
 use crate::ports::resource_claims::{ObjectKey, StatusEntry};
 
 /// The API group of pod groups.
@@ -28,7 +29,7 @@ pub struct OwnerId {
 
 impl OwnerId {
     /// The pod or group that controls a claim.
-    pub(super) fn of_claim(claim: &ResourceClaim) -> Option<Self> {
+    pub(super) fn of_claim(claim: &ObjectMeta) -> Option<Self> {
         let owner = controller(claim)?;
         let kind = if owner.kind == "Pod" && owner.api_version == "v1" {
             OwnerKind::Pod
@@ -37,14 +38,15 @@ impl OwnerId {
         } else {
             return None;
         };
-        let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+        let namespace = claim.namespace.clone().unwrap_or_default();
         Some(OwnerId { kind, namespace, uid: owner.uid.clone() })
     }
 }
 
-/// The reference to the object that controls a claim.
-pub(super) fn controller(claim: &ResourceClaim) -> Option<&OwnerReference> {
-    claim.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+/// The item of the queue that works on the pod or group that controls a claim.
+pub(super) fn owner_key(claim: &ObjectMeta) -> Option<Key> {
+    let id = OwnerId::of_claim(claim)?;
+    Some(Key::of_owner(id.kind, ObjectKey::new(&id.namespace, &controller(claim)?.name)))
 }
 
 /// Whether a reference names a pod group, of any version of its API.
@@ -91,10 +93,7 @@ impl Owner {
 
     /// The item of the queue that works on this object.
     pub(super) fn work_key(&self) -> Key {
-        match self {
-            Owner::Pod(_) => Key::Pod(self.key()),
-            Owner::PodGroup(_) => Key::PodGroup(self.key()),
-        }
+        Key::of_owner(self.kind(), self.key())
     }
 
     fn metadata(&self) -> &ObjectMeta {

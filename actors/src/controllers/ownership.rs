@@ -33,7 +33,7 @@ pub struct NotOwned {
 pub(super) fn belongs_to_pod(claim: &ResourceClaim, pod: &Pod, features: Features) -> Result<(), NotOwned> {
     let group = pod_group_name(pod).filter(|_| features.pod_groups);
     let is_owned = claim.metadata.namespace == pod.metadata.namespace
-        && controller(claim).is_some_and(|owner| {
+        && controller(&claim.metadata).is_some_and(|owner| {
             pod.metadata.uid.as_ref() == Some(&owner.uid) || is_pod_group(owner) && group == Some(owner.name.as_str())
         });
     let fault = || NotOwned {
@@ -51,7 +51,7 @@ pub(super) fn belongs_to_pod(claim: &ResourceClaim, pod: &Pod, features: Feature
 /// [`NotOwned`] if it belongs to another object, or to none.
 pub(super) fn belongs_to_group(claim: &ResourceClaim, group: &PodGroup) -> Result<(), NotOwned> {
     let is_owned = claim.metadata.namespace == group.metadata.namespace
-        && controller(claim).is_some_and(|owner| group.metadata.uid.as_ref() == Some(&owner.uid));
+        && controller(&claim.metadata).is_some_and(|owner| group.metadata.uid.as_ref() == Some(&owner.uid));
     let fault = || NotOwned {
         claim: object_key(&claim.metadata),
         kind: OwnerKind::PodGroup,

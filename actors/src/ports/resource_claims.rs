@@ -1,12 +1,13 @@
 //! The calls of the ResourceClaim controller to the API server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 
 /// The component of events.
@@ -27,7 +28,8 @@ pub trait ResourceClaimApi: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ApiError`]. Its kind must be [`ApiErrorKind::Unknown`] unless it is certain that the server has changed nothing: for a
-    /// timeout, a connection that was closed after the call was sent, a status of 500 and above, and an answer that cannot be decoded.
+    /// timeout, a connection that was closed after the call was sent, a status of 500 and above, and an answer that cannot be decoded. A
+    /// call that was never sent is [`ApiErrorKind::Refused`].
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, ApiError>>;
 
     /// Records a Warning event of a pod or pod group. Never waits; may drop the event.
@@ -121,7 +123,7 @@ pub enum Request {
     GetPod(ObjectKey),
     /// Read a pod group from the server. Answer: [`Answer::Uid`].
     GetPodGroup(ObjectKey),
-    /// List the claims of a namespace from the server, by a consistent read. Answer: [`Answer::Claims`].
+    /// List the metadata of the claims of a namespace from the server, by a consistent read. Answer: [`Answer::Claims`].
     ListClaims {
         /// The namespace.
         namespace: String,
@@ -196,7 +198,7 @@ pub enum Answer {
     /// The claim that the server returned.
     Claim(Box<ResourceClaim>),
     /// The claims that the server listed.
-    Claims(Vec<ResourceClaim>),
+    Claims(Arc<ListedClaims>),
     /// The UID of the object that the server returned.
     Uid(String),
     /// The server stored the status.
@@ -206,6 +208,44 @@ pub enum Answer {
     },
     /// The call succeeded.
     Done,
+}
+
+/// The metadata of the claims of a namespace, as one list shows them. A claim that no object controls is left out: no controller has
+/// generated it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ListedClaims(
+    /// By the UID of the object that controls the claim.
+    HashMap<String, Vec<ObjectMeta>>,
+);
+
+impl FromIterator<ObjectMeta> for ListedClaims {
+    fn from_iter<I: IntoIterator<Item = ObjectMeta>>(claims: I) -> Self {
+        let mut listed = ListedClaims::default();
+        listed.extend(claims);
+        listed
+    }
+}
+
+impl Extend<ObjectMeta> for ListedClaims {
+    fn extend<I: IntoIterator<Item = ObjectMeta>>(&mut self, claims: I) {
+        for claim in claims {
+            if let Some(uid) = controller(&claim).map(|owner| owner.uid.clone()) {
+                self.0.entry(uid).or_default().push(claim);
+            }
+        }
+    }
+}
+
+impl ListedClaims {
+    /// The claims that the object with this UID controls.
+    pub fn of(&self, uid: &str) -> &[ObjectMeta] {
+        self.0.get(uid).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The reference to the object that controls a claim.
+pub fn controller(claim: &ObjectMeta) -> Option<&OwnerReference> {
+    claim.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// What a failed call has done.

@@ -1,6 +1,6 @@
 //! Lost watches, lost answers, conflicts, refusals and relists: each entry of each pod has exactly one claim in the end.
 
-use podwright_stand_in::{Fault, Refusal, Rule, Verb};
+use podwright_stand_in::{Fault, Refusal, Rule, Served, Verb};
 use serde_json::json;
 
 use super::*;
@@ -85,6 +85,66 @@ async fn claims_that_no_watch_shows_are_not_generated_again() {
     cluster.has_all_claims().await;
 }
 
+/// The lists of claims that the controller has requested in the namespace of the pods. The lists of watches are of all namespaces.
+fn lists(cluster: &Cluster) -> usize {
+    let is_list = |served: &&Served| {
+        served.verb == Some(Verb::List) && served.resource == "resourceclaims" && served.namespace == "default"
+    };
+    cluster.server.requests().iter().filter(is_list).count()
+}
+
+/// The number of passes that have begun.
+fn passes(replica: &Replica) -> usize {
+    let metrics = replica.metrics.encode(podwright_metrics::Format::Classic);
+    let series = "workqueue_queue_duration_seconds_count{name=\"resource_claim\"} ";
+    metrics.lines().find_map(|line| line.strip_prefix(series)?.parse().ok()).unwrap_or_default()
+}
+
+/// Each create needs a list that is sent after its answer was lost. One list is enough for all creates that wait for it.
+#[tokio::test]
+async fn lost_answers_of_many_creates_cost_two_lists() {
+    const PODS: usize = 40;
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    // No watch shows that the creates are performed.
+    cluster.server.hold("resourceclaims");
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(PODS);
+    cluster.server.faults().inject(creates, Fault::DropAfter);
+    let list = Rule::new().verb(Verb::List).resource("resourceclaims").times(1);
+    cluster.server.faults().inject(list, Fault::Stall);
+    for at in 0..PODS {
+        cluster.pod(&format!("p{at}"), &["one"], &json!({}));
+    }
+    eventually("each pod is in its second pass", || async { (passes(&replica) == 2 * PODS).then_some(()) }).await;
+    cluster.server.faults().release();
+    cluster.has_all_claims().await;
+    assert_eq!(lists(&cluster), 2);
+    cluster.server.release("resourceclaims");
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
+/// The lists show only metadata, so a claim of a later version of the API keeps no pod from its claim.
+#[tokio::test]
+async fn claim_that_cannot_be_decoded_keeps_no_pod_from_its_claim() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    cluster.claim("odd", PARAMETERS);
+    cluster.server.edit_unchecked("resourceclaims", "default", "odd", |claim| claim["spec"] = json!("odd"));
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    cluster.server.hold("resourceclaims");
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
+    cluster.server.faults().inject(creates, Fault::DropAfter);
+    cluster.pod("p", &["one"], &json!({}));
+    let claim = eventually("the pod has its claim", || async { cluster.recorded("p").get("c0").cloned() }).await;
+    assert_eq!(lists(&cluster), 1);
+    let names: Vec<_> = cluster.server.all("resourceclaims").iter().map(|c| c["metadata"]["name"].clone()).collect();
+    assert_eq!(names, [json!("odd"), json!(claim)]);
+}
+
 #[tokio::test]
 async fn deletions_during_an_outage_are_found_by_the_next_list() {
     let cluster = Cluster::start().await;
@@ -139,13 +199,7 @@ async fn create_that_is_performed_after_a_list_makes_one_claim() {
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
     cluster.server.faults().inject(creates, Fault::DropBefore);
     cluster.pod("p", &["one"], &json!({}));
-    eventually("the claims are listed", || async {
-        let listed = |served: &podwright_stand_in::Served| {
-            served.verb == Some(Verb::List) && served.resource == "resourceclaims" && served.namespace == "default"
-        };
-        cluster.server.requests().iter().any(listed).then_some(())
-    })
-    .await;
+    eventually("the claims are listed", || async { (lists(&cluster) > 0).then_some(()) }).await;
     cluster.create_late("p");
     cluster.has_all_claims().await;
     replica.until_idle().await;

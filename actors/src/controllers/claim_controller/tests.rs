@@ -1,6 +1,7 @@
 //! The controller in paused time, with an API whose answers the test sets.
 
 mod handlers;
+mod lists;
 mod log;
 mod terms;
 
@@ -24,6 +25,7 @@ enum Reply {
     /// The call fails, and its result is not known.
     Unknown,
     Panic,
+    PanicAfter(Duration),
     /// The call does not end.
     Hang,
     /// The call succeeds after this time.
@@ -36,6 +38,8 @@ struct FakeApi {
     reply: Mutex<Reply>,
     /// The reply to writes of a status, if it is another one.
     reply_to_apply: Mutex<Option<Reply>>,
+    /// The reply to lists, if it is another one.
+    reply_to_list: Mutex<Option<Reply>>,
     /// The calls with their times.
     calls: Mutex<Vec<(Duration, String)>>,
     warnings: Mutex<Vec<OwnerWarning>>,
@@ -67,7 +71,10 @@ impl ResourceClaimApi for FakeApi {
                     reply = self.reply_to_apply.lock().unwrap_or(reply);
                     (format!("apply {}", apply.owner), Answer::Written { resource_version: "9".to_owned() })
                 }
-                Request::ListClaims { namespace } => (format!("list {namespace}"), Answer::Claims(Vec::new())),
+                Request::ListClaims { namespace } => {
+                    reply = self.reply_to_list.lock().unwrap_or(reply);
+                    (format!("list {namespace}"), Answer::Claims(Arc::default()))
+                }
                 other => (format!("{other:?}"), Answer::Done),
             };
             self.calls.lock().push((self.start.elapsed(), text));
@@ -79,6 +86,10 @@ impl ResourceClaimApi for FakeApi {
                 Reply::Refused => Err(ApiError::new(ApiErrorKind::Refused, "no quota")),
                 Reply::Unknown => Err(ApiError::new(ApiErrorKind::Unknown, "no answer")),
                 Reply::Panic => panic!("a fault of the client"),
+                Reply::PanicAfter(time) => {
+                    sleep(time).await;
+                    panic!("a fault of the client")
+                }
                 Reply::Hang => pending().await,
                 Reply::Slow(time) => {
                     sleep(time).await;
@@ -114,6 +125,7 @@ impl Fixture {
             start: Instant::now(),
             reply: Mutex::new(reply),
             reply_to_apply: Mutex::default(),
+            reply_to_list: Mutex::default(),
             calls: Mutex::default(),
             warnings: Mutex::default(),
             active: AtomicUsize::new(0),

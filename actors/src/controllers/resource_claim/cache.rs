@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::api::POD_CLAIM_NAME_ANNOTATION;
 use super::features::Features;
@@ -120,16 +121,15 @@ impl Core {
     /// The claim that was generated for a claim of a spec, known or pending. Prefers a known claim that is not being deleted. A
     /// pending claim with a newer version replaces it, because a watch that lags may show an earlier claim that was deleted since.
     pub(super) fn generated(&self, owner: &OwnerId, entry: &str, now: Time) -> Option<Found> {
-        let is_of_entry = |claim: &ResourceClaim| {
-            let annotations = claim.metadata.annotations.as_ref();
+        let is_of_entry = |claim: &ObjectMeta| {
+            let annotations = claim.annotations.as_ref();
             annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME_ANNOTATION)).is_some_and(|e| e == entry)
         };
         let known = self.claims_by_owner.get(owner).filter_map(|key| self.claims.get(key));
-        let known: Vec<_> = known.filter(|claim| is_of_entry(claim)).collect();
-        let name = |claim: &ResourceClaim| Some(Found::Claim(claim.metadata.name.clone()?));
-        let kept = known.iter().find(|claim| claim.metadata.deletion_timestamp.is_none());
-        let version_of =
-            |claim: &ResourceClaim| version(claim.metadata.resource_version.as_deref().unwrap_or_default());
+        let known: Vec<_> = known.map(|claim| &claim.metadata).filter(|claim| is_of_entry(claim)).collect();
+        let name = |claim: &ObjectMeta| Some(Found::Claim(claim.name.clone()?));
+        let kept = known.iter().find(|claim| claim.deletion_timestamp.is_none());
+        let version_of = |claim: &ObjectMeta| version(claim.resource_version.as_deref().unwrap_or_default());
         let pending = self.pending.of(owner, now).filter(|pending| is_of_entry(&pending.claim));
         let newest = pending.max_by_key(|pending| version_of(&pending.claim));
         match newest.filter(|pending| kept.is_none_or(|kept| version_of(kept) < version_of(&pending.claim))) {
@@ -140,9 +140,9 @@ impl Core {
     }
 
     /// Remembers a claim that the server has, unless a watch has shown it.
-    pub(super) fn remember(&mut self, owner: OwnerId, claim: ResourceClaim, now: Time) {
-        let known = self.claims.get(&object_key(&claim.metadata));
-        if known.is_none_or(|known| known.metadata.uid != claim.metadata.uid) {
+    pub(super) fn remember(&mut self, owner: OwnerId, claim: ObjectMeta, now: Time) {
+        let known = self.claims.get(&object_key(&claim));
+        if known.is_none_or(|known| known.metadata.uid != claim.uid) {
             self.pending.insert(owner, claim, now);
         }
     }
@@ -191,7 +191,7 @@ impl Core {
     pub(super) fn claim_changed(&mut self, change: &Change<ResourceClaim>) {
         self.claims.commit(change);
         let claim = change.object();
-        let owner = |claim: Option<&Arc<ResourceClaim>>| claim.and_then(|claim| OwnerId::of_claim(claim));
+        let owner = |claim: Option<&Arc<ResourceClaim>>| claim.and_then(|claim| OwnerId::of_claim(&claim.metadata));
         let key = object_key(&claim.metadata);
         self.claims_by_owner.update(&key, owner(change.old()), owner(change.current()));
         if change.is_gone() {

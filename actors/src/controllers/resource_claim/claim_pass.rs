@@ -201,8 +201,10 @@ impl ClaimPass {
         if !self.kept.is_empty() || self.claim.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let OwnerId { kind: OwnerKind::Pod, namespace, uid } = OwnerId::of_claim(&self.claim)? else { return None };
-        let key = ObjectKey::new(&namespace, &controller(&self.claim)?.name);
+        let OwnerId { kind: OwnerKind::Pod, namespace, uid } = OwnerId::of_claim(&self.claim.metadata)? else {
+            return None;
+        };
+        let key = ObjectKey::new(&namespace, &controller(&self.claim.metadata)?.name);
         // If the pod is not known, do nothing: the watch may not show a new pod yet. If the pod is gone, the garbage collector deletes
         // the claim.
         let pod = core.pods.get(&key)?;

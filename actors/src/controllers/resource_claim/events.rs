@@ -12,7 +12,7 @@ use super::api::StatusEntry;
 use super::cache::{Core, claim_keys, uses_claims};
 use super::keys::{Key, ObjectKey};
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{Owner, OwnerId, OwnerKind, controller, extended_claim, is_done, node_name, object_key};
+use super::owners::{Owner, extended_claim, is_done, node_name, object_key, owner_key};
 use super::ownership::{
     BindTarget, NotOwned, belongs_to_group, belongs_to_pod, bind_target, is_allocated, is_reservable,
     is_reserved_for_pod,
@@ -92,11 +92,7 @@ impl Core {
             self.add_groups(self.groups_by_claim.get(&claim), &mut keys);
         }
         if is_listed {
-            let owners = self.pending.distrust().filter_map(|pending| {
-                let (kind, owner) = (OwnerId::of_claim(&pending.claim)?.kind, controller(&pending.claim)?);
-                let key = ObjectKey::new(&object_key(&pending.claim.metadata).namespace, &owner.name);
-                Some(if kind == OwnerKind::Pod { Key::Pod(key) } else { Key::PodGroup(key) })
-            });
+            let owners = self.pending.distrust().filter_map(|pending| owner_key(&pending.claim));
             let mut owners: Vec<_> = owners.collect();
             owners.sort_unstable();
             keys.extend(owners);

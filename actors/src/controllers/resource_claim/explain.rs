@@ -10,7 +10,7 @@ pub use super::super::failed_pass::FailedPass;
 use super::api::{CLAIM_FINALIZER, SCHEDULING_GROUP};
 use super::cache::Core;
 use super::keys::{Key, ObjectKey};
-use super::owners::{Owner, OwnerId, OwnerKind, controller, is_done, node_name, object_key};
+use super::owners::{Owner, controller, is_done, node_name, object_key, owner_key};
 use super::ownership::{is_allocated, is_full};
 use crate::time::Time;
 
@@ -158,7 +158,8 @@ impl Core {
 
     fn explain_known(&self, claim: &ResourceClaim, explanation: &mut ClaimExplanation) {
         let key = object_key(&claim.metadata);
-        explanation.owner = controller(claim).map(|owner| format!("{} {}/{}", owner.kind, key.namespace, owner.name));
+        explanation.owner =
+            controller(&claim.metadata).map(|owner| format!("{} {}/{}", owner.kind, key.namespace, owner.name));
         let reserved_for = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
         explanation.consumers = reserved_for.map(|consumer| self.consumer(&key, consumer)).collect();
         let holders = explanation.consumers.iter().filter(|consumer| consumer.holds).count();
@@ -169,7 +170,7 @@ impl Core {
             (false, true, true) => ClaimState::Allocated,
             (false, true, false) => ClaimState::Reserved,
         };
-        explanation.keys.extend(Self::owner_key(claim));
+        explanation.keys.extend(owner_key(&claim.metadata));
         let users: Vec<_> = self.pods_by_claim.get(&key).filter_map(|pod| self.pods.get(pod)).collect();
         users.iter().for_each(|pod| explanation.add_owner(&Owner::Pod((*pod).clone())));
         if holders > 0 {
@@ -269,13 +270,6 @@ impl Core {
             (_, None) => format!("Pod {key} has no node yet."),
         };
         (true, detail)
-    }
-
-    /// The item of the queue that works on the owner of a claim.
-    fn owner_key(claim: &ResourceClaim) -> Option<Key> {
-        let (id, owner) = (OwnerId::of_claim(claim)?, controller(claim)?);
-        let key = ObjectKey::new(&id.namespace, &owner.name);
-        Some(if id.kind == OwnerKind::Pod { Key::Pod(key) } else { Key::PodGroup(key) })
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use crate::ports::resource_claims::ObjectKey;
+use crate::ports::resource_claims::OwnerKind;
 
 /// An item of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +18,14 @@ pub enum Key {
 }
 
 impl Key {
+    /// The item that generates the claims of an object.
+    pub(in crate::controllers) fn of_owner(kind: OwnerKind, object: ObjectKey) -> Self {
+        match kind {
+            OwnerKind::Pod => Key::Pod(object),
+            OwnerKind::PodGroup => Key::PodGroup(object),
+        }
+    }
+
     /// The object of the item.
     pub fn object(&self) -> &ObjectKey {
         match self {

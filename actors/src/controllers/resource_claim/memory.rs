@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::controllers::owners::{OwnerId, object_key};
@@ -69,7 +68,7 @@ impl Uids {
 /// A claim that was created, and that the watch has not shown.
 #[derive(Clone, Debug)]
 pub(super) struct PendingClaim {
-    pub(super) claim: Arc<ResourceClaim>,
+    pub(super) claim: Arc<ObjectMeta>,
     owner: OwnerId,
     created: Time,
     /// When the server was last known to have the claim. `None` after a list that did not show it.
@@ -78,7 +77,7 @@ pub(super) struct PendingClaim {
 
 impl PendingClaim {
     pub(super) fn uid(&self) -> &str {
-        self.claim.metadata.uid.as_deref().unwrap_or_default()
+        self.claim.uid.as_deref().unwrap_or_default()
     }
 
     /// Whether the claim was created or confirmed so recently that it counts as existing.
@@ -106,12 +105,12 @@ pub(super) struct PendingClaims {
 
 impl PendingClaims {
     /// Remembers a claim that the watch does not show. A claim of the same name that was remembered before is replaced.
-    pub(super) fn insert(&mut self, owner: OwnerId, claim: ResourceClaim, now: Time) {
+    pub(super) fn insert(&mut self, owner: OwnerId, claim: ObjectMeta, now: Time) {
         self.sweep(now);
-        if self.gone.contains(claim.metadata.uid.as_deref().unwrap_or_default()) {
+        if self.gone.contains(claim.uid.as_deref().unwrap_or_default()) {
             return;
         }
-        let key = object_key(&claim.metadata);
+        let key = object_key(&claim);
         let pending = PendingClaim { claim: Arc::new(claim), owner, created: now, confirmed: Some(now) };
         self.set(&key, Some(pending));
     }
@@ -124,7 +123,7 @@ impl PendingClaims {
 
     /// The server still has the claim.
     pub(super) fn confirm(&mut self, claim: &ObjectMeta, now: Time) {
-        let known = self.claims.get_mut(&object_key(claim)).filter(|pending| pending.claim.metadata.uid == claim.uid);
+        let known = self.claims.get_mut(&object_key(claim)).filter(|pending| pending.claim.uid == claim.uid);
         if let Some(pending) = known {
             pending.confirmed = Some(now);
         }
@@ -141,7 +140,7 @@ impl PendingClaims {
     /// The watch shows the claim, or the server does not have it.
     pub(super) fn remove(&mut self, claim: &ObjectMeta) {
         let key = object_key(claim);
-        if self.claims.get(&key).is_some_and(|pending| pending.claim.metadata.uid == claim.uid) {
+        if self.claims.get(&key).is_some_and(|pending| pending.claim.uid == claim.uid) {
             self.set(&key, None);
         }
     }

@@ -16,7 +16,7 @@ use super::generate::{check_template, new_claim};
 use super::keys::ObjectKey;
 use super::memory::PendingClaim;
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{Owner, OwnerId, OwnerKind, pod_group_name};
+use super::owners::{Owner, OwnerId, OwnerKind, object_key, pod_group_name};
 use super::ownership::{BindTarget, bind_target};
 use super::pass::{Fact, Fault, Step, fault, report};
 use super::unanswered::Settling;
@@ -46,9 +46,9 @@ pub(super) enum Stage {
     Generating,
     /// A call reads a claim that was created a while ago and that no watch has shown, because the claim may not exist any more.
     Confirming(PendingClaim),
-    /// A call that was sent at this time lists the claims, because a create without an answer may have been performed.
+    /// A call lists the claims, because a create without an answer may have been performed. The list is sent at this time or later.
     Listing {
-        sent: Time,
+        requested: Time,
     },
     Creating {
         admin_access: bool,
@@ -162,7 +162,7 @@ impl OwnerPass {
                 return Ok(self.next());
             }
             Some(Found::Unconfirmed(pending)) => {
-                let key = ObjectKey::new(&namespace, pending.claim.metadata.name.as_deref().unwrap_or_default());
+                let key = object_key(&pending.claim);
                 self.stage = Stage::Confirming(pending);
                 return Ok(Some(Request::GetClaim(key)));
             }
@@ -172,7 +172,7 @@ impl OwnerPass {
         }
         match core.unanswered.settling(&id, &entry.name, now) {
             Some(Settling::List) => {
-                self.stage = Stage::Listing { sent: now };
+                self.stage = Stage::Listing { requested: now };
                 return Ok(Some(Request::ListClaims { namespace }));
             }
             // The lost answer was reported already, so this wait is not a further failure.
@@ -245,12 +245,12 @@ impl OwnerPass {
         let entry = self.claims.get(self.at).cloned();
         match (std::mem::replace(&mut self.stage, Stage::Generating), entry) {
             (Stage::Confirming(pending), Some(entry)) => self.confirmed(core, &entry, &pending, answer, now),
-            (Stage::Listing { sent }, Some(entry)) => match answer {
+            (Stage::Listing { requested }, Some(entry)) => match answer {
                 Ok(Answer::Claims(claims)) => {
-                    let own = claims.into_iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
-                    own.for_each(|claim| core.remember(id.clone(), claim, now));
+                    let own = claims.of(&id.uid).iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
+                    own.for_each(|claim| core.remember(id.clone(), claim.clone(), now));
                     if core.generated(&id, &entry.name, now).is_none() {
-                        core.unanswered.not_listed(&id, &entry.name, sent);
+                        core.unanswered.not_listed(&id, &entry.name, requested);
                     }
                 }
                 answer => self.generation_failed(&entry, fault("list the ResourceClaims for", key, answer)),
@@ -262,7 +262,7 @@ impl OwnerPass {
                     Ok(Answer::Claim(claim)) => {
                         core.unanswered.settled(&id, &entry.name);
                         self.new_names.insert(entry.name, claim.metadata.name.clone().unwrap_or_default());
-                        core.remember(id, *claim, now);
+                        core.remember(id, claim.metadata, now);
                         self.at += 1;
                     }
                     answer => {
@@ -311,14 +311,13 @@ impl OwnerPass {
         now: Time,
     ) {
         match answer {
-            Ok(Answer::Uid(uid)) if uid == pending.uid() => core.pending.confirm(&pending.claim.metadata, now),
+            Ok(Answer::Uid(uid)) if uid == pending.uid() => core.pending.confirm(&pending.claim, now),
             Ok(Answer::Uid(_)) | Err(ApiError { kind: ApiErrorKind::NotFound, .. }) => {
-                core.pending.remove(&pending.claim.metadata);
+                core.pending.remove(&pending.claim)
             }
             answer => {
-                let name = pending.claim.metadata.name.clone().unwrap_or_default();
-                let key = ObjectKey::new(&self.owner.key().namespace, &name);
-                self.unconfirmed.insert(entry.name.clone(), name);
+                let key = object_key(&pending.claim);
+                self.unconfirmed.insert(entry.name.clone(), key.name.clone());
                 self.generation_failed(entry, fault("read ResourceClaim", key, answer));
             }
         }

@@ -16,8 +16,8 @@ use kube::client::Body;
 use kube::core::{Request as ApiRequest, Status};
 use kube::{Api, Client, Resource};
 use podwright_actors::ports::resource_claims::{
-    Answer, ApiError, ApiErrorKind, COMPONENT, ClaimChange, ClaimEdit, EVENT_REASON, FIELD_MANAGER, ObjectKey,
-    OwnerKind, OwnerWarning, Request, ResourceClaimApi, StatusApply,
+    Answer, ApiError, ApiErrorKind, COMPONENT, ClaimChange, ClaimEdit, EVENT_REASON, FIELD_MANAGER, ListedClaims,
+    ObjectKey, OwnerKind, OwnerWarning, Request, ResourceClaimApi, StatusApply,
 };
 use podwright_actors::ports::{Clock, PodEvent};
 use podwright_actors::text::plain;
@@ -30,7 +30,7 @@ use super::calls::perform;
 use super::claim_bytes;
 use crate::adapters::kube::events::EventLanes;
 
-/// How many lists of claims run at once. While the API server fails, each create may need a list, and a namespace may have many claims.
+/// How many lists of claims run at once. After a failure of the API server, each namespace may need a list, and may have many claims.
 const LISTS: usize = 4;
 /// The number of claims in a page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -68,21 +68,18 @@ impl KubeResourceClaims {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Lists the claims of a namespace, without the fields that the controller does not read.
+    /// Lists the metadata of the claims of a namespace. A claim whose spec or status this program cannot decode is listed too.
     async fn list(&self, namespace: &str) -> Result<Answer, ApiError> {
         let _seat = self.lists.acquire().await;
         // Without a resource version, the server reads from its storage.
         let (api, mut page) = (self.claims(namespace), ListParams::default().limit(PAGE_SIZE));
-        let mut claims = Vec::new();
+        let mut claims = ListedClaims::default();
         loop {
-            let list = perform(api.list(&page)).await?;
-            claims.extend(list.items.into_iter().map(|mut claim| {
-                claim.metadata.managed_fields = None;
-                claim
-            }));
+            let list = perform(api.list_metadata(&page)).await?;
+            claims.extend(list.items.into_iter().map(|claim| ObjectMeta { managed_fields: None, ..claim.metadata }));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return Ok(Answer::Claims(claims)),
+                None => return Ok(Answer::Claims(Arc::new(claims))),
             }
         }
     }

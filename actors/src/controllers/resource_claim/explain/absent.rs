@@ -4,7 +4,7 @@ use super::super::cache::{Core, Found};
 use super::super::generate::check_template;
 use super::super::keys::ObjectKey;
 use super::super::names::{ClaimEntry, NameError, Named, generate_name};
-use super::super::owners::{Owner, pod_group_name};
+use super::super::owners::{Owner, object_key, pod_group_name};
 use super::super::ownership::{BindTarget, bind_target};
 use super::super::pass::Fault;
 use super::{ClaimExplanation, ClaimReason, ReasonKind};
@@ -112,10 +112,7 @@ impl Core {
         let key = ObjectKey::new(&owner.key().namespace, template);
         match (self.generated(&owner.id(), &entry.name, now), self.templates.get(&key)) {
             (Some(Found::Claim(name)), _) => Obstacle::NotShown(ObjectKey::new(&key.namespace, &name)),
-            (Some(Found::Unconfirmed(pending)), _) => {
-                let name = pending.claim.metadata.name.as_deref().unwrap_or_default();
-                Obstacle::NotShown(ObjectKey::new(&key.namespace, name))
-            }
+            (Some(Found::Unconfirmed(pending)), _) => Obstacle::NotShown(object_key(&pending.claim)),
             (None, _) if let Some(settling) = self.unanswered.settling(&owner.id(), &entry.name, now) => {
                 let settles_in = settling.delay();
                 Obstacle::Unanswered(Fault::Unanswered { owner: owner.key(), entry: entry.name.clone(), settles_in })

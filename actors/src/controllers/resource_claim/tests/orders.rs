@@ -163,8 +163,12 @@ impl UserWorld {
                 let alive: Vec<_> = self.world.server.pods.values().filter(|pod| !is_done(pod)).cloned().collect();
                 let Some(pod) = nth(alive, pod) else { return };
                 let id = pod_owner(&pod).id();
-                let own =
-                    self.world.server.claims.values().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
+                let own = self
+                    .world
+                    .server
+                    .claims
+                    .values()
+                    .filter(|claim| OwnerId::of_claim(&claim.metadata).as_ref() == Some(&id));
                 let Some(mut claim) = nth(own.cloned().collect::<Vec<_>>(), claim) else { return };
                 if !consumers(&claim).contains(&id.uid) && claim.metadata.deletion_timestamp.is_none() {
                     let status = claim.status.get_or_insert_default();

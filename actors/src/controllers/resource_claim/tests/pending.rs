@@ -16,13 +16,13 @@ fn after(seconds: u64) -> Time {
 #[test]
 fn claim_that_is_remembered_twice_is_forgotten_as_a_whole() {
     let owner = pod_owner(&pod("p", &[("res", "tpl")]));
-    let (first, second) = (generated("p-res-1", &owner), generated("p-res-2", &owner));
+    let (first, second) = (generated("p-res-1", &owner).metadata, generated("p-res-2", &owner).metadata);
     let mut pending = PendingClaims::default();
     pending.insert(owner.id(), first.clone(), T0);
     pending.insert(owner.id(), first.clone(), after(1));
     assert_eq!(pending.of(&owner.id(), after(1)).count(), 1);
 
-    pending.remove(&first.metadata);
+    pending.remove(&first);
     assert_eq!(pending.len(), 0);
     pending.insert(owner.id(), second, after(3_700));
     assert_eq!(pending.of(&owner.id(), after(3_700)).count(), 1);
@@ -32,10 +32,10 @@ fn claim_that_is_remembered_twice_is_forgotten_as_a_whole() {
 fn claim_that_no_watch_shows_is_forgotten_after_an_hour() {
     let owner = pod_owner(&pod("p", &[("res", "tpl")]));
     let mut pending = PendingClaims::default();
-    pending.insert(owner.id(), generated("p-res-1", &owner), T0);
+    pending.insert(owner.id(), generated("p-res-1", &owner).metadata, T0);
     assert_eq!(pending.of(&owner.id(), after(3_600)).count(), 1);
     assert_eq!(pending.of(&owner.id(), after(3_601)).count(), 0);
-    pending.insert(owner.id(), generated("p-res-2", &owner), after(3_601));
+    pending.insert(owner.id(), generated("p-res-2", &owner).metadata, after(3_601));
     assert_eq!(pending.len(), 1, "the old claim uses no memory");
 }
 
@@ -43,13 +43,13 @@ fn claim_that_no_watch_shows_is_forgotten_after_an_hour() {
 #[test]
 fn claim_of_the_same_name_replaces_the_remembered_one() {
     let owner = pod_owner(&pod("p", &[("res", "tpl")]));
-    let old = generated("p-res-1", &owner);
+    let old = generated("p-res-1", &owner).metadata;
     let mut new = old.clone();
-    new.metadata.uid = Some("another".to_owned());
+    new.uid = Some("another".to_owned());
     let mut pending = PendingClaims::default();
     pending.insert(owner.id(), old.clone(), T0);
     pending.insert(owner.id(), new.clone(), T0);
-    pending.claim_gone(&old.metadata);
+    pending.claim_gone(&old);
     assert_eq!(pending.of(&owner.id(), T0).map(|pending| pending.uid()).collect::<Vec<_>>(), ["another"]);
     pending.owner_gone(&owner.id());
     assert_eq!(pending.len(), 0);

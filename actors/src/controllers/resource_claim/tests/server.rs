@@ -174,7 +174,7 @@ impl Server {
             Request::GetPodGroup(key) => uid(self.groups.get(key).map(|group| &group.metadata.uid)),
             Request::ListClaims { namespace } => {
                 let claims = self.claims.iter().filter(|(key, _)| key.namespace == *namespace);
-                Ok(Answer::Claims(claims.map(|(_, claim)| claim.clone()).collect()))
+                Ok(Answer::Claims(Arc::new(claims.map(|(_, claim)| claim.metadata.clone()).collect())))
             }
         }
     }

@@ -51,7 +51,7 @@ fn group_text(group: &PodGroup) -> String {
 fn claim_text(claim: &ResourceClaim) -> String {
     let meta = &claim.metadata;
     let state = (&meta.finalizers, meta.deletion_timestamp.is_some(), is_allocated(claim), consumers(claim));
-    format!("{:?} {:?} {:?} {:?} {state:?}", meta.name, meta.uid, meta.resource_version, OwnerId::of_claim(claim))
+    format!("{:?} {:?} {:?} {:?} {state:?}", meta.name, meta.uid, meta.resource_version, OwnerId::of_claim(meta))
 }
 
 fn event_text(event: &ServerEvent) -> impl fmt::Debug {

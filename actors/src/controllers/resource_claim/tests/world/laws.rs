@@ -39,7 +39,7 @@ impl World {
                 let mut made = BTreeSet::new();
                 for claim in self.server.claims.values() {
                     let entry = claim.metadata.annotations.as_ref().and_then(|a| a.get(POD_CLAIM_NAME_ANNOTATION));
-                    let Some(owner) = OwnerId::of_claim(claim) else { continue };
+                    let Some(owner) = OwnerId::of_claim(&claim.metadata) else { continue };
                     let name = &claim.metadata.name;
                     holds(made.insert((owner, entry)), || format!("two claims for {entry:?}, one is {name:?}"))?;
                 }
@@ -60,7 +60,7 @@ impl World {
                 }
             }
             Request::DeleteClaim { claim, .. } => {
-                let owner = OwnerId::of_claim(&claims[claim]).unwrap();
+                let owner = OwnerId::of_claim(&claims[claim].metadata).unwrap();
                 holds(!is_alive(&owner.uid), || format!("the claim of {owner:?} is deleted"))?;
             }
             Request::GetClaim(_) | Request::GetPod(_) | Request::GetPodGroup(_) | Request::ListClaims { .. } => {}
@@ -79,7 +79,7 @@ impl World {
                 }
                 let name = status.and_then(|status| status.claim.clone()).unwrap_or_default();
                 let claim = self.server.claims.get(&object(&name));
-                let owner = claim.and_then(|claim| Some(OwnerId::of_claim(claim)?.uid));
+                let owner = claim.and_then(|claim| Some(OwnerId::of_claim(&claim.metadata)?.uid));
                 let is_of_group = key.name == "r" && entry.name == "res";
                 let expected = if is_of_group { Some("g-uid") } else { pod.metadata.uid.as_deref() };
                 let broken = || format!("{key} has for {:?} a claim of {owner:?}", entry.name);
@@ -95,7 +95,7 @@ impl World {
             let is_unused = claim.metadata.deletion_timestamp.is_some() && consumers(claim).is_empty();
             let name = &claim.metadata.name;
             holds(!is_unused, || format!("{name:?} is unused and being deleted, and its finalizer stays"))?;
-            let owner = OwnerId::of_claim(claim).map(|owner| owner.uid);
+            let owner = OwnerId::of_claim(&claim.metadata).map(|owner| owner.uid);
             let ended = self.server.pods.values().find(|pod| pod.metadata.uid == owner && is_done(pod));
             let is_kept = ended.is_some() && consumers(claim).is_empty();
             holds(!is_kept, || format!("{name:?} is not deleted, although its pod has ended"))?;
