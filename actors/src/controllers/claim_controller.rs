@@ -54,6 +54,7 @@ use super::resource_claim::{
 use crate::ports::Clock;
 use crate::ports::resource_claims::{Answer, ApiError, Request, ResourceClaimApi};
 use crate::text::panic_text;
+use crate::time::Time;
 use crate::work_queue::{Backoff, Outcome, Pace, Work, WorkQueue, work};
 
 /// The number of workers, as in upstream.
@@ -291,7 +292,11 @@ impl Shared {
         K::handlers(&self.handlers).event(event, |event| self.apply(event, K::apply), panics);
     }
 
-    fn apply<K: WatchedKind>(&self, event: WatchEvent<K>, handle: impl FnOnce(&mut Core, WatchEvent<K>) -> Vec<Key>) {
+    fn apply<K: WatchedKind>(
+        &self,
+        event: WatchEvent<K>,
+        handle: impl FnOnce(&mut Core, WatchEvent<K>, Time) -> Vec<Key>,
+    ) {
         let object = event.object().cloned();
         let Ok(keys) = catch_unwind(AssertUnwindSafe(|| self.keys(event, handle))) else {
             self.ports.metrics.panics.caught();
@@ -309,9 +314,13 @@ impl Shared {
         self.added.notify_one();
     }
 
-    fn keys<K>(&self, event: WatchEvent<K>, handle: impl FnOnce(&mut Core, WatchEvent<K>) -> Vec<Key>) -> Vec<Key> {
+    fn keys<K>(
+        &self,
+        event: WatchEvent<K>,
+        handle: impl FnOnce(&mut Core, WatchEvent<K>, Time) -> Vec<Key>,
+    ) -> Vec<Key> {
         let mut core = self.core.lock();
-        let keys = handle(&mut core, event);
+        let keys = handle(&mut core, event, self.ports.clock.now());
         if self.is_synced.load(Ordering::Acquire) {
             return keys;
         }

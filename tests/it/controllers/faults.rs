@@ -145,6 +145,30 @@ async fn claim_that_cannot_be_decoded_keeps_no_pod_from_its_claim() {
     assert_eq!(names, [json!("odd"), json!(claim)]);
 }
 
+// Takes 13 s: the controller waits 10 s for a create whose answer was lost.
+#[tokio::test]
+async fn new_list_of_the_watch_settles_a_create() {
+    let cluster = Cluster::start().await;
+    cluster.template("one");
+    let replica = Replica::alone(cluster.client().await);
+    replica.until_idle().await;
+    let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
+    cluster.server.faults().inject(creates, Fault::DropBefore);
+    cluster.server.faults().on(|request| {
+        let is_of_pass = request.verb == Some(Verb::List) && request.namespace == "default";
+        is_of_pass.then(|| Fault::status(503))
+    });
+    cluster.pod("p", &["one"], &json!({}));
+    // The pass is tried again 5 ms after the create has failed, and then after twice the time.
+    eventually("the pass was tried for 10 s", || async { (lists(&cluster) >= 11).then_some(()) }).await;
+    cluster.template("another");
+    cluster.server.compact();
+    cluster.server.drop_watches();
+    cluster.has_all_claims().await;
+    replica.until_idle().await;
+    cluster.has_all_claims().await;
+}
+
 #[tokio::test]
 async fn deletions_during_an_outage_are_found_by_the_next_list() {
     let cluster = Cluster::start().await;

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tracing::field::display;
 
 use super::super::resource_claim::{CONTROLLER_NAME, Core, Key, ObjectKey, WatchEvent};
+use crate::time::Time;
 
 /// A handler that [`ClaimController::add_handler`](super::ClaimController::add_handler) has added to a watch. Dropping this value removes
 /// the handler.
@@ -236,7 +237,7 @@ pub(super) mod kinds {
 
     pub trait Kind: Metadata<Ty = ObjectMeta> + Clone + Send + Sync + 'static {
         /// Takes an event of the watch, and returns the keys that need work.
-        fn apply(core: &mut Core, event: WatchEvent<Self>) -> Vec<Key>;
+        fn apply(core: &mut Core, event: WatchEvent<Self>, now: Time) -> Vec<Key>;
 
         /// The events that show the present objects.
         fn list(core: &Core) -> Vec<WatchEvent<Self>>;
@@ -246,10 +247,11 @@ pub(super) mod kinds {
     }
 
     macro_rules! kind {
-        ($kind:ty, $event:ident, $list:ident, $handlers:ident) => {
+        ($kind:ty, $event:expr, $list:ident, $handlers:ident) => {
             impl Kind for $kind {
-                fn apply(core: &mut Core, event: WatchEvent<Self>) -> Vec<Key> {
-                    core.$event(event)
+                fn apply(core: &mut Core, event: WatchEvent<Self>, now: Time) -> Vec<Key> {
+                    let take: fn(&mut Core, WatchEvent<Self>, Time) -> Vec<Key> = $event;
+                    take(core, event, now)
                 }
 
                 fn list(core: &Core) -> Vec<WatchEvent<Self>> {
@@ -263,10 +265,10 @@ pub(super) mod kinds {
         };
     }
 
-    kind!(Pod, pod_event, list_pods, pods);
-    kind!(ResourceClaim, claim_event, list_claims, claims);
-    kind!(ResourceClaimTemplate, template_event, list_templates, templates);
-    kind!(PodGroup, pod_group_event, list_pod_groups, groups);
+    kind!(Pod, |core, event, _| core.pod_event(event), list_pods, pods);
+    kind!(ResourceClaim, Core::claim_event, list_claims, claims);
+    kind!(ResourceClaimTemplate, |core, event, _| core.template_event(event), list_templates, templates);
+    kind!(PodGroup, |core, event, _| core.pod_group_event(event), list_pod_groups, groups);
 }
 
 /// Logs a panic in the handling of an event, with the object of the event.

@@ -287,7 +287,7 @@ async fn a_handler_that_panics_is_counted_logged_and_ends_nothing() {
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Success);
     fixture.list(&[], true);
-    let panics = |_: &mut Core, _: WatchEvent<Pod>| -> Vec<Key> { panic!("a fault of the handler") };
+    let panics = |_: &mut Core, _: WatchEvent<Pod>, _: Time| -> Vec<Key> { panic!("a fault of the handler") };
     fixture.controller.shared.apply(WatchEvent::Apply(pod("p")), panics);
     assert_eq!(fixture.series("podwright_hook_panics_total"), Some(1.0));
     let lines = log.lines();

@@ -37,6 +37,8 @@ pub struct Core {
     pub(super) deleted: Uids,
     pub(super) pending: PendingClaims,
     pub(super) unanswered: UnansweredCreates,
+    /// When the watch of claims began the list that runs. The request of that list is sent later.
+    pub(super) claims_list_began: Option<Time>,
     pub(super) own_writes: OwnWrites,
 }
 

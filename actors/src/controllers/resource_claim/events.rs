@@ -18,6 +18,7 @@ use super::ownership::{
     is_reserved_for_pod,
 };
 use super::table::WatchEvent;
+use crate::time::Time;
 
 impl Core {
     /// Takes an event of a pod, and returns the items that need work, in their order.
@@ -70,11 +71,15 @@ impl Core {
         distinct(keys)
     }
 
-    /// Takes an event of a claim, and returns the items that need work.
+    /// Takes an event of a claim, and returns the items that need work. `now` is the time of the event: the watch sends the request of a
+    /// list after the event that begins the list.
     #[must_use]
-    pub fn claim_event(&mut self, event: WatchEvent<ResourceClaim>) -> Vec<Key> {
+    pub fn claim_event(&mut self, event: WatchEvent<ResourceClaim>, now: Time) -> Vec<Key> {
         let mut keys = Vec::new();
         let is_listed = matches!(event, WatchEvent::InitDone);
+        if matches!(event, WatchEvent::Init) {
+            self.claims_list_began = Some(now);
+        }
         let event = match event {
             // A claim that exists keeps its owner from getting another one, whatever it contains.
             WatchEvent::Undecodable { object, is_deleted: false } if !self.claims.knows(&object) => {
@@ -92,12 +97,19 @@ impl Core {
             self.add_groups(self.groups_by_claim.get(&claim), &mut keys);
         }
         if is_listed {
-            let owners = self.pending.distrust().filter_map(|pending| owner_key(&pending.claim));
-            let mut owners: Vec<_> = owners.collect();
-            owners.sort_unstable();
-            keys.extend(owners);
+            keys.extend(self.claims_listed());
         }
         distinct(keys)
+    }
+
+    /// The watch has listed all claims. Returns the pods and groups that wait for what the list has shown.
+    fn claims_listed(&mut self) -> Vec<Key> {
+        let mut owners: Vec<_> = self.pending.distrust().filter_map(|pending| owner_key(&pending.claim)).collect();
+        if let Some(began) = self.claims_list_began.take() {
+            owners.extend(self.unanswered.listed(began));
+        }
+        owners.sort_unstable();
+        owners
     }
 
     /// Takes an event of a template, and returns the items that need work.

@@ -209,7 +209,7 @@ impl Cluster {
     /// Shows the changes to the controller.
     fn watch(&mut self) -> Vec<String> {
         let events = self.server.take_events();
-        let keys: Vec<Key> = events.into_iter().flat_map(|event| event.show(&mut self.core)).collect();
+        let keys: Vec<Key> = events.into_iter().flat_map(|event| event.show(&mut self.core, self.now)).collect();
         keys.iter().map(ToString::to_string).collect()
     }
 

@@ -43,6 +43,22 @@ async fn list_that_panics_is_counted_and_repeated() {
     assert_eq!((fixture.count("create"), fixture.count("apply")), (6, 3));
 }
 
+/// After an outage, the watch lists the claims before a pass can.
+#[tokio::test(start_paused = true)]
+async fn list_of_the_watch_settles_creates_for_which_no_list_succeeds() {
+    let fixture = Fixture::new(Reply::Unknown);
+    *fixture.api.reply_to_list.lock() = Some(Reply::Refused);
+    fixture.list(&["p"], true);
+    sleep(Duration::from_secs(11)).await;
+    assert_eq!(fixture.count("create"), 1);
+    *fixture.api.reply.lock() = Reply::Success;
+    fixture.controller.claim_event(WatchEvent::Init);
+    fixture.controller.claim_event(WatchEvent::InitDone);
+    rest().await;
+    assert_eq!(fixture.calls()[fixture.calls().len() - 2..], ["create p-res-1", "apply shop/p"]);
+    assert_eq!(fixture.controller.queued(), 0);
+}
+
 /// Lists that take some time. Each returns a claim that has the number of the list as its name.
 struct SlowLists {
     lasts: Duration,

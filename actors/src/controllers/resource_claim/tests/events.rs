@@ -91,11 +91,11 @@ fn claim_that_cannot_be_decoded_is_kept() {
     let p = pod("p", &[("res", "tpl")]);
     cluster.put(p.clone());
     let made = generated("made", &pod_owner(&p));
-    let _ = cluster.core.claim_event(undecodable(&made, false));
+    let _ = cluster.core.claim_event(undecodable(&made, false), cluster.now);
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert!(cluster.calls.iter().all(|call| !call.starts_with("create")), "{:?}", cluster.calls);
     cluster.put(reserved(allocated(claim("c")), &[consumer(&p)]));
-    let _ = cluster.core.claim_event(undecodable(&claim("c"), false));
+    let _ = cluster.core.claim_event(undecodable(&claim("c"), false), cluster.now);
     let known = cluster.core.claims.get(&object("c")).and_then(|claim| claim.status.clone());
     assert_eq!(known.unwrap().reserved_for, Some(vec![consumer(&p)]));
 }

@@ -9,8 +9,8 @@ fn synced() -> Cluster {
     let mut cluster = Cluster::new(GROUPS);
     assert!(cluster.core.pod_event(WatchEvent::Init).is_empty());
     assert!(cluster.core.pod_event(WatchEvent::InitDone).is_empty());
-    assert!(cluster.core.claim_event(WatchEvent::Init).is_empty());
-    assert!(cluster.core.claim_event(WatchEvent::InitDone).is_empty());
+    assert!(cluster.core.claim_event(WatchEvent::Init, cluster.now).is_empty());
+    assert!(cluster.core.claim_event(WatchEvent::InitDone, cluster.now).is_empty());
     assert!(cluster.core.template_event(WatchEvent::Init).is_empty());
     assert!(cluster.core.template_event(WatchEvent::InitDone).is_empty());
     assert!(cluster.core.pod_group_event(WatchEvent::Init).is_empty());

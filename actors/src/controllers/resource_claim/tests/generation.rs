@@ -247,7 +247,7 @@ fn claim_that_the_watch_shows_late_is_not_recorded() {
     cluster.now = cluster.now + SETTLES_AFTER;
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00002"]);
-    create.into_iter().for_each(|event| drop(event.show(&mut cluster.core)));
+    create.into_iter().for_each(|event| drop(event.show(&mut cluster.core, cluster.now)));
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, Vec::<String>::new());
 }
@@ -263,8 +263,8 @@ fn claim_that_a_list_does_not_show_is_confirmed() {
     assert!(cluster.run("pod:shop/p").is_err());
     cluster.server.delete_claim(&object("p-res-00001"));
     cluster.server.take_events();
-    assert!(cluster.core.claim_event(WatchEvent::Init).is_empty());
-    assert_eq!(cluster.core.claim_event(WatchEvent::InitDone), [Key::Pod(object("p"))]);
+    assert!(cluster.core.claim_event(WatchEvent::Init, cluster.now).is_empty());
+    assert_eq!(cluster.core.claim_event(WatchEvent::InitDone, cluster.now), [Key::Pod(object("p"))]);
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["get claim p-res-00001", "create p-res-", "apply p res=p-res-00002"]);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stateright::{Checker, Model, Property};
 
-use super::world::{KINDS, LATEST, Outcome, World};
+use super::world::{CLAIMS, KINDS, LATEST, Outcome, World};
 use super::*;
 use crate::controllers::resource_claim::unanswered::UnansweredCreates;
 
@@ -57,6 +57,8 @@ enum Mutation {
     ListsOldState,
     /// The server performs a create longer after its answer was lost than the controller waits.
     PerformsTooLate,
+    /// A list of the watch counts as sent when it ends.
+    SendsListAtItsEnd,
 }
 
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -71,6 +73,8 @@ struct State {
 enum Action {
     Show(usize),
     List(usize),
+    BeginList,
+    EndList,
     Begin(Key),
     Answer(usize, Outcome),
     PerformLate(usize),
@@ -93,10 +97,18 @@ impl Model for Configuration {
         if world.broken.is_some() {
             return;
         }
-        actions.extend((0..KINDS).filter(|kind| !world.hidden[*kind].is_empty()).map(Action::Show));
+        let is_listing = world.listing.is_some();
+        let hidden = |kind: &usize| !world.hidden[*kind].is_empty() && !(*kind == CLAIMS && is_listing);
+        actions.extend((0..KINDS).filter(hidden).map(Action::Show));
         if left.lists > 0 {
             // A list that shows what the watch has shown changes nothing.
-            actions.extend((0..KINDS).filter(|kind| !world.hidden[*kind].is_empty()).map(Action::List));
+            actions.extend((0..KINDS).filter(hidden).map(Action::List));
+        }
+        if is_listing {
+            actions.push(Action::EndList);
+        } else if left.lists > 0 && left.waits > 0 && !world.core.unanswered.is_empty() {
+            // A list of claims also settles creates, which depends on the time that passes during the list.
+            actions.push(Action::BeginList);
         }
         if world.running.len() < left.workers {
             actions.extend(world.idle().cloned().map(Action::Begin));
@@ -129,6 +141,11 @@ impl Model for Configuration {
                 left.lists -= 1;
                 world.list(kind);
             }
+            Action::BeginList => {
+                left.lists -= 1;
+                world.begin_list();
+            }
+            Action::EndList => self.end_list(&mut world),
             Action::Begin(key) => world.begin(key),
             Action::Answer(at, outcome) => {
                 left.faults -= u8::from(outcome != Outcome::Performed);
@@ -187,8 +204,15 @@ impl Configuration {
                 world.restart(false);
                 world.server = server;
             }
-            Some(Mutation::PerformsTooLate) | None => world.next_term(are_performed),
+            Some(Mutation::PerformsTooLate | Mutation::SendsListAtItsEnd) | None => world.next_term(are_performed),
         }
+    }
+
+    fn end_list(&self, world: &mut World) {
+        if self.mutation == Some(Mutation::SendsListAtItsEnd) {
+            world.core.claims_list_began = Some(world.now);
+        }
+        world.end_list();
     }
 
     /// Lets so much time pass that the controller no longer waits for a create.
@@ -303,11 +327,13 @@ fn claim_of_a_pod_group_keeps_the_laws() {
     check(&objects, &[], &[left(1, 0, 0, 0), left(0, 1, 0, 0)]);
 }
 
-/// A term that forgets creates, lists an old state, or waits too briefly for a create breaks a law.
+/// A term that forgets creates, lists an old state, waits too briefly for a create, or takes a list for a newer one breaks a law.
 #[test]
 fn broken_worlds_break_a_law() {
-    for mutation in [Mutation::ForgetsCreates, Mutation::ListsOldState, Mutation::PerformsTooLate] {
-        let (objects, left) = (one_entry(), left(1, 1, 0, 1));
+    let of_terms = [Mutation::ForgetsCreates, Mutation::ListsOldState, Mutation::PerformsTooLate];
+    let of_terms = of_terms.map(|mutation| (mutation, left(1, 1, 0, 1)));
+    for (mutation, left) in of_terms.into_iter().chain([(Mutation::SendsListAtItsEnd, left(1, 0, 1, 1))]) {
+        let objects = one_entry();
         let broken = Configuration { objects, changes: &[], left, mutation: Some(mutation) };
         let checker = broken.checker().spawn_dfs().join();
         let broken = checker.discoveries().keys().any(|name| *name != "the controller rests after all changes");

@@ -15,6 +15,8 @@ const TEMPLATES: [&str; 2] = ["tpl", "tpl-2"];
 enum Action {
     Show(usize),
     List(usize),
+    BeginList,
+    EndList,
     Begin(u8),
     Step(u8, Outcome),
     LoseWorker(u8),
@@ -53,6 +55,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = prop_oneof![
         10 => (0..KINDS).prop_map(Action::Show),
         1 => (0..KINDS).prop_map(Action::List),
+        1 => Just(Action::BeginList),
+        2 => Just(Action::EndList),
         8 => any::<u8>().prop_map(Action::Begin),
         14 => (any::<u8>(), outcome).prop_map(|(pass, outcome)| Action::Step(pass, outcome)),
         1 => any::<u8>().prop_map(Action::LoseWorker),
@@ -111,6 +115,8 @@ impl UserWorld {
         match action {
             Action::Show(kind) => self.world.show(kind),
             Action::List(kind) => self.world.list(kind),
+            Action::BeginList => self.world.begin_list(),
+            Action::EndList => self.world.end_list(),
             Action::Begin(number) => {
                 if let Some(key) = nth(self.world.idle().cloned(), number) {
                     self.world.begin(key);

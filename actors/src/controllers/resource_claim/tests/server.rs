@@ -62,11 +62,11 @@ fn event<T>(object: T, is_deletion: bool) -> WatchEvent<T> {
 
 impl ServerEvent {
     /// Shows the change to a controller.
-    pub(super) fn show(self, core: &mut Core) -> Vec<Key> {
+    pub(super) fn show(self, core: &mut Core, now: Time) -> Vec<Key> {
         match self.object {
             Object::Pod(pod) => core.pod_event(event(pod, self.is_deletion)),
             Object::Group(group) => core.pod_group_event(event(group, self.is_deletion)),
-            Object::Claim(claim) => core.claim_event(event(claim, self.is_deletion)),
+            Object::Claim(claim) => core.claim_event(event(claim, self.is_deletion), now),
             Object::Template(template) => core.template_event(event(template, self.is_deletion)),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::api::Request;
 use super::super::unanswered::{SETTLES_AFTER, UnansweredCreates};
 use super::*;
+use crate::controllers::resource_claim::table::WatchEvent;
 
 /// A pass of pod `p` that was dropped during the create of its claim, and that create.
 fn dropped_pass(cluster: &mut Cluster) -> Request {
@@ -150,4 +151,71 @@ fn failure_beside_an_unanswered_create_is_tried_again_sooner() {
     let Step::Done(report) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("a call") };
     let error = report.result.unwrap_err();
     assert_eq!((error.0.len(), error.only_waits(), error.delay_at_least()), (2, None, Duration::ZERO));
+}
+
+/// The watch lists the claims anew, with a request that it sends at this time.
+fn relist(cluster: &mut Cluster, sent: Time) -> Vec<Key> {
+    let now = cluster.now;
+    let mut keys = cluster.core.claim_event(WatchEvent::Init, sent);
+    for claim in cluster.server.claims.values() {
+        keys.extend(cluster.core.claim_event(WatchEvent::InitApply(Arc::new(claim.clone())), now));
+    }
+    keys.extend(cluster.core.claim_event(WatchEvent::InitDone, now));
+    keys
+}
+
+/// A pod whose create has lost its answer, 20 s ago.
+fn lost_create() -> (Cluster, Time) {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    cluster.put(pod("p", &[("res", "tpl")]));
+    cluster.failing.push(("create", ApiErrorKind::Unknown));
+    assert!(cluster.run("pod:shop/p").is_err());
+    let lost = cluster.now;
+    cluster.now = lost + Duration::from_secs(20);
+    (cluster, lost)
+}
+
+/// A list of the watch counts as of the moment at which it was sent. If that was 10 s after the answer was lost, the create was not
+/// performed.
+#[test]
+fn list_of_the_watch_settles_creates() {
+    let (mut cluster, lost) = lost_create();
+    assert_eq!(relist(&mut cluster, lost + SETTLES_AFTER), [Key::Pod(object("p"))]);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["create p-res-", "apply p res=p-res-00001"]);
+
+    let (mut cluster, lost) = lost_create();
+    assert_eq!(relist(&mut cluster, lost + Duration::from_secs(9)), [Key::Pod(object("p"))]);
+    cluster.now = lost + Duration::from_secs(9);
+    assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+    assert_eq!(cluster.calls, Vec::<String>::new(), "the pass needs no list before the 10 s are over");
+    cluster.now = lost + SETTLES_AFTER;
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
+
+    let (mut cluster, lost) = lost_create();
+    cluster.server.put(generated("made", &pod_owner(&pod("p", &[]))).into());
+    cluster.server.take_events();
+    assert!(relist(&mut cluster, lost + SETTLES_AFTER).contains(&Key::Pod(object("p"))));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["apply p res=made"]);
+}
+
+/// The list says nothing about a create whose answer was lost after the list was sent, nor about one that may still be in flight.
+#[test]
+fn list_of_the_watch_does_not_settle_later_creates() {
+    let (mut cluster, lost) = lost_create();
+    assert!(relist(&mut cluster, Time::from_nanos(lost.as_nanos() - 1)).is_empty());
+    assert_eq!(cluster.core.unanswered_creates(cluster.now).len(), 1);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
+
+    let mut cluster = Cluster::new(Features::default());
+    dropped_pass(&mut cluster);
+    cluster.now = cluster.now + SETTLES_AFTER;
+    let now = cluster.now;
+    assert!(relist(&mut cluster, now).is_empty());
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
 }

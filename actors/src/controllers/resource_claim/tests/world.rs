@@ -19,6 +19,8 @@ pub(super) use self::laws::consumers;
 
 /// The kinds that are watched: pods, claims, templates and groups.
 pub(super) const KINDS: usize = 4;
+/// The kind of the claims.
+pub(super) const CLAIMS: usize = 1;
 /// The server performs a call at most this long after its answer was lost. The controller waits longer.
 pub(super) const LATEST: Duration = Duration::from_secs(9);
 
@@ -51,6 +53,8 @@ pub(super) struct World {
     pub(super) hidden: [VecDeque<ServerEvent>; KINDS],
     pub(super) queue: BTreeSet<Key>,
     pub(super) running: Vec<Running>,
+    /// The claims in the list that the watch of claims reads, as the server has sent them.
+    pub(super) listing: Option<Vec<ResourceClaim>>,
     /// Calls that the server has not performed yet, and when it gives them up.
     pub(super) late: Vec<(Time, Request)>,
     /// The first law that was broken.
@@ -60,7 +64,7 @@ pub(super) struct World {
 fn kind_of(object: &Object) -> usize {
     match object {
         Object::Pod(_) => 0,
-        Object::Claim(_) => 1,
+        Object::Claim(_) => CLAIMS,
         Object::Template(_) => 2,
         Object::Group(_) => 3,
     }
@@ -76,6 +80,7 @@ impl World {
             hidden: Default::default(),
             queue: BTreeSet::new(),
             running: Vec::new(),
+            listing: None,
             late: Vec::new(),
             broken: None,
         };
@@ -97,21 +102,42 @@ impl World {
     }
 
     pub(super) fn show(&mut self, kind: usize) {
-        if let Some(event) = self.hidden[kind].pop_front() {
-            self.queue.extend(event.show(&mut self.core));
+        // The watch shows the changes since the list after the list.
+        let is_listing = kind == CLAIMS && self.listing.is_some();
+        if !is_listing && let Some(event) = self.hidden[kind].pop_front() {
+            self.queue.extend(event.show(&mut self.core, self.now));
         }
     }
 
     /// A watch lists all objects of a kind anew.
     pub(super) fn list(&mut self, kind: usize) {
+        if kind == CLAIMS {
+            self.begin_list();
+            return self.end_list();
+        }
         self.hidden[kind].clear();
         let keys = match kind {
             0 => list(&mut self.core, self.server.pods.values(), Core::pod_event),
-            1 => list(&mut self.core, self.server.claims.values(), Core::claim_event),
             2 => list(&mut self.core, self.server.templates.values(), Core::template_event),
             _ => list(&mut self.core, self.server.groups.values(), Core::pod_group_event),
         };
         self.queue.extend(keys);
+    }
+
+    /// The watch of claims begins a list, and the server reads its claims.
+    pub(super) fn begin_list(&mut self) {
+        self.hidden[CLAIMS].clear();
+        self.listing = Some(self.server.claims.values().cloned().collect());
+        self.queue.extend(self.core.claim_event(WatchEvent::Init, self.now));
+    }
+
+    /// The list arrives.
+    pub(super) fn end_list(&mut self) {
+        let Some(claims) = self.listing.take() else { return };
+        let listed = claims.into_iter().map(|claim| WatchEvent::InitApply(Arc::new(claim)));
+        for event in listed.chain([WatchEvent::InitDone]) {
+            self.queue.extend(self.core.claim_event(event, self.now));
+        }
     }
 
     /// Another process takes over. The calls in flight are performed in time, or never.
@@ -157,6 +183,7 @@ impl World {
 
     pub(super) fn begin_term(&mut self, unanswered: UnansweredCreates) {
         self.core = Core::new(GROUPS).with_unanswered(unanswered);
+        self.listing = None;
         self.collect_events();
         (0..KINDS).for_each(|kind| self.list(kind));
         assert!(self.core.is_synced());
@@ -225,6 +252,7 @@ impl World {
     /// The watches catch up, and nothing fails any more.
     pub(super) fn settle(&mut self) {
         self.pass_time(LATEST);
+        self.end_list();
         for _ in 0..2_000 {
             for kind in 0..KINDS {
                 while !self.hidden[kind].is_empty() {

@@ -32,8 +32,10 @@ impl World {
         let hidden: Vec<_> = self.hidden.iter().flatten().map(event_text).collect();
         let running: Vec<_> = self.running.iter().map(|running| (&running.key, &running.pass)).collect();
         let late: Vec<_> = self.late.iter().map(|(until, request)| (until, server::text(request))).collect();
+        let listing = self.listing.as_ref().map(|claims| claims.iter().map(claim_text).collect::<Vec<_>>());
+        let list = (listing, core.claims_list_began);
         let outside = (stored, groups, server.templates.len(), server.numbers(), late, self.now, &self.broken);
-        format!("{known:?} {templates:?} {memory:?} {hidden:?} {:?} {running:?} {outside:?}", self.queue)
+        format!("{known:?} {templates:?} {memory:?} {hidden:?} {list:?} {:?} {running:?} {outside:?}", self.queue)
     }
 }
 
