@@ -150,7 +150,11 @@ impl Core {
     }
 
     fn add_groups<'a>(&'a self, groups: impl Iterator<Item = &'a ObjectKey>, keys: &mut Vec<Key>) {
-        groups.filter_map(|key| self.groups.get(key)).for_each(|group| self.add_group(group, keys));
+        for group in groups.filter_map(|key| self.groups.get(key)) {
+            self.add_group(group, keys);
+            // Even if the group needs nothing, a pod may wait for its claim.
+            self.add_pods(self.pods_by_group.get(&object_key(&group.metadata)), keys);
+        }
     }
 
     /// Adds the claims of an object that no longer needs them.

@@ -164,6 +164,20 @@ fn groups_queue_themselves_and_their_pods() {
     assert_eq!(on.put(group("h", &[])), ["pod:shop/q"], "a group without claims lets its pods go on");
 }
 
+/// Somebody restores the claim of a group whose template is gone. The group needs nothing, and its pods record the claim.
+#[test]
+fn restored_claim_of_a_group_queues_the_pods_of_the_group() {
+    let mut cluster = Cluster::new(GROUPS);
+    let g = group_recorded(group("g", &[("res", "tpl")]), "res", "c");
+    cluster.put(g.clone());
+    cluster.put(in_group(pod("p", &[("res", "tpl")]), "g"));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert!(cluster.calls.is_empty(), "there is no claim: {:?}", cluster.calls);
+    assert_eq!(cluster.put(generated("c", &group_owner(&g))), ["claim:shop/c", "pod:shop/p"]);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["apply p res=c"]);
+}
+
 /// CLAIM-S39, CLAIM-S40: pods without claims, or whose claims have no names, queue no claim.
 #[test]
 fn pods_without_known_claims_queue_no_claim() {
