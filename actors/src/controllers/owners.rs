@@ -54,6 +54,17 @@ pub(super) fn is_pod_group(owner: &OwnerReference) -> bool {
     owner.kind == "PodGroup" && owner.api_version.split('/').next() == Some(SCHEDULING_GROUP)
 }
 
+/// What may be done for the claims of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimWork {
+    /// They are generated, recorded and reserved.
+    All,
+    /// The names of those that exist are recorded. The pod is being deleted on a node, and a node cannot release claims whose names somebody
+    /// has erased from the status (kubernetes #139772).
+    Record,
+    Nothing,
+}
+
 /// A pod or pod group that uses claims.
 #[derive(Clone, Debug)]
 pub enum Owner {
@@ -103,13 +114,14 @@ impl Owner {
         }
     }
 
-    /// Whether claims may still be generated: the object is not being deleted, and a pod has not ended.
-    pub(super) fn may_get_claims(&self) -> bool {
-        let has_ended = match self {
-            Owner::Pod(pod) => is_terminal(pod),
-            Owner::PodGroup(_) => false,
-        };
-        self.metadata().deletion_timestamp.is_none() && !has_ended
+    /// What may still be done for the claims of the object.
+    pub(super) fn claim_work(&self) -> ClaimWork {
+        match self {
+            Owner::Pod(pod) if is_terminal(pod) => ClaimWork::Nothing,
+            owner if owner.metadata().deletion_timestamp.is_none() => ClaimWork::All,
+            Owner::Pod(pod) if node_name(pod).is_some() => ClaimWork::Record,
+            Owner::Pod(_) | Owner::PodGroup(_) => ClaimWork::Nothing,
+        }
     }
 
     /// The claims of the spec.

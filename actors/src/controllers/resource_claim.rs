@@ -16,7 +16,7 @@
 //!   server performs each create within 10 s after its answer was lost.
 //! - A write of a status keeps the entries of all other claims of the spec that exist, even while the watches lag.
 //! - An entry of `status.reservedFor` is dropped only if its consumer has ended or does not exist.
-//! - No claim is reserved for a pod that has ended or is being deleted.
+//! - No claim is generated or reserved for a pod that has ended or is being deleted.
 //! - Known objects are never edited; requests carry copies.
 
 mod api;

@@ -12,12 +12,12 @@ use super::api::StatusEntry;
 use super::cache::{Core, claim_keys, uses_claims};
 use super::keys::{Key, ObjectKey};
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{Owner, extended_claim, is_done, node_name, object_key, owner_key};
+use super::owners::{ClaimWork, Owner, extended_claim, is_done, node_name, object_key, owner_key};
 use super::ownership::{
     BindTarget, NotOwned, belongs_to_group, belongs_to_pod, bind_target, is_allocated, is_reservable,
     is_reserved_for_pod,
 };
-use super::table::WatchEvent;
+use super::table::{Change, WatchEvent};
 use crate::time::Time;
 
 impl Core {
@@ -95,6 +95,13 @@ impl Core {
             }
             self.add_pods(self.pods_by_claim.get(&claim), &mut keys);
             self.add_groups(self.groups_by_claim.get(&claim), &mut keys);
+            if let Change::Added(claim) = &change
+                && let Some(Key::Pod(pod)) = owner_key(&claim.metadata)
+            {
+                // No pass of a pod that is being deleted waits for its claim.
+                let known = self.pods.get(&pod).filter(|pod| pod.metadata.deletion_timestamp.is_some());
+                self.add_pods(known.map(|_| &pod).into_iter(), &mut keys);
+            }
         }
         if is_listed {
             keys.extend(self.claims_listed());
@@ -191,9 +198,13 @@ impl Core {
 
     fn add_pod(&self, pod: &Arc<Pod>, keys: &mut Vec<Key>) {
         let owner = Owner::Pod(pod.clone());
-        let statuses = owner.statuses();
-        let needs = |entry: &ClaimEntry| self.pod_claim_needs_work(pod, entry, entry.named(&statuses));
-        if owner.may_get_claims() && owner.claims().iter().any(needs) {
+        let (work, statuses) = (owner.claim_work(), owner.statuses());
+        let needs = |entry: &ClaimEntry| match (work, entry.named(&statuses)) {
+            (ClaimWork::All, named) => self.pod_claim_needs_work(pod, entry, named),
+            (ClaimWork::Record, named) => matches!(named, Err(NameError::NotCreated(_))),
+            (ClaimWork::Nothing, _) => false,
+        };
+        if owner.claims().iter().any(needs) {
             keys.push(owner.work_key());
         }
     }
@@ -238,7 +249,7 @@ impl Core {
             }
             Ok(Named::Claim { .. } | Named::NotNeeded) => false,
         };
-        if owner.may_get_claims() && owner.claims().iter().any(needs) {
+        if owner.claim_work() == ClaimWork::All && owner.claims().iter().any(needs) {
             keys.push(owner.work_key());
         }
     }

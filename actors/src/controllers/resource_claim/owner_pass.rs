@@ -1,4 +1,5 @@
-//! The pass of a pod or pod group: generates its claims, writes their names to its status, and reserves them for a pod on a node.
+//! The pass of a pod or pod group: generates its claims, writes their names to its status, and reserves them for a pod on a node. For a pod
+//! that is being deleted on a node, it only writes the names of claims that exist.
 //!
 //! ```text
 //!              .--> Confirming --.
@@ -16,8 +17,8 @@ use super::generate::{check_template, new_claim};
 use super::keys::ObjectKey;
 use super::memory::PendingClaim;
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{Owner, OwnerId, OwnerKind, object_key, pod_group_name};
-use super::ownership::{BindTarget, bind_target};
+use super::owners::{ClaimWork, Owner, OwnerId, OwnerKind, object_key, pod_group_name};
+use super::ownership::{BindTarget, BindTargetError, bind_target};
 use super::pass::{Fact, Fault, Step, fault, report};
 use super::unanswered::Settling;
 use crate::time::Time;
@@ -79,8 +80,12 @@ impl OwnerPass {
             self.answered(core, answer, now);
         }
         // The object may have ended or been replaced during the call.
-        let Some(owner) = core.current(&self.owner).filter(Owner::may_get_claims) else { return self.end() };
+        let Some(owner) = core.current(&self.owner) else { return self.end() };
         self.owner = owner;
+        let work = self.owner.claim_work();
+        if work == ClaimWork::Nothing {
+            return self.end();
+        }
         loop {
             let request = match self.stage {
                 Stage::Begin => {
@@ -88,13 +93,20 @@ impl OwnerPass {
                         && let Some(group) = pod_group_name(pod).filter(|_| core.features.pod_groups)
                         && core.group_of(pod).is_none()
                     {
-                        self.faults.push(Fault::GroupNotFound(ObjectKey::new(&self.owner.key().namespace, group)));
+                        // A pod that is being deleted may outlive its group.
+                        if work == ClaimWork::All {
+                            self.faults.push(Fault::GroupNotFound(ObjectKey::new(&self.owner.key().namespace, group)));
+                        }
                         return self.end();
                     }
                     self.stage = Stage::Generating;
                     None
                 }
                 Stage::Generating => match self.claims.get(self.at).cloned() {
+                    Some(entry) if work == ClaimWork::Record => {
+                        self.adopt(core, &entry, now);
+                        self.next()
+                    }
                     Some(entry) => match self.generate(core, &entry, now) {
                         Ok(request) => request,
                         Err(fault) => {
@@ -143,16 +155,7 @@ impl OwnerPass {
             Err(fault @ NameError::Unsupported(_)) => return Err(fault.into()),
         }
         let Some(template) = &entry.template else { return Ok(self.next()) };
-        let (id, is_own) = match &self.owner {
-            Owner::Pod(pod) => {
-                let group = core.group_of(pod).cloned();
-                match (bind_target(pod, group.as_deref(), entry, core.features)?, group) {
-                    (BindTarget::PodGroup, Some(group)) => (Owner::PodGroup(group).id(), false),
-                    (BindTarget::PodGroup, None) | (BindTarget::Pod, _) => (self.owner.id(), true),
-                }
-            }
-            Owner::PodGroup(_) => (self.owner.id(), true),
-        };
+        let id = self.owner_of_claim(core, entry)?;
         match core.generated(&id, &entry.name, now) {
             Some(Found::Claim(name)) => {
                 core.unanswered.settled(&id, &entry.name);
@@ -167,7 +170,7 @@ impl OwnerPass {
                 return Ok(Some(Request::GetClaim(key)));
             }
             // The pass of the group makes the claims of the group. Then the new status of the group queues the pod again.
-            None if !is_own => return Ok(self.next()),
+            None if id != self.owner.id() => return Ok(self.next()),
             None => {}
         }
         match core.unanswered.settling(&id, &entry.name, now) {
@@ -191,6 +194,27 @@ impl OwnerPass {
         core.unanswered.sent(&self.owner, &entry.name, now);
         self.stage = Stage::Creating { admin_access: has_admin_access(&claim.spec) };
         Ok(Some(Request::CreateClaim(Box::new(claim))))
+    }
+
+    /// Finds a claim whose name somebody has erased from the status of a pod that is being deleted.
+    fn adopt(&mut self, core: &Core, entry: &ClaimEntry, now: Time) {
+        let is_erased = matches!(entry.named(&core.statuses(&self.owner)), Err(NameError::NotCreated(_)));
+        if is_erased
+            && let Ok(id) = self.owner_of_claim(core, entry)
+            && let Some(Found::Claim(name)) = core.generated(&id, &entry.name, now)
+        {
+            self.new_names.insert(entry.name.clone(), name);
+        }
+    }
+
+    /// The pod or group that the claim of an entry is generated for.
+    fn owner_of_claim(&self, core: &Core, entry: &ClaimEntry) -> Result<OwnerId, BindTargetError> {
+        let Owner::Pod(pod) = &self.owner else { return Ok(self.owner.id()) };
+        let group = core.group_of(pod);
+        match (bind_target(pod, group.map(|group| &**group), entry, core.features)?, group) {
+            (BindTarget::PodGroup, Some(group)) => Ok(Owner::PodGroup(group.clone()).id()),
+            (BindTarget::PodGroup, None) | (BindTarget::Pod, _) => Ok(self.owner.id()),
+        }
     }
 
     fn next(&mut self) -> Option<Request> {

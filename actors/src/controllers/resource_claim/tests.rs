@@ -82,6 +82,11 @@ fn on_node(mut pod: Pod) -> Pod {
     pod
 }
 
+fn deleting(mut pod: Pod) -> Pod {
+    pod.metadata.deletion_timestamp = Some(Time::from_secs(1).to_api());
+    pod
+}
+
 fn in_phase(mut pod: Pod, phase: &str) -> Pod {
     pod.status.get_or_insert_default().phase = Some(phase.to_owned());
     pod
@@ -93,6 +98,12 @@ fn recorded(mut pod: Pod, entries: &[(&str, Option<&str>)]) -> Pod {
         resource_claim_name: claim.map(str::to_owned),
     };
     pod.status.get_or_insert_default().resource_claim_statuses = Some(entries.iter().map(entry).collect());
+    pod
+}
+
+/// The pod after a client that does not know the names of claims has written its status.
+fn without_names(mut pod: Pod) -> Pod {
+    pod.status.get_or_insert_default().resource_claim_statuses = None;
     pod
 }
 

@@ -162,6 +162,60 @@ fn objects_without_work_cause_no_call() {
     }
 }
 
+/// CLAIM-S51: a pod that is being deleted on a node keeps the names of its claims, and gets no new claim.
+#[test]
+fn erased_names_of_a_pod_that_is_being_deleted_are_recorded_again() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    let p = on_node(pod("p", &[("res", "tpl"), ("own", "tpl")]));
+    cluster.put(p.clone());
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.server.claims.len(), 2);
+    cluster.server.delete_claim(&object("p-own-00002"));
+    let res = allocated(cluster.claim("p-res-00001").clone());
+    cluster.put(res);
+    let named = [("res", Some("p-res-00001")), ("own", Some("p-own-00002"))];
+    assert!(cluster.put(recorded(deleting(p.clone()), &named)).is_empty(), "no name is missing");
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+
+    assert_eq!(cluster.put(without_names(deleting(p.clone()))), ["pod:shop/p"]);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["apply p res=p-res-00001"], "nothing is created or reserved");
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+    assert!(cluster.messages().is_empty());
+
+    let ended = [in_phase(deleting(p.clone()), "Failed"), deleting(pod("p", &[("res", "tpl")]))];
+    for pod in ended {
+        assert_eq!(cluster.put(pod), ["claim:shop/p-res-00001"]);
+        assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+        assert_eq!(cluster.calls, Vec::<String>::new());
+    }
+}
+
+/// The claim of a create without an answer may appear after the deletion of its pod has begun. The pod may outlive its group.
+#[test]
+fn claim_that_appears_during_the_deletion_of_its_pod_is_recorded() {
+    let mut cluster = Cluster::new(GROUPS);
+    let (p, g) = (deleting(on_node(pod("p", &[("res", "tpl")]))), group("g", &[("res", "tpl")]));
+    cluster.put(p.clone());
+    cluster.put(g.clone());
+    assert_eq!(cluster.put(generated("late", &pod_owner(&p))), ["claim:shop/late", "pod:shop/p"]);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["apply p res=late"]);
+
+    cluster.put(generated("shared", &group_owner(&g)));
+    let member = in_group(deleting(on_node(pod("r", &[("res", "tpl")]))), "g");
+    assert_eq!(cluster.put(member.clone()), ["pod:shop/r"]);
+    assert_eq!(cluster.run("pod:shop/r"), Ok(()));
+    assert_eq!(cluster.calls, ["apply r res=shared"]);
+    cluster.remove(g);
+    cluster.put(without_names(member));
+    assert_eq!(cluster.run("pod:shop/r"), Ok(()));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+}
+
 /// CLAIM-S14: a claim of another namespace is not taken.
 #[test]
 fn claim_of_another_namespace_is_not_adopted() {

@@ -22,6 +22,10 @@ enum Change {
     /// The scheduler reserves all claims for a pod.
     Reserve(&'static str),
     DeleteClaims,
+    /// A pod on a node is being deleted, and its containers still run.
+    BeginDeletion(&'static str),
+    /// A client that does not know the names of claims writes the status of a pod.
+    EraseNames(&'static str),
 }
 
 /// A configuration: the objects at the start, the changes, and how often events may occur.
@@ -98,7 +102,7 @@ impl Model for Configuration {
             return;
         }
         let is_listing = world.listing.is_some();
-        let hidden = |kind: &usize| !world.hidden[*kind].is_empty() && !(*kind == CLAIMS && is_listing);
+        let hidden = |kind: &usize| !(world.hidden[*kind].is_empty() || (*kind == CLAIMS && is_listing));
         actions.extend((0..KINDS).filter(hidden).map(Action::Show));
         if left.lists > 0 {
             // A list that shows what the watch has shown changes nothing.
@@ -245,6 +249,8 @@ impl Change {
                     server.put(with_finalizer(reserved(allocated(claim), &[consumer(&pod)])).into());
                 }
             }
+            Change::BeginDeletion(name) => server.put(deleting(known(name)).into()),
+            Change::EraseNames(name) => server.put(without_names(known(name)).into()),
             Change::DeleteClaims => server.claims.clone().keys().for_each(|key| server.delete_claim(key)),
         }
         world.collect_events();
@@ -304,6 +310,12 @@ fn claims_of_a_pod_that_is_replaced_keep_the_laws() {
 #[test]
 fn claims_of_a_pod_that_ends_keep_the_laws() {
     check(&running_pod(), &[Change::End("p")], &[left(2, 1, 1, 0)]);
+}
+
+#[test]
+fn claims_of_a_pod_that_is_being_deleted_keep_the_laws() {
+    let changes = &[Change::EraseNames("p"), Change::BeginDeletion("p"), Change::EraseNames("p")];
+    check(&running_pod(), changes, &[one_worker(left(1, 0, 0, 0)), one_worker(left(0, 1, 0, 0))]);
 }
 
 #[test]

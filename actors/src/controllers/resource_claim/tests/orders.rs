@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::world::{KINDS, Outcome, World, consumers};
 use super::*;
-use crate::controllers::resource_claim::owners::{OwnerId, is_done};
+use crate::controllers::resource_claim::owners::{OwnerId, is_done, node_name};
 
 const PODS: [&str; 3] = ["p", "q", "r"];
 const TEMPLATES: [&str; 2] = ["tpl", "tpl-2"];
@@ -35,6 +35,10 @@ enum Action {
     Bind(u8),
     End(u8),
     DeletePod(u8),
+    /// A pod on a node is being deleted, and its containers still run.
+    BeginDeletion(u8),
+    /// A client that does not know the names of claims writes the status of a pod.
+    EraseNames(u8),
     PutTemplate(u8),
     RemoveTemplate(u8),
     Allocate(u8),
@@ -69,6 +73,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => any::<u8>().prop_map(Action::Bind),
         1 => any::<u8>().prop_map(Action::End),
         1 => any::<u8>().prop_map(Action::DeletePod),
+        1 => any::<u8>().prop_map(Action::BeginDeletion),
+        1 => any::<u8>().prop_map(Action::EraseNames),
         3 => any::<u8>().prop_map(Action::PutTemplate),
         1 => any::<u8>().prop_map(Action::RemoveTemplate),
         3 => any::<u8>().prop_map(Action::Allocate),
@@ -160,6 +166,10 @@ impl UserWorld {
                     self.world.server.remove(&pod.into());
                 }
             }
+            Action::BeginDeletion(number) => {
+                self.edit_pod(number, |pod| if node_name(&pod).is_some() { deleting(pod) } else { pod });
+            }
+            Action::EraseNames(number) => self.edit_pod(number, without_names),
             Action::PutTemplate(number) => self.world.server.put(template(TEMPLATES[usize::from(number) % 2]).into()),
             Action::RemoveTemplate(number) => {
                 self.world.server.remove(&template(TEMPLATES[usize::from(number) % 2]).into())

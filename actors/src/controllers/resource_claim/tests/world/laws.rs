@@ -13,6 +13,12 @@ fn holds(holds: bool, broken: impl FnOnce() -> String) -> Law {
 impl World {
     /// What must hold for each call that a pass returns, with what the controller knows.
     pub(super) fn check_request(&self, request: &Request) -> Law {
+        if let Request::CreateClaim(claim) = request {
+            let owner = OwnerId::of_claim(&claim.metadata).map(|owner| owner.uid);
+            let mut deleting = self.core.pods().filter(|pod| pod.metadata.deletion_timestamp.is_some());
+            let is_for_deleting = deleting.any(|pod| pod.metadata.uid == owner);
+            return holds(!is_for_deleting, || format!("a claim is created for {owner:?}, which is being deleted"));
+        }
         let Request::ChangeClaim(change) = request else { return Ok(()) };
         let key = object_key(&change.claim.metadata);
         let known = self.core.claims.get(&key).map(|claim| consumers(claim)).unwrap_or_default();
@@ -77,11 +83,23 @@ impl World {
                 if status.is_some_and(|status| status.claim.is_none()) {
                     continue;
                 }
+                let is_of_group = key.name == "r" && entry.name == "res";
+                let expected = if is_of_group { Some("g-uid") } else { pod.metadata.uid.as_deref() };
+                if pod.metadata.deletion_timestamp.is_some() {
+                    // Nothing is created for the pod. What it has is recorded.
+                    let is_its = |claim: &ResourceClaim| {
+                        let owner = OwnerId::of_claim(&claim.metadata).map(|owner| owner.uid);
+                        let of_entry =
+                            claim.metadata.annotations.as_ref().and_then(|a| a.get(POD_CLAIM_NAME_ANNOTATION));
+                        owner.as_deref() == expected && of_entry == Some(&entry.name)
+                    };
+                    let is_known = status.is_some() || !self.server.claims.values().any(is_its);
+                    holds(is_known, || format!("{key} is being deleted and lacks a name for {:?}", entry.name))?;
+                    continue;
+                }
                 let name = status.and_then(|status| status.claim.clone()).unwrap_or_default();
                 let claim = self.server.claims.get(&object(&name));
                 let owner = claim.and_then(|claim| Some(OwnerId::of_claim(&claim.metadata)?.uid));
-                let is_of_group = key.name == "r" && entry.name == "res";
-                let expected = if is_of_group { Some("g-uid") } else { pod.metadata.uid.as_deref() };
                 let broken = || format!("{key} has for {:?} a claim of {owner:?}", entry.name);
                 holds(owner.as_deref() == expected, broken)?;
             }
