@@ -16,7 +16,7 @@ use crate::actors::PanicMetrics;
 use crate::encode::{self, Format};
 use crate::events::EventMetrics;
 use crate::histogram::{Histogram, POD_DELETION};
-use crate::register::kubelet;
+use crate::register::{kubelet, podwright};
 use crate::work_queues::WorkQueueMetrics;
 
 /// The metrics of the controllers over one registry. Clones share their numbers.
@@ -32,6 +32,8 @@ pub struct ControllersMetrics {
     pub events: EventMetrics,
     /// The elections of leaders.
     pub leader_election: LeaderElectionMetrics,
+    /// The watches.
+    pub watches: WatchMetrics,
     /// The device taint eviction controller.
     pub device_taint_evictions: DeviceTaintEvictionMetrics,
     registry: Arc<Registry>,
@@ -47,6 +49,7 @@ impl ControllersMetrics {
             work_queues: WorkQueueMetrics::register(&mut registry),
             events: EventMetrics::register(&mut registry),
             leader_election: LeaderElectionMetrics::register(&mut registry),
+            watches: WatchMetrics::register(&mut registry),
             device_taint_evictions: DeviceTaintEvictionMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
@@ -92,6 +95,37 @@ impl LeaderElectionMetrics {
     /// Records whether this replica leads, by the name of the lease.
     pub fn leads(&self, lease: &'static str, leads: bool) {
         self.status.get_or_create(&ElectionLabels { name: lease }).set(leads.into());
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    controller: &'static str,
+    resource: String,
+}
+
+/// The watches of the controllers.
+#[derive(Clone, Debug)]
+pub struct WatchMetrics {
+    failing: Family<WatchLabels, Gauge>,
+}
+
+impl WatchMetrics {
+    /// Registers the families.
+    pub fn register(registry: &mut Registry) -> Self {
+        WatchMetrics {
+            failing: podwright(
+                registry,
+                "podwright_watch_failing",
+                "Whether a watch of a controller fails: 1 from its error until the API server answers the watch, otherwise 0",
+                Family::default(),
+            ),
+        }
+    }
+
+    /// Records whether the watch of a controller fails, by the plural of its resource.
+    pub fn fails(&self, controller: &'static str, resource: &str, fails: bool) {
+        self.failing.get_or_create(&WatchLabels { controller, resource: resource.to_owned() }).set(fails.into());
     }
 }
 

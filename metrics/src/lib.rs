@@ -59,6 +59,7 @@ pub use certificates::CertificateMetrics;
 pub use containers::{ContainerMetrics, ImageRemoval};
 pub use controllers::{
     ClaimSeries, ControllersMetrics, DeviceTaintEvictionMetrics, LeaderElectionMetrics, ResourceClaimControllerMetrics,
+    WatchMetrics,
 };
 pub use dra::{ClaimOperation, ClaimsInUse, DraMetrics, PluginMetrics, PodResourcesMethod, PodResourcesMetrics};
 pub use encode::Format;

@@ -213,6 +213,11 @@ impl ClaimController {
         self.shared.is_synced.load(Ordering::Acquire)
     }
 
+    /// Whether no pass can run any more: the controller was stopped, or its task has panicked.
+    pub fn has_ended(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// The number of keys in the queue, with those whose passes run or wait for a backoff.
     pub fn queued(&self) -> usize {
         self.shared.queue.lock().len()

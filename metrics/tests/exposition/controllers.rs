@@ -23,6 +23,8 @@ fn families_of_controllers_are_those_of_the_table() {
     metrics.panics.caught();
     metrics.events.ended(EventOutcome::Written);
     metrics.leader_election.leads("resourceclaim-controller", true);
+    metrics.watches.fails("resourceclaim-controller", "pods", false);
+    metrics.watches.fails("resourceclaim-controller", "resourceclaims", true);
     metrics.device_taint_evictions.deleted(Duration::from_millis(20));
     let durations = metrics.work_queues.durations("resource_claim");
     durations.taken(Duration::from_millis(1));
@@ -39,6 +41,8 @@ fn families_of_controllers_are_those_of_the_table() {
         "device_taint_eviction_controller_pod_deletions_total 1\n",
         "device_taint_eviction_controller_pod_deletion_duration_seconds_bucket{le=\"0.025\"} 1\n",
         "leader_election_master_status{name=\"resourceclaim-controller\"} 1\n",
+        "podwright_watch_failing{controller=\"resourceclaim-controller\",resource=\"pods\"} 0\n",
+        "podwright_watch_failing{controller=\"resourceclaim-controller\",resource=\"resourceclaims\"} 1\n",
         "resourceclaim_controller_creates_total{admin_access=\"false\",status=\"success\"} 1\n",
         "resourceclaim_controller_resource_claims{admin_access=\"false\",allocated=\"true\",source=\"extended_resource\"} 3\n",
         "workqueue_depth{name=\"resource_claim\"} 1\n",

@@ -8,6 +8,7 @@ mod preview;
 mod taint_terms;
 mod taints;
 mod terms;
+mod watch_problems;
 mod watches;
 
 pub use claims::KubeResourceClaims;
@@ -16,4 +17,4 @@ pub use preview::{ListError, PreviewedCluster};
 pub use taint_terms::DeviceTaintTerms;
 pub use taints::KubeDeviceTaints;
 pub use terms::ClaimTerms;
-pub use watches::WatchProblems;
+pub use watch_problems::WatchProblems;

@@ -58,6 +58,21 @@ impl CurrentController {
             CurrentController::Taints(current) => current.borrow().as_ref().map(|controller| controller.is_synced()),
         }
     }
+
+    /// Whether a task of the controller has ended, although nobody has stopped it.
+    fn has_ended(&self) -> bool {
+        match self {
+            // The task that runs the terms has the sender.
+            CurrentController::Claims(current) => {
+                current.has_changed().is_err()
+                    || current.borrow().as_ref().is_some_and(|controller| controller.has_ended())
+            }
+            CurrentController::Taints(current) => {
+                current.has_changed().is_err()
+                    || current.borrow().as_ref().is_some_and(|controller| controller.has_ended())
+            }
+        }
+    }
 }
 
 impl ControllerView {
@@ -69,8 +84,8 @@ impl ControllerView {
         }
         if self.current.is_synced() == Some(false) {
             missing.push("the first lists of the watches are not complete".to_owned());
-            missing.extend(self.problems.lines().iter().map(|line| plain(line, MAX_PROBLEM_BYTES).into_owned()));
         }
+        missing.extend(self.problems.lines().iter().map(|line| plain(line, MAX_PROBLEM_BYTES).into_owned()));
         missing
     }
 
@@ -118,6 +133,11 @@ async fn healthz(State(view): State<ControllersView>) -> Response {
     // An election publishes until it is stopped. If its task has ended, the lease is no longer renewed.
     if view.controllers.iter().any(|controller| controller.leadership.has_changed().is_err()) {
         return (StatusCode::INTERNAL_SERVER_ERROR, "the election of the leader has ended\n").into_response();
+    }
+    // If the process ends, another replica leads, and this one starts again.
+    if let Some(ended) = view.controllers.iter().find(|controller| controller.current.has_ended()) {
+        let why = format!("the {} has ended\n", ended.kind.name());
+        return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     }
     "ok\n".into_response()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwright_stand_in::{Fault, Rule};
+use podwright_stand_in::{Fault, Rule, Verb};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -106,6 +106,39 @@ async fn missing_permissions_are_reported_with_the_remedy() {
     .await;
     assert!(problem.contains("grant the permissions of examples/deploy/controllers.yaml"), "{problem}");
     assert!(problem.ends_with("leaderelection resourceclaim-controller: off\n"), "{problem}");
+}
+
+/// A permission is revoked while the controller runs, and granted again. No template changes.
+#[tokio::test]
+async fn watch_that_fails_later_is_reported_until_it_works_again() {
+    let cluster = Cluster::start().await;
+    let home = home_of(&cluster, &User::admin());
+    let controllers = home.start_controllers(&["--kubeconfig", &home.kubeconfig(), "--leader-elect=false"]).await;
+    let ready = |expected: u16, part: &'static str| {
+        let controllers = &controllers;
+        eventually("the endpoint says whether the controller is ready", move || async move {
+            let (code, body) = controllers.get_from_port("/readyz", "");
+            (code == expected && body.contains(part)).then_some(body)
+        })
+    };
+    let failing = |value: u8| {
+        let (_, metrics) = controllers.get_from_port("/metrics", "");
+        let labels = r#"controller="resourceclaim-controller",resource="resourceclaimtemplates""#;
+        assert!(metrics.contains(&format!("podwright_watch_failing{{{labels}}} {value}\n")), "{metrics}");
+    };
+    ready(200, "ok\n").await;
+    failing(0);
+    let watches = Rule::new().verb(Verb::Watch).resource("resourceclaimtemplates");
+    cluster.server.faults().inject(watches, Fault::status(403));
+    cluster.server.drop_watches();
+    let problems = ready(503, "cannot watch resourceclaimtemplates: ").await;
+    assert!(!problems.contains("the first lists of the watches are not complete"), "{problems}");
+    ready(503, "grant the permissions of examples/deploy/controllers.yaml").await;
+    failing(1);
+    assert_eq!(controllers.get_from_port("/healthz", "").0, 200);
+    cluster.server.faults().clear();
+    ready(200, "ok\n").await;
+    failing(0);
 }
 
 #[tokio::test]

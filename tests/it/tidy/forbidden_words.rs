@@ -188,6 +188,7 @@ fn errors_of_kube_become_kube_errors() {
         "src/adapters/kube/connection.rs",
         "src/adapters/kube/controllers/calls.rs",
         "src/adapters/kube/controllers/claims.rs",
+        "src/adapters/kube/controllers/watch_problems.rs",
         "src/adapters/kube/listing.rs",
         "src/adapters/kube/node_authorizer.rs",
         "src/resource_api.rs",

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::terms::TermEnd;
-use super::watches::{self, WatchProblems};
+use super::watch_problems::WatchProblems;
+use super::watches;
 
 /// The terms of this replica as the leader. Each term has a controller with an empty cache and watches of its own, which begin with a
 /// list from the storage of the server. The evictions are counted from zero in each term.
@@ -27,7 +28,8 @@ pub struct DeviceTaintTerms {
 impl DeviceTaintTerms {
     /// The terms before the first one begins.
     pub fn new(client: Client, config: DeviceTaintControllerConfig, ports: DeviceTaintControllerPorts) -> Self {
-        let (current, problems) = (watch::Sender::new(None), WatchProblems::default());
+        let problems = WatchProblems::new(CONTROLLER_NAME, ports.metrics.watches.clone());
+        let current = watch::Sender::new(None);
         DeviceTaintTerms { client, config, ports, current, problems }
     }
 
@@ -68,8 +70,8 @@ impl DeviceTaintTerms {
         let watched = stop.child_token();
         // If this future is dropped, the watches end, and with the last reference to the controller its passes.
         let _term_end = TermEnd::new(&self.current, &watched);
-        self.problems.reset();
-        let watches = watches::start_taints(&self.client, &controller, self.config.settings, &self.problems, &watched);
+        let (settings, panics) = (self.config.settings, &self.ports.metrics.panics);
+        let watches = watches::start_taints(&self.client, &controller, settings, &self.problems, panics, &watched);
         self.current.send_replace(Some(controller.clone()));
         tracing::info!(controller = CONTROLLER_NAME, "controller started");
         let ends = async { leadership.wait_for(|leadership| leadership != leading).await.is_ok() };
@@ -78,6 +80,7 @@ impl DeviceTaintTerms {
         watched.cancel();
         controller.stop().await;
         watches.wait().await;
+        self.problems.reset();
         tracing::info!(controller = CONTROLLER_NAME, "controller stopped");
     }
 }

@@ -9,7 +9,8 @@ use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, UnansweredC
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::watches::{self, WatchProblems};
+use super::watch_problems::WatchProblems;
+use super::watches;
 
 /// The terms of this replica as the leader. Each term has a controller with an empty cache and watches of its own, which begin with a
 /// list from the storage of the server. So a term knows everything that the previous leader has done. It also knows the unanswered creates
@@ -25,7 +26,8 @@ pub struct ClaimTerms {
 impl ClaimTerms {
     /// The terms before the first one begins.
     pub fn new(client: Client, config: ClaimControllerConfig, ports: ClaimControllerPorts) -> Self {
-        let (current, problems) = (watch::Sender::new(None), WatchProblems::default());
+        let problems = WatchProblems::new(CONTROLLER_NAME, ports.metrics.watches.clone());
+        let current = watch::Sender::new(None);
         ClaimTerms { client, config, ports, current, problems }
     }
 
@@ -74,8 +76,8 @@ impl ClaimTerms {
         let watched = stop.child_token();
         // If this future is dropped, the watches end, and with the last reference to the controller its passes.
         let _term_end = TermEnd::new(&self.current, &watched);
-        self.problems.reset();
-        let watches = watches::start(&self.client, &controller, self.config.features, &self.problems, &watched);
+        let panics = &self.ports.metrics.panics;
+        let watches = watches::start(&self.client, &controller, self.config.features, &self.problems, panics, &watched);
         self.current.send_replace(Some(controller.clone()));
         tracing::info!(controller = CONTROLLER_NAME, "controller started");
         let ends = async { leadership.wait_for(|leadership| leadership != leading).await.is_ok() };
@@ -84,6 +86,7 @@ impl ClaimTerms {
         watched.cancel();
         let unanswered = controller.stop().await;
         watches.wait().await;
+        self.problems.reset();
         tracing::info!(controller = CONTROLLER_NAME, "controller stopped");
         unanswered
     }

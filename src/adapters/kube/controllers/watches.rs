@@ -5,13 +5,14 @@
 //!
 //! An object that cannot be decoded does not end its watch: the controller keeps its previous state.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::pin::pin;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
@@ -20,43 +21,23 @@ use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
-use parking_lot::Mutex;
 use podwright_actors::controllers::claim_controller::{ClaimController, WatchedKind};
 use podwright_actors::controllers::device_taint_controller::DeviceTaintController;
 use podwright_actors::controllers::device_taint_eviction::{CONTROLLER_NAME as TAINT_CONTROLLER_NAME, Settings};
 use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
+use podwright_actors::text::panic_text;
+use podwright_metrics::PanicMetrics;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::watch_problems::WatchProblems;
 use crate::KubeError;
 use crate::adapters::kube::listing;
 
-/// The errors of the watches that fail, by the plural of their resources. Clones share their state.
-#[derive(Clone, Debug, Default)]
-pub struct WatchProblems(Arc<Mutex<BTreeMap<String, String>>>);
-
-impl WatchProblems {
-    /// A line for each watch that fails now.
-    pub fn lines(&self) -> Vec<String> {
-        self.0.lock().iter().map(|(plural, problem)| format!("cannot watch {plural}: {problem}")).collect()
-    }
-
-    /// Records the error of a watch. Returns whether the error is new: the watch worked before, or failed for another reason.
-    fn set(&self, plural: &str, problem: &str) -> bool {
-        let before = self.0.lock().insert(plural.to_owned(), problem.to_owned());
-        before.as_deref() != Some(problem)
-    }
-
-    /// Forgets the errors of the watches of an earlier term.
-    pub(super) fn reset(&self) {
-        self.0.lock().clear();
-    }
-
-    fn clear(&self, plural: &str) {
-        self.0.lock().remove(plural);
-    }
-}
+/// The delay before a watch starts again after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// Starts the watches of a controller. They end when `stop` is cancelled.
 pub(super) fn start(
@@ -64,10 +45,11 @@ pub(super) fn start(
     controller: &Arc<ClaimController>,
     features: Features,
     problems: &WatchProblems,
+    panics: &PanicMetrics,
     stop: &CancellationToken,
 ) -> TaskTracker {
     let tasks = TaskTracker::new();
-    let watch = Watch { client, controller, name: CONTROLLER_NAME, problems, stop, tasks: &tasks };
+    let watch = Watch { client, controller, name: CONTROLLER_NAME, problems, panics, stop, tasks: &tasks };
     watch.start(keep_claims_of_pod, room::<Pod>, ClaimController::pod_event);
     watch.start(
         |claim: &mut ResourceClaim| claim.metadata.managed_fields = None,
@@ -100,10 +82,11 @@ pub(super) fn start_taints(
     controller: &Arc<DeviceTaintController>,
     settings: Settings,
     problems: &WatchProblems,
+    panics: &PanicMetrics,
     stop: &CancellationToken,
 ) -> TaskTracker {
     let tasks = TaskTracker::new();
-    let watch = Watch { client, controller, name: TAINT_CONTROLLER_NAME, problems, stop, tasks: &tasks };
+    let watch = Watch { client, controller, name: TAINT_CONTROLLER_NAME, problems, panics, stop, tasks: &tasks };
     // An event only marks pods, so no watch waits.
     let room = |_: &DeviceTaintController| std::future::ready(()).boxed();
     watch.start(keep_claims_of_pod, room, DeviceTaintController::pod_event);
@@ -130,12 +113,13 @@ struct Watch<'a, C> {
     /// The name of the controller.
     name: &'static str,
     problems: &'a WatchProblems,
+    panics: &'a PanicMetrics,
     stop: &'a CancellationToken,
     tasks: &'a TaskTracker,
 }
 
 impl<C: Send + Sync + 'static> Watch<'_, C> {
-    /// Starts the watch of one kind, of all namespaces.
+    /// Starts the watch of one kind, of all namespaces. A watch that panics is started again.
     fn start<K>(
         &self,
         shrink: fn(&mut K),
@@ -144,31 +128,51 @@ impl<C: Send + Sync + 'static> Watch<'_, C> {
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + Default + DeserializeOwned + Send + Sync + 'static,
     {
-        let api = Api::<DeserializeGuard<K>>::all(self.client.clone());
-        let (controller, problems, name) = (self.controller.clone(), self.problems.clone(), self.name);
-        let deliver = async move {
-            let plural = K::plural(&());
-            let mut events = pin!(listing::watch_in_pages(api));
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(event) => {
-                        // `Init` comes before the server has answered, so it does not show that the watch works.
-                        if !matches!(event, Event::Init) {
-                            problems.clear(&plural);
-                        }
-                        until_room(&controller).await;
-                        deliver(&controller, convert(event, shrink, name));
-                    }
-                    Err(error) => {
-                        let error = problem::<K>(&error, name);
-                        if problems.set(&plural, &error) {
-                            tracing::warn!(controller = name, resource = &*plural, error, "watch failed, retrying");
-                        }
-                    }
+        let plural = K::plural(&());
+        self.problems.clear(&plural);
+        let (client, name) = (self.problems.client_of_watch(self.client, &plural), self.name);
+        let (controller, problems, panics) = (self.controller.clone(), self.problems.clone(), self.panics.clone());
+        let watch = async move {
+            loop {
+                // A watch begins with a list, so the controller misses nothing that happened since the panic.
+                let events = listing::watch_in_pages(Api::<DeserializeGuard<K>>::all(client.clone()));
+                let events = pin!(events.map(|event| event.map(|event| convert(event, shrink, name))));
+                let delivered = deliver_all(events, &problems, name, &*controller, until_room, deliver);
+                if let Err(panic) = AssertUnwindSafe(delivered).catch_unwind().await {
+                    panics.caught();
+                    let panic = panic_text(&*panic);
+                    problems.set(&plural, &format!("the watch panicked: {panic}"));
+                    tracing::error!(controller = name, resource = &*plural, panic, "watch panicked, starting again");
                 }
+                sleep(AFTER_PANIC).await;
             }
         };
-        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(deliver));
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(watch));
+    }
+}
+
+/// Delivers the events of a watch to its controller.
+async fn deliver_all<K: Resource<DynamicType = ()>, C>(
+    mut events: Pin<&mut (impl Stream<Item = Result<WatchEvent<K>, KubeError>> + Send)>,
+    problems: &WatchProblems,
+    name: &'static str,
+    controller: &C,
+    until_room: for<'c> fn(&'c C) -> BoxFuture<'c, ()>,
+    deliver: fn(&C, WatchEvent<K>),
+) {
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                until_room(controller).await;
+                deliver(controller, event);
+            }
+            Err(error) => {
+                let (plural, error) = (K::plural(&()), problem::<K>(&error, name));
+                if problems.set(&plural, &error) {
+                    tracing::warn!(controller = name, resource = &*plural, error, "watch failed, retrying");
+                }
+            }
+        }
     }
 }
 
@@ -289,62 +293,4 @@ pub(super) fn keep_taints_of_slice(slice: &mut ResourceSlice) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn answer(code: u16) -> KubeError {
-        let status = serde_json::from_value(json!({"code": code, "message": "refused"})).unwrap();
-        kube::Error::Api(Box::new(status)).into()
-    }
-
-    #[test]
-    fn refused_lists_name_the_remedy() {
-        for (code, text) in [
-            (403, "refused: grant the permissions of examples/deploy/controllers.yaml"),
-            (404, "the API server does not serve resourceclaims of resource.k8s.io/v1: use Kubernetes 1.34 or later"),
-        ] {
-            assert_eq!(problem::<ResourceClaim>(&answer(code), CONTROLLER_NAME), text);
-        }
-        let claims = problem::<ResourceClaim>(&answer(403), TAINT_CONTROLLER_NAME);
-        assert_eq!(claims, "refused: grant the permissions of examples/deploy/device-taint-eviction.yaml");
-        let rules = problem::<DeviceTaintRule>(&answer(403), TAINT_CONTROLLER_NAME);
-        assert_eq!(rules, "refused: grant the permissions of examples/deploy/device-taint-rules.yaml");
-    }
-
-    #[test]
-    fn undecodable_object_is_known_by_its_metadata() {
-        let text = json!({"metadata": {"name": "c", "namespace": "n", "uid": "u", "finalizers": ["f"],
-            "annotations": {"a": "b"}}, "spec": "wrong"});
-        let guarded: DeserializeGuard<ResourceClaim> = serde_json::from_value(text).unwrap();
-        let WatchEvent::Undecodable { object: claim, is_deleted: false } =
-            convert(Event::InitApply(guarded), |_| {}, CONTROLLER_NAME)
-        else {
-            panic!()
-        };
-        assert_eq!((claim.metadata.uid.as_deref(), &claim.metadata.finalizers), (Some("u"), &None));
-        assert!(claim.metadata.annotations.is_some());
-        assert_eq!(claim.spec, Default::default());
-    }
-
-    #[test]
-    fn pod_keeps_what_the_controller_reads() {
-        let text = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {"a": "b"}},
-            "spec": {"nodeName": "n1", "priority": 7, "containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}],
-                "schedulingGroup": {"podGroupName": "g"}},
-            "status": {"phase": "Running", "podIP": "10.0.0.1", "resourceClaimStatuses": [{"name": "r"}],
-                "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
-        let mut pod: Pod = serde_json::from_value(text).unwrap();
-        keep_claims_of_pod(&mut pod);
-        let kept = serde_json::to_value(&pod).unwrap();
-        let expected = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"nodeName": "n1", "priority": 7, "containers": [], "resourceClaims": [{"name": "r"}],
-                "schedulingGroup": {"podGroupName": "g"}},
-            "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "r"}],
-                "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
-        assert_eq!(kept, expected);
-    }
-}
+mod tests;

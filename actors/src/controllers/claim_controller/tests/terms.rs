@@ -10,8 +10,10 @@ async fn stop_ends_passes_and_timers_within_a_second() {
     fixture.list(&["p", "q"], true);
     rest().await;
     assert_eq!(fixture.api.active.load(Ordering::Relaxed), 2);
+    assert!(!fixture.controller.has_ended());
     let before = Instant::now();
     assert_eq!(fixture.controller.stop().await.len(), 2, "the results of the creates are not known");
+    assert!(fixture.controller.has_ended());
     assert!((CREATES_TIMEOUT..Duration::from_secs(1)).contains(&before.elapsed()), "{:?}", before.elapsed());
     let lines = log.lines();
     for pod in ["object=shop/p", "object=shop/q"] {

@@ -1,0 +1,170 @@
+//! Watches on a server that the tests set, and the conversion of their objects.
+
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+
+use futures_util::{future, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::client::Body;
+use podwright_metrics::{ControllersMetrics, Format};
+use serde_json::json;
+
+use super::*;
+
+/// A controller that counts the events of its watch, and panics at some of them.
+struct Events {
+    count: AtomicUsize,
+    panics_at: Option<usize>,
+}
+
+impl Events {
+    fn room(&self) -> BoxFuture<'_, ()> {
+        future::ready(()).boxed()
+    }
+
+    fn take(&self, _: WatchEvent<Pod>) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        assert!(self.panics_at != Some(number), "a fault of the controller");
+    }
+}
+
+/// The watch of pods on a server without pods, which answers watches with a code. It needs no connection, so that time can be paused.
+struct Watched {
+    code: Arc<AtomicU16>,
+    controller: Arc<Events>,
+    problems: WatchProblems,
+    metrics: ControllersMetrics,
+    stop: CancellationToken,
+}
+
+impl Watched {
+    fn start(panics_at: Option<usize>) -> Self {
+        let code = Arc::new(AtomicU16::new(200));
+        let of_server = code.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let code = if is_watch { of_server.load(Ordering::Relaxed) } else { 200 };
+            let body = if is_watch && code == 200 {
+                // Nothing happens.
+                StreamBody::new(stream::pending::<Result<Frame<Bytes>, kube::Error>>()).boxed_unsync()
+            } else {
+                let body = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [],
+                    "message": "refused", "code": code});
+                Body::from(body.to_string().into_bytes()).boxed_unsync()
+            };
+            future::ready(Response::builder().status(code).body(body))
+        });
+        let (client, metrics) = (Client::new(service, "default"), ControllersMetrics::new());
+        let controller = Arc::new(Events { count: AtomicUsize::new(0), panics_at });
+        let problems = WatchProblems::new(CONTROLLER_NAME, metrics.watches.clone());
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let watch = Watch {
+            client: &client,
+            controller: &controller,
+            name: CONTROLLER_NAME,
+            problems: &problems,
+            panics: &metrics.panics,
+            stop: &stop,
+            tasks: &tasks,
+        };
+        watch.start(|_: &mut Pod| {}, Events::room, Events::take);
+        Watched { code, controller, problems, metrics, stop }
+    }
+
+    /// The failing watches by the metrics.
+    fn failing(&self) -> Option<f64> {
+        let text = self.metrics.encode(Format::Classic);
+        let series = format!("podwright_watch_failing{{controller=\"{CONTROLLER_NAME}\",resource=\"pods\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok())
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// The server ends a watch after 290 s at the latest. The next one brings no event either.
+#[tokio::test(start_paused = true)]
+async fn watch_is_a_problem_from_its_error_until_the_server_answers_it() {
+    let watched = Watched::start(None);
+    sleep(Duration::from_secs(1)).await;
+    let events = watched.controller.count.load(Ordering::Relaxed);
+    assert_eq!((events, watched.problems.lines(), watched.failing()), (2, Vec::new(), Some(0.0)));
+    watched.code.store(403, Ordering::Relaxed);
+    sleep(Duration::from_secs(300)).await;
+    let lines = watched.problems.lines();
+    assert!(lines.len() == 1 && lines[0].starts_with("cannot watch pods: "), "{lines:?}");
+    assert_eq!(watched.failing(), Some(1.0));
+    watched.code.store(200, Ordering::Relaxed);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((watched.problems.lines(), watched.failing()), (Vec::new(), Some(0.0)));
+    assert_eq!(watched.controller.count.load(Ordering::Relaxed), events, "no event shows that the watch works");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_that_panics_starts_again() {
+    let watched = Watched::start(Some(1));
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(watched.problems.lines(), ["cannot watch pods: the watch panicked: a fault of the controller"]);
+    assert_eq!(watched.failing(), Some(1.0));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(watched.controller.count.load(Ordering::Relaxed), 4, "a list follows");
+    assert_eq!((watched.problems.lines(), watched.failing()), (Vec::new(), Some(0.0)));
+    assert!(watched.metrics.encode(Format::Classic).contains("podwright_hook_panics_total 1\n"));
+}
+
+#[test]
+fn refused_lists_name_the_remedy() {
+    let answer = |code: u16| -> KubeError {
+        let status = serde_json::from_value(json!({"code": code, "message": "refused"})).unwrap();
+        kube::Error::Api(Box::new(status)).into()
+    };
+    for (code, text) in [
+        (403, "refused: grant the permissions of examples/deploy/controllers.yaml"),
+        (404, "the API server does not serve resourceclaims of resource.k8s.io/v1: use Kubernetes 1.34 or later"),
+    ] {
+        assert_eq!(problem::<ResourceClaim>(&answer(code), CONTROLLER_NAME), text);
+    }
+    let claims = problem::<ResourceClaim>(&answer(403), TAINT_CONTROLLER_NAME);
+    assert_eq!(claims, "refused: grant the permissions of examples/deploy/device-taint-eviction.yaml");
+    let rules = problem::<DeviceTaintRule>(&answer(403), TAINT_CONTROLLER_NAME);
+    assert_eq!(rules, "refused: grant the permissions of examples/deploy/device-taint-rules.yaml");
+}
+
+#[test]
+fn undecodable_object_is_known_by_its_metadata() {
+    let text = json!({"metadata": {"name": "c", "namespace": "n", "uid": "u", "finalizers": ["f"],
+        "annotations": {"a": "b"}}, "spec": "wrong"});
+    let guarded: DeserializeGuard<ResourceClaim> = serde_json::from_value(text).unwrap();
+    let WatchEvent::Undecodable { object: claim, is_deleted: false } =
+        convert(Event::InitApply(guarded), |_| {}, CONTROLLER_NAME)
+    else {
+        panic!()
+    };
+    assert_eq!((claim.metadata.uid.as_deref(), &claim.metadata.finalizers), (Some("u"), &None));
+    assert!(claim.metadata.annotations.is_some());
+    assert_eq!(claim.spec, Default::default());
+}
+
+#[test]
+fn pod_keeps_what_the_controller_reads() {
+    let text = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"a": "b"}},
+        "spec": {"nodeName": "n1", "priority": 7, "containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}],
+            "schedulingGroup": {"podGroupName": "g"}},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "resourceClaimStatuses": [{"name": "r"}],
+            "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
+    let mut pod: Pod = serde_json::from_value(text).unwrap();
+    keep_claims_of_pod(&mut pod);
+    let kept = serde_json::to_value(&pod).unwrap();
+    let expected = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": "n1", "priority": 7, "containers": [], "resourceClaims": [{"name": "r"}],
+            "schedulingGroup": {"podGroupName": "g"}},
+        "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "r"}],
+            "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
+    assert_eq!(kept, expected);
+}
