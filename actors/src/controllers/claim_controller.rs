@@ -21,6 +21,7 @@
 
 mod handlers;
 mod shared_lists;
+mod write_log;
 
 use std::future::pending;
 use std::num::NonZeroUsize;
@@ -412,6 +413,7 @@ impl Shared {
             Fact::GenerationFailed(warning) => self.ports.api.record(warning),
             Fact::Foreign(error) => tracing::info!(%error, "a new ResourceClaim replaces the one of another object"),
             Fact::Full(claim) => tracing::warn!(%claim, "the ResourceClaim has the largest number of consumers"),
+            Fact::Wrote(write) => write_log::log(&write),
         }
     }
 

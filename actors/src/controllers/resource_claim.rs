@@ -51,6 +51,6 @@ pub use keys::{Key, ObjectKey, ParseKeyError};
 pub use names::{ClaimEntry, NameError, Named, generate_name};
 pub use owners::{Owner, OwnerId, OwnerKind};
 pub use ownership::{BindTarget, BindTargetError, MAX_CONSUMERS, NotOwned};
-pub use pass::{Fact, Fault, Pass, PassError, Report, Step};
+pub use pass::{ClaimWrite, Fact, Fault, Pass, PassError, Report, Step};
 pub use table::WatchEvent;
 pub use unanswered::UnansweredCreates;

@@ -75,6 +75,10 @@ impl ResourceClaimApi for FakeApi {
                     reply = self.reply_to_list.lock().unwrap_or(reply);
                     (format!("list {namespace}"), Answer::Claims(Arc::default()))
                 }
+                Request::ChangeClaim(change) => {
+                    let text = format!("change {}", change.claim.metadata.name.as_deref().unwrap_or_default());
+                    (text, Answer::Claim(Box::new(change.changed_claim())))
+                }
                 other => (format!("{other:?}"), Answer::Done),
             };
             self.calls.lock().push((self.start.elapsed(), text));
@@ -307,6 +311,53 @@ async fn each_line_of_a_pass_has_its_key() {
     let lines = log.lines();
     assert!(!lines.is_empty());
     assert!(lines.iter().all(|line| line.contains("pod:shop/p") && line.contains(CONTROLLER_NAME)), "{lines:?}");
+}
+
+/// What the controller has done can be read from the log: a pod gets a claim, another one is reserved, and that of an ended pod goes.
+#[tokio::test(start_paused = true)]
+async fn each_write_is_logged_with_its_objects() {
+    let log = log::Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let fixture = Fixture::new(Reply::Success);
+    let claim = |name: &str, owner: &str, consumers: Value| {
+        let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": owner, "uid": format!("{owner}-uid"), "controller": true });
+        object::<ResourceClaim>(json!({
+            "metadata": { "namespace": "shop", "name": name, "uid": format!("{name}-uid"),
+                "finalizers": ["resource.kubernetes.io/delete-protection"], "ownerReferences": [owner] },
+            "spec": {}, "status": { "allocation": {}, "reservedFor": consumers },
+        }))
+    };
+    let ended_pod = json!([{ "resource": "pods", "name": "ended", "uid": "ended-uid" }]);
+    fixture.controller.claim_event(WatchEvent::Apply(claim("old", "ended", ended_pod)));
+    fixture.controller.claim_event(WatchEvent::Apply(claim("free", "bound", json!([]))));
+    let mut ended: Pod = (*pod("ended")).clone();
+    ended.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+    let mut bound: Pod = (*pod("bound")).clone();
+    bound.spec.get_or_insert_default().node_name = Some("n7".to_owned());
+    let names = json!([{ "name": "res", "resourceClaimName": "free" }]);
+    bound.status.get_or_insert_default().resource_claim_statuses = serde_json::from_value(names).unwrap();
+    for pod in [Arc::new(ended), Arc::new(bound), pod("new")] {
+        fixture.controller.pod_event(WatchEvent::Apply(pod));
+    }
+    fixture.complete_lists(true);
+    rest().await;
+    let lines = log.lines();
+    for parts in [
+        ["object=pod:shop/new ", "created a ResourceClaim", " claim=shop/new-res-1 ", "entry=\"res\""],
+        ["object=pod:shop/new ", "wrote the names", "names=\"res=new-res-1\"", ""],
+        ["object=pod:shop/bound ", "reserved", " claim=shop/free ", "consumer=\"pods bound (bound-uid)\""],
+        [
+            "object=claim:shop/old ",
+            "removed ended consumers",
+            "consumers=\"pods ended (ended-uid)\"",
+            "deallocated=true",
+        ],
+        ["object=claim:shop/old ", "removed the finalizer", " claim=shop/old", ""],
+        ["object=claim:shop/old ", "deleted", " claim=shop/old ", "pod=\"ended\""],
+    ] {
+        let with_parts = lines.iter().filter(|line| parts.iter().all(|part| line.contains(part)));
+        assert_eq!(with_parts.count(), 1, "{parts:?}: {lines:#?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use super::cache::Core;
 use super::keys::ObjectKey;
 use super::owners::{OwnerId, OwnerKind, controller, is_done, object_key};
 use super::ownership::is_allocated;
-use super::pass::{Fault, Step, fault, report};
+use super::pass::{ClaimWrite, Fact, Fault, Step, consumer_text, fault, report};
 
 #[derive(Clone, Debug)]
 pub(super) struct ClaimPass {
@@ -28,10 +28,11 @@ pub(super) struct ClaimPass {
     unchecked: VecDeque<ResourceClaimConsumerReference>,
     /// The consumers that stay.
     kept: Vec<ResourceClaimConsumerReference>,
-    /// The UIDs of the consumers that go.
-    dropped: BTreeSet<String>,
+    /// The consumers that go.
+    dropped: Vec<ResourceClaimConsumerReference>,
     stage: Stage,
     faults: Vec<Fault>,
+    pub(super) facts: Vec<Fact>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,9 +64,10 @@ impl ClaimPass {
             claim: claim.clone(),
             unchecked: consumers.unwrap_or_default().into(),
             kept: Vec::new(),
-            dropped: BTreeSet::new(),
+            dropped: Vec::new(),
             stage: Stage::CheckingConsumers,
             faults: Vec::new(),
+            facts: Vec::new(),
         }
     }
 
@@ -76,7 +78,7 @@ impl ClaimPass {
         };
         match request {
             Some(request) => Step::Call(request),
-            None => Step::Done(report(std::mem::take(&mut self.faults), Vec::new())),
+            None => Step::Done(report(std::mem::take(&mut self.faults), std::mem::take(&mut self.facts))),
         }
     }
 
@@ -87,7 +89,7 @@ impl ClaimPass {
                 self.stage = Stage::CheckingConsumers;
                 let is_replaced = matches!(&answer, Ok(Answer::Uid(uid)) if *uid != consumer.uid);
                 if is_missing || is_replaced {
-                    self.dropped.insert(consumer.uid);
+                    self.dropped.push(consumer);
                 } else {
                     // A consumer that cannot be looked up is kept, and the others may go.
                     if !matches!(answer, Ok(Answer::Uid(_))) {
@@ -99,13 +101,17 @@ impl ClaimPass {
                 self.check_consumers(core)
             }
             (Stage::RemovingConsumers | Stage::Deallocating, Ok(Answer::Claim(claim))) => {
-                self.claim = Arc::from(claim);
+                let before = std::mem::replace(&mut self.claim, Arc::from(claim));
+                let consumers: Vec<_> = self.dropped.iter().map(consumer_text).collect();
+                let deallocated = is_allocated(&before) && !is_allocated(&self.claim);
+                self.wrote(ClaimWrite::Released { claim: self.key(), consumers: consumers.join(", "), deallocated });
                 // If the claim is not free, the finalizer stays: the scheduler may have set it, and may be about to allocate.
                 let is_free = self.kept.is_empty() && !is_allocated(&self.claim);
                 if is_free && self.has_finalizer() { self.remove_finalizer() } else { self.check_owner(core) }
             }
             (Stage::RemovingFinalizer, Ok(Answer::Claim(claim))) => {
                 self.claim = Arc::from(claim);
+                self.wrote(ClaimWrite::FinalizerRemoved { claim: self.key() });
                 self.check_owner(core)
             }
             (Stage::ReadingOwner(uid), Ok(Answer::Uid(found))) => {
@@ -116,7 +122,13 @@ impl ClaimPass {
                 }
             }
             (Stage::ReadingOwner(_), Err(_)) if is_missing => self.delete(),
-            (Stage::Deleting, Ok(_)) => None,
+            (Stage::Deleting, Ok(_)) => {
+                let metadata = &self.claim.metadata;
+                let pod = controller(metadata).map(|pod| pod.name.clone()).unwrap_or_default();
+                let uid = metadata.uid.clone().unwrap_or_default();
+                self.wrote(ClaimWrite::Deleted { claim: self.key(), uid, pod });
+                None
+            }
             (Stage::Deleting, Err(_)) if is_missing => None,
             (stage, answer) => {
                 let action = match stage {
@@ -138,9 +150,7 @@ impl ClaimPass {
         while let Some(consumer) = self.unchecked.pop_front() {
             match self.verdict(core, &consumer) {
                 Verdict::Keep => self.kept.push(consumer),
-                Verdict::Drop => {
-                    self.dropped.insert(consumer.uid);
-                }
+                Verdict::Drop => self.dropped.push(consumer),
                 Verdict::LookUp(request) => {
                     self.stage = Stage::ReadingConsumer(consumer);
                     return Some(request);
@@ -150,7 +160,7 @@ impl ClaimPass {
         let is_unused = self.kept.is_empty();
         if !self.dropped.is_empty() {
             let deallocate = is_unused && self.has_finalizer();
-            let consumers = std::mem::take(&mut self.dropped);
+            let consumers = self.dropped.iter().map(|consumer| consumer.uid.clone()).collect();
             self.stage = Stage::RemovingConsumers;
             return Some(self.change(ClaimEdit::Release { consumers, deallocate }));
         }
@@ -185,6 +195,10 @@ impl ClaimPass {
             Some(_) => Verdict::Keep,
             None => Verdict::LookUp(Request::GetPod(key)),
         }
+    }
+
+    fn wrote(&mut self, write: ClaimWrite) {
+        self.facts.push(Fact::Wrote(write));
     }
 
     fn remove_finalizer(&mut self) -> Option<Request> {

@@ -19,7 +19,7 @@ use super::memory::PendingClaim;
 use super::names::{ClaimEntry, NameError, Named};
 use super::owners::{ClaimWork, Owner, OwnerId, OwnerKind, object_key, pod_group_name};
 use super::ownership::{BindTarget, BindTargetError, bind_target};
-use super::pass::{Fact, Fault, Step, fault, report};
+use super::pass::{ClaimWrite, Fact, Fault, Step, fault, report};
 use super::unanswered::Settling;
 use crate::time::Time;
 
@@ -56,8 +56,11 @@ pub(super) enum Stage {
     },
     Applying,
     Reserving,
-    /// The status of a claim is being written.
-    Updating(ObjectKey),
+    /// A call reserves a claim.
+    Updating {
+        claim: ObjectKey,
+        consumer: String,
+    },
 }
 
 impl OwnerPass {
@@ -123,7 +126,7 @@ impl OwnerPass {
                 | Stage::Listing { .. }
                 | Stage::Creating { .. }
                 | Stage::Applying
-                | Stage::Updating(_) => return self.end(),
+                | Stage::Updating { .. } => return self.end(),
             };
             if let Some(request) = request {
                 return Step::Call(request);
@@ -285,6 +288,9 @@ impl OwnerPass {
                 match answer {
                     Ok(Answer::Claim(claim)) => {
                         core.unanswered.settled(&id, &entry.name);
+                        let made =
+                            ClaimWrite::Created { claim: object_key(&claim.metadata), entry: entry.name.clone() };
+                        self.facts.push(Fact::Wrote(made));
                         self.new_names.insert(entry.name, claim.metadata.name.clone().unwrap_or_default());
                         core.remember(id, claim.metadata, now);
                         self.at += 1;
@@ -303,17 +309,23 @@ impl OwnerPass {
             (Stage::Applying, _) => {
                 self.stage = Stage::Reserving;
                 match answer {
-                    Ok(Answer::Written { resource_version }) => core.status_stored(&self.owner, &resource_version),
+                    Ok(Answer::Written { resource_version }) => {
+                        core.status_stored(&self.owner, &resource_version);
+                        let names: Vec<_> =
+                            self.new_names.iter().map(|(entry, claim)| format!("{entry}={claim}")).collect();
+                        self.facts.push(Fact::Wrote(ClaimWrite::Recorded { names: names.join(" ") }));
+                    }
                     answer => {
                         self.new_names.clear();
                         self.faults.push(fault("write the status of", key, answer));
                     }
                 }
             }
-            (Stage::Updating(claim), _) => {
+            (Stage::Updating { claim, consumer }, _) => {
                 self.stage = Stage::Reserving;
                 match answer {
                     Ok(Answer::Claim(_)) => {
+                        self.facts.push(Fact::Wrote(ClaimWrite::Reserved { claim: claim.clone(), consumer }));
                         self.reserved.insert(claim);
                     }
                     answer => self.faults.push(fault("reserve ResourceClaim", claim, answer)),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
+
 use super::api::{Answer, ApiError, OwnerWarning, Request};
 use super::cache::Core;
 use super::claim_pass::ClaimPass;
@@ -64,6 +66,55 @@ pub enum Fact {
     Foreign(NotOwned),
     /// A claim has the largest number of consumers, so a further one is not added.
     Full(ObjectKey),
+    /// The server has performed a write.
+    Wrote(ClaimWrite),
+}
+
+/// A write that the server has performed, with its objects, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimWrite {
+    /// A claim was created for a claim of the spec of a pod or group.
+    Created {
+        /// The claim.
+        claim: ObjectKey,
+        /// The name of the claim in the spec.
+        entry: String,
+    },
+    /// New names of claims were written to the status of a pod or group.
+    Recorded {
+        /// The names in the spec with those of the claims, such as `res=web-res-x7f2k`.
+        names: String,
+    },
+    /// A claim was reserved for a pod or group.
+    Reserved {
+        /// The claim.
+        claim: ObjectKey,
+        /// The pod or group, such as `pods web (UID)`.
+        consumer: String,
+    },
+    /// Consumers that have ended were removed from a claim, or the allocation of a claim that is being deleted was removed.
+    Released {
+        /// The claim.
+        claim: ObjectKey,
+        /// The consumers, such as `pods web (UID)`.
+        consumers: String,
+        /// Whether the devices were given back.
+        deallocated: bool,
+    },
+    /// The finalizer of a claim without consumers was removed.
+    FinalizerRemoved {
+        /// The claim.
+        claim: ObjectKey,
+    },
+    /// The generated claim of a pod that has ended was deleted.
+    Deleted {
+        /// The claim.
+        claim: ObjectKey,
+        /// The UID of the claim.
+        uid: String,
+        /// The pod.
+        pod: String,
+    },
 }
 
 /// Why a part of a pass failed.
@@ -185,9 +236,15 @@ impl Pass {
     pub fn take_facts(&mut self) -> Vec<Fact> {
         match &mut self.0 {
             Machine::Owner(pass) => std::mem::take(&mut pass.facts),
-            Machine::Nothing | Machine::Claim(_) => Vec::new(),
+            Machine::Claim(pass) => std::mem::take(&mut pass.facts),
+            Machine::Nothing => Vec::new(),
         }
     }
+}
+
+/// A consumer of a claim, for the log.
+pub(super) fn consumer_text(consumer: &ResourceClaimConsumerReference) -> String {
+    format!("{} {} ({})", consumer.resource, consumer.name, consumer.uid)
 }
 
 pub(super) fn report(faults: Vec<Fault>, facts: Vec<Fact>) -> Report {

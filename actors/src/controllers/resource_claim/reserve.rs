@@ -9,7 +9,7 @@ use super::owners::{ClaimWork, Owner, node_name};
 use super::ownership::{
     BindTarget, belongs_to_pod, bind_target, is_allocated, is_full, is_reservable, is_reserved_for_pod,
 };
-use super::pass::Fact;
+use super::pass::{Fact, consumer_text};
 
 impl OwnerPass {
     /// Reserves the claim of the current entry, if this is necessary. If it needs no call, the pass goes on with the next entry.
@@ -52,8 +52,8 @@ impl OwnerPass {
                 return None;
             }
         };
+        self.stage = Stage::Updating { claim: key, consumer: consumer_text(&consumer) };
         let change = ClaimChange { claim: claim.clone(), edit: ClaimEdit::Reserve(consumer) };
-        self.stage = Stage::Updating(key);
         Some(Request::ChangeClaim(Box::new(change)))
     }
 }

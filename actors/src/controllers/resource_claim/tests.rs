@@ -32,7 +32,7 @@ use super::cache::Core;
 use super::features::Features;
 use super::keys::{Key, ObjectKey};
 use super::owners::Owner;
-use super::pass::{Fact, Report, Step};
+use super::pass::{ClaimWrite, Fact, Report, Step};
 use crate::time::Time;
 
 const NAMESPACE: &str = "shop";
@@ -254,7 +254,7 @@ impl Cluster {
     fn creates(&self) -> Vec<(bool, bool)> {
         let create = |fact: &Fact| match fact {
             Fact::Created { succeeded, admin_access } => Some((*succeeded, *admin_access)),
-            Fact::GenerationFailed(_) | Fact::Foreign(_) | Fact::Full(_) => None,
+            Fact::GenerationFailed(_) | Fact::Foreign(_) | Fact::Full(_) | Fact::Wrote(_) => None,
         };
         self.facts.iter().filter_map(create).collect()
     }
@@ -262,9 +262,15 @@ impl Cluster {
     fn messages(&self) -> Vec<String> {
         let message = |fact: &Fact| match fact {
             Fact::GenerationFailed(warning) => Some(warning.message.clone()),
-            Fact::Created { .. } | Fact::Foreign(_) | Fact::Full(_) => None,
+            Fact::Created { .. } | Fact::Foreign(_) | Fact::Full(_) | Fact::Wrote(_) => None,
         };
         self.facts.iter().filter_map(message).collect()
+    }
+
+    /// The writes that were reported since the last call.
+    fn take_writes(&mut self) -> Vec<ClaimWrite> {
+        let write = |fact: Fact| if let Fact::Wrote(write) = fact { Some(write) } else { None };
+        std::mem::take(&mut self.facts).into_iter().filter_map(write).collect()
     }
 
     fn claim(&self, name: &str) -> &ResourceClaim {

@@ -72,7 +72,8 @@ fn claims_that_cannot_be_reserved_are_left_out() {
     cluster.put(p);
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["status free [p]"]);
-    assert_eq!(cluster.facts, [Fact::Full(object("full"))]);
+    let reserved = ClaimWrite::Reserved { claim: object("free"), consumer: "pods p (p-uid)".to_owned() };
+    assert_eq!(cluster.facts, [Fact::Full(object("full")), Fact::Wrote(reserved)]);
 }
 
 /// The group is the consumer of a claim that it has too.
@@ -214,6 +215,8 @@ fn unused_claim_that_is_being_deleted_is_released() {
     cluster.failing.push(("update", ApiErrorKind::Unknown));
     assert!(cluster.run("claim:shop/c").is_err());
     assert_eq!(cluster.calls, ["status c []", "update c"]);
+    let deallocated = ClaimWrite::Released { claim: object("c"), consumers: String::new(), deallocated: true };
+    assert_eq!(cluster.take_writes(), [deallocated], "a write without an answer may not have been performed");
     assert_eq!(cluster.run("claim:shop/c"), Ok(()));
     assert_eq!(cluster.calls, ["update c"]);
     assert!(cluster.server.claims.is_empty());
