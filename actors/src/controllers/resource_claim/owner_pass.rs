@@ -21,6 +21,7 @@ use super::owners::{ClaimWork, Owner, OwnerId, OwnerKind, object_key, pod_group_
 use super::ownership::{BindTarget, BindTargetError, bind_target};
 use super::pass::{ClaimWrite, Fact, Fault, Step, fault, report};
 use super::unanswered::Settling;
+use super::written::OwnWrite;
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
@@ -54,7 +55,11 @@ pub(super) enum Stage {
     Creating {
         admin_access: bool,
     },
-    Applying,
+    /// A call writes the names to the status.
+    Applying {
+        /// The last write of this status, if the watch does not show it yet.
+        before: Option<OwnWrite>,
+    },
     Reserving,
     /// A call reserves a claim.
     Updating {
@@ -125,7 +130,7 @@ impl OwnerPass {
                 Stage::Confirming(_)
                 | Stage::Listing { .. }
                 | Stage::Creating { .. }
-                | Stage::Applying
+                | Stage::Applying { .. }
                 | Stage::Updating { .. } => return self.end(),
             };
             if let Some(request) = request {
@@ -248,7 +253,6 @@ impl OwnerPass {
             self.stage = Stage::Reserving;
             return None;
         }
-        self.stage = Stage::Applying;
         let id = self.owner.id();
         let (statuses, written) = (core.statuses(&self.owner), core.own_writes.entries(&id));
         let entry = |entry: &ClaimEntry| {
@@ -261,7 +265,7 @@ impl OwnerPass {
             new.or(known).or_else(|| self.unconfirmed.get(&entry.name).map(with))
         };
         let entries: Vec<_> = self.claims.iter().filter_map(entry).collect();
-        core.own_writes.sent(id, entries.clone());
+        self.stage = Stage::Applying { before: core.own_writes.sent(id, entries.clone()) };
         let (kind, owner, uid) = (self.owner.kind(), self.owner.key(), self.owner.uid().to_owned());
         Some(Request::ApplyStatus(StatusApply { kind, owner, uid, entries }))
     }
@@ -306,7 +310,7 @@ impl OwnerPass {
                     }
                 }
             }
-            (Stage::Applying, _) => {
+            (Stage::Applying { before }, _) => {
                 self.stage = Stage::Reserving;
                 match answer {
                     Ok(Answer::Written { resource_version }) => {
@@ -316,6 +320,9 @@ impl OwnerPass {
                         self.facts.push(Fact::Wrote(ClaimWrite::Recorded { names: names.join(" ") }));
                     }
                     answer => {
+                        if matches!(&answer, Err(error) if error.kind != ApiErrorKind::Unknown) {
+                            core.status_refused(&self.owner, before);
+                        }
                         self.new_names.clear();
                         self.faults.push(fault("write the status of", key, answer));
                     }

@@ -8,7 +8,7 @@ use super::owners::{Owner, OwnerId};
 
 /// The last write of a status.
 #[derive(Clone, Debug)]
-struct OwnWrite {
+pub(super) struct OwnWrite {
     /// All entries of the write.
     entries: Vec<StatusEntry>,
     /// The version of the object after the write. `None` while it is not known whether the server has performed the write.
@@ -20,9 +20,10 @@ struct OwnWrite {
 pub(super) struct OwnWrites(BTreeMap<OwnerId, OwnWrite>);
 
 impl OwnWrites {
-    /// Records that a write is sent. Until the answer arrives, the controller assumes that the server may have performed it.
-    pub(super) fn sent(&mut self, owner: OwnerId, entries: Vec<StatusEntry>) {
-        self.0.insert(owner, OwnWrite { entries, stored: None });
+    /// Records that a write is sent. Until the answer arrives, the controller assumes that the server may have performed it. Returns the
+    /// write before it, if the watch does not show that one yet.
+    pub(super) fn sent(&mut self, owner: OwnerId, entries: Vec<StatusEntry>) -> Option<OwnWrite> {
+        self.0.insert(owner, OwnWrite { entries, stored: None })
     }
 
     /// The entries of the last write, even if the server may not have performed it.
@@ -82,6 +83,17 @@ impl Core {
         if let Some(current) = self.current(owner) {
             self.own_writes.shown(&current);
         }
+    }
+
+    /// The server has not performed the last write, so that the one before it counts again.
+    pub(super) fn status_refused(&mut self, owner: &Owner, before: Option<OwnWrite>) {
+        // The writes of an owner that is gone were forgotten with it.
+        let Some(current) = self.current(owner) else { return };
+        match before {
+            Some(before) => self.own_writes.0.insert(current.id(), before),
+            None => self.own_writes.0.remove(&current.id()),
+        };
+        self.own_writes.shown(&current);
     }
 }
 

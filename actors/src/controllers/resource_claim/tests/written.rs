@@ -72,3 +72,33 @@ fn write_is_forgotten_with_a_later_version_or_its_owner() {
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.core.own_writes.len(), 0, "the answer came last");
 }
+
+/// A write that the server has refused is not part of the status, so a later write does not repeat its names. The write before it counts
+/// again, until the watch shows it.
+#[test]
+fn refused_write_does_not_count() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    cluster.put(template("gone"));
+    cluster.put(pod("p", &[("res", "tpl"), ("own", "gone")]));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    cluster.server.delete_claim(&object("p-own-00002"));
+    cluster.watch();
+    cluster.failing.push(("apply", ApiErrorKind::Refused));
+    assert!(cluster.run("pod:shop/p").is_err());
+    assert_eq!(cluster.calls, ["create p-own-", "apply p res=p-res-00001 own=p-own-00003"]);
+    assert_eq!(cluster.core.own_writes.len(), 0);
+    for claim in ["p-res-00001", "p-own-00003"] {
+        cluster.server.delete_claim(&object(claim));
+    }
+    cluster.remove(template("gone"));
+    assert!(cluster.run("pod:shop/p").is_err());
+    assert_eq!(cluster.calls, ["create p-res-", "apply p res=p-res-00004 own=p-own-00002"]);
+
+    let mut cluster = lagging(true);
+    cluster.failing.push(("apply", ApiErrorKind::Conflict));
+    assert!(cluster.run("pod:shop/p").is_err());
+    let id = pod_owner(&pod("p", &[])).id();
+    let names = cluster.core.own_writes.entries(&id).iter().filter_map(|entry| entry.claim.as_deref());
+    assert_eq!(names.collect::<Vec<_>>(), ["p-res-00001", "p-own-00003"]);
+}
