@@ -1,5 +1,6 @@
 //! The known objects with their indexes, and what the controller remembers of its own calls and of deleted objects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -26,6 +27,8 @@ pub struct Core {
     pub(super) pods: Table<Pod>,
     pub(super) groups: Table<PodGroup>,
     pub(super) claims: Table<ResourceClaim>,
+    /// The known claims whose present content cannot be decoded.
+    pub(super) undecodable_claims: HashSet<ObjectKey>,
     pub(super) templates: Table<ResourceClaimTemplate>,
     pub(super) pods_by_claim: Index<ObjectKey>,
     pub(super) pods_by_template: Index<ObjectKey>,

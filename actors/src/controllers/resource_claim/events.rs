@@ -80,6 +80,13 @@ impl Core {
         if matches!(event, WatchEvent::Init) {
             self.claims_list_began = Some(now);
         }
+        if let Some(claim) = event.object() {
+            self.undecodable_claims.remove(&object_key(&claim.metadata));
+        }
+        let undecodable = match &event {
+            WatchEvent::Undecodable { object, is_deleted: false } => Some(object_key(&object.metadata)),
+            _ => None,
+        };
         let event = match event {
             // A claim that exists keeps its owner from getting another one, whatever it contains.
             WatchEvent::Undecodable { object, is_deleted: false } if !self.claims.knows(&object) => {
@@ -90,7 +97,9 @@ impl Core {
         for change in self.claims.changes(event) {
             self.claim_changed(&change);
             let claim = object_key(&change.object().metadata);
-            if !change.is_gone() {
+            if change.is_gone() {
+                self.undecodable_claims.remove(&claim);
+            } else {
                 keys.push(Key::Claim(claim.clone()));
             }
             self.add_pods(self.pods_by_claim.get(&claim), &mut keys);
@@ -103,6 +112,7 @@ impl Core {
                 self.add_pods(known.map(|_| &pod).into_iter(), &mut keys);
             }
         }
+        self.undecodable_claims.extend(undecodable);
         if is_listed {
             keys.extend(self.claims_listed());
         }

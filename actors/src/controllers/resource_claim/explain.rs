@@ -125,6 +125,8 @@ pub enum ReasonKind {
     Finalizers,
     /// The claim has the largest number of consumers.
     Full,
+    /// The controller cannot decode the claim.
+    Undecodable,
 }
 
 impl Core {
@@ -171,6 +173,11 @@ impl Core {
             (false, true, false) => ClaimState::Reserved,
         };
         explanation.keys.extend(owner_key(&claim.metadata));
+        if self.undecodable_claims.contains(&key) {
+            let detail = "The controller cannot decode the claim. It knows an earlier state or none, and does not change the claim.";
+            let by = "the claim is changed, or you run a version of the controller that can decode it";
+            explanation.add(ReasonKind::Undecodable, detail.to_owned(), by);
+        }
         let users: Vec<_> = self.pods_by_claim.get(&key).filter_map(|pod| self.pods.get(pod)).collect();
         users.iter().for_each(|pod| explanation.add_owner(&Owner::Pod((*pod).clone())));
         if holders > 0 {

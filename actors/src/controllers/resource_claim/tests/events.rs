@@ -3,6 +3,7 @@
 use k8s_openapi::Metadata;
 
 use super::*;
+use crate::controllers::resource_claim::explain::ReasonKind;
 use crate::controllers::resource_claim::table::WatchEvent;
 
 /// CLAIM-S31: a pod that a new list does not have counts as deleted.
@@ -98,6 +99,38 @@ fn claim_that_cannot_be_decoded_is_kept() {
     let _ = cluster.core.claim_event(undecodable(&claim("c"), false), cluster.now);
     let known = cluster.core.claims.get(&object("c")).and_then(|claim| claim.status.clone());
     assert_eq!(known.unwrap().reserved_for, Some(vec![consumer(&p)]));
+}
+
+/// The consumers of a claim that cannot be decoded are not known. It is neither released nor deleted until it can be decoded again.
+#[test]
+fn claim_that_cannot_be_decoded_is_not_released() {
+    let mut cluster = Cluster::new(Features::default());
+    let p = in_phase(pod("p", &[("res", "tpl")]), "Succeeded");
+    let (made, c) = (generated("made", &pod_owner(&p)), reserved(allocated(claim("c")), &[consumer(&p)]));
+    cluster.put(c.clone());
+    cluster.put(p);
+    cluster.server.put(made.clone().into());
+    cluster.server.take_events();
+    for claim in [&made, &c] {
+        let _ = cluster.core.claim_event(undecodable(claim, false), cluster.now);
+    }
+    for key in ["claim:shop/made", "claim:shop/c"] {
+        assert_eq!(cluster.run(key), Ok(()));
+        assert_eq!(cluster.calls, Vec::<String>::new(), "{key}");
+    }
+    let explanation = cluster.core.explain(&object("made"), cluster.now);
+    assert!(explanation.reasons.iter().any(|reason| reason.what == ReasonKind::Undecodable), "{explanation}");
+    cluster.put(c);
+    assert_eq!(cluster.run("claim:shop/c"), Ok(()));
+    assert_eq!(cluster.calls, ["status c []"]);
+    let mut next = made.clone();
+    next.metadata.uid = Some("next".to_owned());
+    let _ = cluster.core.claim_event(undecodable(&next, false), cluster.now);
+    assert_eq!(cluster.run("claim:shop/made"), Ok(()));
+    assert_eq!(cluster.calls, Vec::<String>::new(), "another claim of the name cannot be decoded either");
+    cluster.put(made);
+    assert_eq!(cluster.run("claim:shop/made"), Ok(()));
+    assert_eq!(cluster.calls, ["delete made"]);
 }
 
 /// CLAIM-S32: a template queues the pods of its namespace only.
