@@ -61,18 +61,24 @@ impl ClaimEntry {
 
 /// The server appends five characters, and cuts a longer base.
 const LONGEST_BASE: usize = 58;
+/// The longest base that [`generate_name`] does not cut.
+const LIMIT: usize = LONGEST_BASE - 1;
 
 /// The base of the name of a generated claim: `OWNER-CLAIM-`. If it is too long, both parts are cut in proportion to their lengths.
 pub fn generate_name(owner: &str, claim: &str) -> String {
-    const LIMIT: usize = LONGEST_BASE - 1;
-    let length = owner.len() + claim.len() + 2;
-    if length <= LIMIT {
+    if !is_cut(owner, claim) {
         return format!("{owner}-{claim}-");
     }
+    let length = owner.len() + claim.len() + 2;
     // A name begins with a letter or digit, so at least one character of the owner is left.
     let owner = cut(owner, (owner.len() * LIMIT / length).max(1));
     let claim = cut(claim, (claim.len() * LIMIT / length).min(LONGEST_BASE - 2 - owner.len().min(LONGEST_BASE - 2)));
     format!("{owner}-{claim}-")
+}
+
+/// Whether the name of a generated claim has only the beginnings of both names.
+pub(super) fn is_cut(owner: &str, claim: &str) -> bool {
+    owner.len() + claim.len() + 2 > LIMIT
 }
 
 /// The beginning of a name, without hyphens and dots at its end, which could make the whole name invalid.

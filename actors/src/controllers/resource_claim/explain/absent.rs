@@ -1,9 +1,13 @@
 //! Why a claim does not exist.
 
+use std::collections::HashSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::super::cache::{Core, Found};
 use super::super::generate::check_template;
 use super::super::keys::ObjectKey;
-use super::super::names::{ClaimEntry, NameError, Named, generate_name};
+use super::super::names::{ClaimEntry, NameError, Named, generate_name, is_cut};
 use super::super::owners::{ClaimWork, Owner, object_key, pod_group_name};
 use super::super::ownership::{BindTarget, bind_target};
 use super::super::pass::Fault;
@@ -13,9 +17,7 @@ use crate::time::Time;
 impl Core {
     /// Adds a reason for each claim of a spec that this name may stand for.
     pub(super) fn explain_absent(&self, claim: &ObjectKey, now: Time, explanation: &mut ClaimExplanation) {
-        let pods = self.pods.iter().map(|pod| Owner::Pod(pod.clone()));
-        let groups = self.groups.iter().map(|group| Owner::PodGroup(group.clone()));
-        for owner in pods.chain(groups).filter(|owner| owner.key().namespace == claim.namespace) {
+        for owner in self.candidates(claim) {
             let statuses = self.statuses(&owner);
             for entry in owner.claims() {
                 let named = entry.named(&statuses);
@@ -36,6 +38,28 @@ impl Core {
             let detail = "No known pod uses a claim of this name.".to_owned();
             explanation.add(ReasonKind::NotUsed, detail, "a pod uses the claim");
         }
+    }
+
+    /// The pods and groups that may use a claim of this name. The core is locked meanwhile and may have 150,000 pods, so the others are passed
+    /// over without a copy of their names.
+    fn candidates(&self, claim: &ObjectKey) -> Vec<Owner> {
+        let pods = self.pods_by_claim.get(claim).filter_map(|key| self.pods.get(key));
+        let groups = self.groups_by_claim.get(claim).filter_map(|key| self.groups.get(key));
+        let named = pods.cloned().map(Owner::Pod).chain(groups.cloned().map(Owner::PodGroup));
+        let mut found: Vec<_> = named.collect();
+        let named: HashSet<_> = found.iter().map(|owner| owner.uid().to_owned()).collect();
+        let is_named = |metadata: &ObjectMeta| named.contains(metadata.uid.as_deref().unwrap_or_default());
+        let pods = self.pods.iter().filter(|pod| {
+            let entries = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+            may_be_meant(claim, &pod.metadata, entries.map(|entry| &*entry.name)) && !is_named(&pod.metadata)
+        });
+        found.extend(pods.cloned().map(Owner::Pod));
+        let groups = self.groups.iter().filter(|group| {
+            let entries = group.spec.resource_claims.iter().flatten();
+            may_be_meant(claim, &group.metadata, entries.map(|entry| &*entry.name)) && !is_named(&group.metadata)
+        });
+        found.extend(groups.cloned().map(Owner::PodGroup));
+        found
     }
 
     /// Why the claim of an entry does not exist.
@@ -134,6 +158,14 @@ enum Obstacle {
     /// The claim was generated.
     NotShown(ObjectKey),
     None,
+}
+
+/// Whether a name may stand for a claim of a pod or group with these entries: the name begins with that of the pod, or a generated name has
+/// only the beginning of that.
+fn may_be_meant<'a>(claim: &ObjectKey, owner: &ObjectMeta, mut entries: impl Iterator<Item = &'a str>) -> bool {
+    let name = owner.name.as_deref().unwrap_or_default();
+    owner.namespace.as_deref() == Some(&*claim.namespace)
+        && (claim.name.starts_with(name) || entries.any(|entry| is_cut(name, entry)))
 }
 
 /// Whether the claim that is generated for an entry may get this name.
