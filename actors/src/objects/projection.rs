@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    ClusterTrustBundleProjection, ConfigMap, DownwardAPIVolumeFile, KeyToPath, Secret, ServiceAccountTokenProjection,
-    Volume, VolumeProjection,
+    ClusterTrustBundleProjection, ConfigMap, Container, DownwardAPIVolumeFile, KeyToPath, Secret,
+    ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::references::{ObjectRef, of_volume};
 use crate::config::fields::{self, FieldFacts};
+use crate::config::linux_id::linux_id;
 use crate::pod::PodObject;
 use crate::ports::{Confidential, ObjectError, ObjectKind, TokenNeed, TrustBundleNeed, VolumeFile};
 use crate::text::error_chain;
@@ -160,10 +161,7 @@ fn part(
     if let Some(source) = &source.service_account_token {
         let token = objects.tokens.get(&token_need(source)).cloned();
         let token = token.unwrap_or(Err(ObjectError::NotYet(ObjectKind::Token))).map_err(ProjectionError::Token)?;
-        // If the pod has a group that may read the token, other users may not read it.
-        let has_group = pod.spec().security_context.as_ref().is_some_and(|context| context.fs_group.is_some());
-        let mode = if has_group { 0o600 } else { valid(&source.path, mode)? };
-        return Ok(vec![VolumeFile { path: source.path.clone(), content: token.expose().to_vec(), mode }]);
+        return Ok(vec![restricted_file(pod, &source.path, token.expose().to_vec(), mode)?]);
     }
     if let Some(source) = &source.cluster_trust_bundle {
         let need = bundle_need(source);
@@ -172,14 +170,40 @@ fn part(
             Err(error) if error.is_missing() && source.optional == Some(true) => String::new(),
             bundle => bundle?,
         };
-        let mode = valid(&source.path, mode)?;
-        return Ok(vec![VolumeFile { path: source.path.clone(), content: content.into_bytes(), mode }]);
+        return Ok(vec![restricted_file(pod, &source.path, content.into_bytes(), mode)?]);
     }
     Err(ProjectionError::Field(
         "a source of the projected volume is not supported: use serviceAccountToken, configMap, secret, downwardAPI or \
          clusterTrustBundle"
             .to_owned(),
     ))
+}
+
+/// The file of a token or a trust bundle. If the pod has a user or a group of its own, no other user may read the file (upstream
+/// `collectData` of `pkg/volume/projected`, 1.36).
+fn restricted_file(
+    pod: &PodObject,
+    path: &str,
+    content: Vec<u8>,
+    mode: Option<i32>,
+) -> Result<VolumeFile, ProjectionError> {
+    let owner = user_of_all_containers(pod);
+    let has_group = pod.spec().security_context.as_ref().is_some_and(|context| context.fs_group.is_some());
+    let mode = if owner.is_some() || has_group { 0o600 } else { valid(path, mode)? };
+    Ok(VolumeFile { path: path.to_owned(), content, mode, owner })
+}
+
+/// The user that all containers of the pod run as; `None` if there is no such user, or if a container runs as the user of its image
+/// (upstream `FsUserFrom`, `pkg/volume/util`, 1.36).
+fn user_of_all_containers(pod: &PodObject) -> Option<u32> {
+    let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.run_as_user);
+    let user = |container: &Container| {
+        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+        own.or(of_pod).and_then(|user| linux_id(user).ok())
+    };
+    let mut users = pod.init_containers().iter().chain(pod.containers()).map(user);
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then_some(first)
 }
 
 /// The keys of an object that become files.
@@ -219,7 +243,7 @@ fn keys(
     no_key: impl Fn(String) -> ProjectionError,
 ) -> Result<Vec<VolumeFile>, ProjectionError> {
     let file = |path: &str, content: &[u8], mode: Option<i32>| {
-        Ok(VolumeFile { path: path.to_owned(), content: content.to_vec(), mode: valid(path, mode)? })
+        Ok(VolumeFile { path: path.to_owned(), content: content.to_vec(), mode: valid(path, mode)?, owner: None })
     };
     let Some(list) = items.list.filter(|list| !list.is_empty()) else {
         return data.iter().map(|(key, content)| file(key, content, items.mode)).collect();
@@ -270,7 +294,7 @@ pub fn downward_files(
             return Err(format!("item {:?} has no source: set fieldRef or resourceFieldRef", item.path));
         };
         let mode = file_mode(&item.path, item.mode.or(default_mode))?;
-        Ok(VolumeFile { path: item.path.clone(), content: text.into_bytes(), mode })
+        Ok(VolumeFile { path: item.path.clone(), content: text.into_bytes(), mode, owner: None })
     };
     items.iter().map(file).collect()
 }

@@ -26,6 +26,8 @@ pub struct VolumeFile {
     pub content: Vec<u8>,
     /// The mode.
     pub mode: u32,
+    /// The user that owns the file; `None` for the user of the agent.
+    pub owner: Option<u32>,
 }
 
 /// Prints no content, because the file may be of a secret.

@@ -14,8 +14,8 @@ use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fchown, fstat, mkdirat, openat, readlinkat, renameat, statat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdirat, openat, readlinkat, renameat,
+    statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -27,11 +27,19 @@ const NEW_DATA: &str = "..data_tmp";
 /// The prefix of the agent's own names in the volume. No file of a payload may have it.
 const OWN_PREFIX: &[u8] = b"..";
 
-/// The desired files of a volume, by path, with content and mode.
+/// The desired files of a volume, by path.
 #[derive(Debug)]
 pub(super) struct Payload {
     group: Option<FsGroup>,
-    files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
+    files: BTreeMap<PathBuf, PayloadFile>,
+}
+
+#[derive(Debug)]
+struct PayloadFile {
+    content: Vec<u8>,
+    mode: u32,
+    /// The owner, if it is not the agent's user.
+    owner: Option<Uid>,
 }
 
 impl Payload {
@@ -40,11 +48,18 @@ impl Payload {
         Payload { group, files: BTreeMap::new() }
     }
 
-    /// Adds a file, or replaces the file at the same path.
+    /// Adds a file, or replaces the file at the same path. The file belongs to `owner`, or to the agent's user if there is no owner, or if
+    /// the agent is not root: then containers run as the agent's user.
     ///
     /// # Errors
     /// The reason, if the path leads out of the volume or has the prefix of the agent's own names.
-    pub(super) fn add(&mut self, path: &str, content: impl Into<Vec<u8>>, mode: u32) -> Result<(), String> {
+    pub(super) fn add(
+        &mut self,
+        path: &str,
+        content: impl Into<Vec<u8>>,
+        mode: u32,
+        owner: Option<u32>,
+    ) -> Result<(), String> {
         let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
         let inside = parts.clone().all(|part| matches!(part, Component::Normal(_)));
         let file: PathBuf = parts.collect();
@@ -57,7 +72,8 @@ impl Payload {
         }
         // Containers only read the volume.
         let mode = self.group.map_or(mode, |group| group.file_mode(mode)) & !0o022;
-        self.files.insert(file, (content.into(), mode));
+        let owner = owner.filter(|_| rustix::process::geteuid().is_root()).map(Uid::from_raw);
+        self.files.insert(file, PayloadFile { content: content.into(), mode, owner });
         Ok(())
     }
 
@@ -128,8 +144,9 @@ impl Payload {
                     }
                 }
                 FileType::RegularFile => {
-                    let Some((content, mode)) = self.files.get(&path) else { return Ok(false) };
-                    let owned = stat.st_uid == user && self.group.is_none_or(|group| group.id() == stat.st_gid);
+                    let Some(PayloadFile { content, mode, owner }) = self.files.get(&path) else { return Ok(false) };
+                    let owner = owner.map_or(user, Uid::as_raw);
+                    let owned = stat.st_uid == owner && self.group.is_none_or(|group| group.id() == stat.st_gid);
                     if !owned
                         || stat.st_mode & 0o7777 != *mode
                         || u64::try_from(stat.st_size) != Ok(content.len() as u64)
@@ -153,7 +170,7 @@ impl Payload {
 
     fn write_set(&self, volume: &OwnedFd) -> io::Result<PathBuf> {
         let (name, set) = create_set_dir(volume)?;
-        for (path, (content, mode)) in &self.files {
+        for (path, PayloadFile { content, mode, owner }) in &self.files {
             let mut dir = set.try_clone()?;
             for part in path.parent().into_iter().flat_map(Path::components) {
                 match mkdirat(&dir, part.as_os_str(), Mode::from_raw_mode(0o700)) {
@@ -165,8 +182,8 @@ impl Payload {
             }
             let mut file = regular::create(&dir, path.file_name().unwrap_or_default().as_ref(), 0o600)?;
             file.write_all(content)?;
-            if let Some(group) = self.group {
-                fchown(&file, None, Some(group.gid()))?;
+            if owner.is_some() || self.group.is_some() {
+                fchown(&file, *owner, self.group.map(FsGroup::gid))?;
             }
             fchmod(&file, Mode::from_raw_mode(*mode))?;
         }

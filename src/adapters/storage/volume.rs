@@ -189,8 +189,8 @@ pub(super) fn is_local_storage(volume: &Volume) -> bool {
 /// The content of a volume that has these files.
 fn payload(volume: &str, files: Vec<VolumeFile>, group: Option<FsGroup>) -> Result<Payload, StorageError> {
     let mut payload = Payload::of(group);
-    for VolumeFile { path, content, mode } in files {
-        payload.add(&path, content, mode).map_err(|reason| StorageError::volume(volume, reason))?;
+    for VolumeFile { path, content, mode, owner } in files {
+        payload.add(&path, content, mode, owner).map_err(|reason| StorageError::volume(volume, reason))?;
     }
     Ok(payload)
 }

@@ -2,11 +2,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn pod(fs_group: Option<i64>) -> Arc<PodObject> {
-    let pod = json!({
+fn pod(spec: &Value) -> Arc<PodObject> {
+    let mut pod = json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "u-1"},
-        "spec": {"securityContext": {"fsGroup": fs_group}, "containers": [{"name": "main"}]},
+        "spec": {"containers": [{"name": "main"}]},
     });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][field] = value.clone();
+    }
     PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
 }
 
@@ -40,15 +43,16 @@ fn objects() -> VolumeObjects {
 }
 
 fn made(volume: Value) -> Result<Vec<(String, String, u32)>, String> {
-    made_for(None, volume)
-}
-
-fn made_for(fs_group: Option<i64>, mut volume: Value) -> Result<Vec<(String, String, u32)>, String> {
-    volume["name"] = json!("v");
-    let volume = serde_json::from_value(volume).unwrap();
-    let made = files(&pod(fs_group), &volume, &objects(), &BTreeMap::new());
+    let made = made_for(&json!({}), volume);
     let shown = |file: VolumeFile| (file.path, String::from_utf8_lossy(&file.content).into_owned(), file.mode);
     made.map(|files| files.into_iter().map(shown).collect()).map_err(|error| error_chain(&error).to_string())
+}
+
+/// The files of a volume of a pod whose spec has these fields.
+fn made_for(spec: &Value, mut volume: Value) -> Result<Vec<VolumeFile>, ProjectionError> {
+    volume["name"] = json!("v");
+    let volume = serde_json::from_value(volume).unwrap();
+    files(&pod(spec), &volume, &objects(), &BTreeMap::new())
 }
 
 fn file(path: &str, content: &str, mode: u32) -> (String, String, u32) {
@@ -102,18 +106,44 @@ fn projected_volume_joins_its_sources() {
         {"clusterTrustBundle": {"name": "roots", "path": "roots.pem"}},
         {"clusterTrustBundle": {"name": "none", "path": "none.pem", "optional": true}},
     ]}});
-    let expected = |token| {
-        [
-            file("token", "tok", token),
-            file("ca.crt", "1", 0o640),
-            file("namespace", "shop", 0o640),
-            file("roots.pem", "PEM", 0o640),
-            file("none.pem", "", 0o640),
-        ]
-    };
-    assert_eq!(made(volume.clone()).unwrap(), expected(0o640));
-    // The storage gives the file to the group, and lets the group read it.
-    assert_eq!(made_for(Some(7), volume).unwrap(), expected(0o600));
+    let expected = [
+        file("token", "tok", 0o640),
+        file("ca.crt", "1", 0o640),
+        file("namespace", "shop", 0o640),
+        file("roots.pem", "PEM", 0o640),
+        file("none.pem", "", 0o640),
+    ];
+    assert_eq!(made(volume).unwrap(), expected);
+}
+
+// The storage gives the files to the group, and lets the group read them.
+#[test]
+fn token_and_trust_bundle_belong_to_the_user_of_all_containers() {
+    let run_as = |user: Option<i64>| json!({"runAsUser": user});
+    let container = |user| json!({"name": "c", "securityContext": run_as(user)});
+    let two = |first, second| json!([container(first), container(second)]);
+    for (spec, owner, mode) in [
+        (json!({}), None, 0o444),
+        (json!({"securityContext": {"fsGroup": 7}}), None, 0o600),
+        (json!({"securityContext": run_as(Some(1000))}), Some(1000), 0o600),
+        (json!({"securityContext": {"runAsUser": 1000, "fsGroup": 7}}), Some(1000), 0o600),
+        (json!({"securityContext": run_as(Some(0))}), Some(0), 0o600),
+        (json!({"containers": two(Some(1000), Some(1000))}), Some(1000), 0o600),
+        (json!({"containers": two(Some(1000), Some(1001))}), None, 0o444),
+        (json!({"containers": two(Some(1000), None)}), None, 0o444),
+        (json!({"containers": two(Some(1000), None), "securityContext": run_as(Some(1000))}), Some(1000), 0o600),
+        (json!({"containers": two(Some(5), Some(5)), "initContainers": [container(None)]}), None, 0o444),
+        (json!({"containers": two(Some(5), Some(5)), "initContainers": [container(Some(6))]}), None, 0o444),
+        (json!({"containers": two(Some(5), Some(5)), "initContainers": [container(Some(5))]}), Some(5), 0o600),
+    ] {
+        let volume = json!({"projected": {"defaultMode": 0o444, "sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+            {"clusterTrustBundle": {"name": "roots", "path": "roots.pem"}},
+            {"configMap": {"name": "map", "items": [{"key": "a", "path": "ca.crt"}]}},
+        ]}});
+        let found = made_for(&spec, volume).unwrap().into_iter().map(|file| (file.owner, file.mode));
+        assert_eq!(found.collect::<Vec<_>>(), [(owner, mode), (owner, mode), (None, 0o444)], "{spec}");
+    }
 }
 
 #[test]

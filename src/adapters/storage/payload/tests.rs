@@ -5,7 +5,7 @@ use super::*;
 
 fn payload(files: &[(&str, &str)]) -> Payload {
     let mut payload = Payload::of(None);
-    files.iter().for_each(|(path, text)| payload.add(path, *text, 0o644).unwrap());
+    files.iter().for_each(|(path, text)| payload.add(path, *text, 0o644, None).unwrap());
     payload
 }
 
@@ -116,10 +116,10 @@ fn payload_write_interrupted_at_any_step_shows_one_set() {
 #[test]
 fn payload_refuses_paths_that_leave_the_volume_or_use_its_names() {
     for path in ["", ".", "/", "/etc/passwd", "..", "../x", "a/../../x", "..data", "..2026_01_01", "./..data", "a\0b"] {
-        assert!(Payload::of(None).add(path, "", 0o644).is_err(), "{path:?}");
+        assert!(Payload::of(None).add(path, "", 0o644, None).is_err(), "{path:?}");
     }
     for path in ["a", ".hidden", "a/b", "a/..b", "./a//b/.", "a..b", "..."] {
-        let added = Payload::of(None).add(path, "", 0o644);
+        let added = Payload::of(None).add(path, "", 0o644, None);
         assert_eq!(added.is_ok(), !path.starts_with(".."), "{path:?}");
     }
 }
@@ -186,7 +186,7 @@ fn whatever_a_container_puts_into_a_volume_is_replaced_and_never_followed() {
 fn containers_cannot_write_to_a_volume_or_its_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut writable = payload(&[("a", "1")]);
-    writable.add("b", "2", 0o777).unwrap();
+    writable.add("b", "2", 0o777, None).unwrap();
     writable.write(dir.path()).unwrap();
     assert_eq!(fs::metadata(dir.path().join("b")).unwrap().mode() & 0o7777, 0o755);
     if rustix::process::geteuid().is_root() {
@@ -198,4 +198,29 @@ fn containers_cannot_write_to_a_volume_or_its_files() {
             assert!(fs::rename(dir.path().join(DATA), dir.path().join("x")).is_err());
         });
     }
+}
+
+#[test]
+fn file_belongs_to_the_user_of_its_pod() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may give files away");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let owned_by = |owner| {
+        let mut payload = Payload::of(None);
+        payload.add("token", "1", 0o600, owner).unwrap();
+        payload.add("in/ca.crt", "2", 0o644, None).unwrap();
+        payload.write(dir.path()).unwrap();
+        let found = |path: &str| {
+            let meta = fs::metadata(dir.path().join(path)).unwrap();
+            (meta.uid(), meta.mode() & 0o7777)
+        };
+        (found("token"), found("in/ca.crt"), fs::read_link(dir.path().join(DATA)).unwrap())
+    };
+    let (token, other, set) = owned_by(Some(1000));
+    assert_eq!((token, other), ((1000, 0o600), (0, 0o644)));
+    assert_eq!(owned_by(Some(1000)).2, set, "the same is not written again");
+    assert_eq!(owned_by(Some(1001)).0, (1001, 0o600), "a file of another owner is written again");
+    assert_eq!(owned_by(None).0, (0, 0o600));
 }

@@ -15,7 +15,8 @@ fn volumes() -> Arc<PodObject> {
 /// One file in each volume, except in those of `missing`.
 fn files(content: &str, missing: &[&str]) -> VolumeFiles {
     let of = |name: &str| {
-        let file = VolumeFile { path: format!("in/{name}"), content: content.as_bytes().to_vec(), mode: 0o440 };
+        let file =
+            VolumeFile { path: format!("in/{name}"), content: content.as_bytes().to_vec(), mode: 0o440, owner: None };
         let source = || ErrorSource::from(Box::<dyn std::error::Error + Send + Sync>::from(format!("no {name}")));
         (name.to_owned(), if missing.contains(&name) { Err(source()) } else { Ok(vec![file]) })
     };
