@@ -20,6 +20,8 @@ mod handle;
 mod housekeeping;
 mod known_failures;
 #[cfg(feature = "kube")]
+mod kube_objects;
+#[cfg(feature = "kube")]
 mod kube_pod_api;
 mod kubelet_texts;
 mod lost_exits;

@@ -44,18 +44,20 @@ pub trait ApiObjects: Send + Sync + 'static {
     /// [`ObjectError`]
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<Secret>>;
 
-    /// Returns a token of the pod's service account that is bound to the pod. A token that is used for long is renewed by this call
-    /// before it expires. If the renewal fails, the call returns the old token until that one expires.
+    /// Returns a token of the pod's service account that is bound to the pod. The call waits for the first token. A later call leads to the
+    /// renewal of a token that is about to expire, returns the old token, and does not wait for the API server while that one is valid.
+    /// [`changed`](ApiObjects::changed) returns the pod when there is a new token.
     ///
     /// # Errors
     /// [`ObjectError`] if there is no valid token.
     fn token<'a>(&'a self, pod: &'a PodObject, request: &'a TokenNeed) -> ObjectFuture<'a, Confidential>;
 
-    /// Returns the certificates of `ClusterTrustBundle` objects as PEM blocks, each certificate once.
+    /// Returns the certificates of `ClusterTrustBundle` objects as PEM blocks, each certificate once. Only the first call waits for the API
+    /// server, as for a [`token`](ApiObjects::token).
     ///
     /// # Errors
     /// [`ObjectError`]
-    fn trust_bundle<'a>(&'a self, request: &'a TrustBundleNeed) -> ObjectFuture<'a, String>;
+    fn trust_bundle<'a>(&'a self, pod: &'a PodObject, request: &'a TrustBundleNeed) -> ObjectFuture<'a, String>;
 
     /// Returns the services of a namespace that have a cluster IP, and the service `kubernetes` of the namespace `default`.
     ///
@@ -63,7 +65,7 @@ pub trait ApiObjects: Send + Sync + 'static {
     /// [`ObjectError`]
     fn services<'a>(&'a self, namespace: &'a str) -> ObjectFuture<'a, Vec<Arc<ServiceAddress>>>;
 
-    /// Waits until objects have changed, and returns the registered pods that refer to them. A pod is returned once for all changes
+    /// Waits until objects have changed, and returns the pods that use them. A pod is returned once for all changes
     /// since the last call. Only one caller waits at a time.
     fn changed(&self) -> BoxFuture<'_, Vec<PodUid>>;
 }

@@ -57,7 +57,7 @@ async fn read(api: &dyn ApiObjects, pod: &PodObject, needs: VolumeNeeds) -> Volu
         objects.tokens.insert(need, token);
     }
     for need in needs.bundles {
-        let bundle = api.trust_bundle(&need).await;
+        let bundle = api.trust_bundle(pod, &need).await;
         objects.bundles.push((need, bundle));
     }
     objects

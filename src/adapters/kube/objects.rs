@@ -2,10 +2,11 @@
 //!
 //! A config map or a secret is watched while a registered pod refers to it, with a watch of its own: the API server lets a node read
 //! only single objects that the node's pods name. An immutable object is read once. Services are watched together, because every
-//! container gets their addresses. Tokens and trust bundles are requested when they are needed.
+//! container gets their addresses. Tokens and trust bundles are requested when a pod first needs them, and then again in the background.
 
 mod bundles;
 mod changes;
+mod renewed;
 mod services;
 mod tokens;
 mod watches;
@@ -61,8 +62,8 @@ impl KubeObjects {
             config_maps: Watches::new(client.clone(), changes.clone()),
             secrets: Watches::new(client.clone(), changes.clone()),
             services: Services::start(client.clone()),
-            tokens: Arc::new(Tokens::new(client.clone(), clock.clone())),
-            bundles: Arc::new(Bundles::new(client, clock)),
+            tokens: Arc::new(Tokens::new(client.clone(), clock.clone(), changes.clone())),
+            bundles: Arc::new(Bundles::new(client, clock, changes.clone())),
             changes,
             pods: Arc::default(),
         }
@@ -99,12 +100,14 @@ impl ApiObjects for KubeObjects {
 
     fn unregister(&self, uid: &PodUid) {
         self.tokens.forget(uid);
+        self.bundles.retain(&|used| used != uid);
         let Some(RegisteredPod { namespace, references }) = self.pods.lock().remove(uid) else { return };
         references.iter().for_each(|object| self.leave(&namespace, object, uid));
     }
 
     fn retain(&self, keep: &dyn Fn(&PodUid) -> bool) {
         self.tokens.retain(keep);
+        self.bundles.retain(keep);
         let unused: Vec<_> = self.pods.lock().keys().filter(|uid| !keep(uid)).cloned().collect();
         unused.iter().for_each(|uid| self.unregister(uid));
     }
@@ -121,8 +124,8 @@ impl ApiObjects for KubeObjects {
         self.tokens.get(pod, request).boxed()
     }
 
-    fn trust_bundle<'a>(&'a self, request: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
-        self.bundles.get(request).boxed()
+    fn trust_bundle<'a>(&'a self, pod: &'a PodObject, request: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
+        self.bundles.get(pod.uid(), request).boxed()
     }
 
     fn services<'a>(&'a self, namespace: &'a str) -> ObjectFuture<'a, Vec<Arc<ServiceAddress>>> {

@@ -85,7 +85,7 @@ impl ApiObjects for FakeObjects {
         async { Ok(Confidential::from(b"token".to_vec())) }.boxed()
     }
 
-    fn trust_bundle<'a>(&'a self, _: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
+    fn trust_bundle<'a>(&'a self, _: &'a PodObject, _: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
         async { Ok(String::new()) }.boxed()
     }
 

@@ -10,14 +10,15 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
-use podwright_actors::objects::{MAX_JITTER, needs_renewal};
+use podwright_actors::objects::{Lease, MAX_JITTER};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, Confidential, ObjectError, ObjectKind, TokenNeed};
-use podwright_actors::text::error_chain;
 use podwright_actors::time::Time;
 use tokio::time::timeout;
 
+use super::changes::Changes;
 use super::object_error;
+use super::renewed::{Answer, Renewed};
 use crate::adapters::kube::node_authorizer::until_related;
 
 /// How long one request may take, with its repetitions.
@@ -27,44 +28,31 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Tokens {
     client: Client,
     clock: Arc<dyn Clock>,
-    tokens: Mutex<HashMap<PodUid, HashMap<TokenNeed, IssuedToken>>>,
+    changes: Arc<Changes>,
+    tokens: Mutex<HashMap<PodUid, PodTokens>>,
 }
 
-#[derive(Clone)]
-struct IssuedToken {
-    token: Confidential,
-    expires: Time,
-    lifetime: Duration,
-    /// How much earlier this token is renewed.
-    jitter: Duration,
-}
+/// The tokens of one pod.
+type PodTokens = HashMap<TokenNeed, Arc<Renewed<Confidential>>>;
 
 impl Tokens {
-    pub(super) fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
-        Tokens { client, clock, tokens: Mutex::default() }
+    pub(super) fn new(client: Client, clock: Arc<dyn Clock>, changes: Arc<Changes>) -> Self {
+        Tokens { client, clock, changes, tokens: Mutex::default() }
     }
 
     /// A valid token of the pod's service account.
     pub(super) async fn get(&self, pod: &PodObject, need: &TokenNeed) -> Result<Confidential, ObjectError> {
-        let issued = self.tokens.lock().get(pod.uid()).and_then(|tokens| tokens.get(need)).cloned();
-        let now = self.clock.now();
-        let (old, is_valid) = match issued {
-            Some(old) if !needs_renewal(now, old.expires, old.lifetime, old.jitter) => return Ok(old.token),
-            Some(old) => (Some(old.token), now < old.expires),
-            None => (None, false),
-        };
-        match (self.request(pod, need).await, old) {
-            (Ok(issued), _) => {
-                let token = issued.token.clone();
-                self.tokens.lock().entry(pod.uid().clone()).or_default().insert(need.clone(), issued);
-                Ok(token)
-            }
-            (Err(error), Some(old)) if is_valid => {
-                tracing::warn!(pod.uid = %pod.uid(), error = %error_chain(&error), "cannot renew a token; the old token is kept");
-                Ok(old)
-            }
-            (Err(error), _) => Err(error),
-        }
+        let (uid, changes) = (pod.uid().clone(), self.changes.clone());
+        let changed = move || changes.add([uid]);
+        let token = self.token(pod.uid(), need);
+        token.get(pod.uid(), || request(self.client.clone(), self.clock.clone(), pod, need), changed).await
+    }
+
+    fn token(&self, uid: &PodUid, need: &TokenNeed) -> Arc<Renewed<Confidential>> {
+        let mut tokens = self.tokens.lock();
+        let of_pod = tokens.entry(uid.clone()).or_default();
+        let new = || Arc::new(Renewed::new(ObjectKind::Token, self.clock.clone()));
+        of_pod.entry(need.clone()).or_insert_with(new).clone()
     }
 
     pub(super) fn forget(&self, uid: &PodUid) {
@@ -74,15 +62,26 @@ impl Tokens {
     pub(super) fn retain(&self, keep: &dyn Fn(&PodUid) -> bool) {
         self.tokens.lock().retain(|uid, _| keep(uid));
     }
+}
 
-    async fn request(&self, pod: &PodObject, need: &TokenNeed) -> Result<IssuedToken, ObjectError> {
-        let account = pod.spec().service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
-        let api = Api::<ServiceAccount>::namespaced(self.client.clone(), pod.full_name().namespace());
+/// A request of a token.
+fn request(
+    client: Client,
+    clock: Arc<dyn Clock>,
+    pod: &PodObject,
+    need: &TokenNeed,
+) -> impl Future<Output = Answer<Confidential>> + use<> {
+    let account = pod.spec().service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
+    let (account, need, uid) = (account.to_owned(), need.clone(), pod.uid().clone());
+    let api = Api::<ServiceAccount>::namespaced(client, pod.full_name().namespace());
+    let name = pod.full_name().name().to_owned();
+    async move {
+        let account = account.as_str();
         let bound = BoundObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
-            name: Some(pod.full_name().name().to_owned()),
-            uid: Some(pod.uid().to_string()),
+            name: Some(name),
+            uid: Some(uid.to_string()),
         };
         let spec = TokenRequestSpec {
             audiences: Some(need.audience.clone())
@@ -103,12 +102,10 @@ impl Tokens {
             ObjectError::unavailable(ObjectKind::Token, account, "the answer of the API server has no token")
         })?;
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(need.expiration_seconds);
-        Ok(IssuedToken {
-            token: token.into_bytes().into(),
-            expires: Time::from_timestamp(expires.0),
-            lifetime: Duration::from_secs(seconds.try_into().unwrap_or_default()),
-            jitter: MAX_JITTER.mul_f64(f64::from(jitter(pod.uid())) / f64::from(u8::MAX)),
-        })
+        let lifetime = Duration::from_secs(seconds.try_into().unwrap_or_default());
+        let jitter = MAX_JITTER.mul_f64(f64::from(jitter(&uid)) / f64::from(u8::MAX));
+        let lease = Lease::of_token(clock.now(), Time::from_timestamp(expires.0), lifetime, jitter);
+        Ok((Confidential::from(token.into_bytes()), lease))
     }
 }
 
