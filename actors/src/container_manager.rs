@@ -18,6 +18,7 @@ mod error;
 mod fake_runtime;
 pub(crate) mod governor;
 mod hooks;
+mod objects;
 mod resize;
 mod resolver;
 mod start;
@@ -56,6 +57,7 @@ use governor::StartGovernor;
 use stop::StopMemory;
 
 pub use error::ContainerError;
+pub(crate) use objects::read_objects;
 pub use resolver::ContainerResolver;
 pub use stop::{RunningContainer, RunningParts};
 

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::NodeSyncer;
+use crate::container_manager::read_objects;
 use crate::ids::PodUid;
-use crate::objects::{ObjectRef, ProjectionError, VolumeNeeds, VolumeObjects, files, needs};
+use crate::objects::{ProjectionError, VolumeNeeds, VolumeObjects, files, needs};
 use crate::pod::PodObject;
-use crate::ports::{ApiObjects, ErrorSource, ObjectKind, VolumeFiles};
+use crate::ports::{ApiObjects, ErrorSource, VolumeFiles};
 
 impl NodeSyncer {
     /// Follows the objects that the pod refers to, before they are read (upstream `SyncPod`, kubelet 1.36). A static pod refers to
@@ -24,17 +27,17 @@ impl NodeSyncer {
         }
     }
 
-    /// The content of the pod's volumes that are made of API objects. Empty if the pod has none, or without an API server.
+    /// The content of the pod's volumes that are made of API objects. Empty if the pod has none, or without an API server. All objects are
+    /// read at once.
     pub(super) async fn volume_files(&self, pod: &PodObject) -> VolumeFiles {
-        let mut all = VolumeFiles::new();
-        let Some(api) = self.objects.as_ref().filter(|_| !pod.is_static()) else { return all };
-        for volume in pod.spec().volumes.iter().flatten() {
-            let Some(needs) = needs(volume) else { continue };
+        let Some(api) = self.objects.as_ref().filter(|_| !pod.is_static()) else { return VolumeFiles::new() };
+        let volumes = pod.spec().volumes.iter().flatten().filter_map(|volume| Some((volume, needs(volume)?)));
+        let volumes = volumes.map(|(volume, needs)| async move {
             let objects = read(&**api, pod, needs).await;
             let files = files(pod, volume, &objects, &self.allocatable);
-            all.insert(volume.name.clone(), files.map_err(source));
-        }
-        all
+            (volume.name.clone(), files.map_err(source))
+        });
+        join_all(volumes).await.into_iter().collect()
     }
 }
 
@@ -43,22 +46,16 @@ fn source(error: ProjectionError) -> ErrorSource {
 }
 
 async fn read(api: &dyn ApiObjects, pod: &PodObject, needs: VolumeNeeds) -> VolumeObjects {
-    let namespace = pod.full_name().namespace();
-    let mut objects = VolumeObjects::default();
-    for ObjectRef { kind, name } in needs.objects {
-        if kind == ObjectKind::ConfigMap {
-            objects.config_maps.insert(name.clone(), api.config_map(namespace, &name).await);
-        } else {
-            objects.secrets.insert(name.clone(), api.secret(namespace, &name).await);
-        }
-    }
-    for need in needs.tokens {
+    let VolumeNeeds { objects, tokens, bundles } = needs;
+    let tokens = tokens.into_iter().map(|need| async move {
         let token = api.token(pod, &need).await;
-        objects.tokens.insert(need, token);
-    }
-    for need in needs.bundles {
+        (need, token)
+    });
+    let bundles = bundles.into_iter().map(|need| async move {
         let bundle = api.trust_bundle(pod, &need).await;
-        objects.bundles.push((need, bundle));
-    }
-    objects
+        (need, bundle)
+    });
+    let objects = read_objects(api, pod.full_name().namespace(), objects);
+    let ((config_maps, secrets), tokens, bundles) = tokio::join!(objects, join_all(tokens), join_all(bundles));
+    VolumeObjects { config_maps, secrets, tokens: tokens.into_iter().collect(), bundles }
 }

@@ -1,6 +1,7 @@
 //! Pods that wait for API objects.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -64,6 +65,29 @@ async fn container_waits_for_the_objects_of_its_variables() {
     objects.put_secret("login", &json!({"word": "cHc="}));
     node.wait(1.0).await;
     assert_eq!(node.phase("web"), "Running");
+}
+
+#[actix::test]
+async fn objects_of_a_pod_are_read_at_once() {
+    let (node, objects) = start().await;
+    for name in ["a", "b", "c"] {
+        objects.put_config_map(name, &json!({"key": "1"}));
+        objects.put_secret(name, &json!({"key": "MQ=="}));
+    }
+    objects.slow(Duration::from_secs(1));
+    let parts = json!([{"serviceAccountToken": {"path": "token"}}, {"clusterTrustBundle": {"name": "roots", "path": "ca"}},
+        {"secret": {"name": "b"}}, {"configMap": {"name": "c"}}]);
+    let volumes = json!([{"name": "v1", "configMap": {"name": "a"}}, {"name": "v2", "configMap": {"name": "b"}},
+        {"name": "v3", "secret": {"secretName": "a"}}, {"name": "v4", "projected": {"sources": parts}}]);
+    let from = |kind: &str, name: &str| json!({kind: {"name": name}});
+    let sources =
+        [from("configMapRef", "a"), from("configMapRef", "b"), from("secretRef", "a"), from("secretRef", "c")];
+    let main = json!([{"name": "main", "image": "img", "envFrom": sources}]);
+    let begin = node.now();
+    node.deliver(&[pod("web").spec("volumes", volumes).spec("containers", main)]).await;
+    node.eventually(60.0, "the pod runs", || node.phase("web") == "Running").await;
+    let took = node.now() - begin;
+    assert!(took < 3.0, "one second for the volumes and one for the variables: {took} s");
 }
 
 #[actix::test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -28,6 +29,8 @@ struct State {
     secrets: BTreeMap<String, Arc<Secret>>,
     registered: BTreeSet<PodUid>,
     changed: Vec<PodUid>,
+    /// How long the read of an object takes.
+    slow: Duration,
 }
 
 impl FakeObjects {
@@ -44,6 +47,23 @@ impl FakeObjects {
     pub(crate) fn put_secret(&self, name: &str, data: &Value) {
         let object = serde_json::from_value(json!({"data": data})).unwrap();
         self.change(|state| drop(state.secrets.insert(name.to_owned(), Arc::new(object))));
+    }
+
+    /// Makes the read of each object take this long.
+    pub(crate) fn slow(&self, by: Duration) {
+        self.state.lock().slow = by;
+    }
+
+    /// The answer to a read.
+    fn answer<T: Send + 'static>(&self, found: Result<T, ObjectError>) -> ObjectFuture<'static, T> {
+        let slow = self.state.lock().slow;
+        async move {
+            if !slow.is_zero() {
+                tokio::time::sleep(slow).await;
+            }
+            found
+        }
+        .boxed()
     }
 
     pub(crate) fn is_registered(&self, uid: &str) -> bool {
@@ -73,24 +93,24 @@ impl ApiObjects for FakeObjects {
 
     fn config_map<'a>(&'a self, _: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<ConfigMap>> {
         let found = self.state.lock().config_maps.get(name).cloned();
-        async move { found.ok_or_else(|| ObjectError::missing(ObjectKind::ConfigMap, name)) }.boxed()
+        self.answer(found.ok_or_else(|| ObjectError::missing(ObjectKind::ConfigMap, name)))
     }
 
     fn secret<'a>(&'a self, _: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<Secret>> {
         let found = self.state.lock().secrets.get(name).cloned();
-        async move { found.ok_or_else(|| ObjectError::missing(ObjectKind::Secret, name)) }.boxed()
+        self.answer(found.ok_or_else(|| ObjectError::missing(ObjectKind::Secret, name)))
     }
 
     fn token<'a>(&'a self, _: &'a PodObject, _: &'a TokenNeed) -> ObjectFuture<'a, Confidential> {
-        async { Ok(Confidential::from(b"token".to_vec())) }.boxed()
+        self.answer(Ok(Confidential::from(b"token".to_vec())))
     }
 
     fn trust_bundle<'a>(&'a self, _: &'a PodObject, _: &'a TrustBundleNeed) -> ObjectFuture<'a, String> {
-        async { Ok(String::new()) }.boxed()
+        self.answer(Ok(String::new()))
     }
 
     fn services<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, Vec<Arc<ServiceAddress>>> {
-        async { Ok(Vec::new()) }.boxed()
+        self.answer(Ok(Vec::new()))
     }
 
     fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {

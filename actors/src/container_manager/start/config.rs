@@ -1,14 +1,12 @@
 //! Resolves the settings of a new run of a container.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::container_manager::NO_CLAIMS;
+use crate::container_manager::{NO_CLAIMS, read_objects};
 use crate::containers::definition::Definition;
 use crate::containers::env::{ConfigError, EnvFiles, EnvObjects, VolumeContents, env_files, env_objects};
-use crate::objects::ObjectRef;
 use crate::pod::ContainerKind;
-use crate::ports::{ContainerConfig, ObjectKind};
+use crate::ports::ContainerConfig;
 use crate::text::error_chain;
 
 use super::images::NeededImage;
@@ -92,15 +90,9 @@ impl ContainerManager {
         let Some(api) = &self.ports.objects else { return Ok(None) };
         let namespace = work.pod.full_name().namespace();
         let read = async {
-            let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-            for ObjectRef { kind, name } in env_objects(work.pod, container.kind, container.name) {
-                if kind == ObjectKind::ConfigMap {
-                    config_maps.insert(name.clone(), api.config_map(namespace, &name).await);
-                } else {
-                    secrets.insert(name.clone(), api.secret(namespace, &name).await);
-                }
-            }
-            let services = api.services(namespace).await;
+            let objects = env_objects(work.pod, container.kind, container.name);
+            let ((config_maps, secrets), services) =
+                tokio::join!(read_objects(&**api, namespace, objects), api.services(namespace));
             EnvObjects { config_maps, secrets, services }
         };
         let read = work.cancel.run_until_cancelled(read).await.ok_or(StartFailure::Cancelled)?;
