@@ -11,8 +11,8 @@
 //!
 //! A pod is measured only if it has a limit, or if the node lacks a resource. Up to four pods are measured at the same time, so one
 //! pod with very many files does not delay the others. Static pods, mirror pods and pods of system-critical priority
-//! are measured, but never evicted. Only disk space can be reclaimed without an eviction: unused images are removed first. Dead
-//! containers need no step of their own, because each housekeeping pass removes them.
+//! are measured, but never evicted. Only disk space can be reclaimed without an eviction: housekeeping removes the dead containers of pods
+//! that have ended, and then unused images are removed.
 
 mod actor;
 mod evictor;
@@ -29,6 +29,7 @@ pub(crate) use actor::EvictionActor;
 pub(crate) use evictor::{Evictor, EvictorParts};
 pub use limits::PodUsage;
 pub(crate) use limits::{Limit, StorageLimits};
+pub(crate) use messages::RemoveDeadContainers;
 pub use policy::{EvictionPolicy, MissingGracePeriod};
 pub use pressure::NodePressure;
 pub use signals::Pressure;

@@ -61,6 +61,7 @@ use crate::text::error_chain;
 use crate::time::Grace;
 
 use background::{Busy, ZombieStop};
+use garbage::{Emptied, Sweep};
 use plan::PodAction;
 
 pub(crate) use actor::HousekeepingActor;
@@ -120,8 +121,8 @@ pub(crate) struct PassState {
     health: Arc<PassHealth>,
     /// The long waits for which an event was recorded.
     long_waits: Mutex<LongWaitReports>,
-    /// Contains `()` while the sweep of an earlier pass runs.
-    sweeping: Arc<Mutex<HashSet<()>>>,
+    /// Held by a sweep, so that sweeps do not overlap.
+    sweeping: Arc<tokio::sync::Mutex<()>>,
     sweeps: Arc<garbage::SweepState>,
     /// Terminated pods whose zombie containers are being stopped.
     stopping_zombies: Arc<Mutex<HashSet<PodUid>>>,
@@ -154,6 +155,14 @@ enum Coverage {
     All,
     /// Only static pods, because the API server has not delivered its pods yet.
     Static,
+}
+
+impl Coverage {
+    /// The pods that a pass covers now. `None` until every source of static pods has delivered.
+    fn of(desired: &DesiredState) -> Option<Self> {
+        let coverage = if desired.is_ready() { Coverage::All } else { Coverage::Static };
+        desired.is_ready_for_static_pods().then_some(coverage)
+    }
 }
 
 /// How many pods a pass found.
@@ -193,10 +202,7 @@ impl Housekeeping {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (coverage, mut known) = {
             let desired = self.desired.lock();
-            if !desired.is_ready_for_static_pods() {
-                return Ok(());
-            }
-            let coverage = if desired.is_ready() { Coverage::All } else { Coverage::Static };
+            let Some(coverage) = Coverage::of(&desired) else { return Ok(()) };
             let uids: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
             counts.desired = count(uids.len());
             let known = match coverage {
@@ -386,12 +392,41 @@ impl Housekeeping {
     /// each container exit, and those of every minute.
     ///
     /// Before the API server has delivered, a sweep removes only dead containers of pods that have a record.
-    fn sweep(&self, coverage: Coverage, mut listed: Vec<RuntimePod>) {
+    fn sweep(&self, coverage: Coverage, listed: Vec<RuntimePod>) {
+        let Ok(turn) = self.state.sweeping.clone().try_lock_owned() else { return };
+        let (sweep, listed) = (self.new_sweep(), self.swept(coverage, listed));
+        self.state.spawn(async move {
+            sweep.collect_garbage(&listed, Emptied::Unneeded).await;
+            if coverage == Coverage::All {
+                sweep.remove_leftovers(&listed).await;
+            }
+            drop(turn);
+        });
+    }
+
+    /// Removes all dead containers of the pods that have ended, because the node lacks disk space, and those that a sweep removes. Waits for
+    /// a sweep that runs.
+    async fn remove_dead_containers(&self) {
+        let _turn = self.state.sweeping.lock().await;
+        let Some(coverage) = Coverage::of(&self.desired.lock()) else { return };
+        match guarded(&self.metrics, || self.runtime.list_pods()).await {
+            Ok(listed) => self.new_sweep().collect_garbage(&self.swept(coverage, listed), Emptied::Ended).await,
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "cannot list the runtime's pods to remove dead containers");
+            }
+        }
+    }
+
+    /// The listed pods whose dead containers a sweep removes.
+    fn swept(&self, coverage: Coverage, mut listed: Vec<RuntimePod>) -> Vec<RuntimePod> {
         if coverage == Coverage::Static {
             listed.retain(|pod| self.engine.is_pod_known(&pod.uid));
         }
-        let Some(busy) = Busy::enter(&self.state.sweeping, &()) else { return };
-        let sweep = garbage::Sweep {
+        listed
+    }
+
+    fn new_sweep(&self) -> Sweep {
+        Sweep {
             engine: self.engine.clone(),
             desired: self.desired.clone(),
             observer: self.observer.clone(),
@@ -403,14 +438,7 @@ impl Housekeeping {
             health: self.state.health.clone(),
             clock: self.clock.clone(),
             state: self.state.sweeps.clone(),
-        };
-        self.state.spawn(async move {
-            sweep.collect_garbage(&listed).await;
-            if coverage == Coverage::All {
-                sweep.remove_leftovers(&listed).await;
-            }
-            drop(busy);
-        });
+        }
     }
 }
 

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use actix::Recipient;
 use futures_util::stream;
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_metrics::{EvictionSignal, Metrics};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::limits::{Exceeded, PodUsage, StorageLimits};
+use super::messages::RemoveDeadContainers;
 use super::pressure::{MetThreshold, NodePressure, Observations};
 use super::rank::{self, Candidate, Usage};
 use super::signals::{Pressure, Signal};
@@ -39,6 +41,8 @@ const PARALLEL: usize = 4;
 const MEASURED_WITHIN: Duration = Duration::from_secs(120);
 /// How long the measurement of one pod may take that ranks it, so that a slow pod leaves time to measure the others.
 const POD_MEASURED_WITHIN: Duration = Duration::from_secs(30);
+/// How long a check waits for the removal of dead containers. A runtime that hangs must not keep the node from evicting pods.
+const REMOVED_WITHIN: Duration = Duration::from_secs(120);
 /// The grace period of an evicted pod in seconds (upstream `immediateEvictionGracePeriodSeconds`, kubelet 1.36).
 const GRACE: i64 = 1;
 /// How long a check waits until the evicted pod is cleaned up (upstream `podCleanupTimeout`, kubelet 1.36).
@@ -65,6 +69,8 @@ pub(crate) struct EvictorParts {
     pub(crate) meter: Option<Arc<dyn NodeMeter>>,
     /// The images and their collector, if the runtime has images.
     pub(crate) images: Option<(Arc<dyn ImageStore>, Arc<ImageCollector>)>,
+    /// Housekeeping, which removes dead containers.
+    pub(crate) housekeeping: Recipient<RemoveDeadContainers>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) state: Arc<EvictionState>,
 }
@@ -215,7 +221,7 @@ impl Evictor {
         if self.reclaim(first.signal, &observed).await && self.parts.state.is_relieved(&self.observe().await) {
             tracing::info!(
                 signal = first.signal.as_str(),
-                "the removal of unused images was enough, no pod is evicted"
+                "the removal of dead containers and unused images was enough, no pod is evicted"
             );
             return false;
         }
@@ -240,14 +246,20 @@ impl Evictor {
         observed
     }
 
-    /// Removes all unused images if the signal is about their disk. Returns whether it tried to remove images.
+    /// Removes the dead containers of ended pods and all unused images if the signal is about their disk (upstream
+    /// `buildSignalToNodeReclaimFuncs`, kubelet 1.36). Returns whether it tried to remove them.
     async fn reclaim(&self, signal: Signal, observed: &Observations) -> bool {
-        let Some((_, collector)) = &self.parts.images else { return false };
         let is_of_other_disk = observed.has_dedicated_image_disk() && !signal.is_of_images();
         if signal.pressure() != Pressure::Disk || is_of_other_disk {
             return false;
         }
-        if let Err(error) = collector.remove_unused().await {
+        // The containers are removed first, because a dead container uses its image.
+        if timeout(REMOVED_WITHIN, self.parts.housekeeping.send(RemoveDeadContainers)).await.is_err() {
+            tracing::warn!("the removal of dead containers takes long and is not awaited");
+        }
+        if let Some((_, collector)) = &self.parts.images
+            && let Err(error) = collector.remove_unused().await
+        {
             tracing::warn!(error = %error_chain(&error), "cannot remove all unused images");
         }
         true

@@ -1,4 +1,4 @@
-//! The messages that the eviction actor handles. Both come from its own timers and have no reply.
+//! The messages of evictions. The first two come from the eviction actor's own timers and have no reply.
 
 use actix::Message;
 
@@ -11,3 +11,9 @@ pub(super) struct MeasurePods;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub(super) struct CheckResources;
+
+/// Sent by the evictor to housekeeping while the node lacks disk space: remove all dead containers of the pods that have ended, besides
+/// those that every pass removes. The reply comes after the removals. A second request right after the first removes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub(crate) struct RemoveDeadContainers;

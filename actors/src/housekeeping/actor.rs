@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::failure_log::FailureLog;
 use super::messages::{PassDue, RunPass};
 use super::{Housekeeping, PassError};
+use crate::eviction::RemoveDeadContainers;
 use crate::health::HOUSEKEEPING_PERIOD;
 use crate::mailbox::stop_with;
 use crate::text::error_chain;
@@ -100,5 +101,20 @@ impl Handler<RunPass> for HousekeepingActor {
     fn handle(&mut self, _: RunPass, _: &mut Self::Context) -> Self::Result {
         let pass = self.stop.clone().run_until_cancelled_owned(self.pass());
         pass.map(|passed| passed.unwrap_or(Err(PassError::Stopped))).boxed_local()
+    }
+}
+
+impl Handler<RemoveDeadContainers> for HousekeepingActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: RemoveDeadContainers, _: &mut Self::Context) -> Self::Result {
+        self.metrics.received();
+        let (housekeeping, metrics) = (self.housekeeping.clone(), self.metrics.clone());
+        let removal = async move {
+            let start = housekeeping.clock.now();
+            housekeeping.remove_dead_containers().await;
+            metrics.handled(housekeeping.clock.now().since(start));
+        };
+        self.stop.clone().run_until_cancelled_owned(removal).map(|_stopped| ()).boxed_local()
     }
 }

@@ -62,6 +62,15 @@ enum Leftover {
     Directory(StorageError),
 }
 
+/// The pods that lose all of their dead containers. Other pods keep the newest dead run of each container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Emptied {
+    /// Pods that have ended, and whose content is not needed any more: they were deleted or evicted.
+    Unneeded,
+    /// All pods that have ended (upstream `DeleteAllUnusedContainers`, kubelet 1.36).
+    Ended,
+}
+
 /// One sweep.
 pub(super) struct Sweep {
     pub(super) engine: Engine,
@@ -80,11 +89,11 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// Removes dead containers and ended sandboxes of the listed pods.
-    pub(super) async fn collect_garbage(&self, listed: &[RuntimePod]) {
+    pub(super) async fn collect_garbage(&self, listed: &[RuntimePod], emptied: Emptied) {
         let with_garbage: Vec<&RuntimePod> = listed.iter().filter(|pod| may_have_garbage(pod)).collect();
         let failures: Vec<String> = stream::iter(with_garbage)
             .map(|pod| async move {
-                let collected = timeout(COLLECT_LIMIT, self.collect(pod)).await;
+                let collected = timeout(COLLECT_LIMIT, self.collect(pod, emptied)).await;
                 let slow = || format!("not done after {} s", COLLECT_LIMIT.as_secs());
                 let error =
                     collected.map_or_else(|_| Some(slow()), |done| done.err().map(|it| error_chain(&it).to_string()));
@@ -98,16 +107,16 @@ impl Sweep {
     }
 
     /// Removes the garbage of one pod. The next sweep retries failed removals.
-    async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
-        let has_terminated = self.has_terminated(&pod.uid);
+    async fn collect(&self, pod: &RuntimePod, emptied: Emptied) -> Result<(), RuntimeError> {
+        let is_emptied = self.is_emptied(&pod.uid, emptied);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);
             runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
         };
-        let garbage = garbage(pod, if has_terminated { Keep::Nothing } else { Keep::Newest }, read);
+        let garbage = garbage(pod, if is_emptied { Keep::Nothing } else { Keep::Newest }, read);
         // A pod that is created again during the sweep continues from the containers that are left, so their exits are needed.
-        let was_created_again = || has_terminated && !self.has_terminated(&pod.uid);
+        let was_created_again = || is_emptied && !self.is_emptied(&pod.uid, emptied);
         for run in &garbage.containers {
             if was_created_again() {
                 return Ok(());
@@ -124,15 +133,23 @@ impl Sweep {
         Ok(())
     }
 
-    /// Whether the pod has terminated, so that its dead containers are no longer needed.
-    fn has_terminated(&self, uid: &PodUid) -> bool {
+    /// Whether the pod loses all of its dead containers.
+    fn is_emptied(&self, uid: &PodUid, emptied: Emptied) -> bool {
         // A desired pod without a record was rejected, or is about to start: it may still need its dead containers.
         let is_decided = self.engine.is_pod_known(uid) || !self.is_desired(uid);
-        // The content of an evicted pod may be removed while the pod is still stopping. But its exit codes are read only at
-        // the end of the stop, and an agent that restarts during it finds them only in the dead containers.
         is_decided
-            && self.engine.should_pod_content_be_removed(uid)
-            && self.engine.lifecycle(uid) != Some(Lifecycle::Terminating)
+            && match emptied {
+                // The content of an evicted pod may be removed while the pod is still stopping. But its exit codes are read only at
+                // the end of the stop, and an agent that restarts during it finds them only in the dead containers.
+                Emptied::Unneeded => {
+                    self.engine.should_pod_content_be_removed(uid)
+                        && self.engine.lifecycle(uid) != Some(Lifecycle::Terminating)
+                }
+                // A pod that was created again continues from the containers that are left.
+                Emptied::Ended => {
+                    self.engine.should_pod_runtime_be_removed(uid) && !self.engine.is_restart_requested(uid)
+                }
+            }
     }
 
     /// Logs, and records an event, when removals begin to fail; logs when they succeed again.

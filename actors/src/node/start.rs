@@ -69,12 +69,14 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         recorder,
     } = ports;
 
-    // The dispatcher gets its address before it is built, because other parts send to it.
+    // The dispatcher and housekeeping get their addresses before they are built, because other parts send to them.
     let stop = CancellationToken::new();
     let mut dispatcher_context = Context::<DispatcherActor>::new();
     dispatcher_context.set_mailbox_capacity(dispatcher::MAILBOX);
     let dispatcher_address = dispatcher_context.address();
     let dispatcher_metrics = metrics.actors.of("dispatcher");
+    let housekeeping_context = Context::<HousekeepingActor>::new();
+    let housekeeping_address = housekeeping_context.address();
 
     // Stores and queries.
     metrics.node.name(&facts.name);
@@ -226,6 +228,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             disks,
             meter,
             images,
+            housekeeping: housekeeping_address.recipient(),
             events: events.clone(),
             state: evictions.clone(),
         };
@@ -332,7 +335,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let dispatcher_actor =
         DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), pod_ended, stop.clone());
     let dispatcher = dispatcher_context.run(dispatcher_actor);
-    let housekeeping = HousekeepingActor::new(Arc::new(housekeeping), stop.clone()).start();
+    let housekeeping = housekeeping_context.run(HousekeepingActor::new(Arc::new(housekeeping), stop.clone()));
     Ok(NodeHandle {
         engine,
         desired,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use podwright_actors::eviction::{EvictionPolicy, EvictionThresholds, Pressure};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::RuntimeError;
+use podwright_actors::ports::{ContainerState, RuntimeError};
 use serde_json::json;
 
 use super::explain::reading::explain;
 use crate::support::fake_disks::{FakeDisks, FakeMeter, Fault};
-use crate::support::fake_runtime::{Op, Script};
+use crate::support::fake_runtime::{FakeRuntime, Op, Script};
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
@@ -130,6 +130,31 @@ async fn unused_images_are_removed_before_a_pod_is_evicted() {
     assert_eq!(disks.images(), 0);
     assert_eq!(node.phase("a"), "Running");
     assert_eq!(node.events.of("EvictionThresholdMet")[0].message, "Attempting to reclaim ephemeral-storage");
+}
+
+// The dead container of a job uses most of the disk. The job stays in the set of its source.
+#[actix::test]
+async fn dead_containers_of_ended_pods_are_removed_before_a_pod_is_evicted() {
+    let (node, disks) = node(900).await;
+    node.runtime.script("job", Script::ends(1.0, 0));
+    node.runtime.script("loop", Script::ends(1.0, 1));
+    let job = pod("job").policy("Never").containers(&["job"]);
+    node.deliver(&[job, pod("loop").containers(&["loop"]), free("a")]).await;
+    disks.write("a", "cache", 500);
+    node.until(25.0).await;
+    let dead = |runtime: &FakeRuntime, uid: &str| {
+        let containers = runtime.inspect(&uid.into()).containers;
+        containers.into_iter().filter(|run| run.state == ContainerState::Exited).count()
+    };
+    assert_eq!((node.phase("job"), dead(&node.runtime, "job")), ("Succeeded".to_owned(), 1));
+    let runtime = node.runtime.clone();
+    disks.fill_while(850, move || dead(&runtime, "job") > 0);
+    node.eventually(15.0, "the dead container is removed", || dead(&node.runtime, "job") == 0).await;
+    node.wait(60.0).await;
+    assert_eq!(node.events.of("Evicted").len(), 0, "the removal was enough");
+    assert_eq!((node.phase("job"), node.phase("a")), ("Succeeded".into(), "Running".into()));
+    assert_eq!(node.runtime.calls_of("job").iter().filter(|call| *call == "start job").count(), 1, "the job has ended");
+    assert!(dead(&node.runtime, "loop") >= 1, "the crash backoff comes from the newest dead run");
 }
 
 #[actix::test]

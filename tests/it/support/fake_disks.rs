@@ -33,10 +33,14 @@ struct Disks {
     broken: HashMap<String, Fault>,
     /// The sizes of unused images.
     images: Vec<u64>,
+    /// Files that use space while a condition holds, with their sizes.
+    files: Vec<(u64, Condition)>,
     /// Whether lists of the names of images hang.
     hangs: bool,
     measured: HashMap<String, usize>,
 }
+
+type Condition = Box<dyn Fn() -> bool + Send>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -53,6 +57,7 @@ impl FakeDisks {
             slow: HashMap::new(),
             broken: HashMap::new(),
             images: Vec::new(),
+            files: Vec::new(),
             hangs: false,
             measured: HashMap::new(),
         })))
@@ -88,6 +93,11 @@ impl FakeDisks {
         self.0.lock().images.push(size);
     }
 
+    /// Adds files that exist while a condition holds.
+    pub(crate) fn fill_while(&self, size: u64, exists: impl Fn() -> bool + Send + 'static) {
+        self.0.lock().files.push((size, Box::new(exists)));
+    }
+
     /// Makes lists of the names of images hang.
     pub(crate) fn hang_images(&self) {
         self.0.lock().hangs = true;
@@ -104,7 +114,9 @@ impl FakeDisks {
     }
 
     fn space(&self) -> FileSystemSpace {
-        let available = self.0.lock().available * MI;
+        let disks = self.0.lock();
+        let files: u64 = disks.files.iter().filter(|(_, exists)| exists()).map(|(size, _)| size).sum();
+        let available = disks.available.saturating_sub(files) * MI;
         FileSystemSpace { device: 1, capacity: CAPACITY * MI, available, inodes: 1000, inodes_free: 1000 }
     }
 }
