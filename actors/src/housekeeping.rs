@@ -343,7 +343,12 @@ impl Housekeeping {
                 known.push(plan::restarted(&pod, self.clock.now()));
                 self.engine.update_pod(Update::create(pod).with_mirror(mirror));
             }
-            PodAction::Finish(pod) | PodAction::Stop(pod) => self.engine.update_pod(Update::kill(pod)),
+            PodAction::Finish(pod) => self.engine.update_pod(Update::kill(pod)),
+            PodAction::Stop(pod) => {
+                metrics.orphaned_runtime_pod();
+                known.push(plan::stopped(&pod, self.clock.now()));
+                self.engine.update_pod(Update::kill(pod));
+            }
             PodAction::StopRuntimeOnly(running) => {
                 tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that only the runtime knows");
                 metrics.orphaned_runtime_pod();

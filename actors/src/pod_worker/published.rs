@@ -1,7 +1,7 @@
 //! The published state of a record: one byte that queries read without the lock of its cell.
 
 use super::lifecycle::Lifecycle;
-use super::state::{Flags, Record, State};
+use super::state::{Flags, Record, State, Stop};
 
 /// The facts of a record that queries need, at one time. Zero means no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,11 @@ impl Published {
         let config = match &record.state {
             State::Waiting(_) => None,
             State::Sync(started) => Some(&started.config),
-            State::Terminating(t) => t.stop.config(),
+            State::Terminating(t) => match &t.stop {
+                // The worker stops the pod without a spec, also if a source has sent one since.
+                Stop::Runtime { .. } => return Published(0).with_state_of(record),
+                stop => stop.config(),
+            },
             State::Terminated(t) => t.config.as_ref(),
             State::Finished(finished) => {
                 return Published(HAS_CONFIG | bit(STATIC, finished.is_static)).with_state_of(record);

@@ -127,11 +127,17 @@ async fn running_rejected_pod_is_stopped_with_its_own_grace_period() {
     node.runtime.script("main", Script::stubborn());
     // A call of an earlier agent took effect late.
     node.runtime.plant("r", FullName::new("test", "r"), "main");
+    node.node.run_housekeeping().await.unwrap();
+    let counts = |lifecycle: &str| {
+        let working = format!("working_pods{{desired,{lifecycle},}} 1");
+        ["desired_pods{} 1".to_owned(), "orphaned_runtime_pods_total{} 1".to_owned(), working]
+    };
+    assert_eq!(node.pod_counts(), counts("terminating"), "the pass that stops the pod counts it");
     node.until(12.0).await;
     assert_eq!(node.runtime.calls_of("r")[0], "stop main 7");
     assert_eq!(node.runtime.running("r"), [""; 0]);
     assert_eq!((node.phase("r"), node.reason("r")), ("Failed".into(), "OutOfcpu".into()));
-    assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{desired,terminated,} 1"]);
+    assert_eq!(node.pod_counts(), counts("terminated"));
 }
 
 #[actix::test]

@@ -163,3 +163,17 @@ async fn runtime_only_pod_is_known_before_its_worker_stops_it() {
     rig.settled().await;
     assert_eq!(rig.hooks.calls(&"a".into()), [Call::StopRuntime]);
 }
+
+// POD-K13: the pod fits no series of working pods until its worker takes the spec.
+#[actix::test]
+async fn runtime_only_pod_that_is_desired_again_has_no_spec_yet() {
+    let rig = rig();
+    let gate = rig.hooks.waits(&"a".into(), Hook::TerminatingRuntime);
+    rig.engine.update_pod(runtime_kill("a"));
+    let_workers_run().await;
+    rig.engine.update_pod(Update::kill(pod("a").build()));
+    let known = rig.known(&["a"]);
+    assert_eq!((known.len(), known[0].has_config, known[0].orphan), (1, false, false));
+    gate.open();
+    rig.settled().await;
+}
