@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use podwright_actors::ids::PodUid;
+use podwright_actors::text::error_chain;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -18,7 +19,7 @@ use tracing::{info, warn};
 use super::container::{Container, RunState, Shim};
 use super::files::{ContainerFiles, Layout, STATE, is_id, remove_file};
 use super::record::{
-    self, ContainerRecord, Durability, ExitRecord, ReadError, SandboxRecord, ShimRecord, StartedRecord,
+    self, ContainerRecord, Durability, ExitRecord, ReadError, RunRecord, SandboxRecord, ShimRecord, StartedRecord,
 };
 use super::shared::ProcessRuntimeState;
 use super::start;
@@ -28,10 +29,11 @@ use crate::adapters::tree;
 /// Fills the table from the records on disk and watches the containers that run.
 pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathBuf, io::Error)> {
     let (layout, boot_id) = (shared.layout.clone(), shared.boot_id.clone());
-    let Records { sandboxes, containers, damaged } = shared.blocking(move || read(&layout, &boot_id)).await?;
+    let Records { sandboxes, containers, outdated, damaged } = shared.blocking(move || read(&layout, &boot_id)).await?;
     for sandbox in sandboxes {
         shared.table.put_sandbox(sandbox);
     }
+    join_all(outdated.into_iter().map(|found| remove_outdated(shared, found))).await;
     let damaged = damaged.into_iter().map(|record| shared.blocking(move || remove_damaged(record)));
     let adoptions: Vec<_> = containers.into_iter().filter_map(|found| put(shared, found)).collect();
     // The processes of a damaged record must end before the pod gets another container.
@@ -56,6 +58,22 @@ fn put(shared: &Arc<ProcessRuntimeState>, found: LoadedContainer) -> Option<ones
     })
 }
 
+/// Removes a container whose start would fail. Its pod creates another one.
+async fn remove_outdated(shared: &Arc<ProcessRuntimeState>, (record, files, _): LoadedContainer) {
+    let container = Container::new(record, files, RunState::Created);
+    let (id, uid) = (&container.id, &container.uid);
+    match Arc::clone(shared).remove_container(Arc::clone(&container), false).await {
+        Ok(()) => {
+            info!(container.id = %id, pod.uid = %uid, "a container that an older agent did not start is created again")
+        }
+        Err(error) => {
+            let error = error_chain(&error);
+            warn!(container.id = %id, pod.uid = %uid, %error, "cannot remove a container that an older agent did not start");
+            shared.table.put_container(Arc::clone(&container));
+        }
+    }
+}
+
 /// Waits until the containers of a pod are adopted. The caller reads the status of the pod after that, because the engine stops a
 /// container whose state is unknown. The wait has a limit, because some shims cannot be killed.
 pub(super) async fn adopted(shared: &ProcessRuntimeState, uid: &PodUid) {
@@ -71,6 +89,8 @@ pub(super) async fn adopted(shared: &ProcessRuntimeState, uid: &PodUid) {
 struct Records {
     sandboxes: Vec<SandboxRecord>,
     containers: Vec<LoadedContainer>,
+    /// The containers that an older agent created and did not start, and that the shim of this agent refuses to start.
+    outdated: Vec<LoadedContainer>,
     damaged: Vec<DamagedRecord>,
 }
 
@@ -82,8 +102,9 @@ type DamagedRecord = (PathBuf, ReadError);
 
 fn read(layout: &Layout, boot_id: &str) -> Result<Records, (PathBuf, io::Error)> {
     let sandboxes = read_sandboxes(layout)?;
-    let (containers, damaged) = read_containers(layout, boot_id, &sandboxes)?;
-    Ok(Records { sandboxes, containers, damaged })
+    let mut records = Records { sandboxes, containers: Vec::new(), outdated: Vec::new(), damaged: Vec::new() };
+    read_containers(layout, boot_id, &mut records)?;
+    Ok(records)
 }
 
 fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::Error)> {
@@ -102,14 +123,10 @@ fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::E
     Ok(sandboxes)
 }
 
-fn read_containers(
-    layout: &Layout,
-    boot_id: &str,
-    sandboxes: &[SandboxRecord],
-) -> Result<(Vec<LoadedContainer>, Vec<DamagedRecord>), (PathBuf, io::Error)> {
+fn read_containers(layout: &Layout, boot_id: &str, records: &mut Records) -> Result<(), (PathBuf, io::Error)> {
+    let Records { sandboxes, containers, outdated, damaged } = records;
     let earlier: HashSet<&str> =
         sandboxes.iter().filter(|sandbox| sandbox.boot_id != boot_id).map(|sandbox| sandbox.id.as_str()).collect();
-    let (mut containers, mut damaged) = (Vec::new(), Vec::new());
     for dir in directories(&layout.containers())? {
         let files = ContainerFiles::new(dir.clone());
         match record::read::<ContainerRecord>(&files.state()) {
@@ -121,14 +138,22 @@ fn read_containers(
             Ok(record) => {
                 let is_earlier = earlier.contains(record.sandbox.as_str());
                 let found = container_state(&files, boot_id, is_earlier).map_err(|error| (dir, error))?;
-                containers.push((record, files, found));
+                let is_outdated = matches!(found, Some(RunState::Created)) && is_outdated(&files);
+                let list = if is_outdated { &mut *outdated } else { &mut *containers };
+                list.push((record, files, found));
             }
             Err(error) if error.is_missing() => drop_unfinished(&dir),
             Err(error) if record::is_exhausted(&error) => return Err((dir, io::Error::other(error))),
             Err(error) => damaged.push((dir, error)),
         }
     }
-    Ok((containers, damaged))
+    Ok(())
+}
+
+/// Whether the shim refuses to start the container.
+fn is_outdated(files: &ContainerFiles) -> bool {
+    let view = record::read::<RunRecord>(&files.run()).ok().and_then(|run| run.confinement.view);
+    view.is_some_and(|view| view.sub_path_in_volume().is_some())
 }
 
 /// Kills the processes of a container whose record is damaged, and moves the record away.

@@ -8,6 +8,7 @@ use podwright_actors::time::Time;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::adapters::mounts::SUB_PATHS;
 pub use crate::adapters::record::{Damage, Durability, ReadError, decode, encode, read, seal, sync_parent, write};
 
 /// The identity and state of a sandbox.
@@ -145,6 +146,16 @@ impl View {
     /// The agent's root directory.
     pub fn root(&self) -> &Path {
         self.pods.parent().unwrap_or(&self.pods)
+    }
+
+    /// A `subPath` that is not mounted below the agent's directory for such mounts. The records of older agents have the path of the
+    /// `subPath` in its volume, which another container may have replaced by a link to any directory of the node.
+    pub(super) fn sub_path_in_volume(&self) -> Option<&ViewMount> {
+        let is_below = |at: &Path| {
+            let in_pod = at.strip_prefix(&self.pods).ok().and_then(|below| below.components().nth(1));
+            in_pod.is_some_and(|name| name.as_os_str() == SUB_PATHS)
+        };
+        self.mounts.iter().find(|one| !one.sub_path.as_os_str().is_empty() && !is_below(&one.at))
     }
 }
 
@@ -288,4 +299,24 @@ pub(super) fn is_exhausted(error: &ReadError) -> bool {
 /// used.
 pub fn now() -> Time {
     Time::ZERO + SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_path_that_is_mounted_in_its_volume_is_found() {
+        for (at, sub_path, expected) in [
+            ("/a/root/pods/u/volume-subpaths/v/c/0", "sub", false),
+            ("/a/root/pods/u/volumes/kubernetes.io~empty-dir/v/sub", "sub", true),
+            ("/a/root/pods/volume-subpaths/v/c/0", "sub", true),
+            ("/etc", "sub", true),
+            ("/etc", "", false),
+        ] {
+            let mount = ViewMount { at: at.into(), sub_path: sub_path.into(), ..ViewMount::default() };
+            let view = View { pods: "/a/root/pods".into(), mounts: vec![mount], read_only_root: false };
+            assert_eq!(view.sub_path_in_volume().is_some(), expected, "{at} {sub_path}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use podwright::adapters::process::OpenError;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxState};
+use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, SandboxState};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
@@ -83,6 +83,45 @@ async fn container_start_that_was_only_recorded_can_be_repeated() {
     std::fs::write(root.records(&id).join("lock"), "").unwrap();
     let second = root.open().await;
     assert_eq!(status(&second, &pod).await.state, ContainerState::Created);
+    second.start_container(&id).await.unwrap();
+    assert_eq!(ended(&second, &pod).await.exit_code, 9);
+}
+
+/// The record of an agent that mounted each `subPath` at its path in the volume.
+#[tokio::test]
+async fn container_of_an_older_agent_that_was_not_started_is_created_again() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let first = root.open().await;
+    let sandbox = sandbox(&first, &pod).await;
+    let volume = "volumes/kubernetes.io~empty-dir/data";
+    let sub_path = root.path().join("pods/u").join(volume).join("sub");
+    std::fs::create_dir_all(&sub_path).unwrap();
+    let config = || {
+        let mut config = script(&pod, &sandbox, "exit 9");
+        config.mounts = vec![Mount {
+            volume: "data".into(),
+            host_path: sub_path.clone(),
+            sub_path: "sub".into(),
+            container_path: "/data".into(),
+            read_only: false,
+            image: None,
+        }];
+        config
+    };
+    let id = first.create_container(config()).await.unwrap();
+    drop(first);
+    let record = root.records(&id).join("run");
+    let at = "volume-subpaths/data/main/0";
+    if !std::fs::read_to_string(&record).unwrap().contains(at) {
+        eprintln!("skipped: containers have no mount namespaces");
+        return;
+    }
+    replace(&record, at, &format!("{volume}/sub"));
+    let second = root.open().await;
+    assert!(second.pod_status(pod.uid()).await.unwrap().containers.is_empty());
+    assert!(!root.records(&id).exists() && !root.rootfs(&pod, &id).exists());
+    let id = second.create_container(config()).await.unwrap();
     second.start_container(&id).await.unwrap();
     assert_eq!(ended(&second, &pod).await.exit_code, 9);
 }
@@ -199,9 +238,14 @@ async fn boot_ends(root: &Root, pod: &Arc<PodObject>, id: &ContainerId, has_shim
 /// Rewrites a record so that it belongs to another boot.
 fn reboot(path: &std::path::Path) {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    replace(path, boot.trim(), "00000000-0000-0000-0000-000000000000");
+}
+
+/// Replaces a text in a record.
+fn replace(path: &std::path::Path, from: &str, to: &str) {
     let text = std::fs::read_to_string(path).unwrap();
     let (_, json) = text.split_once('\n').unwrap();
-    let json = json.replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
+    let json = json.replace(from, to);
     let sum = json.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     std::fs::write(path, format!("podwright 1 {sum:016x}\n{json}")).unwrap();
 }
