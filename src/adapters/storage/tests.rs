@@ -201,14 +201,21 @@ async fn projected_volume_supports_downward_api_sources_only() {
     let mounts = node.set_up(&pod(json!([{"name": "p", "projected": {"sources": [part]}}]))).await;
     assert_eq!(fs::read_to_string(mounts["p"].join("m/n")).unwrap(), "shop");
 
-    for volume in [
-        json!({"name": "p", "projected": {"sources": [part, {"secret": {"name": "s"}}]}}),
-        json!({"name": "p", "secret": {"secretName": "s"}}),
-        json!({"name": "p", "nfs": {"server": "s", "path": "/"}}),
-        json!({"name": "p", "image": {"reference": "i"}}),
+    for (volume, remedy) in [
+        (
+            json!({"name": "p", "projected": {"sources": [part, {"secret": {"name": "s"}}]}}),
+            "use emptyDir, hostPath or downwardAPI",
+        ),
+        (json!({"name": "p", "secret": {"secretName": "s"}}), "use emptyDir, hostPath or downwardAPI"),
+        (
+            json!({"name": "p", "nfs": {"server": "s", "path": "/"}}),
+            "use emptyDir, hostPath, configMap, secret, projected or downwardAPI",
+        ),
+        (json!({"name": "p", "image": {"reference": "i"}}), "run the pod with a container runtime"),
     ] {
         let error = node.storage.set_up(&pod(json!([volume]))).await.unwrap_err();
         assert!(matches!(&error, StorageError::Unsupported { volume, .. } if volume == "p"), "{error}");
+        assert!(error.to_string().contains(remedy), "{error}");
     }
     // A runtime that mounts volumes mounts images too.
     let Node { storage, root: _root } = node;

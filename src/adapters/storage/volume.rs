@@ -75,10 +75,15 @@ impl Disk {
         }
         let kind = kind(volume);
         if !matches!(kind.as_deref(), None | Some("emptyDir")) {
+            // A volume of API objects comes here only without an API server.
+            let has_objects = plugin(volume).is_none() && !pod.is_static();
             return Err(StorageError::Unsupported {
                 volume: volume.name.clone(),
                 kind: kind.unwrap_or_default(),
-                remedy: "use emptyDir, hostPath or downwardAPI".into(),
+                remedy: match has_objects {
+                    true => "use emptyDir, hostPath, configMap, secret, projected or downwardAPI".into(),
+                    false => "use emptyDir, hostPath or downwardAPI".into(),
+                },
             });
         }
         let path = at(EMPTY_DIR);
