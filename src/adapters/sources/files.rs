@@ -59,7 +59,7 @@ impl FileSource {
             {
                 return;
             }
-            let periodic = begun + self.cx.check_frequency;
+            let periodic = reader.scan.read_all_at();
             let next = scanned.next.map_or(periodic, |next| next.min(periodic));
             tokio::select! {
                 () = changed.notified() => {}

@@ -11,8 +11,8 @@ use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
 use rustix::fs::OFlags;
 
 use super::SourceContext;
-use super::manifest_cache::ManifestCache;
-use super::settle::{OPEN, QUIET, STEPS, Settling, Stamp};
+use super::manifest_cache::{CachedManifest, ManifestCache};
+use super::settle::{LATE, QUIET, STEPS, Settling, Stamp};
 use super::watch::FileEvents;
 use crate::adapters::manifest::MAX_BYTES;
 
@@ -23,8 +23,10 @@ pub(super) struct Scan {
     cache: ManifestCache,
     /// The paths that have a file, or had one a moment ago.
     files: BTreeMap<PathBuf, Settling>,
-    /// When the first set is due, even if a file is not whole. `None` after the first set.
+    /// When the first set is due, without the files that are not whole. `None` after the first set.
     first_set_by: Option<Instant>,
+    /// When every file is read again, also one of which no change was noticed.
+    read_all_at: Instant,
     cx: SourceContext,
 }
 
@@ -35,6 +37,14 @@ pub(super) struct Scanned {
     pub(super) set: Option<SourceSet>,
     /// When the next file may be read.
     pub(super) next: Option<Instant>,
+}
+
+/// How one scan reads its files.
+#[derive(Clone, Copy)]
+struct Pass {
+    now: Instant,
+    /// Also files of which no change was noticed.
+    reads_all: bool,
 }
 
 /// What is known of a path.
@@ -61,14 +71,23 @@ impl Scan {
             roots,
             cache: ManifestCache::default(),
             files: BTreeMap::new(),
-            // No later than a file that its writer never closes.
-            first_set_by: Some(now + OPEN),
+            first_set_by: Some(now + LATE),
+            read_all_at: now,
             cx,
         }
     }
 
-    /// Reads all files again that are whole. The others keep their last content.
+    /// When every file is read again.
+    pub(super) fn read_all_at(&self) -> Instant {
+        self.read_all_at
+    }
+
+    /// Reads the files that have changed and are whole. The others keep their last content.
     pub(super) fn run(&mut self, events: &FileEvents, now: Instant) -> Scanned {
+        let reads_all = now >= self.read_all_at;
+        if reads_all {
+            self.read_all_at = now + self.cx.check_frequency;
+        }
         let (paths, problems) = self.paths();
         let mut order: Vec<String> = Vec::with_capacity(paths.len());
         let mut existing: BTreeSet<String> = BTreeSet::new();
@@ -82,7 +101,8 @@ impl Scan {
             let visit = match presence {
                 Presence::Unknown => Visit::Read,
                 Presence::Listed | Presence::Missing => {
-                    self.visit(&path, &what, presence == Presence::Listed, events, now)
+                    let is_listed = presence == Presence::Listed;
+                    self.visit(&path, &what, is_listed, events, Pass { now, reads_all })
                 }
             };
             match visit {
@@ -143,8 +163,9 @@ impl Scan {
         (paths, problems)
     }
 
-    /// Reads one file if it is whole.
-    fn visit(&mut self, path: &Path, what: &str, is_listed: bool, events: &FileEvents, now: Instant) -> Visit {
+    /// Reads one file if it has changed and is whole.
+    fn visit(&mut self, path: &Path, what: &str, is_listed: bool, events: &FileEvents, pass: Pass) -> Visit {
+        let Pass { now, reads_all } = pass;
         let found = is_listed.then(|| fs::metadata(path).ok()).flatten();
         let stamp = found.as_ref().map(Stamp::of);
         let event = events.last(path);
@@ -155,18 +176,28 @@ impl Scan {
             Settling::new(stamp, now.checked_sub(age.min(QUIET)).unwrap_or(now))
         });
         file.observe(stamp, event, now);
-        let is_due = self.first_set_by.is_some_and(|by| by <= now);
-        if file.settles_at() > now && !is_due {
+        if file.settles_at() > now {
+            if file.is_late(now) {
+                let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
+                manifest.fail(format!(
+                    "is still being written and was not read{}: write it elsewhere and move it here when it is finished",
+                    kept(manifest)
+                ));
+            }
             return Visit::Waits(file.settles_at());
         }
         if !is_listed {
             return Visit::Gone;
         }
+        // A file that is written all the time causes many scans. They do not read the other files again.
+        if file.is_current() && !reads_all {
+            return Visit::Read;
+        }
         let content = contents(path);
         let is_same = || fs::metadata(path).ok().as_ref().map(Stamp::of) == stamp && events.last(path) == event;
         match content {
             // The file changed while it was read.
-            Ok(_) if !is_due && !is_same() => Visit::Waits(now + STEPS),
+            Ok(_) if !is_same() => Visit::Waits(now + STEPS),
             Ok(bytes) => {
                 file.was_read(now);
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
@@ -178,12 +209,17 @@ impl Scan {
             }
             Err(error) => {
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
-                let stays = if manifest.was_read() { "; its last pods are kept" } else { "" };
-                manifest.fail(format!("cannot be read ({}){stays}: correct or remove it", reason(&error)));
+                let kept = kept(manifest);
+                manifest.fail(format!("cannot be read ({}){kept}: correct or remove it", reason(&error)));
                 Visit::Read
             }
         }
     }
+}
+
+/// What happens to the pods of a manifest that has no new content.
+fn kept(manifest: &CachedManifest) -> &'static str {
+    if manifest.was_read() { "; its last pods are kept" } else { "" }
 }
 
 /// The manifest files at a path: the path itself if it is a file, or the files in it if it is a directory. Subdirectories,

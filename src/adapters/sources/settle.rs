@@ -14,7 +14,10 @@ pub(super) const STEPS: Duration = Duration::from_millis(100);
 /// temporary file that is about to be renamed.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// How long a file must stay unchanged that its writer has not closed.
-pub(super) const OPEN: Duration = Duration::from_secs(10);
+const OPEN: Duration = Duration::from_secs(10);
+/// How long a change may wait until it is reported that its file is not whole. The first set waits as long for all files, so that it
+/// also has a file that its writer neither closes nor changes.
+pub(super) const LATE: Duration = Duration::from_secs(20);
 
 /// The last event of a file that says whether the file is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl Stamp {
 }
 
 /// A path that has a manifest, or had one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settling {
     /// `None` while the path has no file.
     stamp: Option<Stamp>,
@@ -63,6 +66,8 @@ pub(super) struct Settling {
     event: Option<FileEventKind>,
     /// Since when the file is unchanged.
     since: Instant,
+    /// Since when the file has a change that was not read.
+    unread_since: Instant,
     /// The last time at which a settled file was read.
     read: Option<Instant>,
 }
@@ -70,11 +75,12 @@ pub(super) struct Settling {
 impl Settling {
     /// A path whose file is unchanged since then.
     pub(super) fn new(stamp: Option<Stamp>, since: Instant) -> Self {
-        Settling { stamp, event: None, since, read: None }
+        Settling { stamp, event: None, since, unread_since: since, read: None }
     }
 
     /// Takes the state of the file, and the last event of its path.
     pub(super) fn observe(&mut self, stamp: Option<Stamp>, event: Option<FileEvent>, now: Instant) {
+        let was_current = self.is_current();
         if stamp != self.stamp {
             self.stamp = stamp;
             self.since = now;
@@ -83,13 +89,26 @@ impl Settling {
         let event = event.filter(|event| self.read.is_none_or(|read| event.at > read));
         self.event = event.map(|event| event.kind);
         self.since = event.map_or(self.since, |event| event.at.max(self.since));
+        if was_current && !self.is_current() {
+            self.unread_since = now;
+        }
+    }
+
+    /// Whether the file has not changed since it was read.
+    pub(super) fn is_current(&self) -> bool {
+        self.read.is_some_and(|read| read >= self.since)
+    }
+
+    /// Whether the file has changed, and was not whole for a long time since then.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        !self.is_current() && now.duration_since(self.unread_since) >= LATE
     }
 
     /// When the file may be read, if nothing changes until then. A time in the past for a file that may be read now.
     pub(super) fn settles_at(&self) -> Instant {
         let is_new = self.read.is_none();
         let delay = match (self.stamp, self.event) {
-            _ if self.read.is_some_and(|read| read >= self.since) => Duration::ZERO,
+            _ if self.is_current() => Duration::ZERO,
             (Some(_), Some(FileEventKind::Written)) => OPEN,
             (Some(_), Some(FileEventKind::Closed)) if is_new => QUIET,
             (Some(_), None) => QUIET,
@@ -101,6 +120,7 @@ impl Settling {
     /// The settled file was read. `at` is a time before the reading.
     pub(super) fn was_read(&mut self, at: Instant) {
         self.read = Some(at);
+        self.unread_since = at;
     }
 }
 
@@ -181,10 +201,11 @@ mod tests {
             file.observe(stamp(size), clock.event(Written, at), clock.at(at + 50));
             assert_eq!(clock.settles(&file), u128::from(at) + 10_050);
         }
+        assert_eq!([40_049, 40_050].map(|at| file.is_late(clock.at(at))), [false, true]);
         file.observe(stamp(4), clock.event(Closed, 26_000), clock.at(26_000));
         assert_eq!(clock.settles(&file), 26_100);
         file.was_read(clock.at(26_100));
-        file.observe(stamp(4), clock.event(Closed, 26_000), clock.at(40_000));
-        assert!(file.settles_at() <= clock.at(26_100));
+        file.observe(stamp(4), clock.event(Closed, 26_000), clock.at(60_000));
+        assert!(file.is_current() && file.settles_at() <= clock.at(26_100) && !file.is_late(clock.at(60_000)));
     }
 }

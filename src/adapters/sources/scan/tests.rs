@@ -70,18 +70,35 @@ impl Rig {
         self.note(file, &[REMOVED], at);
     }
 
+    /// Scans. Returns `name image` of each pod, and the beginning of the only problem.
+    fn scan_with_problem(&mut self, at: u64) -> (Option<Vec<String>>, Option<String>) {
+        let set = self.scan.run(&self.events, self.start + Duration::from_millis(at)).set;
+        let problem = set.as_ref().and_then(|set| {
+            let [problem] = &set.problems[..] else { panic!("{:?}", set.problems) };
+            let text = problem.to_string();
+            text.strip_prefix(self.dir.path().to_str().unwrap())?
+                .split_once(" and move")
+                .map(|(text, _)| text.to_owned())
+        });
+        (set.as_ref().map(lines), problem)
+    }
+
     /// Scans. Returns `name image` of each pod, and when the next file may be read.
     fn scan(&mut self, at: u64) -> (Option<Vec<String>>, Option<u64>) {
         let Scanned { set, next } = self.scan.run(&self.events, self.start + Duration::from_millis(at));
         let pods = set.map(|set| {
             assert_eq!(set.problems, []);
-            let line = |pod: &Arc<podwright_actors::pod::PodObject>| {
-                format!("{} {}", pod.full_name().name(), pod.containers()[0].image.as_deref().unwrap())
-            };
-            set.pods.iter().map(line).collect()
+            lines(&set)
         });
         (pods, next.map(|next| u64::try_from((next - self.start).as_millis()).unwrap()))
     }
+}
+
+fn lines(set: &SourceSet) -> Vec<String> {
+    let line = |pod: &Arc<podwright_actors::pod::PodObject>| {
+        format!("{} {}", pod.full_name().name(), pod.containers()[0].image.as_deref().unwrap())
+    };
+    set.pods.iter().map(line).collect()
 }
 
 fn pods(lines: &[&str]) -> Option<Vec<String>> {
@@ -101,12 +118,56 @@ async fn first_set_waits_until_every_manifest_is_whole() {
     rig.write_at("new.yaml", &pod("new", "one"), SystemTime::now() + hour);
     assert_eq!(rig.scan(0), (None, Some(1000)));
     rig.write("new.yaml", &pod("new", "half"), &[WRITTEN], 900);
-    assert_eq!(
-        rig.scan(950),
-        (None, Some(10_000)),
-        "a writer that does not close the file delays no other pod for longer"
+    assert_eq!(rig.scan(950), (None, Some(10_950)));
+    assert_eq!(rig.scan(10_950), (pods(&["new-node half", "old-node one"]), None), "its writer does not go on");
+}
+
+#[tokio::test]
+async fn manifest_that_is_written_for_long_is_left_out_and_reported() {
+    let mut rig = Rig::new();
+    rig.write_at("old.yaml", &pod("old", "one"), SystemTime::UNIX_EPOCH);
+    let half = pod("new", "half");
+    for at in [0, 5_000, 12_000, 19_000] {
+        rig.write("new.yaml", &format!("{half}# {at}"), &[WRITTEN], at);
+        assert_eq!(rig.scan(at).0, None, "at {at}");
+    }
+    let problem = "/new.yaml: is still being written and was not read: write it elsewhere";
+    assert_eq!(rig.scan_with_problem(20_000), (pods(&["old-node one"]), Some(problem.to_owned())));
+    rig.write("new.yaml", &pod("new", "one"), &[WRITTEN, CLOSED], 25_000);
+    assert_eq!(rig.scan_with_problem(25_000).0, pods(&["old-node one"]));
+    assert_eq!(rig.scan(26_000), (pods(&["new-node one", "old-node one"]), None));
+
+    for at in [30_000, 39_000, 48_000] {
+        rig.write("new.yaml", &format!("{half}# {at}"), &[WRITTEN], at);
+        assert_eq!(rig.scan(at).0, pods(&["new-node one", "old-node one"]), "at {at}");
+    }
+    let problem = "/new.yaml: is still being written and was not read; its last pods are kept: write it elsewhere";
+    assert_eq!(rig.scan_with_problem(50_000), (pods(&["new-node one", "old-node one"]), Some(problem.to_owned())));
+    assert_eq!(rig.scan(58_000), (pods(&["new-node half", "old-node one"]), None));
+}
+
+#[tokio::test]
+async fn scan_reads_only_the_changed_files_between_two_checks() {
+    let mut rig = Rig::new();
+    rig.write_at("a.yaml", &pod("a", "one"), SystemTime::UNIX_EPOCH);
+    assert_eq!(rig.scan(0), (pods(&["a-node one"]), None));
+    let path = rig.path("a.yaml");
+    let read_at_start = rig.scan.files[&path];
+    for at in [10_000, 10_100, 19_900] {
+        rig.write("b.yaml", &format!("# {at}"), &[WRITTEN], at);
+        assert_eq!(rig.scan(at).0, pods(&["a-node one"]), "at {at}");
+        assert_eq!(rig.scan.files[&path], read_at_start, "at {at}");
+    }
+    rig.scan(20_000);
+    let read_again = rig.scan.files[&path];
+    assert_ne!(read_again, read_at_start, "every 20 s, all files are read");
+    rig.note("a.yaml", &[CLOSED], 20_500);
+    rig.scan(21_000);
+    let read_after_event = rig.scan.files[&path];
+    assert!(
+        read_after_event != read_again && read_after_event.is_current(),
+        "two writes within one tick of the clock leave the same stamp"
     );
-    assert_eq!(rig.scan(10_000), (pods(&["new-node half", "old-node one"]), None));
 }
 
 #[tokio::test]
