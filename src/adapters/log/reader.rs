@@ -64,6 +64,22 @@ enum Position {
     },
 }
 
+/// The files of a log at one time.
+struct LogFiles {
+    /// The rotated files, oldest first.
+    older: Vec<RotatedFile>,
+    /// The time of the newest rotated file.
+    after: Option<DateTime>,
+    /// The newest file.
+    newest: File,
+}
+
+impl LogFiles {
+    fn new(older: Vec<RotatedFile>, newest: File) -> Self {
+        LogFiles { after: older.last().map(|last| last.at), older, newest }
+    }
+}
+
 /// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LogRead {
@@ -86,28 +102,47 @@ impl Reader {
             position: Position::Rotated(DateTime::MIN, Box::new(io::empty())),
             buffer: vec![0; CHUNK],
         };
-        let (older, after, file) = reader.open_current()?;
-        let mut skip = 0;
-        let first = match (options.tail, options.since) {
-            (Some(lines), _) => {
-                let (first, excess) = reader.last_lines(&older, &file, lines)?;
-                skip = excess;
-                first
-            }
-            (None, Some(since)) => older.iter().position(|old| reader.written_since(old, since)).unwrap_or(older.len()),
-            (None, None) => 0,
-        };
-        reader.printer = Printer::new(PrintOptions {
-            since: options.since,
-            timestamps: options.timestamps,
-            skip,
-            stream: options.stream,
-        });
-        reader.position = match older.get(first) {
-            Some(old) => Position::Rotated(old.at, reader.open_rotated(old.at)?),
-            None => Position::Current { file, after, ended_after_move: false },
-        };
+        let files = reader.open_current()?;
+        reader.start(files, options)?;
         Ok(reader)
+    }
+
+    /// Goes to the first requested line of these files. A file that was compressed or removed after it was listed makes it list the files
+    /// again.
+    fn start(&mut self, mut files: LogFiles, options: ReadOptions) -> io::Result<()> {
+        for _ in 0..OPEN_ATTEMPTS {
+            match self.first_position(&files, options) {
+                Err(error) if error.kind() == ErrorKind::NotFound => files = self.open_current()?,
+                Err(error) => return Err(error),
+                Ok((rotated, skip)) => {
+                    self.printer = Printer::new(PrintOptions {
+                        since: options.since,
+                        timestamps: options.timestamps,
+                        skip,
+                        stream: options.stream,
+                    });
+                    let LogFiles { after, newest: file, .. } = files;
+                    self.position = rotated.unwrap_or(Position::Current { file, after, ended_after_move: false });
+                    return Ok(());
+                }
+            }
+        }
+        Err(io::Error::other("its files are rotated faster than they can be read"))
+    }
+
+    /// The rotated file to begin with, and how many lines to skip from there on. `None` for the newest file.
+    fn first_position(&self, files: &LogFiles, options: ReadOptions) -> io::Result<(Option<Position>, u64)> {
+        let older = &files.older;
+        let (first, skip) = match (options.tail, options.since) {
+            (Some(lines), _) => self.last_lines(older, &files.newest, lines)?,
+            (None, Some(since)) => {
+                (older.iter().position(|old| self.written_since(old, since)).unwrap_or(older.len()), 0)
+            }
+            (None, None) => (0, 0),
+        };
+        let first = older.get(first);
+        let opened = first.map(|old| self.open_rotated(old.at).map(|source| Position::Rotated(old.at, source)));
+        Ok((opened.transpose()?, skip))
     }
 
     /// Reads the next part of the log. After [`LogRead::End`] a later call may return more.
@@ -167,7 +202,7 @@ impl Reader {
             }
         };
         for _ in 0..OPEN_ATTEMPTS {
-            let (older, after, file) = self.open_current()?;
+            let LogFiles { older, after, newest: file } = self.open_current()?;
             self.position = match older.iter().find(|old| old.at > at) {
                 Some(old) => match self.open_rotated(old.at) {
                     Ok(source) => Position::Rotated(old.at, source),
@@ -182,10 +217,9 @@ impl Reader {
         Ok(false)
     }
 
-    /// Returns the rotated files, the time of the newest rotated file, and the file that the container writes to, all as of
-    /// one point in time. If that file was just moved away and the container has no new file yet, the newest rotated file is
-    /// returned in its place.
-    fn open_current(&self) -> io::Result<(Vec<RotatedFile>, Option<DateTime>, File)> {
+    /// Opens the file that the container writes to, and lists the rotated files, as of one point in time. If that file was just moved
+    /// away and the container has no new file yet, the newest rotated file takes its place.
+    fn open_current(&self) -> io::Result<LogFiles> {
         let mut before = rotated(&self.dir, &self.current)?;
         let mut missing = io::Error::from(ErrorKind::NotFound);
         for _ in 0..OPEN_ATTEMPTS {
@@ -193,14 +227,15 @@ impl Reader {
             let after = rotated(&self.dir, &self.current)?;
             let same = before.last().map(|last| last.at) == after.last().map(|last| last.at);
             match opened {
-                Ok(file) if same => return Ok((after.clone(), after.last().map(|last| last.at), file)),
+                Ok(newest) if same => return Ok(LogFiles::new(after, newest)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     missing = error;
                     if let (true, Some(last)) = (same, after.last()) {
-                        let file = self.dir.file(last.name(&self.current))?;
-                        let older = after[..after.len() - 1].to_vec();
-                        let before_it = older.last().map(|last| last.at);
-                        return Ok((older, before_it, file));
+                        match self.dir.file(last.name(&self.current)) {
+                            Ok(newest) => return Ok(LogFiles::new(after[..after.len() - 1].to_vec(), newest)),
+                            Err(error) if error.kind() == ErrorKind::NotFound => {}
+                            Err(error) => return Err(error),
+                        }
                     }
                 }
                 Err(error) => return Err(error),
@@ -239,7 +274,7 @@ impl Reader {
         while first > 0 {
             let (complete, open) = match self.open_rotated(older[first - 1].at).and_then(count_lines) {
                 // A file that holds no requested line may be unreadable.
-                Err(error) if count >= lines || error.kind() == ErrorKind::NotFound => break,
+                Err(_) if count >= lines => break,
                 counted => counted?,
             };
             if count >= lines && open == 0 {

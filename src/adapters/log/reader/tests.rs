@@ -154,6 +154,27 @@ fn log_files_older_than_since_are_not_opened() {
 }
 
 #[test]
+fn log_file_that_is_removed_after_it_was_listed_is_left_out() {
+    let some = |time| ReadOptions { since: Some(Timestamp::from_second(time).unwrap()), ..ReadOptions::default() };
+    let tail = |lines| ReadOptions { tail: Some(lines), ..ReadOptions::default() };
+    for (options, expected) in [
+        (ReadOptions::default(), 3..12),
+        (some(1_800_000_000), 3..12),
+        (tail(12), 3..12),
+        (tail(8), 4..12),
+        (tail(1), 11..12),
+    ] {
+        let dir = rotated();
+        set_modified(dir.path(), Timestamp::from_second(1_800_000_012).unwrap());
+        let mut reader = Reader::open(&logs(dir.path()), 1, ReadOptions::default()).unwrap();
+        let listed = reader.open_current().unwrap();
+        fs::remove_file(dir.path().join("1.log.20261121-000001.gz")).unwrap();
+        reader.start(listed, options).unwrap();
+        assert_eq!(rest(&mut reader), expected.map(|n| format!("line {n}\n")).collect::<String>(), "{options:?}");
+    }
+}
+
+#[test]
 fn following_a_log_continues_in_the_next_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("1.log");
