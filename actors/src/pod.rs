@@ -35,7 +35,7 @@ pub enum Phase {
     Succeeded,
     /// All containers ended and at least one failed.
     Failed,
-    /// The node lost contact.
+    /// The node lost contact, or the pod is in the runtime only.
     Unknown,
 }
 

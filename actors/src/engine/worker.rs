@@ -18,7 +18,7 @@ use super::EngineInner;
 use super::cell::{Cell, Slot};
 use super::hooks::{HookFuture, panicked};
 use crate::ids::FullName;
-use crate::pod_worker::lifecycle::{Lifecycle, Transition};
+use crate::pod_worker::lifecycle::{Cause, Lifecycle, Transition};
 use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Event, HookCall, Outcome};
 use crate::ports::{HookContext, Observed};
@@ -167,7 +167,12 @@ impl Worker {
             | Outcome::Cancelled => None,
         };
         let mut effects = clock.engine().drive(&self.cell, live, Event::Done(outcome), context);
-        let transition = unlogged_transition(&mut self.logged, &live.record);
+        let transition = if effects.forget {
+            // The record of a runtime-only pod ends without a transition.
+            Some(Transition { at: context.now, to: Lifecycle::Terminated, cause: Cause::ContainersStopped })
+        } else {
+            unlogged_transition(&mut self.logged, &live.record)
+        };
         let next = if std::mem::take(&mut effects.end) {
             Next::End
         } else if live.record.has_pending() {

@@ -144,7 +144,7 @@ fn known(
         WaitFor::HookCall(hook) => {
             let fails = snapshot.failure.as_ref().is_some_and(|failure| failure.cause != FailureCause::Containers);
             let call = || {
-                let detail = format!("{} is under way ({})", doing(*hook), hook.as_str());
+                let detail = format!("{} is under way", doing(*hook));
                 let call = Wait::new(
                     WaitKind::HookCall(*hook),
                     WaitSubject::new(SubjectKind::Hook, hook.as_str()),
@@ -244,13 +244,21 @@ fn retry(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, h
         let released_by = "the container runtime has its network, which a network plugin sets up";
         return because(Wait::new(WaitKind::Network, WaitSubject::only(SubjectKind::Runtime), detail, released_by));
     }
-    let containers = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
-    let own = |wait: &Wait| matches!(wait.what, WaitKind::CrashBackoff | WaitKind::Image);
-    if *cause == FailureCause::Containers && !containers.is_empty() && containers.iter().all(own) {
+    let mut containers = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
+    let has_failed =
+        |wait: &Wait| matches!(wait.what, WaitKind::CrashBackoff | WaitKind::Image) || wait.tries.is_some();
+    containers.retain(has_failed);
+    if *cause == FailureCause::Containers && !containers.is_empty() {
+        // Their waits have the errors of the hook.
         return containers.into_iter().chain(runtime(0)).collect();
     }
     let orphan = if snapshot.deleted && !pod.desired { "no source desires it any more, and " } else { "" };
-    let detail = format!("{orphan}{} failed ({}): {error}", doing(hook), hook.as_str());
+    let why = match &context.node.runtime {
+        // The wait for the runtime has the text of the error.
+        Some(outage) if outage.error == error => ", because the container runtime does not answer".to_owned(),
+        _ => format!(": {error}"),
+    };
+    let detail = format!("{orphan}{} failed{why}", doing(hook));
     let released_by = wait.what.released_by();
     let first = retried(Wait::new(
         WaitKind::Retry(hook),
@@ -258,12 +266,7 @@ fn retry(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, h
         detail,
         released_by,
     ));
-    // The waits of the containers are the cause of the failure, or come after it.
-    let depth = usize::from(*cause == FailureCause::Containers);
-    let containers = containers.into_iter().filter(|wait| own(wait) || wait.tries.is_some());
-    let (why, later): (Vec<Wait>, Vec<Wait>) =
-        containers.map(|wait| wait.below(depth)).partition(|wait| wait.depth > 0);
-    std::iter::once(first).chain(why).chain(runtime(1)).chain(later).collect()
+    std::iter::once(first).chain(runtime(1)).chain(containers).collect()
 }
 
 /// Adds the error and the count of earlier tries to a wait, while a failed hook runs again.

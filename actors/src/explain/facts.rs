@@ -139,9 +139,13 @@ impl PodFacts {
         Some(PodSummary::new(object, self.status.as_deref().unwrap_or(&nothing), now))
     }
 
-    /// The phase in the pod's status.
+    /// The phase in the pod's status. A runtime-only pod has no status, and may be in any phase.
     pub fn phase(&self) -> Phase {
-        self.status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()))
+        match (&self.status, &self.object) {
+            (Some(status), _) => Phase::parse(status.phase.as_deref()),
+            (None, Some(_)) => Phase::Pending,
+            (None, None) => Phase::Unknown,
+        }
     }
 
     /// The lifecycle state of the pod's record.

@@ -286,6 +286,30 @@ fn an_ephemeral_container_is_explained_while_the_pod_initializes() {
     assert_eq!(containers[3], ("debugger", "ephemeral", "waiting", 1));
 }
 
+#[test]
+fn phase_of_a_runtime_only_pod_is_unknown() {
+    let undelivered = PodFacts { status: None, ..running() };
+    let runtime_only = PodFacts { object: None, ..undelivered.clone() };
+    assert_eq!(
+        [running(), undelivered, runtime_only].map(|pod| pod.phase().as_str()),
+        ["Running", "Pending", "Unknown"]
+    );
+}
+
+// The waits of the containers have the errors, so a wait for the hook would say the same again.
+#[test]
+fn container_that_cannot_be_started_is_the_wait_of_its_pod() {
+    let waiting = json!({"waiting": {"reason": "CreateContainerConfigError", "message": "no key"}});
+    let pod = failing(
+        pod("u", json!({"phase": "Pending", "containerStatuses": [container(waiting, false)]})),
+        FailureCause::Containers,
+    );
+    let chain = chain(&ExplainContext { now: NOW, node: &node(), find: &|_| None }, &pod);
+    let waits: Vec<_> = chain.iter().map(|wait| (wait.depth, wait.what, wait.detail.as_str())).collect();
+    let detail = "container \"app\" cannot be started (CreateContainerConfigError): no key";
+    assert_eq!(waits, [(0, WaitKind::ContainerStart, detail)]);
+}
+
 fn failing(pod: PodFacts, cause: FailureCause) -> PodFacts {
     with(pod, |snapshot| {
         snapshot.wait.what = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };

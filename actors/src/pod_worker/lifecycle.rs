@@ -47,7 +47,7 @@ pub enum Cause {
     Started,
     /// The pod has a deletion timestamp.
     Deleted,
-    /// The pod has a terminal phase in its source.
+    /// An update had a terminal phase.
     TerminalPhase,
     /// A caller requested a stop.
     Killed,
@@ -57,7 +57,7 @@ pub enum Cause {
     RuntimeOnly,
     /// The pod is no longer desired.
     Orphaned,
-    /// All containers ended by themselves.
+    /// The sync hook found a terminal phase: all containers ended by themselves, or the deadline of the pod passed.
     Completed,
     /// The terminate hook succeeded.
     ContainersStopped,
@@ -92,12 +92,12 @@ impl Cause {
             Cause::SeenEnded => "first seen in a terminal phase with nothing running",
             Cause::Started => "allowed to start",
             Cause::Deleted => "deleted",
-            Cause::TerminalPhase => "terminal phase in its source",
+            Cause::TerminalPhase => "its status has a terminal phase",
             Cause::Killed => "stop requested",
             Cause::Evicted => "evicted",
             Cause::RuntimeOnly => "known to the runtime only",
             Cause::Orphaned => "no source desires it any more",
-            Cause::Completed => "its containers ended",
+            Cause::Completed => "its containers ended, or its deadline passed",
             Cause::ContainersStopped => "containers stopped",
             Cause::CleanedUp => "cleaned up",
             Cause::NeverStarted => "stopped before it started",

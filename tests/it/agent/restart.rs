@@ -75,6 +75,19 @@ async fn next_agent_keeps_the_pod_of_a_manifest_that_was_copied_meanwhile() {
     assert_eq!(identity(&agent.ready("web-n1").await), before);
 }
 
+#[tokio::test]
+async fn next_agent_logs_the_end_of_a_pod_whose_manifest_is_gone() {
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
+    let agent = home.start(&[]).await;
+    agent.ready("web-n1").await;
+    agent.crash().await;
+    home.remove("web.yaml");
+    let agent = home.start(&[]).await;
+    let ended = agent.wait_for_line("cause=\"containers stopped\"").await;
+    assert!(ended.contains("lifecycle=\"terminated\"") && ended.contains("web-n1"), "{ended}");
+}
+
 // The agent may die before it writes a container's record, between the record and the process, and before it knows that
 // the process runs. While it logs a line about one pod, the other pods are at these steps.
 #[tokio::test]

@@ -133,7 +133,7 @@ async fn explain_shows_the_error_of_a_failing_hook() {
         &waits(&node, "a"),
         &[
             &format!("test/a: ContainerCreating, waits for its setup to succeed, next try in {left}"),
-            "  setting it up failed (sync_pod): creating sandbox, attempt 0: it broke",
+            "  setting it up failed: creating sandbox, attempt 0: it broke",
             &format!("    for 17s (since 08:00:00Z), 2 tries, {next}"),
             "    released by: the next try succeeds, or an update arrives",
         ],
@@ -175,7 +175,7 @@ async fn explain_shows_why_an_orphan_still_exists() {
         &waits(&node, "a"),
         &[
             &format!("test/a: Terminating, waits for its stop to succeed, next try in {left}"),
-            "  no source desires it any more, and stopping its containers failed (sync_terminating_pod): [failed to \"KillContainer\" for \"main\" with KillContainerError: \"it broke\", failed to \"KillPodSandbox\" for \"a\" with KillPodSandboxError: \"it broke\"]",
+            "  no source desires it any more, and stopping its containers failed: [failed to \"KillContainer\" for \"main\" with KillContainerError: \"it broke\", failed to \"KillPodSandbox\" for \"a\" with KillPodSandboxError: \"it broke\"]",
             &format!("    for 7s (since 08:00:00Z), 1 try, {next}"),
             "    released by: the next try succeeds, or an update arrives",
         ],
@@ -230,7 +230,7 @@ async fn explain_shows_runtime_outage_as_cause_of_a_failing_hook() {
         &waits(&node, "a"),
         &[
             &format!("test/a: Running, waits for its setup to succeed, next try in {left}"),
-            "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
+            "  setting it up failed, because the container runtime does not answer",
             &format!("    {failing}, {next}"),
             "    released by: the next try succeeds, or an update arrives",
             "    cause: the container runtime does not answer: runtime unreachable: nobody listens",

@@ -50,7 +50,7 @@ async fn failing_cleanup_of_an_orphan_publishes_one_long_wait_event() {
     let explanation = waits(&node, "a");
     assert!(explanation.contains(&format!("waits for its cleanup to succeed, next try in {left}")), "{explanation}");
     assert!(
-        explanation.contains("cleaning up after it failed (sync_terminated_pod): runtime unreachable"),
+        explanation.contains("cleaning up after it failed, because the container runtime does not answer"),
         "{explanation}"
     );
     assert!(
@@ -76,7 +76,7 @@ async fn explain_shows_runtime_outage_before_crash_backoff() {
         own,
         &[
             &format!("test/a: CrashLoopBackOff, waits for its setup to succeed, next try in {left}"),
-            "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
+            "  setting it up failed, because the container runtime does not answer",
             &format!("    {failing}, {next}"),
             "    released by: the next try succeeds, or an update arrives",
             "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
@@ -98,7 +98,8 @@ async fn explain_does_not_blame_a_volume_that_exists_again() {
     node.runtime.unreachable();
     node.until(30.0).await;
     let explanation = waits(&node, "a");
-    assert!(explanation.contains("setting it up failed (sync_pod): runtime unreachable"), "{explanation}");
+    let failed = "setting it up failed, because the container runtime does not answer";
+    assert!(explanation.contains(failed), "{explanation}");
     assert!(
         explanation.contains("the container runtime does not answer") && !explanation.contains("data"),
         "{explanation}"
