@@ -28,6 +28,7 @@ mod verdict;
 pub use admitted::{Admitted, PodActivity, is_active};
 pub use app_armor::AppArmor;
 pub use capacity::{NodeCapacity, Shortage};
+pub(crate) use host_ports::users_of_host_ports;
 pub use node_predicates::{NodePredicates, architecture};
 pub use preemption::choose_victims;
 pub use queue::WaitingPod;
@@ -120,8 +121,13 @@ pub trait AdmissionHandler: Send + Sync + 'static {
 /// Whether the reason of a failed pod means that the pod lacked something which other pods used. A static pod with such a
 /// reason is judged again by the next agent.
 pub(crate) fn is_lack(reason: &str) -> bool {
+    reason.starts_with("OutOf") || lacks_ports(reason) || reason == texts::UNEXPECTED_ADMISSION_ERROR
+}
+
+/// Whether the reason of a failed pod means that other pods used its host ports.
+pub(crate) fn lacks_ports(reason: &str) -> bool {
     let (ports, _) = texts::NODE_PORTS;
-    reason.starts_with("OutOf") || reason == ports || reason == texts::UNEXPECTED_ADMISSION_ERROR
+    reason == ports
 }
 
 #[cfg(test)]

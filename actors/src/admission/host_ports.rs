@@ -1,7 +1,6 @@
 //! The ports of the host that pods use.
 
-use std::collections::HashSet;
-
+use crate::ids::FullName;
 use crate::pod::{PodObject, is_sidecar};
 
 /// The address that stands for all addresses of the host.
@@ -10,19 +9,26 @@ const ALL: &str = "0.0.0.0";
 /// A port of the host: address, protocol and number.
 type HostPort<'a> = (&'a str, &'a str, i32);
 
-/// Whether one of the pod's host ports is in use. An address conflicts with itself and with all addresses together (upstream
-/// `HostPortInfo.CheckConflict`, kube-scheduler 1.36).
+/// Whether one of the pod's host ports is in use.
 pub(super) fn conflict<'a>(pod: &PodObject, others: impl Iterator<Item = &'a PodObject>) -> bool {
     let own: Vec<HostPort<'_>> = host_ports(pod).collect();
-    if own.is_empty() {
-        return false;
-    }
-    let used: HashSet<HostPort<'_>> = others.flat_map(host_ports).collect();
-    let any_address: HashSet<_> = used.iter().map(|(_, protocol, port)| (*protocol, *port)).collect();
-    own.into_iter().any(|(ip, protocol, port)| match ip {
-        ALL => any_address.contains(&(protocol, port)),
-        ip => used.contains(&(ip, protocol, port)) || used.contains(&(ALL, protocol, port)),
-    })
+    !own.is_empty() && others.flat_map(host_ports).any(|used| own.iter().any(|own| overlap(*own, used)))
+}
+
+/// The pod's host ports that other pods use, such as `80 (TCP)`, each with one of these pods.
+pub(crate) fn users_of_host_ports<'a>(
+    pod: &PodObject,
+    others: impl Iterator<Item = &'a PodObject> + Clone,
+) -> Vec<(String, FullName)> {
+    let user = |own| others.clone().find(|other| host_ports(other).any(|used| overlap(own, used)));
+    let used = host_ports(pod).filter_map(|own| Some((own, user(own)?)));
+    used.map(|((_, protocol, port), user)| (format!("{port} ({protocol})"), user.full_name().clone())).collect()
+}
+
+/// Whether two pods cannot have these ports. An address conflicts with itself and with all addresses together (upstream
+/// `HostPortInfo.CheckConflict`, kube-scheduler 1.36).
+fn overlap((ip, protocol, port): HostPort<'_>, (other_ip, other_protocol, other_port): HostPort<'_>) -> bool {
+    (protocol, port) == (other_protocol, other_port) && (ip == other_ip || ip == ALL || other_ip == ALL)
 }
 
 /// The host ports of the containers that run for the whole life of the pod. A container port of a pod on the host's network has a
@@ -76,8 +82,24 @@ mod tests {
             (with(port(80), json!({"hostIP": ""})), with(port(80), json!({"hostIP": "0.0.0.0"})), true),
         ] {
             let others = [using(used.clone())];
-            assert_eq!(conflict(&using(own.clone()), others.iter().map(|it| &**it)), expected, "{used} {own}");
+            let own_pod = using(own.clone());
+            assert_eq!(conflict(&own_pod, others.iter().map(|it| &**it)), expected, "{used} {own}");
+            let users = users_of_host_ports(&own_pod, others.iter().map(|it| &**it));
+            assert_eq!(!users.is_empty(), expected, "{used} {own}");
         }
+    }
+
+    #[test]
+    fn used_ports_are_named_with_their_users() {
+        let ports = |name: &str, numbers: &[i32]| {
+            let ports: Vec<_> = numbers.iter().map(|port| json!({"containerPort": 1, "hostPort": port})).collect();
+            let spec = json!({"containers": [{"name": "a", "ports": ports}]});
+            pod(name).spec(|own| *own = serde_json::from_value(spec).unwrap()).build()
+        };
+        let others = [ports("a", &[70]), ports("b", &[80, 81])];
+        let users = users_of_host_ports(&ports("p", &[79, 80, 70]), others.iter().map(|it| &**it));
+        let users: Vec<_> = users.iter().map(|(port, user)| (port.as_str(), user.name())).collect();
+        assert_eq!(users, [("80 (TCP)", "b"), ("70 (TCP)", "a")]);
     }
 
     #[test]

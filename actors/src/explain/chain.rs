@@ -288,7 +288,9 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodU
         Some(status) if pod.phase().is_terminal() => {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (reason, message) = (text(&status.reason), text(&status.message));
-            let detail = format!("nothing: it may not start on this node ({reason}: {message})");
+            let ports = pod.used_ports.iter().map(|(port, user)| format!("; port {port} is used by {user}"));
+            let ports: String = ports.collect();
+            let detail = format!("nothing: it may not start on this node ({reason}: {message}){ports}");
             let is_rejected_for_good = pod.object.as_ref().is_none_or(|object| is_final(object, status));
             let released_by = match (is_rejected_for_good, &pod.object) {
                 (false, _) if is_lack(&reason) => "the end of pods that use what it needs, or a change of its manifest",

@@ -43,6 +43,8 @@ pub struct PodFacts {
     pub held: bool,
     /// Why the pod waits for admission, if it does.
     pub admission: Option<WaitingPod>,
+    /// The host ports of a rejected pod that other pods use, each with one of these pods.
+    pub used_ports: Vec<(String, FullName)>,
     /// The current activities of the pod's hook, with the queue positions of the waiting starts.
     pub activities: Vec<(Activity, Option<QueuePosition>)>,
     /// The start errors of the pod's containers.
@@ -121,6 +123,7 @@ impl PodFacts {
             desired: false,
             held: false,
             admission: None,
+            used_ports: Vec::new(),
             activities: Vec::new(),
             volume_path: None,
             start_errors: BTreeMap::new(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::chain::{ExplainContext, chain, node_problems, short};
 use super::facts::{CountedEvent, NodeState, PodFacts};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
+use crate::admission;
 use crate::container_manager::ContainerManager;
 use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::QueueSnapshot;
@@ -205,6 +206,11 @@ impl Inspection<'_> {
         pods
     }
 
+    fn used_ports(&self, pod: &PodObject) -> Vec<(String, FullName)> {
+        let others = self.explainer.engine.unfinished_pods();
+        admission::users_of_host_ports(pod, others.iter().map(|other| &**other))
+    }
+
     fn facts(&self, uid: &PodUid, desired: Option<Arc<PodObject>>, snapshot: Option<PodSnapshot>) -> Option<PodFacts> {
         let is_desired = desired.is_some();
         let object = desired.or_else(|| self.explainer.engine.active_pod(uid));
@@ -221,9 +227,14 @@ impl Inspection<'_> {
         };
         let activities = self.explainer.containers.activities();
         let admission = if snapshot.is_none() { self.explainer.desired.waiting_pod(uid) } else { None };
+        let status = self.explainer.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone())));
+        let lacks_ports = snapshot.is_none()
+            && status.as_ref().and_then(|status| status.reason.as_deref()).is_some_and(admission::lacks_ports);
+        let rejected = object.as_ref().filter(|_| lacks_ports);
         Some(PodFacts {
             admission,
-            status: self.explainer.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone()))),
+            used_ports: rejected.map(|pod| self.used_ports(pod)).unwrap_or_default(),
+            status,
             object,
             snapshot,
             desired: is_desired,

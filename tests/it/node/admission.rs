@@ -363,6 +363,10 @@ async fn static_pod_that_lacks_something_starts_when_it_is_freed() {
              finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]"
         )
     );
+    let name = FullName::new("test", "port");
+    let explanation = node.node.explainer().explain(&name, None, &|_| Vec::new()).unwrap();
+    let rejected = &explanation.chain[0].detail;
+    assert!(rejected.ends_with("requested pod ports); port 80 (TCP) is used by test/web"), "{rejected}");
     node.wait(10.0).await;
     assert_eq!(uids.map(|uid| node.phase(uid)), ["Failed", "Failed", "Failed"]);
     assert_eq!(node.events.count("greedy", "UnexpectedAdmissionError"), 1, "each rejection is reported once");
