@@ -29,6 +29,7 @@ mod machine;
 #[cfg(feature = "kube")]
 mod node_api;
 mod page;
+mod pod_names;
 #[cfg(feature = "dra")]
 mod pod_resources;
 #[cfg(feature = "controllers")]
@@ -88,6 +89,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return Ok(run::run(*args)?),
         #[cfg(feature = "controllers")]
         Command::Controllers(args) => return Ok(controllers::run(*args)?),
+        Command::Get(args) if args.watch => get::watch(&args)?,
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
         Command::Health(args) => print(&get::health(&args)?),
@@ -105,12 +107,14 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "controllers")]
         Command::Preview(args) => print(&preview::preview(&args)?),
         Command::Validate(args) => {
-            let findings = validate::validate(&args.paths);
+            let findings = validate::validate(&args.paths, args.runtime.as_ref());
             print(&findings.lines.join("\n"));
             if findings.faults > 0 {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Completion(args) => print(&args.script()),
+        Command::Version => print(&cli::version()),
     }
     Ok(ExitCode::SUCCESS)
 }

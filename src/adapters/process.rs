@@ -79,6 +79,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+#[cfg(feature = "agent")]
+pub(crate) use create::unsupported;
 pub use runtime::ProcessRuntime;
 #[doc(hidden)]
 pub use shim::log;

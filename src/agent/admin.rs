@@ -189,12 +189,17 @@ async fn explain_pod(
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    let answer = blocking.answer(view, move |view| match view.explain(&full_name, uid.as_ref()) {
-        None => (StatusCode::NOT_FOUND, unknown_pod(view.node.explainer(), &full_name, uid.as_ref())).into_response(),
-        Some(explanation) if json => Json(explanation).into_response(),
-        Some(explanation) => explanation.to_string().into_response(),
-    });
-    answer.await
+    let answer = move |view: &NodeView| {
+        let full_name = view.meant(full_name);
+        match view.explain(&full_name, uid.as_ref()) {
+            None => {
+                (StatusCode::NOT_FOUND, unknown_pod(view.node.explainer(), &full_name, uid.as_ref())).into_response()
+            }
+            Some(explanation) if json => Json(explanation).into_response(),
+            Some(explanation) => explanation.to_string().into_response(),
+        }
+    };
+    blocking.answer(view, answer).await
 }
 
 /// One line for each pod, then the problems of the node, the state of the DRA drivers, and the problems of the manifests.

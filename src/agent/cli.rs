@@ -14,6 +14,7 @@ mod features;
 mod gates;
 #[cfg(feature = "cri")]
 pub(super) mod images;
+mod names;
 #[cfg(feature = "kube")]
 mod node_api;
 #[cfg(feature = "cri")]
@@ -21,6 +22,7 @@ mod node_settings;
 mod parse;
 #[cfg(feature = "dra")]
 mod pod_resources;
+mod queries;
 #[cfg(feature = "kube")]
 mod registration;
 pub(super) mod shutdown;
@@ -31,11 +33,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::actors::ids::FullName;
 use crate::adapters::manifest::UnknownFields;
 use crate::adapters::sources::Origin;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
@@ -45,11 +46,15 @@ pub(crate) use eviction::EvictionArgs;
 pub(crate) use explain::ExplainArgs;
 #[cfg(feature = "controllers")]
 pub(crate) use explain::ExplainedObject;
+pub(crate) use names::ObjectName;
 #[cfg(feature = "kube")]
 pub(crate) use node_api::NodeApiArgs;
 pub(crate) use parse::parse;
 #[cfg(feature = "dra")]
 pub(crate) use pod_resources::PodResourcesSocket;
+#[cfg(feature = "dra")]
+pub(crate) use queries::GiveUpArgs;
+pub(crate) use queries::{ExplainOutput, GetArgs, GetOutput, HealthArgs, HealthCheck, LinkArgs, LogsArgs};
 pub(crate) use size::{LogSize, RecordingSize};
 
 use super::runtime::Runtime;
@@ -57,7 +62,7 @@ use super::runtime::Runtime;
 use super::runtime::SimulatedDefault;
 #[cfg(feature = "cri")]
 use node_settings::NodeSettingsArgs;
-use time::{point_in_time, time_span, whole_seconds};
+use time::whole_seconds;
 
 /// The heading in `run --help` of flags that `--runtime cri=ENDPOINT` needs.
 #[cfg(feature = "cri")]
@@ -100,6 +105,10 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Replay a recording of the flight recorder, and print the timeline of a pod.
     Replay(ReplayArgs),
+    /// Print a script that completes commands and flags in a shell, such as `source <(podwright completion bash)`.
+    Completion(CompletionArgs),
+    /// Print the version, as --version does.
+    Version,
 }
 
 #[derive(Args, Debug)]
@@ -201,82 +210,14 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct GetArgs {
-    /// The kind of objects to list.
-    #[arg(value_enum)]
-    pub(crate) what: Resource,
-    /// The output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: GetOutput,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct HealthArgs {
-    /// ready (/readyz) or live (/healthz).
-    #[arg(value_enum)]
-    pub(crate) check: HealthCheck,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct LogsArgs {
-    /// The pod.
-    #[arg(value_name = "NAMESPACE/NAME")]
-    pub(crate) pod: FullName,
-    /// The container [default: the one that the pod's annotation kubectl.kubernetes.io/default-container names, or the
-    /// only one].
-    #[arg(short, long, value_name = "NAME")]
-    pub(crate) container: Option<String>,
-    /// Print new lines as they are written, until the container ends.
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// Print the log of the container's previous run.
-    #[arg(short, long, conflicts_with = "follow")]
-    pub(crate) previous: bool,
-    /// Print only the last LINES lines.
-    #[arg(long, value_name = "LINES")]
-    pub(crate) tail: Option<u64>,
-    /// Print only lines that are newer than this, such as 90s, 5m or 1h30m.
-    #[arg(long, value_name = "SPAN", value_parser = time_span)]
-    pub(crate) since: Option<Duration>,
-    /// Print only lines from this time on, such as 2026-11-21T20:30:00Z.
-    #[arg(long, value_name = "TIME", value_parser = point_in_time, conflicts_with = "since")]
-    pub(crate) since_time: Option<Timestamp>,
-    /// Print the time before each line.
-    #[arg(long)]
-    pub(crate) timestamps: bool,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-#[cfg(feature = "dra")]
-#[derive(Args, Debug)]
-pub(crate) struct GiveUpArgs {
-    /// The ResourceClaim.
-    #[arg(value_name = "NAMESPACE/NAME")]
-    pub(crate) claim: FullName,
-    /// The name of the driver.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) driver: String,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct LinkArgs {
-    /// The root directory of the agent [default: the one of `podwright run` for this user].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) root: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct ValidateArgs {
-    /// Manifest files, or directories of manifest files.
-    #[arg(required = true, value_name = "FILE|DIR")]
+    /// Manifest files, or directories of manifest files; - for standard input.
+    #[arg(required = true, value_name = "FILE|DIR|-")]
     pub(crate) paths: Vec<PathBuf>,
+    /// Also refuse what this runtime of `podwright run` refuses: process. Without this flag, only faults are printed that every
+    /// runtime refuses. A container runtime judges settings itself.
+    #[arg(long, value_name = "RUNTIME")]
+    pub(crate) runtime: Option<Runtime>,
 }
 
 #[derive(Args, Debug)]
@@ -290,33 +231,6 @@ pub(crate) struct ReplayArgs {
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Resource {
-    #[value(alias = "pod", alias = "po")]
-    Pods,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum HealthCheck {
-    Ready,
-    Live,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GetOutput {
-    #[default]
-    Table,
-    Wide,
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExplainOutput {
-    #[default]
-    Text,
-    Json,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -340,6 +254,27 @@ pub(crate) enum LogFormat {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl CompletionArgs {
+    /// The script.
+    pub(crate) fn script(&self) -> String {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "podwright", &mut script);
+        String::from_utf8_lossy(&script).into_owned()
+    }
+}
+
+/// The name of the program and its version.
+pub(crate) fn version() -> String {
+    Cli::command().render_version().trim_end().to_owned()
 }
 
 /// A valid node name: a DNS subdomain (RFC 1123).
@@ -371,13 +306,20 @@ fn subdomain(of: &str, text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_shell_has_a_completion_script() {
+        for shell in Shell::value_variants() {
+            let script = CompletionArgs { shell: *shell }.script();
+            assert!(["podwright", "explain", "all-containers"].iter().all(|word| script.contains(word)), "{shell}");
+        }
+        assert_eq!(version(), concat!("podwright ", env!("CARGO_PKG_VERSION")));
     }
 
     #[test]

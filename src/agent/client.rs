@@ -111,6 +111,30 @@ impl Agent {
         })
     }
 
+    /// Fetches a path again and again, and passes each answer to `take`. It stops once `take` returns `false`.
+    ///
+    /// # Errors
+    /// [`RequestError`] if there is no answer with a success status within 30 s, or the error of `take`.
+    pub(crate) fn poll<E: From<RequestError>>(
+        &self,
+        path: &str,
+        accept: &'static str,
+        period: Duration,
+        mut take: impl FnMut(&str) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        runtime()?.block_on(async {
+            let client = self.client(|client| client.timeout(TIMEOUT))?;
+            loop {
+                let request = client.get(self.url(path, &[])).header(ACCEPT, accept);
+                let body = self.answer(request).await?.text().await.map_err(|error| self.failed(error))?;
+                if !take(&body)? {
+                    return Ok(());
+                }
+                tokio::time::sleep(period).await;
+            }
+        })
+    }
+
     /// Posts an empty body to a path.
     ///
     /// # Errors

@@ -15,6 +15,10 @@ use parking_lot::Mutex;
 
 /// How many different events of one pod are kept.
 const EVENTS_PER_POD: usize = 20;
+/// A probe may fail each second. The log has the same failure once in this time.
+const PROBE_LOG_PERIOD: Duration = Duration::from_secs(60);
+/// The reasons of events of probes (`actors/src/probes/manager/attempt.rs`).
+const PROBE_REASONS: [&str; 2] = ["Unhealthy", "ProbeWarning"];
 /// For how many pods events are kept.
 const MAX_PODS: usize = 20_000;
 
@@ -42,7 +46,14 @@ struct PodEvents {
     /// The sequence number of the pod's newest event.
     newest: u64,
     /// The newest event is last.
-    events: VecDeque<CountedEvent>,
+    events: VecDeque<KeptEvent>,
+}
+
+#[derive(Debug)]
+struct KeptEvent {
+    counted: CountedEvent,
+    /// When the log last had the event.
+    logged: Time,
 }
 
 impl EventLog {
@@ -53,28 +64,33 @@ impl EventLog {
 
     /// The last events of a pod. The newest is last.
     pub(crate) fn of(&self, uid: &PodUid) -> Vec<CountedEvent> {
-        self.kept.lock().pods.get(uid).map(|pod| pod.events.iter().cloned().collect()).unwrap_or_default()
+        let kept = self.kept.lock();
+        let events = kept.pods.get(uid).into_iter().flat_map(|pod| &pod.events);
+        events.map(|kept| kept.counted.clone()).collect()
     }
 }
 
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
-        let (kind, reason, message, of) = (event.kind, &*event.reason, &event.message, event.field_path.as_deref());
+        let repeated = self.kept.lock().keep(pod.uid(), event.clone(), self.clock.now());
+        // The output of a probe is at the end of its message, and may be empty.
+        let (reason, message, of) = (&*event.reason, event.message.trim_end(), event.field_path.as_deref());
+        let (name, uid) = (pod.full_name(), pod.uid());
         // The log line has no parent span, because the worker's span has the same fields.
-        match kind {
-            EventType::Normal => {
-                let (pod, uid) = (pod.full_name(), pod.uid());
-                tracing::info!(parent: None, %pod, field.path = of, pod.uid = %uid, reason, "{message}");
+        match (repeated, event.kind) {
+            (Repetition::Quiet, _) => {
+                tracing::debug!(parent: None, pod = %name, field.path = of, pod.uid = %uid, reason, "{message}");
             }
-            EventType::Warning => {
-                let (pod, uid) = (pod.full_name(), pod.uid());
-                tracing::warn!(parent: None, %pod, field.path = of, pod.uid = %uid, reason, "{message}");
+            (Repetition::Logged { count }, EventType::Normal) => {
+                tracing::info!(parent: None, pod = %name, field.path = of, pod.uid = %uid, reason, count, "{message}");
+            }
+            (Repetition::Logged { count }, EventType::Warning) => {
+                tracing::warn!(parent: None, pod = %name, field.path = of, pod.uid = %uid, reason, count, "{message}");
             }
         }
         if let Some(next) = &self.next {
-            next.record(pod, event.clone());
+            next.record(pod, event);
         }
-        self.kept.lock().keep(pod.uid(), event, self.clock.now());
     }
 
     fn record_of_node(&self, event: PodEvent) {
@@ -101,32 +117,52 @@ impl KeptEvents {
         KeptEvents { pods: HashMap::new(), order: BTreeMap::new(), sequence: 0, capacity }
     }
 
-    fn keep(&mut self, uid: &PodUid, event: PodEvent, now: Time) {
+    fn keep(&mut self, uid: &PodUid, event: PodEvent, now: Time) -> Repetition {
         self.sequence += 1;
         let pod = self.pods.entry(uid.clone()).or_default();
         self.order.remove(&pod.newest);
         self.order.insert(self.sequence, uid.clone());
         pod.newest = self.sequence;
-        pod.keep(event, now);
+        let repetition = pod.keep(event, now);
         if self.pods.len() > self.capacity
             && let Some((_, oldest)) = self.order.pop_first()
         {
             self.pods.remove(&oldest);
         }
+        repetition
     }
 }
 
+/// Whether the log has an occurrence of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repetition {
+    /// It has one. `count` is the number of all occurrences, if there was an earlier one.
+    Logged { count: Option<u32> },
+    /// It had one a moment ago.
+    Quiet,
+}
+
 impl PodEvents {
-    fn keep(&mut self, event: PodEvent, now: Time) {
-        let known = self.events.iter().position(|seen| seen.event == event);
-        let seen = match known.and_then(|index| self.events.remove(index)) {
-            Some(seen) => CountedEvent { count: seen.count.saturating_add(1), last: now, ..seen },
-            None => CountedEvent { event, count: 1, first: now, last: now },
+    fn keep(&mut self, event: PodEvent, now: Time) -> Repetition {
+        let known = self.events.iter().position(|kept| kept.counted.event == event);
+        let (counted, logged) = match known.and_then(|index| self.events.remove(index)) {
+            Some(KeptEvent { counted, logged }) => {
+                let counted = CountedEvent { count: counted.count.saturating_add(1), last: now, ..counted };
+                (counted, Some(logged))
+            }
+            None => (CountedEvent { event, count: 1, first: now, last: now }, None),
         };
-        self.events.push_back(seen);
+        let is_of_probe = PROBE_REASONS.contains(&&*counted.event.reason);
+        let recently = logged.filter(|logged| is_of_probe && now.since(*logged) < PROBE_LOG_PERIOD);
+        let repetition = match recently {
+            Some(_) => Repetition::Quiet,
+            None => Repetition::Logged { count: Some(counted.count).filter(|count| *count > 1) },
+        };
+        self.events.push_back(KeptEvent { counted, logged: recently.unwrap_or(now) });
         if self.events.len() > EVENTS_PER_POD {
             self.events.pop_front();
         }
+        repetition
     }
 }
 
@@ -148,7 +184,23 @@ mod tests {
         kept.keep(&uid, back_off.clone(), at(3));
         let events = &kept.pods[&uid].events;
         assert_eq!(events.len(), 2);
-        assert_eq!(events[1], CountedEvent { event: back_off, count: 2, first: at(1), last: at(3) });
+        assert_eq!(events[1].counted, CountedEvent { event: back_off, count: 2, first: at(1), last: at(3) });
+    }
+
+    #[test]
+    fn failing_probe_is_logged_once_a_minute() {
+        let mut kept = KeptEvents::new(10);
+        let mut keep = |event: &PodEvent, seconds| kept.keep(&PodUid::new("a"), event.clone(), at(seconds));
+        let logged = |count| Repetition::Logged { count };
+        let (fails, back_off) = (PodEvent::warning("Unhealthy", "no"), PodEvent::normal("BackOff", "waits"));
+        let found = [1, 2, 60, 61, 62].map(|time| keep(&fails, time));
+        assert_eq!(found, [logged(None), Repetition::Quiet, Repetition::Quiet, logged(Some(4)), Repetition::Quiet]);
+        assert_eq!(keep(&PodEvent::warning("Unhealthy", "other"), 62), logged(None));
+        assert_eq!(
+            [1, 2].map(|time| keep(&back_off, time)),
+            [logged(None), logged(Some(2))],
+            "other events are all logged"
+        );
     }
 
     #[test]
@@ -159,7 +211,7 @@ mod tests {
             kept.keep(&uid, PodEvent::normal("Started", n.to_string()), at(n));
         }
         let events = &kept.pods[&uid].events;
-        assert_eq!((events.len(), events[0].event.message.as_str()), (20, "5"));
+        assert_eq!((events.len(), events[0].counted.event.message.as_str()), (20, "5"));
     }
 
     #[test]

@@ -1,22 +1,16 @@
 //! `podwright get`, `explain`, `health`, `logs` and `link`: print what a running agent answers.
 
-use std::io::{self, Write};
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::actors::pod::PodObject;
-use crate::actors::ports::{Clock, SystemClock};
-use crate::actors::status::PodSummary;
-use crate::actors::time::Time;
-use k8s_openapi::List;
-use k8s_openapi::api::core::v1::Pod;
+mod logs;
+mod pods;
+mod rows;
 
 #[cfg(feature = "controllers")]
 use super::cli::ExplainedObject;
-use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, HealthArgs, HealthCheck, LinkArgs, LogsArgs};
+use super::cli::{ExplainArgs, ExplainOutput, HealthArgs, HealthCheck, LinkArgs};
 use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
-use super::table;
+pub(crate) use logs::logs;
+pub(crate) use pods::{get, watch};
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
@@ -28,22 +22,12 @@ pub(crate) enum QueryError {
     Root(#[from] RootError),
     #[error(transparent)]
     Request(#[from] RequestError),
-}
-
-/// The output of `get`.
-///
-/// # Errors
-/// [`QueryError`] if the agent does not answer, or if its answer is not a list of pods.
-pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
-    let agent = args.agent.agent()?;
-    let body = agent.fetch("/pods", &[], JSON)?;
-    let not_podwright = |_| agent.not_podwright();
-    if args.output == GetOutput::Json {
-        return Ok(pretty(&body).map_err(not_podwright)?);
-    }
-    let list: List<Pod> = serde_json::from_str(&body).map_err(not_podwright)?;
-    let pods: Vec<Arc<PodObject>> = list.items.into_iter().filter_map(|pod| PodObject::new(pod).ok()).collect();
-    Ok(render(&pods, SystemClock::new().now(), args.output == GetOutput::Wide))
+    /// The agent has no pods of these names.
+    #[error("{0}")]
+    UnknownPods(String),
+    /// Some containers have no logs. The other logs were printed.
+    #[error("{0}")]
+    MissingLogs(String),
 }
 
 /// The output of `give-up`.
@@ -86,7 +70,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<String, QueryError> {
         };
         return explanation(&agent.controllers()?, &path, &[], output);
     }
-    let path = match &args.pod {
+    let path = match args.pod() {
         Some(pod) => format!("/explain/{pod}"),
         None => "/explain".to_owned(),
     };
@@ -109,31 +93,6 @@ fn explanation(
     }
 }
 
-/// Prints the log of a container. With `--follow`, it prints until the container ends or the reader closes standard output
-/// (`| head`), which is no error.
-///
-/// # Errors
-/// [`QueryError`] if the agent does not answer, or has no such log.
-pub(crate) fn logs(args: &LogsArgs) -> Result<(), QueryError> {
-    let mut query: Vec<(&str, String)> = Vec::new();
-    if let Some(container) = &args.container {
-        query.push(("container", container.clone()));
-    }
-    for (name, is_set) in [("follow", args.follow), ("previous", args.previous), ("timestamps", args.timestamps)] {
-        if is_set {
-            query.push((name, "true".to_owned()));
-        }
-    }
-    query.extend(args.tail.map(|lines| ("tailLines", lines.to_string())));
-    query.extend(args.since.map(|time| ("sinceSeconds", seconds_rounded_up(time).to_string())));
-    query.extend(args.since_time.map(|time| ("sinceTime", time.to_string())));
-    let mut out = io::stdout().lock();
-    let agent = args.agent.agent()?;
-    Ok(agent.follow(&format!("/logs/{}", args.pod), &query, |text| {
-        out.write_all(text).and_then(|()| out.flush()).is_ok()
-    })?)
-}
-
 /// The output of `link`.
 ///
 /// # Errors
@@ -146,43 +105,7 @@ pub(crate) fn link(args: &LinkArgs) -> Result<String, QueryError> {
     Ok(Agent::link(&root)?)
 }
 
-/// Whole seconds, rounded up so that no line of the time span is missing.
-fn seconds_rounded_up(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
 fn pretty(body: &str) -> serde_json::Result<String> {
     let value: serde_json::Value = serde_json::from_str(body)?;
     serde_json::to_string_pretty(&value)
-}
-
-fn render(pods: &[Arc<PodObject>], now: Time, wide: bool) -> String {
-    if pods.is_empty() {
-        return "no pods".to_owned();
-    }
-    let mut columns = vec!["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"];
-    if wide {
-        columns.extend(["IP", "NODE", "UID"]);
-    }
-    let rows: Vec<Vec<String>> = pods.iter().map(|pod| row(pod, now, wide)).collect();
-    table::lines(&columns, &rows).join("\n")
-}
-
-fn row(pod: &PodObject, now: Time, wide: bool) -> Vec<String> {
-    let no_status = Default::default();
-    let status = pod.status().unwrap_or(&no_status);
-    let summary = PodSummary::new(pod, status, now);
-    let mut row = vec![
-        pod.full_name().namespace().to_owned(),
-        pod.full_name().name().to_owned(),
-        summary.ready_column(),
-        summary.state.clone(),
-        summary.restarts_column(),
-        summary.age_column(),
-    ];
-    if wide {
-        let or_none = |text: Option<&String>| text.map_or("<none>", String::as_str).to_owned();
-        row.extend([or_none(status.pod_ip.as_ref()), or_none(pod.spec().node_name.as_ref()), pod.uid().to_string()]);
-    }
-    row
 }

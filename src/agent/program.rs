@@ -41,12 +41,13 @@ impl Program {
     pub(crate) const fn refusal_without_token(self) -> &'static str {
         match self {
             Program::Agent => {
-                "this path needs a token: open the link that `podwright link` prints, or use `podwright get`, `explain` \
-                 or `logs` as the agent's user\n"
+                "this path needs a token: open the link that `podwright link` prints, or give commands such as `podwright get` \
+                 the agent's directory with --root DIR, or a file with the token with --admin-token-file FILE\n"
             }
             #[cfg(feature = "controllers")]
             Program::Controllers => {
-                "this path needs a token: use `podwright explain` as the user of the controllers, with their --root\n"
+                "this path needs a token: give `podwright explain` the directory of the controllers with --root DIR, or a file with \
+                 the token with --admin-token-file FILE\n"
             }
         }
     }

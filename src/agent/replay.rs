@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};
 use super::error_text::reason;
-use super::unknown_pod::similar_names;
+use super::pod_names::similar_names;
 
 /// The maximum length of a printed line in bytes.
 const MAX_LINE_BYTES: usize = 16 << 10;

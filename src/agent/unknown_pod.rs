@@ -6,19 +6,22 @@ use crate::actors::ports::{Severity, SourceProblem};
 use crate::actors::text::plain;
 
 use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
+use super::pod_names::similar_names;
 
 /// Says that there is no such pod, and lists possible causes: other UIDs of the name, manifests that cannot be used,
 /// problems of the whole node, and similar names.
 pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&PodUid>) -> String {
     let mut why = format!("there is no pod {}", plain(&name.to_string(), MAX_ECHO_BYTES));
     if let Some(uid) = uid {
-        why.push_str(&format!(" with UID {}", plain(&uid.to_string(), MAX_ECHO_BYTES)));
-    }
-    why.push('\n');
-    let uids: Vec<String> = explainer.named(name).iter().map(|pod| pod.uid.to_string()).collect();
-    if !uids.is_empty() {
-        why.push_str(&format!("UIDs of pods with this name: {}\n", plain(&uids.join(", "), MAX_PROBLEM_BYTES)));
-        return why;
+        why.push_str(&format!(" with UID {}\n", plain(&uid.to_string(), MAX_ECHO_BYTES)));
+        let uids: Vec<String> = explainer.named(name).iter().map(|pod| pod.uid.to_string()).collect();
+        if !uids.is_empty() {
+            let uids = plain(&uids.join(", "), MAX_PROBLEM_BYTES).into_owned();
+            why.push_str(&format!("UIDs of pods with this name, for --uid: {uids}\n"));
+            return why;
+        }
+    } else {
+        why.push('\n');
     }
     let problems = explainer.problems();
     // Problems of a manifest with known pods are left out: they appear in the explanations of those pods.
@@ -67,27 +70,6 @@ fn mentions(problem: &SourceProblem, name: &str) -> bool {
     }
 }
 
-/// Up to three known names that are similar to `name`, the most similar first.
-pub(crate) fn similar_names(name: &FullName, known: impl IntoIterator<Item = FullName>) -> Vec<FullName> {
-    let mut similar: Vec<(f64, FullName)> = known
-        .into_iter()
-        .map(|other| {
-            // Users often leave out the node's name at the end.
-            let similarity = if other.name().starts_with(name.name()) {
-                1.0
-            } else {
-                strsim::jaro_winkler(name.name(), other.name())
-            };
-            let penalty = if other.namespace() == name.namespace() { 0.0 } else { 0.05 };
-            (similarity - penalty, other)
-        })
-        .filter(|(similarity, _)| *similarity > 0.8)
-        .collect();
-    similar.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    similar.dedup();
-    similar.into_iter().take(3).map(|(_, name)| name).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,15 +89,5 @@ mod tests {
         ];
         let found = |name: &str| problems.iter().filter(|problem| mentions(problem, name)).count();
         assert_eq!(["web", "web-n1", "webber", "other", "db-n1", "x"].map(found), [1, 1, 0, 0, 1, 0]);
-    }
-
-    #[test]
-    fn an_unknown_pod_name_leads_to_similar_names() {
-        let name = |name: &str| FullName::new("default", name);
-        let known = || ["hello-vm", "crashloop-vm", "stubborn-vm"].map(name);
-        assert_eq!(similar_names(&name("hello"), known()), [name("hello-vm")]);
-        assert_eq!(similar_names(&name("crashlop-vm"), known()), [name("crashloop-vm")]);
-        assert_eq!(similar_names(&FullName::new("other", "hello-vm"), known()), [name("hello-vm")]);
-        assert_eq!(similar_names(&name("database"), known()), []);
     }
 }

@@ -1,15 +1,21 @@
 //! `podwright validate`: reads manifests as `run` does, and runs nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::adapters::manifest::{self, Manifest};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use crate::adapters::manifest::{self, MAX_BYTES, Manifest};
 use crate::adapters::sources;
 
 use super::error_text::reason;
 use super::machine;
+use super::runtime::Runtime;
+
+/// The path that stands for standard input.
+const STANDARD_INPUT: &str = "-";
 
 /// The output of `validate`: one line for each good file, for each fault and for each warning. A warning counts as a fault:
 /// a misspelled field is ignored, so the pod does not run as its author intends.
@@ -19,62 +25,95 @@ pub(crate) struct ValidationReport {
     pub(crate) faults: usize,
 }
 
-/// Checks files, and the files in directories.
-pub(crate) fn validate(paths: &[PathBuf]) -> ValidationReport {
-    let mut report = ValidationReport::default();
-    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+/// Checks files, and the files in directories. With a runtime, what it refuses is a fault too.
+pub(crate) fn validate(paths: &[PathBuf], runtime: Option<&Runtime>) -> ValidationReport {
+    let mut validation = Validation { runtime, ..Validation::default() };
     for path in paths {
         match files(path) {
-            Ok(files) if files.is_empty() => report.lines.push(format!("{}: no manifests", path.display())),
-            Ok(files) => files.iter().for_each(|file| report.read(file, &mut seen)),
-            Err(error) => report.fault(path, &format!("cannot be read ({}): check the path", reason(&error))),
+            Ok(files) if files.is_empty() => validation.report.fault(
+                path,
+                "no manifests: name a directory with manifests; hidden files, backups of editors and directories in it are skipped",
+            ),
+            Ok(files) => files.iter().for_each(|file| validation.read(file)),
+            Err(error) => validation.report.fault(path, &format!("cannot be read ({}): check the path", reason(&error))),
         }
     }
-    report
+    validation.report
 }
 
-impl ValidationReport {
-    fn read(&mut self, file: &Path, seen: &mut BTreeMap<String, String>) {
-        let bytes = match sources::contents(file) {
+#[derive(Default)]
+struct Validation<'a> {
+    runtime: Option<&'a Runtime>,
+    report: ValidationReport,
+    /// The files that were read.
+    files: BTreeSet<PathBuf>,
+    /// Each pod with its file.
+    pods: BTreeMap<String, String>,
+}
+
+impl Validation<'_> {
+    fn read(&mut self, file: &Path) {
+        // Two paths may lead to one file.
+        if !self.files.insert(fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())) {
+            return;
+        }
+        let bytes = match contents(file) {
             Ok(bytes) => bytes,
             Err(error) => {
-                return self.fault(file, &format!("cannot be read ({}): correct or remove it", reason(&error)));
+                let message = format!("cannot be read ({}): correct or remove it", reason(&error));
+                return self.report.fault(file, &message);
             }
         };
         let Manifest { pods, faults, warnings } = manifest::read(&bytes);
-        let before = self.faults;
-        faults.iter().for_each(|fault| self.fault(file, &fault.to_string()));
-        warnings.iter().for_each(|warning| self.fault(file, &format!("warning: {}", warning.fault)));
-        let mut names = Vec::new();
-        for pod in pods {
-            let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-            let pod_name = pod.metadata.name.unwrap_or_default();
-            let name = format!("{}/{pod_name}", namespace.unwrap_or("default"));
-            if let Some(other) = seen.insert(name.clone(), file.display().to_string()) {
-                self.fault(
-                    file,
-                    &format!("pod {name} is already defined by {other}: change its name or remove one of the two"),
-                );
-            }
-            if let Some(over) = too_long_by(&pod_name) {
-                let remedy = format!("shorten it by {over} bytes");
-                self.fault(
-                    file,
-                    &format!("pod name {pod_name:?} is too long with this node's name behind it: {remedy}"),
-                );
-            }
-            names.push(name);
-        }
-        if self.faults == before {
+        let before = self.report.faults;
+        faults.iter().for_each(|fault| self.report.fault(file, &fault.to_string()));
+        warnings.iter().for_each(|warning| self.report.fault(file, &format!("warning: {}", warning.fault)));
+        let names: Vec<String> = pods.into_iter().map(|pod| self.check(file, pod)).collect();
+        if self.report.faults == before {
             let pods = if names.len() == 1 { "pod" } else { "pods" };
-            self.lines.push(format!("{}: ok, {} {pods}: {}", file.display(), names.len(), names.join(", ")));
+            self.report.lines.push(format!("{}: ok, {} {pods}: {}", file.display(), names.len(), names.join(", ")));
         }
     }
 
+    /// Checks a pod that its manifest alone does not make invalid. Returns its name.
+    fn check(&mut self, file: &Path, pod: Pod) -> String {
+        let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+        let pod_name = pod.metadata.name.unwrap_or_default();
+        let name = format!("{}/{pod_name}", namespace.unwrap_or("default"));
+        if let Some(other) = self.pods.insert(name.clone(), file.display().to_string()) {
+            let message = format!("pod {name} is already defined by {other}: change its name or remove one of the two");
+            self.report.fault(file, &message);
+        }
+        if let Some(over) = too_long_by(&pod_name) {
+            let remedy = format!("shorten it by {over} bytes");
+            let message = format!("pod name {pod_name:?} is too long with this node's name behind it: {remedy}");
+            self.report.fault(file, &message);
+        }
+        for refusal in pod.spec.iter().flat_map(|spec| refused_by(self.runtime, spec)) {
+            self.report.fault(file, &format!("pod {name}: {refusal}"));
+        }
+        name
+    }
+}
+
+impl ValidationReport {
     fn fault(&mut self, path: &Path, message: &str) {
         self.faults += 1;
         self.lines.push(format!("{}: {message}", path.display()));
     }
+}
+
+/// What a runtime refuses in a pod. A container runtime is asked only when the pod runs, and simulated pods have no settings.
+#[cfg_attr(
+    not(feature = "process"),
+    expect(unused_variables, reason = "only the process runtime refuses settings itself")
+)]
+fn refused_by(runtime: Option<&Runtime>, spec: &PodSpec) -> Vec<String> {
+    #[cfg(feature = "process")]
+    if runtime == Some(&Runtime::Process) {
+        return crate::adapters::process::unsupported(spec);
+    }
+    Vec::new()
 }
 
 /// The number of bytes by which the name of a static pod is too long. `run` appends the name of the node.
@@ -83,8 +122,21 @@ fn too_long_by(pod: &str) -> Option<usize> {
     name.len().checked_sub(sources::MAX_NAME).filter(|over| *over > 0)
 }
 
+/// The bytes of a file, or of standard input. At most one byte more than a manifest may have.
+fn contents(file: &Path) -> io::Result<Vec<u8>> {
+    if file != Path::new(STANDARD_INPUT) {
+        return sources::contents(file);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The files that `run` would read. A missing path is an error here, although `run` waits for it to appear.
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if path == Path::new(STANDARD_INPUT) {
+        return Ok(vec![path.to_owned()]);
+    }
     fs::symlink_metadata(path)?;
     sources::list(path)
 }
@@ -107,7 +159,8 @@ mod tests {
         write(".hidden", "no manifest");
         write("d.yaml", &GOOD.replace("image: i", "image: i, tyy: true").replace("name: a", "name: d"));
         write("e.yaml", &GOOD.replace("name: a", &format!("name: {}", "e".repeat(253))));
-        let report = validate(&[dir.path().to_owned(), dir.path().join("missing")]);
+        // A file is checked once, however often it is named.
+        let report = validate(&[dir.path().to_owned(), dir.path().join("a.yaml"), dir.path().join("missing")], None);
         let says = |index: usize, what: &str| assert!(report.lines[index].contains(what), "{:#?}", report.lines);
         says(0, "a.yaml: ok, 1 pod: default/a");
         says(1, "imagee");
@@ -124,8 +177,46 @@ mod tests {
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
         let (done, answer) = std::sync::mpsc::channel();
-        std::thread::spawn(move || done.send(validate(&[pipe])));
+        std::thread::spawn(move || done.send(validate(&[pipe], None)));
         let report = answer.recv_timeout(std::time::Duration::from_secs(180)).expect("it does not wait for a writer");
         assert!(report.lines[0].contains("pipe: cannot be read (not a regular file)"), "{:#?}", report.lines);
+    }
+
+    #[test]
+    fn directory_without_manifests_is_a_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml~"), GOOD).unwrap();
+        let report = validate(&[dir.path().to_owned()], None);
+        assert!(
+            report.faults == 1 && report.lines[0].contains("no manifests: name a directory"),
+            "{:#?}",
+            report.lines
+        );
+    }
+
+    #[cfg(all(feature = "process", feature = "simulated"))]
+    #[test]
+    fn settings_that_the_runtime_refuses_are_faults_for_this_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.yaml");
+        let check = |spec: &str, runtime: Option<&str>| {
+            fs::write(
+                &file,
+                GOOD.replace("spec: {", &format!("spec: {{{spec}, ")).replace("image: i", "image: i, command: [x]"),
+            )
+            .unwrap();
+            validate(std::slice::from_ref(&file), runtime.map(|runtime| runtime.parse().unwrap()).as_ref()).lines
+        };
+        let says = |lines: &[String], what: &str| assert!(lines[0].contains(what), "{what}: {lines:#?}");
+        let seccomp = "securityContext: {seccompProfile: {type: RuntimeDefault}}";
+        says(&check(seccomp, None), "ok, 1 pod");
+        says(&check(seccomp, Some("simulated")), "ok, 1 pod");
+        let refused =
+            "a.yaml: pod default/a: container c: the process runtime cannot apply `seccompProfile.type` RuntimeDefault";
+        says(&check(seccomp, Some("process")), refused);
+        says(&check("shareProcessNamespace: true", Some("process")), "`shareProcessNamespace`");
+        says(&check("hostNetwork: true", Some("process")), "ok, 1 pod");
+        fs::write(&file, GOOD).unwrap();
+        says(&validate(std::slice::from_ref(&file), Some(&Runtime::Process)).lines, "container c has no command");
     }
 }

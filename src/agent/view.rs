@@ -11,6 +11,7 @@ use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
 
 use super::events::EventLog;
+use super::pod_names::is_named;
 
 /// Read access to the node. Its methods change nothing, but those of the claims do.
 #[derive(Clone)]
@@ -49,6 +50,19 @@ impl NodeView {
     /// Explains a pod: the one with this UID, or without a UID the desired one of this full name.
     pub fn explain(&self, name: &FullName, uid: Option<&PodUid>) -> Option<Explanation> {
         self.node.explainer().explain(name, uid, &|uid| self.events.of(uid))
+    }
+
+    /// The full name of the pod that a client means: without the name of the node at the end, it may be that of a static pod.
+    pub(crate) fn meant(&self, name: FullName) -> FullName {
+        if !self.node.explainer().named(&name).is_empty() {
+            return name;
+        }
+        let is_meant = |pod: &PodFacts| {
+            let is_named = pod.object.as_ref().is_some_and(|object| is_named(object, name.name()));
+            is_named && pod.full_name.namespace() == name.namespace()
+        };
+        let found = self.pods().into_iter().find(is_meant).map(|pod| pod.full_name);
+        found.unwrap_or(name)
     }
 
     /// Why no plugin can register. `None` if plugins can.

@@ -20,6 +20,7 @@ pub(crate) mod cluster_streams;
 mod cluster_volumes;
 #[cfg(all(feature = "kube", feature = "simulated"))]
 mod cluster_watch;
+mod commands;
 mod final_statuses;
 pub(crate) mod harness;
 mod life;

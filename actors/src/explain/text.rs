@@ -46,10 +46,10 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Writes one line with control characters escaped. Containers, runtimes and manifests supply parts of it, and a
-/// terminal may show it.
+/// Writes one line with control characters escaped and without blanks at its end. Containers, runtimes and manifests supply parts of
+/// it, and a terminal may show it.
 fn line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    writeln!(f, "{}", plain(text, LINE))
+    writeln!(f, "{}", plain(text.trim_end(), LINE))
 }
 
 impl Explanation {

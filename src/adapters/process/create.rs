@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "agent")]
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext, VolumeMount};
 use podwright_actors::config::oom_score::oom_score_adj;
 use podwright_actors::pod::{ContainerKind, PodObject};
@@ -56,9 +58,7 @@ pub(super) fn plan(
         .ok_or_else(|| RuntimeError::config(format!("pod {} has no container {name:?}", pod.full_name())))?;
     let command: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
     if command.is_empty() {
-        return Err(RuntimeError::config(format!(
-            "container {name} has no command: the process runtime does not run images; set `command`"
-        )));
+        return Err(no_command(name));
     }
     if let Some(bad) = command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])).find(|s| s.contains('\0')) {
         return Err(RuntimeError::config(format!(
@@ -142,6 +142,27 @@ pub(super) fn plan(
         input: fields.input,
     };
     Ok(ContainerPlan { record, run, links, in_pod_group })
+}
+
+/// The faults for which this runtime refuses the containers of a pod, whatever the rights of the agent are.
+#[cfg(feature = "agent")]
+pub(crate) fn unsupported(spec: &PodSpec) -> Vec<String> {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let fault = |container: &Container| {
+        let name = &container.name;
+        if container.command.iter().chain(&container.args).flatten().next().is_none() {
+            return Some(no_command(name).to_string());
+        }
+        let supported = security::supported(name, spec, container.security_context.as_ref());
+        supported.err().map(|error| error.to_string())
+    };
+    containers.filter_map(fault).collect()
+}
+
+fn no_command(name: &str) -> RuntimeError {
+    RuntimeError::config(format!(
+        "container {name} has no command: the process runtime does not run images; set `command`"
+    ))
 }
 
 /// The fields of a container's definition that the plan uses. The three kinds of container have different API types.

@@ -39,25 +39,15 @@ pub(super) fn confinement(
     security: Option<&SecurityContext>,
     agent: AgentRights,
 ) -> Result<Confinement, RuntimeError> {
-    let of_pod = spec.security_context.as_ref();
-    refuse_unsupported(name, spec, of_pod, security)?;
-    let capabilities = security.and_then(|it| it.capabilities.as_ref());
-    let (add, drop) = requested(name, capabilities)?;
+    let (add, drop) = supported(name, spec, security)?;
     let no_new_privs = security.and_then(|it| it.allow_privilege_escalation) == Some(false);
-    if security.and_then(|it| it.privileged) == Some(true) {
+    if is_privileged(security) {
         if !agent.is_root {
             return Err(RuntimeError::config(format!(
                 "container {name}: `privileged` needs an agent that runs as root: remove it, or run the agent as root"
             )));
         }
         return Ok(Confinement { no_new_privs, ..Confinement::default() });
-    }
-    if spec.share_process_namespace == Some(true) {
-        return Err(RuntimeError::config(format!(
-            "container {name}: the process runtime cannot apply `shareProcessNamespace`, because containers of a pod have no PID \
-             namespace in common: remove it, set `hostPID` so that the containers see all processes of the node, or use \
-             `--runtime cri=SOCKET`"
-        )));
     }
     if let Some(missing) = add.names.iter().find(|(_, one)| !agent.is_root || !agent.capabilities.contains(*one)) {
         return Err(RuntimeError::config(format!(
@@ -83,6 +73,31 @@ pub(super) fn confinement(
     Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()), ..Confinement::default() })
 }
 
+/// The capabilities that a container adds and drops, if this runtime can apply its settings with enough rights.
+///
+/// # Errors
+/// [`RuntimeError::Config`] with the field and the remedy, if it cannot.
+pub(super) fn supported(
+    name: &str,
+    spec: &PodSpec,
+    security: Option<&SecurityContext>,
+) -> Result<(Listed, Listed), RuntimeError> {
+    refuse_unsupported(name, spec, spec.security_context.as_ref(), security)?;
+    let capabilities = requested(name, security.and_then(|it| it.capabilities.as_ref()))?;
+    if !is_privileged(security) && spec.share_process_namespace == Some(true) {
+        return Err(RuntimeError::config(format!(
+            "container {name}: the process runtime cannot apply `shareProcessNamespace`, because containers of a pod have no PID \
+             namespace in common: remove it, set `hostPID` so that the containers see all processes of the node, or use \
+             `--runtime cri=SOCKET`"
+        )));
+    }
+    Ok(capabilities)
+}
+
+fn is_privileged(security: Option<&SecurityContext>) -> bool {
+    security.and_then(|it| it.privileged) == Some(true)
+}
+
 /// The capabilities that a container has if its manifest names none: those that containerd 1.7 and CRI-O give to a container.
 const DEFAULT: CapabilitySet = CapabilitySet::AUDIT_WRITE
     .union(CapabilitySet::CHOWN)
@@ -101,7 +116,7 @@ const DEFAULT: CapabilitySet = CapabilitySet::AUDIT_WRITE
 
 /// A list of capabilities of a manifest.
 #[derive(Default)]
-struct Listed {
+pub(super) struct Listed {
     all: bool,
     names: Vec<(String, CapabilitySet)>,
 }

@@ -2,6 +2,7 @@
 
 mod selection;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
@@ -10,12 +11,15 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::explain::PodFacts;
-use crate::actors::ids::FullName;
+use crate::actors::ids::{FullName, PodUid};
+use crate::actors::pod::PodObject;
+use crate::actors::pod_worker::Lifecycle;
 use crate::actors::text::plain;
 use crate::adapters::log::reader::ReadOptions;
 use crate::agent::container_logs::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
@@ -32,6 +36,8 @@ pub(super) const MAX_READERS: usize = 64;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct LogQuery {
+    /// Selects a pod among those of one name. The Kubernetes API does not have this parameter.
+    uid: Option<String>,
     container: Option<String>,
     follow: bool,
     previous: bool,
@@ -118,12 +124,10 @@ impl LogsEndpoint {
         query: LogQuery,
         permit: LogPermit,
     ) -> Result<OpenLog, LogRefusal> {
-        let Some(PodFacts { object: Some(pod), status, .. }) = view.node.explainer().named(name).into_iter().next()
-        else {
-            let name = name.clone();
-            let why = spawn_blocking(move || unknown_pod(view.node.explainer(), &name, None)).await;
-            return Err(LogRefusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
-        };
+        let (name, uid) = (name.clone(), query.uid.as_deref().map(PodUid::new));
+        let node = view.clone();
+        let found = spawn_blocking(move || find(&node, name, uid.as_ref())).await;
+        let (pod, status) = found.unwrap_or_else(|error| Err(LogRefusal::NotFound(error.to_string())))?;
         let container = select_container(&pod, query.container.as_deref())?;
         let since = query.since(Timestamp::now())?;
         let options =
@@ -137,9 +141,44 @@ impl LogsEndpoint {
     }
 }
 
+/// The pod of a request, and its status. Blocks.
+fn find(view: &NodeView, name: FullName, uid: Option<&PodUid>) -> Result<FoundPod, LogRefusal> {
+    let name = view.meant(name);
+    let mut named = view.node.explainer().named(&name).into_iter();
+    match named.find(|pod| uid.is_none_or(|uid| pod.uid == *uid)) {
+        Some(PodFacts { object: Some(pod), status, .. }) => Ok((pod, status)),
+        Some(pod) => Err(LogRefusal::NotFound(without_object(&pod))),
+        None => Err(LogRefusal::NotFound(unknown_pod(view.node.explainer(), &name, uid))),
+    }
+}
+
+type FoundPod = (Arc<PodObject>, Option<Arc<PodStatus>>);
+
+/// Why a pod of which the agent has no object has no logs.
+fn without_object(pod: &PodFacts) -> String {
+    let why = match pod.lifecycle() {
+        Some(Lifecycle::Waiting | Lifecycle::Sync | Lifecycle::Terminating) => {
+            "is known to the container runtime only: the agent stops it, and does not know its containers by name"
+        }
+        Some(Lifecycle::Terminated | Lifecycle::Finished) | None => {
+            "was removed and has ended: its logs are removed too"
+        }
+    };
+    format!("pod {} with UID {} {why}", pod.full_name, pod.uid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removed_pod_is_no_unknown_pod() {
+        let pod = PodFacts::named(PodUid::new("u"), FullName::new("default", "web"));
+        assert_eq!(
+            without_object(&pod),
+            "pod default/web with UID u was removed and has ended: its logs are removed too"
+        );
+    }
 
     #[test]
     fn lines_are_selected_by_age_or_by_time() {

@@ -29,7 +29,7 @@ pub(crate) struct EvictionArgs {
     eviction_soft_grace_period: EvictionGracePeriods,
     /// The longest grace period in seconds of a pod that is evicted because of --eviction-soft. Other evicted pods have one
     /// second.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true, value_parser = longest_grace)]
     eviction_max_pod_grace_period: u32,
     /// Evict more pods until this much more than the threshold is left, such as imagefs.available=2Gi.
     #[arg(long, value_name = "SIGNAL=QUANTITY,...", default_value = "", hide_default_value = true)]
@@ -37,6 +37,15 @@ pub(crate) struct EvictionArgs {
     /// Reject new pods for this long after a threshold was last met, such as 5m or 90s.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time_span)]
     eviction_pressure_transition_period: Duration,
+}
+
+fn longest_grace(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| match text.parse::<i64>() {
+        Ok(..0) => format!(
+            "{text} is negative, with which a kubelet leaves each pod its own grace period: write a large number of seconds such as 86400"
+        ),
+        _ => format!("{text:?} is not a number of seconds: write a whole number such as 30"),
+    })
 }
 
 impl EvictionArgs {
@@ -67,5 +76,18 @@ impl EvictionArgs {
             "evictionPressureTransitionPeriod": duration(self.eviction_pressure_transition_period),
             "mergeDefaultEvictionSettings": false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negative_grace_period_is_refused_with_a_remedy() {
+        assert_eq!(longest_grace("30"), Ok(30));
+        for (text, says) in [("-1", "86400"), ("5m", "such as 30"), ("99999999999", "such as 30")] {
+            assert!(longest_grace(text).unwrap_err().contains(says), "{text}");
+        }
     }
 }

@@ -8,6 +8,9 @@ use clap::Args;
 use clap::Subcommand;
 
 #[cfg(feature = "controllers")]
+use super::names::full_name;
+use super::names::{ObjectName, namespace};
+#[cfg(feature = "controllers")]
 use super::subdomain;
 use super::{AgentArgs, ExplainOutput};
 use crate::actors::ids::FullName;
@@ -18,9 +21,12 @@ pub(crate) struct ExplainArgs {
     #[cfg(feature = "controllers")]
     #[command(subcommand)]
     pub(crate) object: Option<ExplainedObject>,
-    /// The pod. Without a pod, one line is printed for each pod.
-    #[arg(value_name = "NAMESPACE/NAME")]
-    pub(crate) pod: Option<FullName>,
+    /// The pod. The name of a static pod may lack the name of the node at its end. Without a pod, one line is printed for each pod.
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    pod: Option<ObjectName>,
+    /// The namespace of the pod [default: default].
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace, requires = "pod")]
+    namespace: Option<String>,
     /// The UID of the pod, if several pods have the name [default: the pod that a source desires].
     #[arg(long, requires = "pod")]
     pub(crate) uid: Option<String>,
@@ -29,6 +35,18 @@ pub(crate) struct ExplainArgs {
     pub(crate) output: ExplainOutput,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
+}
+
+impl ExplainArgs {
+    /// The full name of the pod.
+    pub(crate) fn pod(&self) -> Option<FullName> {
+        Some(self.pod.as_ref()?.in_namespace(self.namespace.as_deref()))
+    }
+
+    /// The error text if flags exclude each other.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.pod.as_ref()?.fault(self.namespace.as_deref())
+    }
 }
 
 #[cfg(feature = "controllers")]
@@ -48,7 +66,7 @@ pub(crate) enum ExplainedObject {
 pub(crate) struct ExplainClaimArgs {
     /// The ResourceClaim. If you do not know the name of a generated claim, write POD-CLAIM, with the name of the claim in the spec
     /// of the pod, or POD for all claims of the pod.
-    #[arg(value_name = "NAMESPACE/NAME")]
+    #[arg(value_name = "[NAMESPACE/]NAME", value_parser = full_name)]
     pub(crate) claim: FullName,
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
@@ -61,7 +79,7 @@ pub(crate) struct ExplainClaimArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ExplainTaintedPodArgs {
     /// The pod.
-    #[arg(value_name = "NAMESPACE/NAME")]
+    #[arg(value_name = "[NAMESPACE/]NAME", value_parser = full_name)]
     pub(crate) pod: FullName,
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]

@@ -28,6 +28,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
     }
     let fault = match &cli.command {
         Command::Run(run) => fault(run),
+        Command::Get(args) => args.fault(),
+        Command::Explain(args) => args.fault(),
+        Command::Logs(args) => args.fault(),
         #[cfg(feature = "controllers")]
         Command::Controllers(args) => args.fault(),
         _ => None,

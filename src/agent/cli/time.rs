@@ -22,6 +22,14 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     span.ok_or_else(|| format!("{text:?} is not a time span: write one such as 90s, 5m or 1h30m"))
 }
 
+/// Parses a time span with its unit.
+pub(super) fn span_with_unit(text: &str) -> Result<Duration, String> {
+    match text.parse::<u64>() {
+        Ok(number) => Err(format!("{text:?} has no unit: write {number}s, {number}m or {number}h")),
+        Err(_) => time_span(text),
+    }
+}
+
 /// Parses a point in time with its offset from UTC, such as `2026-11-21T20:30:00Z`.
 pub(super) fn point_in_time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("{text:?} is not a time: write one such as 2026-11-21T20:30:00Z"))
@@ -38,6 +46,14 @@ mod tests {
         }
         for text in ["soon", "-5s", "", "5 parsecs"] {
             assert!(time_span(text).unwrap_err().contains("1h30m"), "{text}");
+        }
+    }
+
+    #[test]
+    fn span_with_unit_is_no_bare_number() {
+        assert_eq!(span_with_unit("5m"), Ok(Duration::from_secs(300)));
+        for (text, says) in [("5", "write 5s, 5m or 5h"), ("soon", "1h30m"), ("", "1h30m")] {
+            assert!(span_with_unit(text).unwrap_err().contains(says), "{text}");
         }
     }
 

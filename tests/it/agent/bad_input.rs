@@ -3,9 +3,15 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::harness::{AgentHome, eventually, manifest, podwright, text};
 use crate::support::disks::SmallDisk;
+use crate::support::processes::PATIENCE;
 
 const SLEEPS: &str = "exec sleep 1000";
 
@@ -190,4 +196,14 @@ async fn validate_prints_every_manifest_fault_and_fails() {
     assert!(printed.contains("field.yaml: warning: line 6"), "{printed}");
     let output = podwright(&["validate", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let output =
+        podwright(&["validate", "--runtime", "process", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_podwright"));
+    piped.args(["validate", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut piped = piped.spawn().unwrap();
+    piped.stdin.take().unwrap().write_all(manifest("piped", SLEEPS, "").as_bytes()).await.unwrap();
+    let output = timeout(PATIENCE, piped.wait_with_output()).await.expect("the command ends").unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "-: ok, 1 pod: default/piped\n".to_owned()));
 }

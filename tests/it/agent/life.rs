@@ -281,9 +281,12 @@ async fn get_and_explain_print_pods_as_table_and_json() {
 
     let odd = agent.run_client(&["explain", "default/web-n1?output=json"]).await;
     assert!(text(&odd.stderr).contains("there is no pod default/web-n1?output=json"), "{}", text(&odd.stderr));
-    let unknown = agent.run_client(&["explain", "default/web"]).await;
+    let unknown = agent.run_client(&["explain", "we"]).await;
     assert_eq!(unknown.status.code(), Some(1));
-    assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nsimilar names: default/web-n1\n");
+    assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/we\nsimilar names: default/web-n1\n");
+    let uid = agent.run_client(&["explain", "web", "--uid", "x"]).await;
+    let refused = text(&uid.stderr);
+    assert!(refused.starts_with("podwright: there is no pod default/web-n1 with UID x\nUIDs of pods"), "{refused}");
 
     // A request with a foreign host name, as after DNS rebinding, is refused.
     assert_eq!(agent.get("/pods", "Host: evil.example\r\n").0, 403);

@@ -77,9 +77,15 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
     assert_eq!(logs(&agent, &["default/a-n1", "--since-time", "2999-01-01T00:00:00Z"]).await, "");
     assert_eq!(logs(&agent, &["default/annotated-n1"]).await, "main\n");
     assert_eq!(logs(&agent, &["default/two-n1", "-c", "main"]).await, "main\n");
+    assert_eq!(logs(&agent, &["two", "main", "-n", "default"]).await, "main\n");
+    assert_eq!(logs(&agent, &["two", "--all-containers"]).await, "main\n");
+    assert_eq!(logs(&agent, &["a", "--tail", "-1"]).await, whole);
+    let uid = agent.named("a-n1")[0].metadata.uid.clone().unwrap();
+    assert_eq!(logs(&agent, &["a", "--uid", &uid]).await, whole);
 
     for (args, says) in [
-        (&["default/a"][..], "there is no pod default/a\nsimilar names: default/a-n1"),
+        (&["default/tw"][..], "there is no pod default/tw\nsimilar names: default/two-n1"),
+        (&["two", "--all-containers", "-p"], "container side of pod default/two-n1 had no run before this one"),
         (&["default/two-n1"], "pod default/two-n1 has several containers: choose with -c one of side, main"),
         (&["default/two-n1", "-c", "x"], "pod default/two-n1 has no container \"x\": it has side, main"),
         (&["default/a-n1", "-p"], "container main of pod default/a-n1 had no run before this one"),

@@ -116,6 +116,7 @@ pub(super) const AGENT: Layers = &[
             "http",
             "instance",
             "machine",
+            "pod_names",
             "program",
             "root",
             "runtime",

@@ -1,0 +1,229 @@
+//! `podwright get pods`: selects pods of a running agent, and prints or watches them.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use super::rows::{WatchedRows, table};
+use super::{JSON, QueryError};
+use crate::actors::ids::FullName;
+use crate::actors::pod::PodObject;
+use crate::actors::ports::{Clock, SystemClock};
+use crate::agent::cli::{GetArgs, GetOutput, ObjectName};
+use crate::agent::client::{Agent, RequestError, escape_lines};
+use crate::agent::pod_names::{is_named, similar_names};
+
+const PATH: &str = "/pods";
+/// How often a watched list is fetched.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The output of `get`.
+///
+/// # Errors
+/// [`QueryError`] if the agent does not answer, if its answer is not a list of pods, or if it has no pod of a name.
+pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
+    let agent = args.agent.agent()?;
+    let body = agent.fetch(PATH, &[], JSON)?;
+    let mut list = PodList::parse(&body).ok_or_else(|| agent.not_podwright())?;
+    list.select(args)?;
+    match args.output {
+        GetOutput::Json => Ok(serde_json::to_string_pretty(&list.object(args)).map_err(|_| agent.not_podwright())?),
+        GetOutput::Yaml => {
+            let text = serde_saphyr::to_string(&list.object(args)).map_err(|_| agent.not_podwright())?;
+            Ok(text.trim_end().to_owned())
+        }
+        GetOutput::Table | GetOutput::Wide => {
+            Ok(table(&list.pods(), SystemClock::new().now(), args.output == GetOutput::Wide).join("\n"))
+        }
+    }
+}
+
+/// Prints the table of the pods, and then the row of each pod that changes. It ends without an error if the reader closes standard
+/// output (`| head`).
+///
+/// # Errors
+/// As [`get`], and once the agent ends.
+pub(crate) fn watch(args: &GetArgs) -> Result<(), QueryError> {
+    let agent = args.agent.agent()?;
+    let mut rows: Option<WatchedRows> = None;
+    agent.poll(PATH, JSON, PERIOD, |body| {
+        let mut list = PodList::parse(body).ok_or_else(|| agent.not_podwright())?;
+        let (now, is_wide) = (SystemClock::new().now(), args.output == GetOutput::Wide);
+        let lines = match &mut rows {
+            None => {
+                list.select(args)?;
+                rows = Some(WatchedRows::new(&list.pods(), now, is_wide));
+                table(&list.pods(), now, is_wide)
+            }
+            Some(rows) => {
+                list.retain(args);
+                rows.changes(&list.pods(), now)
+            }
+        };
+        let mut out = io::stdout().lock();
+        Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}")).is_ok())
+    })
+}
+
+/// The containers of a pod, in the order in which they start. Empty if the agent has no such pod.
+///
+/// # Errors
+/// [`RequestError`] if the agent does not answer with a list of pods.
+pub(super) fn containers(agent: &Agent, name: &FullName, uid: Option<&str>) -> Result<Vec<String>, RequestError> {
+    let list = PodList::parse(&agent.fetch(PATH, &[], JSON)?).ok_or_else(|| agent.not_podwright())?;
+    let pods = list.pods();
+    let has_uid = |pod: &PodObject| uid.is_none_or(|uid| pod.uid().to_string() == uid);
+    let mut meant = pods.iter().filter(|pod| pod.full_name().namespace() == name.namespace() && has_uid(pod));
+    let exact = meant.clone().find(|pod| pod.full_name() == name);
+    let Some(pod) = exact.or_else(|| meant.find(|pod| is_named(pod, name.name()))) else { return Ok(Vec::new()) };
+    let regular = pod.init_containers().iter().chain(pod.containers()).map(|container| container.name.clone());
+    Ok(regular.chain(pod.ephemeral_containers().iter().map(|container| container.name.clone())).collect())
+}
+
+/// A `v1.PodList` of an agent.
+struct PodList {
+    /// The list without its items.
+    list: Value,
+    /// Each item with its pod. An item without one has no row.
+    items: Vec<(Value, Option<Arc<PodObject>>)>,
+}
+
+impl PodList {
+    /// `None` if the text is no list of pods.
+    fn parse(body: &str) -> Option<Self> {
+        let mut list: Value = serde_json::from_str(body).ok()?;
+        let items = list.get_mut("items")?.as_array_mut()?;
+        let pod = |item: &Value| PodObject::new(serde_json::from_value::<Pod>(item.clone()).ok()?).ok();
+        let items = items.drain(..).map(|item| (pod(&item), item)).map(|(pod, item)| (item, pod)).collect();
+        Some(PodList { list, items })
+    }
+
+    fn pods(&self) -> Vec<Arc<PodObject>> {
+        self.items.iter().filter_map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// Leaves the selected pods.
+    ///
+    /// # Errors
+    /// [`QueryError::UnknownPods`] if there is no pod of a name.
+    fn select(&mut self, args: &GetArgs) -> Result<(), QueryError> {
+        let pods = self.pods();
+        let is_unknown = |name: &&ObjectName| !pods.iter().any(|pod| is_meant(name, args.namespace(), pod));
+        let unknown: Vec<String> =
+            args.names.iter().filter(is_unknown).map(|name| unknown(name, args, &pods)).collect();
+        if !unknown.is_empty() {
+            return Err(QueryError::UnknownPods(unknown.join("\n")));
+        }
+        self.retain(args);
+        Ok(())
+    }
+
+    fn retain(&mut self, args: &GetArgs) {
+        let namespace = args.namespace();
+        let is_selected = |pod: &PodObject| match &args.names[..] {
+            [] => namespace.is_none_or(|namespace| namespace == pod.full_name().namespace()),
+            names => names.iter().any(|name| is_meant(name, namespace, pod)),
+        };
+        let has_selection = namespace.is_some() || !args.names.is_empty();
+        self.items.retain(|(_, pod)| pod.as_ref().map_or(!has_selection, |pod| is_selected(pod)));
+    }
+
+    /// The list as the API has it. One pod that was named is an object of its own.
+    fn object(mut self, args: &GetArgs) -> Value {
+        if let ([_], [(item, _)]) = (&args.names[..], &mut self.items[..]) {
+            let mut pod = item.take();
+            pod["apiVersion"] = "v1".into();
+            pod["kind"] = "Pod".into();
+            return pod;
+        }
+        self.list["items"] = self.items.into_iter().map(|(item, _)| item).collect();
+        self.list
+    }
+}
+
+/// Whether a pod has this name. A name without a namespace means the pods of `namespace`, or without one those of all namespaces.
+fn is_meant(name: &ObjectName, namespace: Option<&str>, pod: &PodObject) -> bool {
+    let namespace = name.namespace().or(namespace);
+    namespace.is_none_or(|namespace| namespace == pod.full_name().namespace()) && is_named(pod, name.name())
+}
+
+fn unknown(name: &ObjectName, args: &GetArgs, pods: &[Arc<PodObject>]) -> String {
+    let full_name = name.in_namespace(args.namespace());
+    let similar = similar_names(&full_name, pods.iter().map(|pod| pod.full_name().clone()));
+    let namespace = name.namespace().or(args.namespace()).map(|namespace| format!("{namespace}/"));
+    let mut why = format!("there is no pod {}{}", namespace.unwrap_or_default(), name.name());
+    if !similar.is_empty() {
+        let similar: Vec<String> = similar.iter().map(ToString::to_string).collect();
+        why.push_str(&format!("\nsimilar names: {}", similar.join(", ")));
+    }
+    escape_lines(&why)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::agent::cli::{Command, parse};
+
+    use super::*;
+
+    const LIST: &str = r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [
+        {"metadata": {"name": "web-n1", "namespace": "default", "uid": "1", "annotations": {"kubernetes.io/config.source": "file"}},
+         "spec": {"containers": [{"name": "c", "args": ["yes", "a\u001bb", "one\ntwo"]}], "nodeName": "n1"}},
+        {"metadata": {"name": "web", "namespace": "shop", "uid": "2"}, "spec": {"containers": []}},
+        {"metadata": {"name": "db", "namespace": "shop", "uid": "3"}, "spec": {"containers": []}},
+        {"metadata": {}}]}"#;
+
+    fn args(words: &[&str]) -> GetArgs {
+        match parse(["podwright", "get", "pods"].iter().chain(words)).unwrap().command {
+            Command::Get(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn selected(words: &[&str]) -> Result<Vec<String>, String> {
+        let mut list = PodList::parse(LIST).unwrap();
+        list.select(&args(words)).map_err(|error| error.to_string())?;
+        Ok(list.pods().iter().map(|pod| pod.full_name().to_string()).collect())
+    }
+
+    #[test]
+    fn pods_are_selected_by_namespace_and_name() {
+        for (words, expected) in [
+            (&["-A"][..], &["default/web-n1", "shop/web", "shop/db"][..]),
+            (&[], &["default/web-n1", "shop/web", "shop/db"]),
+            (&["-n", "shop"], &["shop/web", "shop/db"]),
+            (&["-n", "none"], &[]),
+            (&["web"], &["default/web-n1", "shop/web"]),
+            (&["web", "-n", "shop"], &["shop/web"]),
+            (&["default/web", "shop/db"], &["default/web-n1", "shop/db"]),
+        ] {
+            assert_eq!(selected(words).unwrap(), expected, "{words:?}");
+        }
+        assert_eq!(selected(&["we", "db"]).unwrap_err(), "there is no pod we\nsimilar names: default/web-n1, shop/web");
+        assert_eq!(
+            selected(&["db", "-n", "default"]).unwrap_err(),
+            "there is no pod default/db\nsimilar names: shop/db"
+        );
+    }
+
+    #[test]
+    fn one_named_pod_is_printed_without_a_list() {
+        let object = |words: &[&str]| {
+            let (mut list, args) = (PodList::parse(LIST).unwrap(), args(words));
+            list.select(&args).unwrap();
+            list.object(&args)
+        };
+        let (all, one, two) = (object(&[]), object(&["db"]), object(&["web"]));
+        assert_eq!((all["items"].as_array().unwrap().len(), &all["kind"]), (4, &"PodList".into()));
+        assert_eq!(
+            (&one["kind"], &one["apiVersion"], &one["metadata"]["uid"]),
+            (&"Pod".into(), &"v1".into(), &"3".into())
+        );
+        assert_eq!((two["items"].as_array().unwrap().len(), &two["kind"]), (2, &"PodList".into()));
+        let yaml = serde_saphyr::to_string(&all).unwrap();
+        assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), all);
+        assert!(!yaml.contains('\u{1b}'), "a terminal gets no control characters: {yaml}");
+    }
+}
