@@ -26,7 +26,7 @@ use super::status::{ContainerClaim, StatusSources, container_claims};
 use super::step::{Effect, Event};
 use super::table::{ClaimTable, OperationId};
 use super::tasks::{ClaimTasks, Work};
-use super::tries::Tries;
+use super::tries::{News, Tries};
 use crate::containers::definition::Definition;
 use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::pod::PodObject;
@@ -152,7 +152,12 @@ impl ClaimManager {
 
     /// A driver can be called from now on. The pods whose claims wait for it are tried again at once.
     pub fn driver_usable(&self, driver: &DriverName) {
-        let pods = self.tries.lock().usable(driver, self.clock.now());
+        self.arrived(News::Usable(driver.clone()));
+    }
+
+    /// Tries the operations again that failed for want of what has come.
+    fn arrived(&self, news: News) {
+        let pods = self.tries.lock().arrived(news);
         self.try_again(pods);
     }
 
@@ -246,6 +251,7 @@ impl ClaimManager {
                 Effect::Call { operation, driver, method, claims } => {
                     let _ = self.work.send(Work::Call { operation, driver, method, claims });
                 }
+                Effect::Released(claim) => self.arrived(News::Released(claim)),
                 Effect::Done { operation, faults } => {
                     let caller = self.callers.lock().as_mut().and_then(|callers| callers.remove(&operation));
                     if let Some(caller) = caller {

@@ -90,6 +90,8 @@ pub enum Effect {
         /// The claims.
         claims: Vec<ClaimRef>,
     },
+    /// A pod no longer refers to a claim. A prepare that failed because of that reference may succeed.
+    Released(ClaimName),
     /// The operation has ended. It succeeded if there is no fault.
     Done {
         /// The operation.

@@ -57,6 +57,8 @@ struct Node {
     operations: OperationId,
     calls: Vec<(OperationId, DriverName, Method, Vec<ClaimRef>)>,
     done: BTreeMap<OperationId, Vec<ClaimFault>>,
+    /// The claims to which a pod no longer refers, in the order of their releases.
+    released: Vec<String>,
     writes: usize,
     file_is_full: bool,
 }
@@ -70,6 +72,7 @@ impl Node {
                 Effect::Call { operation, driver, method, claims } => {
                     self.calls.push((operation, driver, method, claims))
                 }
+                Effect::Released(claim) => self.released.push(claim.name().to_owned()),
                 Effect::Done { operation, faults } => {
                     self.done.insert(operation, faults);
                 }
@@ -302,6 +305,7 @@ fn unwritable_file_calls_no_driver() {
     let refused = node.prepare("p-1", &cam);
     assert_eq!(node.fault(refused), "the file of claims cannot be written: no space left");
     assert!(node.calls.is_empty() && node.table.records().is_empty());
+    assert_eq!(node.released, ["cam"], "another pod may have waited for this reference");
     node.file_is_full = false;
     node.prepare("p-1", &cam);
     assert_eq!(node.waiting(), ["gpu Prepare cam"]);

@@ -1,4 +1,4 @@
-//! The operations on claims that pods wait for: to explain the waits, and to end them when a driver is back.
+//! The operations on claims that pods wait for: to explain the waits, and to end them when a driver is back or a claim is released.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,6 @@ use crate::time::Time;
 #[derive(Debug, Default)]
 pub(super) struct Tries {
     pods: HashMap<PodUid, PodTries, FixedState>,
-    /// When each driver became usable, for tries that began before that and fail after it.
-    usable: HashMap<DriverName, Time, FixedState>,
 }
 
 #[derive(Debug)]
@@ -23,25 +21,44 @@ struct PodTries {
     operation: ClaimOperation,
     /// When the first try began.
     since: Time,
-    /// When the last try began.
-    begin: Time,
     tries: u32,
     /// Why the last try failed.
     causes: Vec<Cause>,
+    /// What has come since the last try began. The try may have missed it.
+    news: Vec<News>,
+}
+
+/// Something for want of which tries fail has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A driver can be called.
+    Usable(DriverName),
+    /// A pod no longer refers to a claim.
+    Released(ClaimName),
+}
+
+impl News {
+    /// Whether a try that failed for this cause may succeed after the news.
+    fn ends(&self, cause: &Cause) -> bool {
+        match self {
+            News::Usable(driver) => cause.driver.as_ref() == Some(driver),
+            News::Released(claim) => cause.driver.is_none() && cause.claim.as_ref() == Some(claim),
+        }
+    }
 }
 
 impl Tries {
     /// A try has begun.
     pub(super) fn begun(&mut self, uid: &PodUid, operation: ClaimOperation, now: Time) {
-        let new = || PodTries { operation, since: now, begin: now, tries: 0, causes: Vec::new() };
+        let new = || PodTries { operation, since: now, tries: 0, causes: Vec::new(), news: Vec::new() };
         let tries = self.pods.entry(uid.clone()).or_insert_with(new);
         if tries.operation != operation {
             *tries = new();
         }
-        tries.begin = now;
+        tries.news.clear();
     }
 
-    /// A try has ended. Returns whether the next one should follow at once: a driver that the try lacked has become usable meanwhile.
+    /// A try has ended. Returns whether the next one should follow at once: what the try lacked has come meanwhile.
     pub(super) fn ended(&mut self, uid: &PodUid, operation: ClaimOperation, result: &Result<(), ClaimsError>) -> bool {
         let Err(error) = result else {
             self.pods.remove(uid);
@@ -50,18 +67,15 @@ impl Tries {
         let Some(tries) = self.pods.get_mut(uid).filter(|tries| tries.operation == operation) else { return false };
         tries.tries = tries.tries.saturating_add(1);
         tries.causes = error.causes();
-        let mut drivers = tries.causes.iter().filter_map(|cause| cause.driver.as_ref());
-        drivers.any(|driver| self.usable.get(driver).is_some_and(|at| *at >= tries.begin))
+        tries.causes.iter().any(|cause| tries.news.iter().any(|news| news.ends(cause)))
     }
 
-    /// A driver has become usable. Returns the pods whose last try failed because of it.
-    pub(super) fn usable(&mut self, driver: &DriverName, now: Time) -> Vec<PodUid> {
-        if self.pods.is_empty() {
-            // No try runs that could have missed one of these.
-            self.usable.clear();
+    /// Something has come. Returns the pods whose last try failed for want of it.
+    pub(super) fn arrived(&mut self, news: News) -> Vec<PodUid> {
+        for tries in self.pods.values_mut().filter(|tries| !tries.news.contains(&news)) {
+            tries.news.push(news.clone());
         }
-        self.usable.insert(driver.clone(), now);
-        let waits = |tries: &PodTries| tries.causes.iter().any(|cause| cause.driver.as_ref() == Some(driver));
+        let waits = |tries: &PodTries| tries.causes.iter().any(|cause| news.ends(cause));
         self.pods.iter().filter(|(_, tries)| waits(tries)).map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -93,9 +107,18 @@ impl Tries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::fault::ClaimFault;
+
+    fn cam() -> ClaimName {
+        ClaimName::new("shop", "cam")
+    }
 
     fn failed(driver: &str) -> Result<(), ClaimsError> {
-        Err(ClaimsError::NoDriver { claim: crate::ids::ClaimName::new("shop", "cam"), driver: driver.into() })
+        Err(ClaimsError::NoDriver { claim: cam(), driver: driver.into() })
+    }
+
+    fn usable(driver: &str) -> News {
+        News::Usable(driver.into())
     }
 
     #[test]
@@ -105,7 +128,7 @@ mod tests {
             tries.begun(&pod.into(), prepare, Time::from_secs(1));
             assert!(!tries.ended(&pod.into(), prepare, &failed(driver)));
         }
-        assert_eq!(tries.usable(&"gpu".into(), Time::from_secs(2)), [PodUid::from("a")]);
+        assert_eq!(tries.arrived(usable("gpu")), [PodUid::from("a")]);
         assert_eq!(tries.waits(&"b".into(), &[])[0].driver.as_deref(), Some("nic"));
     }
 
@@ -114,9 +137,31 @@ mod tests {
     fn driver_that_becomes_usable_during_a_try_leads_to_another_try() {
         let (mut tries, prepare, pod) = (Tries::default(), ClaimOperation::Prepare, PodUid::from("a"));
         tries.begun(&pod, prepare, Time::from_secs(1));
-        assert_eq!(tries.usable(&"gpu".into(), Time::from_secs(2)), []);
+        assert_eq!(tries.arrived(usable("gpu")), []);
         assert!(tries.ended(&pod, prepare, &failed("gpu")));
         tries.begun(&pod, prepare, Time::from_secs(3));
         assert!(!tries.ended(&pod, prepare, &failed("gpu")));
+    }
+
+    /// A pod waits for the release of an earlier claim or of its earlier devices. It is tried again after that release, also if the release
+    /// comes before the try has failed, and after no other one.
+    #[test]
+    fn pod_that_waits_for_a_release_is_tried_again_after_it() {
+        let (mut tries, prepare, pod) = (Tries::default(), ClaimOperation::Prepare, PodUid::from("a"));
+        let released = |name: &str| News::Released(ClaimName::new("shop", name));
+        for fault in
+            [ClaimFault::Replaced { claim: cam(), old: "u-0".into() }, ClaimFault::Reallocated { claim: cam() }]
+        {
+            tries.begun(&pod, prepare, Time::from_secs(1));
+            assert!(!tries.ended(&pod, prepare, &Err(ClaimsError::Failed(vec![fault.clone()]))));
+            assert_eq!(tries.arrived(released("mic")), []);
+            assert_eq!(tries.arrived(released("cam")), std::slice::from_ref(&pod));
+            tries.begun(&pod, prepare, Time::from_secs(2));
+            tries.arrived(released("cam"));
+            assert!(tries.ended(&pod, prepare, &Err(ClaimsError::Failed(vec![fault]))));
+        }
+        tries.begun(&pod, prepare, Time::from_secs(3));
+        assert!(!tries.ended(&pod, prepare, &failed("gpu")));
+        assert_eq!(tries.arrived(released("cam")), [], "it waits for the driver");
     }
 }

@@ -68,6 +68,37 @@ async fn pod_does_not_adopt_a_claim_that_is_being_unprepared() {
     assert_eq!(this.node.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
+/// A claim of one device for one pod.
+fn claim_of(pod: &str, uid: &str, device: &str) -> Value {
+    let result = json!({"request": "r0", "driver": "gpu", "pool": "pool", "device": device});
+    json!({
+        "metadata": {"name": "cam", "namespace": "test", "uid": uid},
+        "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}]},
+    })
+}
+
+/// The claim of a pod has replaced one of the same name, or has other devices than before, while the pod of the earlier ones stops. The
+/// pod runs as soon as the earlier ones are released. Its backoff would end after 10 s.
+#[actix::test]
+async fn pod_runs_when_the_earlier_claim_or_its_earlier_devices_are_released() {
+    for (uid, device) in [("u-2", "g0"), ("u-1", "g1")] {
+        let this = ClaimNode::start(&["gpu"]).await;
+        this.claims.put_object("cam", claim_of("a", "u-1", "g0"));
+        this.node.runtime.script("main", Script::stubborn());
+        this.node.deliver(&[with_claim("a", "cam")]).await;
+        this.node.wait(2.0).await;
+        this.claims.put_object("cam", claim_of("b", uid, device));
+        this.node.deliver(&[with_claim("a", "cam").deleting(5), with_claim("b", "cam")]).await;
+        this.node.wait(3.0).await;
+        let text = waits(&this.node, "b");
+        assert!(text.contains("released yet"), "{text}");
+        this.node.wait(4.0).await;
+        assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam", "gpu prepare cam"]);
+        assert_eq!(this.node.phase("b"), "Running");
+    }
+}
+
 /// KF41: the agent is killed after a driver has done its work and before the answer. The next agent knows of the call, and gives the
 /// devices of a pod that is gone back.
 #[actix::test]

@@ -25,7 +25,7 @@ impl ClaimTable {
                     match fault {
                         None => self.call_to_prepare(id, effects),
                         Some(fault) => {
-                            self.undo(id, &added);
+                            self.undo(id, &added, effects);
                             self.end(id, vec![fault.clone()], effects);
                         }
                     }
@@ -43,8 +43,11 @@ impl ClaimTable {
                     let released = (operation.kind == OperationKind::Release).then(|| operation.pod.clone());
                     for (work, name) in done {
                         let removes = matches!(work, Some(ClaimWork::Saving { removes: true, .. }));
+                        if removes && fault.is_none() {
+                            self.remove_record(&name);
+                        }
                         match (fault, &released) {
-                            (None, _) if removes => self.remove_record(&name),
+                            (None, Some(_)) => effects.push(Effect::Released(name.clone())),
                             // The pod holds the claim until the file no longer has its reference.
                             (Some(_), Some(pod)) if !removes && self.add_pod(&name, pod) => self.changed(&name),
                             (None | Some(_), _) => {}
@@ -59,7 +62,7 @@ impl ClaimTable {
     }
 
     /// Removes the references that could not be written. No driver was called for them.
-    fn undo(&mut self, id: OperationId, added: &BTreeSet<ClaimName>) {
+    fn undo(&mut self, id: OperationId, added: &BTreeSet<ClaimName>, effects: &mut Vec<Effect>) {
         let Some(pod) = self.operations.get(&id).map(|operation| operation.pod.clone()) else { return };
         for name in added {
             self.remove_pod(name, &pod);
@@ -70,6 +73,7 @@ impl ClaimTable {
             }
             // The file may have the reference.
             self.changed(name);
+            effects.push(Effect::Released(name.clone()));
         }
     }
 }

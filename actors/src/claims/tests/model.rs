@@ -104,6 +104,7 @@ impl State {
                     self.calls.push(Call { operation, driver, method, claims });
                 }
                 Effect::Done { operation, faults } => self.done(operation, faults.is_empty()),
+                Effect::Released(_) => {}
             }
         }
         self.calls.sort_by_key(|call| (call.operation, call.driver.clone()));

@@ -158,7 +158,9 @@ fn claim_with_other_devices_waits_for_the_release_of_the_earlier_ones() {
     node.release("p-1");
     assert_eq!(node.waiting(), ["gpu Unprepare cam", "nic Unprepare cam"]);
     node.answer("gpu", Ok("g0"));
+    assert!(node.released.is_empty());
     node.answer("nic", Ok("n0"));
+    assert_eq!(node.released, ["cam"], "the waiting pod is tried again");
     let next = node.prepare("p-2", &later);
     node.answer("nic", Ok("n0"));
     assert!(node.succeeded(next));
