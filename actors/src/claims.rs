@@ -11,7 +11,9 @@
 //! What always holds:
 //! - A reference is in the file before a driver is called to prepare the claim. It stays there until all drivers have unprepared
 //!   the claim.
-//! - Calls for one claim never overlap. Calls for different claims and for different drivers run in parallel.
+//! - Calls for one claim never overlap, except that one operation calls several drivers at once. Calls for different claims run in
+//!   parallel. An operator who gives a driver up ends the wait for its call: no other call of that driver for the claim begins before it
+//!   has ended.
 //! - A pod that is not in the record of a claim never causes a call for that claim.
 //! - Each prepare of a claim replaces the devices of the one before it.
 

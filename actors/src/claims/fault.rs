@@ -1,6 +1,6 @@
 //! Why the claims of a pod could not be prepared or released.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{ClaimName, ClaimUid, DriverName};
 use crate::ports::{ClaimRef, DriverError};
@@ -65,6 +65,14 @@ pub enum ClaimFault {
         /// The UID in the answer.
         uid: ClaimUid,
     },
+    /// An operator gave a driver up before it had prepared a claim.
+    #[error("ResourceClaim {}: DRA driver {driver} was given up before it answered", .claim.name())]
+    GivenUp {
+        /// The claim.
+        claim: ClaimName,
+        /// The driver.
+        driver: DriverName,
+    },
     /// The file of claims cannot be written.
     #[error("the file of claims cannot be written: {0}")]
     NotSaved(String),
@@ -77,7 +85,8 @@ impl ClaimFault {
             ClaimFault::Call { driver, .. }
             | ClaimFault::Refused { driver, .. }
             | ClaimFault::Skipped { driver, .. }
-            | ClaimFault::Unexpected { driver, .. } => Some(driver),
+            | ClaimFault::Unexpected { driver, .. }
+            | ClaimFault::GivenUp { driver, .. } => Some(driver),
             ClaimFault::Replaced { .. } | ClaimFault::Reallocated { .. } | ClaimFault::NotSaved(_) => None,
         }
     }
@@ -87,12 +96,25 @@ impl ClaimFault {
         match self {
             ClaimFault::Replaced { claim, .. }
             | ClaimFault::Reallocated { claim }
-            | ClaimFault::Refused { claim, .. } => std::slice::from_ref(claim),
+            | ClaimFault::Refused { claim, .. }
+            | ClaimFault::GivenUp { claim, .. } => std::slice::from_ref(claim),
             ClaimFault::Call { claims, .. }
             | ClaimFault::Skipped { claims, .. }
             | ClaimFault::Unexpected { claims, .. } => claims,
             ClaimFault::NotSaved(_) => &[],
         }
+    }
+
+    /// The fault for its claims that are not among `late`, or `None` if all of them are.
+    pub(super) fn without(mut self, late: &BTreeSet<ClaimName>) -> Option<Self> {
+        let is_late = !self.claims().is_empty() && self.claims().iter().all(|claim| late.contains(claim));
+        if let ClaimFault::Call { claims, .. }
+        | ClaimFault::Skipped { claims, .. }
+        | ClaimFault::Unexpected { claims, .. } = &mut self
+        {
+            claims.retain(|claim| !late.contains(claim));
+        }
+        (!is_late).then_some(self)
     }
 }
 

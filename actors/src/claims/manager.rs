@@ -136,8 +136,8 @@ impl ClaimManager {
         container_claims(&self.table.lock(), pod, &container, self.features)
     }
 
-    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared. The pods that
-    /// refer to the claim try their operations again at once.
+    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared. What waits for an
+    /// answer of the driver goes on at once, and the pods that refer to the claim try their operations again at once.
     ///
     /// # Errors
     /// [`ClaimsError::Failed`] if the file cannot be written.

@@ -8,6 +8,8 @@
 //!  Release, each claim: Queued --> other pods remain: Saving -----------------------------> Done
 //!                              +-> last pod: Called --all succeeded--> Saving, then removed --> Done
 //!                                              +--one failed--> the claim stays, Done with a fault
+//!
+//!  GiveUp: recorded, and saved -> Done. Called: as if the driver had answered, with success to a release.
 //! ```
 
 mod answers;
@@ -43,7 +45,7 @@ pub enum Event {
         /// The pod.
         pod: PodUid,
     },
-    /// An operator gives a driver up: claims are released without it.
+    /// An operator gives a driver up: the claim is released without it. What waits for its answer goes on at once.
     GiveUp {
         /// The operation.
         operation: OperationId,
@@ -129,8 +131,7 @@ impl ClaimTable {
                 self.end_if_done(operation, &mut effects);
             }
             Event::GiveUp { operation, claim, driver } => {
-                let pod = PodUid::new("");
-                self.enqueue(operation, pod, OperationKind::GiveUp(driver), BTreeSet::from([claim]));
+                self.give_up(operation, &claim, &driver, &mut effects);
             }
             Event::Answered { operation, driver, claims, answer } => {
                 self.answered(operation, &driver, &claims, answer, &mut effects);
@@ -153,7 +154,7 @@ impl ClaimTable {
         match operation.kind.clone() {
             OperationKind::Prepare(needed) => self.begin_prepare(id, &pod, &needed, effects),
             OperationKind::Release => self.begin_release(id, &pod, effects),
-            OperationKind::GiveUp(driver) => self.give_up(id, &driver, effects),
+            OperationKind::GiveUp => {}
         }
     }
 

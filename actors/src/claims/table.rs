@@ -18,6 +18,9 @@ pub type OperationId = u64;
 /// does not answer for one claim delays no operation on another claim. After 16 prepares have overtaken a prepare, the next ones wait
 /// for it.
 ///
+/// When an operator gives a driver up, the operation whose call the driver has not answered goes on without the answer. The call may still
+/// run at the driver. Until it has ended, no prepare of the claim calls the driver, and everything else overtakes such a prepare.
+///
 /// No two operations wait for each other: a release waits only for operations that have begun and for operations on one claim, and a
 /// prepare waits only for releases and for earlier prepares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,6 +31,8 @@ pub struct ClaimTable {
     pub(super) operations: BTreeMap<OperationId, Operation>,
     /// For each pod, its operations.
     operations_of: BTreeMap<PodUid, BTreeSet<OperationId>>,
+    /// The calls that nobody waits for, because their drivers were given up for a claim, until they end.
+    pub(super) abandoned: BTreeSet<(OperationId, DriverName, ClaimName)>,
     /// The operations that wait until the file has a version.
     pub(super) saving: BTreeSet<(u64, OperationId)>,
     /// For each claim, the operations on it. If one runs, it is the first.
@@ -67,7 +72,8 @@ impl Operation {
 pub(super) enum OperationKind {
     Prepare(Arc<BTreeMap<ClaimName, NeededClaim>>),
     Release,
-    GiveUp(DriverName),
+    /// In no queue, because it waits for no other operation.
+    GiveUp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,7 +163,12 @@ impl ClaimTable {
         let mut running = Vec::new();
         for (_, operation) in self.operations_of(pod) {
             match &operation.stage {
-                Stage::Queued => running.extend(operation.claims.iter().map(|name| (name.clone(), None))),
+                Stage::Queued => running.extend(
+                    operation
+                        .claims
+                        .iter()
+                        .map(|name| (name.clone(), self.unanswered_driver(operation, name).cloned())),
+                ),
                 Stage::Recording { .. } => {}
                 Stage::Working(works) => running.extend(works.iter().flat_map(|(name, work)| {
                     let waiting = match work {
@@ -218,15 +229,25 @@ impl ClaimTable {
             let overtaken = if is_prepare { None } else { queue.iter().position(may_wait_for_another_claim) };
             queue.insert(overtaken.unwrap_or(queue.len()), id);
         }
-        let stage = match kind {
-            OperationKind::Release => {
-                Stage::Working(claims.iter().map(|name| (name.clone(), ClaimWork::Queued)).collect())
-            }
-            OperationKind::Prepare(_) | OperationKind::GiveUp(_) => Stage::Queued,
+        let stage = if is_prepare {
+            Stage::Queued
+        } else {
+            Stage::Working(claims.iter().map(|name| (name.clone(), ClaimWork::Queued)).collect())
         };
+        self.add_operation(id, pod, kind, claims, stage);
+        self.candidates.insert(id);
+    }
+
+    pub(super) fn add_operation(
+        &mut self,
+        id: OperationId,
+        pod: PodUid,
+        kind: OperationKind,
+        claims: BTreeSet<ClaimName>,
+        stage: Stage,
+    ) {
         self.operations_of.entry(pod.clone()).or_default().insert(id);
         self.operations.insert(id, Operation { pod, kind, claims, stage, faults: Vec::new(), overtaken: 0 });
-        self.candidates.insert(id);
     }
 
     /// Takes an operation out of the queue of a claim, because it is done with the claim.
@@ -238,11 +259,25 @@ impl ClaimTable {
         queue.retain(|waiting| *waiting != id);
         if queue.is_empty() {
             self.queues.remove(name);
-            return;
         }
-        for next in queue {
+        self.reconsider(name);
+    }
+
+    /// The call of a driver that was given up for a claim has ended. Returns whether there was one.
+    pub(super) fn end_abandoned(&mut self, id: OperationId, driver: &DriverName, name: &ClaimName) -> bool {
+        let was_abandoned = self.abandoned.remove(&(id, driver.clone(), name.clone()));
+        if was_abandoned {
+            self.reconsider(name);
+        }
+        was_abandoned
+    }
+
+    /// Makes the operations candidates that may now begin with a claim.
+    fn reconsider(&mut self, name: &ClaimName) {
+        for next in self.queues.get(name).into_iter().flatten() {
             self.candidates.insert(*next);
-            if !self.operations.get(next).is_some_and(may_be_overtaken) {
+            let lets_others_pass = |next: &Operation| may_be_overtaken(next) || self.waits_for_abandoned_call(next);
+            if !self.operations.get(next).is_some_and(lets_others_pass) {
                 break;
             }
         }
@@ -260,13 +295,16 @@ impl ClaimTable {
         }
     }
 
-    /// The next operation that may begin: a release with a claim in whose queue it is the first, or another operation that waits
-    /// and overtakes only prepares that wait for another claim.
+    /// The next operation that may begin: a release with a claim in whose queue it is the next, or a prepare that overtakes only
+    /// prepares that wait for another claim.
     pub(super) fn next_ready(&mut self) -> Option<OperationId> {
         while let Some(id) = self.candidates.pop_first() {
             let Some(operation) = self.operations.get(&id) else { continue };
             let is_ready = match &operation.stage {
-                Stage::Queued => operation.claims.iter().all(|name| self.may_begin(id, name)),
+                Stage::Queued => {
+                    !self.waits_for_abandoned_call(operation)
+                        && operation.claims.iter().all(|name| self.may_begin(id, name))
+                }
                 Stage::Recording { .. } => false,
                 Stage::Working(_) => self.ready_claims(id).next().is_some(),
             };
@@ -277,14 +315,39 @@ impl ClaimTable {
         None
     }
 
-    /// The claims that a release has not begun, and in whose queues it is the first.
+    /// The claims that a release has not begun, and in whose queues only prepares that wait for abandoned calls are before it.
     pub(super) fn ready_claims(&self, id: OperationId) -> impl Iterator<Item = &ClaimName> {
         let works = match self.operations.get(&id).map(|operation| &operation.stage) {
             Some(Stage::Working(works)) => Some(works),
             Some(Stage::Queued | Stage::Recording { .. }) | None => None,
         };
         let queued = works.into_iter().flatten().filter(|(_, work)| **work == ClaimWork::Queued);
-        queued.map(|(name, _)| name).filter(move |name| self.is_first(id, name))
+        let is_waiting = move |other: OperationId| {
+            self.operations.get(&other).is_some_and(|other| self.waits_for_abandoned_call(other))
+        };
+        queued.map(|(name, _)| name).filter(move |name| self.before(id, name).all(is_waiting))
+    }
+
+    /// Whether a prepare waits for the end of an abandoned call.
+    fn waits_for_abandoned_call(&self, operation: &Operation) -> bool {
+        operation.stage == Stage::Queued
+            && operation.claims.iter().any(|name| self.unanswered_driver(operation, name).is_some())
+    }
+
+    /// The driver that a prepare would call for a claim, and whose abandoned call for the claim has not ended.
+    fn unanswered_driver(&self, operation: &Operation, name: &ClaimName) -> Option<&DriverName> {
+        let OperationKind::Prepare(needed) = &operation.kind else { return None };
+        let drivers = &needed.get(name)?.drivers;
+        let abandoned = self.abandoned.iter().filter(|(_, _, claim)| claim == name);
+        abandoned.map(|(_, driver, _)| driver).find(|driver| drivers.contains(*driver))
+    }
+
+    /// The operation that waits for the answer of a driver for a claim.
+    pub(super) fn waiting_for(&self, driver: &DriverName, name: &ClaimName) -> Option<OperationId> {
+        let id = self.queues.get(name)?.front()?;
+        let Stage::Working(works) = &self.operations.get(id)?.stage else { return None };
+        let ClaimWork::Called { waiting, .. } = works.get(name)? else { return None };
+        waiting.contains(driver).then_some(*id)
     }
 
     fn is_first(&self, id: OperationId, name: &ClaimName) -> bool {
@@ -314,16 +377,21 @@ impl ClaimTable {
                 continue;
             }
             overtaken.extend(self.before(id, &name));
-            if let Some(queue) = self.queues.get_mut(&name) {
-                queue.retain(|waiting| *waiting != id);
-                queue.push_front(id);
-            }
+            self.to_front(id, &name);
         }
         // Each counts once, also if it waits for several of these claims.
         for other in overtaken {
             if let Some(other) = self.operations.get_mut(&other) {
                 other.overtaken = other.overtaken.saturating_add(1);
             }
+        }
+    }
+
+    /// Makes an operation that begins the first in the queue of a claim.
+    pub(super) fn to_front(&mut self, id: OperationId, name: &ClaimName) {
+        if let Some(queue) = self.queues.get_mut(name).filter(|queue| queue.front() != Some(&id)) {
+            queue.retain(|waiting| *waiting != id);
+            queue.push_front(id);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Known failures of other agents with claims, on a whole node with fake drivers.
 
+use std::time::Duration;
+
 use podwright_actors::ids::{ClaimName, FullName};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::ResourcePhase;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::claims::{ClaimNode, with_claim};
 use super::explain::reading::waits;
@@ -78,25 +81,60 @@ fn claim_of(pod: &str, uid: &str, device: &str) -> Value {
     })
 }
 
-/// The claim of a pod has replaced one of the same name, or has other devices than before, while the pod of the earlier ones stops. The
-/// pod runs as soon as the earlier ones are released. Its backoff would end after 10 s.
+/// A pod fails to get its claim while the pod of the earlier one stops. It runs as soon as the earlier one is released. Its backoff would
+/// end after 10 s.
+async fn runs_after_the_release_of_the_earlier_devices(uid: &str, device: &str) {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put_object("cam", claim_of("a", "u-1", "g0"));
+    this.node.runtime.script("main", Script::stubborn());
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    this.claims.put_object("cam", claim_of("b", uid, device));
+    this.node.deliver(&[with_claim("a", "cam").deleting(5), with_claim("b", "cam")]).await;
+    this.node.wait(3.0).await;
+    let text = waits(&this.node, "b");
+    assert!(text.contains("released yet"), "{text}");
+    this.node.wait(4.0).await;
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam", "gpu prepare cam"]);
+    assert_eq!(this.node.phase("b"), "Running");
+}
+
 #[actix::test]
-async fn pod_runs_when_the_earlier_claim_or_its_earlier_devices_are_released() {
-    for (uid, device) in [("u-2", "g0"), ("u-1", "g1")] {
-        let this = ClaimNode::start(&["gpu"]).await;
-        this.claims.put_object("cam", claim_of("a", "u-1", "g0"));
-        this.node.runtime.script("main", Script::stubborn());
-        this.node.deliver(&[with_claim("a", "cam")]).await;
-        this.node.wait(2.0).await;
-        this.claims.put_object("cam", claim_of("b", uid, device));
-        this.node.deliver(&[with_claim("a", "cam").deleting(5), with_claim("b", "cam")]).await;
-        this.node.wait(3.0).await;
-        let text = waits(&this.node, "b");
-        assert!(text.contains("released yet"), "{text}");
-        this.node.wait(4.0).await;
-        assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam", "gpu prepare cam"]);
-        assert_eq!(this.node.phase("b"), "Running");
-    }
+async fn pod_of_a_replaced_claim_runs_when_the_earlier_claim_is_released() {
+    runs_after_the_release_of_the_earlier_devices("u-2", "g0").await;
+}
+
+#[actix::test]
+async fn pod_of_a_reallocated_claim_runs_when_its_earlier_devices_are_released() {
+    runs_after_the_release_of_the_earlier_devices("u-1", "g1").await;
+}
+
+/// KF36: an operator gives up a driver that hangs. The command answers and the pod ends at once. A pod that gets the claim next waits for
+/// the end of the call.
+#[actix::test]
+async fn driver_that_hangs_is_given_up_at_once() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a", "b"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    this.drivers.block(true);
+    this.node.deliver(&[with_claim("a", "cam").deleting(1)]).await;
+    this.node.eventually(30.0, "the driver is called", || this.calls().len() == 2).await;
+    let cam = ClaimName::new("test", "cam");
+    let given_up = timeout(Duration::from_secs(1), this.manager.give_up(&cam, &"gpu".into())).await;
+    given_up.expect("the driver is not waited for").unwrap();
+    this.node.wait(1.0).await;
+    assert!(!this.manager.holds(&"a".into()));
+    assert_eq!(this.node.phase("a"), "Succeeded");
+    this.node.deliver(&[with_claim("a", "cam").deleting(1), with_claim("b", "cam")]).await;
+    this.node.wait(3.0).await;
+    assert_eq!((this.node.phase("b").as_str(), this.calls().len()), ("Pending", 2));
+    let text = waits(&this.node, "b");
+    assert!(text.contains("ResourceClaim test/cam is not prepared: DRA driver gpu has not answered"), "{text}");
+    this.drivers.block(false);
+    this.node.wait(1.0).await;
+    assert_eq!(this.node.phase("b"), "Running");
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam", "gpu prepare cam"]);
 }
 
 /// KF41: the agent is killed after a driver has done its work and before the answer. The next agent knows of the call, and gives the

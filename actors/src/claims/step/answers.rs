@@ -1,7 +1,9 @@
-//! The answers of drivers.
+//! The answers of drivers, and the end of the wait for an answer.
+
+use std::collections::BTreeSet;
 
 use super::Effect;
-use crate::claims::fault::DriverAnswer;
+use crate::claims::fault::{ClaimFault, DriverAnswer};
 use crate::claims::record::ReleaseDuty;
 use crate::claims::table::{ClaimTable, ClaimWork, OperationId, OperationKind, Stage};
 use crate::ids::{ClaimName, DriverName};
@@ -16,12 +18,14 @@ impl ClaimTable {
         mut answer: DriverAnswer<Vec<PreparedDevice>>,
         effects: &mut Vec<Effect>,
     ) {
+        let names = claims.iter().map(|claim| &claim.name);
+        let late: BTreeSet<_> = names.filter(|name| self.end_abandoned(id, driver, name)).cloned().collect();
         let Some(operation) = self.operations.get_mut(&id) else { return };
-        operation.faults.append(&mut answer.faults);
+        operation.faults.extend(answer.faults.into_iter().filter_map(|fault| fault.without(&late)));
         let is_prepare = matches!(operation.kind, OperationKind::Prepare(_));
         let Stage::Working(works) = &mut operation.stage else { return };
         let mut all_answered = Vec::new();
-        for claim in claims {
+        for claim in claims.iter().filter(|claim| !late.contains(&claim.name)) {
             let Some(ClaimWork::Called { waiting, failed }) = works.get_mut(&claim.name) else { continue };
             let devices = answer.succeeded.remove(&claim.name);
             *failed |= devices.is_none();
@@ -56,6 +60,31 @@ impl ClaimTable {
         }
         for (name, failed) in all_answered {
             self.all_answered(id, &name, is_prepare, failed, effects);
+        }
+        self.end_if_done(id, effects);
+    }
+
+    /// An operation goes on without the answer of a driver that was given up.
+    pub(super) fn abandon(
+        &mut self,
+        id: OperationId,
+        name: &ClaimName,
+        driver: &DriverName,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.abandoned.insert((id, driver.clone(), name.clone()));
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        let is_prepare = matches!(operation.kind, OperationKind::Prepare(_));
+        let Stage::Working(works) = &mut operation.stage else { return };
+        let Some(ClaimWork::Called { waiting, failed }) = works.get_mut(name) else { return };
+        waiting.remove(driver);
+        *failed |= is_prepare;
+        let (is_last, failed) = (waiting.is_empty(), *failed);
+        if is_prepare {
+            operation.faults.push(ClaimFault::GivenUp { claim: name.clone(), driver: driver.clone() });
+        }
+        if is_last {
+            self.all_answered(id, name, is_prepare, failed, effects);
         }
         self.end_if_done(id, effects);
     }

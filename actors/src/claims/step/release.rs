@@ -1,11 +1,11 @@
-//! The beginning of a release, and what releases a claim without its driver.
+//! The beginning of a release, and what releases a claim without one of its drivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Calls, Effect, Method, add_call};
 use crate::claims::record::ReleaseDuty;
 use crate::claims::table::{ClaimTable, ClaimWork, Operation, OperationId, OperationKind, Stage};
-use crate::ids::{DriverName, PodUid};
+use crate::ids::{ClaimName, DriverName, PodUid};
 
 impl ClaimTable {
     /// Ends the prepares of a pod that have not begun, because the pod stops.
@@ -26,6 +26,7 @@ impl ClaimTable {
         let mut work = BTreeMap::new();
         let mut calls = Calls::new();
         for name in names.iter().cloned() {
+            self.to_front(id, &name);
             let Some(record) = self.records.get_mut(&name).filter(|record| record.pods.contains(pod)) else { continue };
             if record.pods.len() > 1 {
                 self.remove_pod(&name, pod);
@@ -48,16 +49,36 @@ impl ClaimTable {
         self.work(id, names, work, calls, Method::Unprepare, effects);
     }
 
-    pub(super) fn give_up(&mut self, id: OperationId, driver: &DriverName, effects: &mut Vec<Effect>) {
-        let names = self.operations.get(&id).map(|operation| operation.claims.clone()).unwrap_or_default();
-        let mut work = BTreeMap::new();
-        for name in names.iter().cloned() {
-            let record = self.records.get_mut(&name).and_then(|record| record.drivers.get_mut(driver));
-            let Some(record) = record.filter(|record| record.duty == ReleaseDuty::Unprepare) else { continue };
-            record.duty = ReleaseDuty::GivenUp;
-            self.changed(&name);
-            work.insert(name, ClaimWork::Saving { version: self.version, removes: false });
+    /// Gives a driver up for a claim, and ends the wait for its answer. The driver may have done what it was called for, or may still do
+    /// it: whatever it answers, nobody calls it to unprepare the claim before it prepares the claim again.
+    pub(super) fn give_up(
+        &mut self,
+        id: OperationId,
+        name: &ClaimName,
+        driver: &DriverName,
+        effects: &mut Vec<Effect>,
+    ) {
+        let caller = self.waiting_for(driver, name);
+        let record = self.records.get_mut(name).and_then(|record| record.drivers.get_mut(driver));
+        let mut is_given_up = false;
+        if let Some(record) = record {
+            let is_new = caller.is_some() || record.duty == ReleaseDuty::Unprepare;
+            if is_new {
+                record.duty = ReleaseDuty::GivenUp;
+            }
+            is_given_up = record.duty == ReleaseDuty::GivenUp;
+            if is_new {
+                self.changed(name);
+            }
         }
-        self.work(id, names, work, Calls::new(), Method::Unprepare, effects);
+        let mut work = BTreeMap::new();
+        if is_given_up && self.unsaved.contains_key(name) {
+            work.insert(name.clone(), ClaimWork::Saving { version: self.version, removes: false });
+        }
+        self.add_operation(id, PodUid::new(""), OperationKind::GiveUp, BTreeSet::new(), Stage::Queued);
+        self.work(id, BTreeSet::new(), work, Calls::new(), Method::Unprepare, effects);
+        if let Some(caller) = caller {
+            self.abandon(caller, name, driver, effects);
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! The invariants of claims, checked by stateright in every state that small configurations can reach.
 //!
 //! Pods prepare and release their claims in every order. Drivers succeed, fail before or after they did what was asked, and answer
-//! late. The file is written or not, or written although the write failed. The agent is killed at any point, with calls and a write
-//! in flight, and restarts from the file; then the pods whose containers run keep running.
+//! late. An operator gives drivers up, also while they are called. The file is written or not, or written although the write failed. The
+//! agent is killed at any point, with calls and a write in flight, and restarts from the file; then the pods whose containers run keep
+//! running.
+
+mod properties;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +20,12 @@ use crate::claims::table::{ClaimTable, OperationId};
 use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
 use crate::ports::{ClaimRef, PreparedDevice};
 
-/// A configuration: the claims that each pod needs, and how many faults and crashes may occur.
+/// A configuration: the claims that each pod needs, and how many faults, crashes and decisions of an operator may occur.
 struct World {
     pods: Vec<Vec<NeededClaim>>,
     faults: u8,
     crashes: u8,
+    give_ups: u8,
     /// How the step is broken on purpose, to check that the invariants then fail.
     mutation: Option<Mutation>,
 }
@@ -32,6 +36,8 @@ enum Mutation {
     CallsBeforeFile,
     /// A claim leaves the file before its drivers have answered.
     ForgetsBeforeAnswer,
+    /// The end of the call of a driver that was given up is not awaited.
+    ForgetsAbandonedCalls,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,10 +73,13 @@ struct State {
     save_requested: bool,
     calls: Vec<Call>,
     prepared: BTreeSet<(DriverName, ClaimUid)>,
+    /// The claims for which an operator gave the driver up, until the driver has prepared them again. They may stay prepared.
+    may_stay: BTreeSet<(DriverName, ClaimUid)>,
     pods: Vec<Pod>,
     operations: OperationId,
     faults: u8,
     crashes: u8,
+    give_ups: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +92,7 @@ enum Action {
     NotSaved { is_written: bool },
     Answer { call: usize, succeeds: bool, is_done: bool },
     Unsent { call: usize },
+    GiveUp { claim: ClaimName, driver: DriverName },
     Crash { is_written: bool, is_done: bool },
 }
 
@@ -151,6 +161,11 @@ impl State {
         }
     }
 
+    /// Whether the operation of a call waits for its answer for a claim.
+    fn is_awaited(&self, call: &Call, claim: &ClaimRef) -> bool {
+        !self.table.abandoned.contains(&(call.operation, call.driver.clone(), claim.name.clone()))
+    }
+
     fn next_operation(&mut self) -> OperationId {
         self.operations += 1;
         self.operations
@@ -175,10 +190,12 @@ impl Model for World {
             save_requested: false,
             calls: Vec::new(),
             prepared: BTreeSet::new(),
+            may_stay: BTreeSet::new(),
             pods: self.pods.iter().map(|_| Pod::Waiting).collect(),
             operations: 0,
             faults: self.faults,
             crashes: self.crashes,
+            give_ups: self.give_ups,
         }]
     }
 
@@ -207,6 +224,16 @@ impl Model for World {
             if may_fail {
                 actions.extend([true, false].map(|is_done| Action::Answer { call, succeeds: false, is_done }));
                 actions.push(Action::Unsent { call });
+            }
+        }
+        if state.give_ups > 0 {
+            for (claim, record) in &state.table.records {
+                for (driver, part) in &record.drivers {
+                    let is_called = state.table.waiting_for(driver, claim).is_some();
+                    if is_called || part.duty == ReleaseDuty::Unprepare {
+                        actions.push(Action::GiveUp { claim: claim.clone(), driver: driver.clone() });
+                    }
+                }
             }
         }
         if state.crashes > 0 {
@@ -266,6 +293,13 @@ impl Model for World {
                 if is_done {
                     state.apply(&call);
                 }
+                if succeeds && call.method == Method::Prepare {
+                    for claim in &call.claims {
+                        if state.is_awaited(&call, claim) {
+                            state.may_stay.remove(&(call.driver.clone(), claim.uid.clone()));
+                        }
+                    }
+                }
                 let answer = if succeeds {
                     let device = PreparedDevice { device: "g0".to_owned(), ..PreparedDevice::default() };
                     let of = |claim: &ClaimRef| (claim.name.clone(), vec![device.clone()]);
@@ -278,7 +312,7 @@ impl Model for World {
                     state.faults -= 1;
                     let fault = ClaimFault::Call {
                         driver: call.driver.clone(),
-                        claims: Vec::new(),
+                        claims: call.claims.iter().map(|claim| claim.name.clone()).collect(),
                         error: "unavailable".to_owned(),
                     };
                     // A call that was not sent was not performed. Another call that was not performed may have been sent.
@@ -286,6 +320,16 @@ impl Model for World {
                 };
                 let Call { operation, driver, claims, .. } = call;
                 state.perform(Event::Answered { operation, driver, claims, answer }, self.mutation);
+            }
+            Action::GiveUp { claim, driver } => {
+                state.give_ups -= 1;
+                let uid = state.table.record(&claim)?.uid.clone();
+                state.may_stay.insert((driver.clone(), uid));
+                let operation = state.next_operation();
+                state.perform(Event::GiveUp { operation, claim, driver }, self.mutation);
+                if matches!(self.mutation, Some(Mutation::ForgetsAbandonedCalls)) {
+                    state.table.abandoned.clear();
+                }
             }
             Action::Crash { is_written, is_done } => {
                 state.crashes -= 1;
@@ -298,6 +342,11 @@ impl Model for World {
                     }
                 }
                 state.table = ClaimTable::restore(state.file.clone());
+                // The file may lack that a driver has prepared the claim again.
+                for record in state.file.values() {
+                    let given_up = record.drivers.iter().filter(|(_, driver)| driver.duty == ReleaseDuty::GivenUp);
+                    state.may_stay.extend(given_up.map(|(driver, _)| (driver.clone(), record.uid.clone())));
+                }
                 state.save_requested = false;
                 for (index, pod) in state.pods.iter_mut().enumerate() {
                     match pod {
@@ -314,96 +363,13 @@ impl Model for World {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("a running pod has its devices", |world: &World, state: &State| {
-                world.pods.iter().zip(&state.pods).filter(|(_, pod)| **pod == Pod::Running).all(|(claims, _)| {
-                    let parts = claims.iter().flat_map(|claim| claim.drivers.iter().map(move |driver| (driver, claim)));
-                    parts
-                        .into_iter()
-                        .all(|(driver, claim)| state.prepared.contains(&(driver.clone(), claim.uid.clone())))
-                })
-            }),
-            Property::always("the file has every claim that a driver has prepared", |_, state: &State| {
-                let has = |(driver, uid): &(DriverName, ClaimUid)| {
-                    state.file.values().any(|record| record.uid == *uid && record.drivers.contains_key(driver))
-                };
-                state.prepared.iter().all(has)
-            }),
-            Property::always("a driver that got a call is not recorded as one that got none", |_, state: &State| {
-                let is_unsent = |(driver, uid): &(DriverName, ClaimUid)| {
-                    let records = state.file.values().chain(state.table.records.values());
-                    let of_claim = records.filter(|record| record.uid == *uid);
-                    of_claim.filter_map(|r| r.drivers.get(driver)).any(|driver| driver.duty == ReleaseDuty::NotSent)
-                };
-                !state.prepared.iter().any(is_unsent)
-            }),
-            Property::always(
-                "no other devices are prepared for a claim that a pod uses",
-                |world: &World, state: &State| {
-                    let prepares = state.calls.iter().filter(|call| call.method == Method::Prepare);
-                    let pods = || world.pods.iter().zip(&state.pods).enumerate();
-                    prepares.flat_map(|call| call.claims.iter().map(move |claim| (call, claim))).all(|(call, claim)| {
-                        let of = |claims: &[NeededClaim]| claims.iter().find(|one| one.uid == claim.uid).cloned();
-                        let caller = state.table.operations.get(&call.operation).map(|operation| operation.pod.clone());
-                        let called =
-                            pods().find(|(index, _)| Some(pod_uid(*index)) == caller).and_then(|(_, (c, _))| of(c));
-                        pods().filter(|(_, (_, pod))| **pod == Pod::Running).all(|(_, (claims, _))| {
-                            of(claims).zip(called.as_ref()).is_none_or(|(used, called)| used.results == called.results)
-                        })
-                    })
-                },
-            ),
-            Property::always("calls for one claim belong to one operation", |_, state: &State| {
-                let mut owners = BTreeMap::new();
-                let claims = state.calls.iter().flat_map(|call| call.claims.iter().map(move |claim| (call, claim)));
-                claims
-                    .into_iter()
-                    .all(|(call, claim)| *owners.entry(claim.name.clone()).or_insert(call.operation) == call.operation)
-            }),
-            Property::always("a claim is unprepared only for its last pod", |world: &World, state: &State| {
-                let unprepares = state.calls.iter().filter(|call| call.method == Method::Unprepare);
-                unprepares.flat_map(|call| &call.claims).all(|claim| {
-                    let is_used = world.pods.iter().zip(&state.pods).any(|(claims, pod)| {
-                        *pod == Pod::Running && claims.iter().any(|needed| needed.uid == claim.uid)
-                    });
-                    !is_used && state.table.record(&claim.name).is_none_or(|record| record.pods.len() <= 1)
-                })
-            }),
-            Property::always(
-                "the file has the reference of a pod before a driver prepares for it",
-                |_, state: &State| {
-                    let prepares = state.calls.iter().filter(|call| call.method == Method::Prepare);
-                    prepares.flat_map(|call| call.claims.iter().map(move |claim| (call, claim))).all(|(call, claim)| {
-                        let Some(operation) = state.table.operations.get(&call.operation) else { return true };
-                        state.file.get(&claim.name).is_some_and(|record| record.pods.contains(&operation.pod))
-                    })
-                },
-            ),
-            Property::always("a pod that is gone holds nothing", |_, state: &State| {
-                let gone = state.pods.iter().enumerate().filter(|(_, pod)| **pod == Pod::Gone);
-                gone.into_iter().all(|(index, _)| {
-                    let uid = pod_uid(index);
-                    // After a failed write, the file may have the pod until the next write.
-                    let may_have = |name: &ClaimName| state.table.unsaved.contains_key(name);
-                    let is_in_file = state.file.iter().any(|(name, r)| r.pods.contains(&uid) && !may_have(name));
-                    !state.table.holds(&uid) && !is_in_file
-                })
-            }),
-            Property::always("nothing is left after the last pod", |_, state: &State| {
-                let is_over = state.pods.iter().all(|pod| *pod == Pod::Gone) && state.table.unsaved.is_empty();
-                !is_over || state.prepared.is_empty() && state.file.is_empty() && state.table.records.is_empty()
-            }),
-            Property::always("an operation that waits has something to wait for", |_, state: &State| {
-                let is_idle = state.calls.is_empty() && state.saving.is_none() && !state.save_requested;
-                !is_idle || state.table.operations.is_empty()
-            }),
-            Property::sometimes("all pods are gone", |_, state: &State| state.pods.iter().all(|pod| *pod == Pod::Gone)),
-        ]
+        properties::all()
     }
 
     fn within_boundary(&self, state: &State) -> bool {
         // Each pod may try a few times.
-        state.operations <= 2 * self.pods.len() as u64 + u64::from(self.faults) + u64::from(self.crashes)
+        let retries = self.faults + self.crashes + 2 * self.give_ups;
+        state.operations <= 2 * self.pods.len() as u64 + u64::from(retries)
     }
 }
 
@@ -429,8 +395,8 @@ fn reallocated() -> Vec<Vec<NeededClaim>> {
     ["g0", "g1"].map(|device| vec![allocated("cam", "c-1", &["a"], device)]).into()
 }
 
-fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8) -> usize {
-    let world = World { pods, faults: faults + podwright_random::depth(), crashes, mutation: None };
+fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8, give_ups: u8) -> usize {
+    let world = World { pods, faults: faults + podwright_random::depth(), crashes, give_ups, mutation: None };
     let checker = world.checker().threads(2).spawn_dfs().join();
     checker.assert_properties();
     checker.unique_state_count()
@@ -438,45 +404,66 @@ fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8) -> usize {
 
 #[test]
 fn shared_claims_keep_the_invariants() {
-    let states = check(shared(), 1, 0);
+    let states = check(shared(), 1, 0, 0);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
 fn replaced_claims_keep_the_invariants() {
-    let states = check(replaced(), 1, 1);
+    let states = check(replaced(), 1, 1, 0);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
 fn overtaken_prepares_keep_the_invariants() {
-    let states = check(overtaken(), 0, 0);
+    let states = check(overtaken(), 0, 0, 0);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
 fn reallocated_claims_keep_the_invariants() {
-    let states = check(reallocated(), 1, 1);
+    let states = check(reallocated(), 1, 1, 0);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
 fn claims_keep_the_invariants_over_a_crash() {
-    let states = check(vec![vec![needed("cam", "c-1", &["a"])]; 2], 1, 1);
+    let states = check(vec![vec![needed("cam", "c-1", &["a"])]; 2], 1, 1, 0);
     eprintln!("{states} states");
     assert!(states > 1_000);
 }
 
-/// A step that calls a driver before the file is written, or forgets a claim too early, breaks an invariant.
+/// An operator gives a driver up at any time, and the driver answers at any time after that.
+#[test]
+fn given_up_drivers_keep_the_invariants() {
+    for (pods, faults, crashes) in [
+        (vec![vec![needed("cam", "c-1", &["a"])]; 2], 1, 0),
+        (vec![vec![needed("cam", "c-1", &["a"])]; 2], 0, 1),
+        (vec![vec![needed("cam", "c-1", &["a", "b"])]; 2], 0, 0),
+        (replaced(), 0, 0),
+        (reallocated(), 0, 0),
+    ] {
+        let states = check(pods, faults, crashes, 1);
+        eprintln!("{states} states");
+        assert!(states > 1_000);
+    }
+}
+
+/// A step that calls a driver before the file is written, or forgets a claim or a call too early, breaks an invariant.
 #[test]
 fn broken_steps_break_an_invariant() {
-    for mutation in [Mutation::CallsBeforeFile, Mutation::ForgetsBeforeAnswer] {
-        let world =
-            World { pods: vec![vec![needed("cam", "c-1", &["a"])]], faults: 1, crashes: 1, mutation: Some(mutation) };
+    let broken = [
+        (Mutation::CallsBeforeFile, 1, (1, 1, 0)),
+        (Mutation::ForgetsBeforeAnswer, 1, (1, 1, 0)),
+        (Mutation::ForgetsAbandonedCalls, 2, (0, 0, 1)),
+    ];
+    for (mutation, pods, (faults, crashes, give_ups)) in broken {
+        let pods = vec![vec![needed("cam", "c-1", &["a"])]; pods];
+        let world = World { pods, faults, crashes, give_ups, mutation: Some(mutation) };
         let checker = world.checker().spawn_dfs().join();
         let broken = checker.discoveries().keys().any(|name| *name != "all pods are gone");
         assert!(broken, "no invariant noticed the broken step");

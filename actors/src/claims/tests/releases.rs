@@ -67,6 +67,79 @@ fn give_up_lasts_over_failed_prepares() {
     assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
+fn give_up(node: &mut Node, operation: OperationId, claim: &str) {
+    node.drive(Event::GiveUp { operation, claim: claim_name(claim), driver: driver("gpu") });
+}
+
+/// KF36: a driver that hangs delays neither the operator nor the release. No prepare runs beside its call, and its late answer counts for
+/// nothing.
+#[test]
+fn given_up_driver_need_not_answer() {
+    for late in [Ok("g0"), Err("deadline exceeded")] {
+        let mut node = Node::default();
+        let cam = [needed("cam", "c-1", &["gpu", "nic"])];
+        node.prepare("p-1", &cam);
+        node.answer("gpu", Ok("g0"));
+        node.answer("nic", Ok("n0"));
+        let release = node.release("p-1");
+        give_up(&mut node, 100, "cam");
+        assert!(node.succeeded(100) && !node.done.contains_key(&release), "the other driver has not answered");
+        node.answer("nic", Ok("n0"));
+        assert!(node.succeeded(release) && node.table.records().is_empty());
+        assert_eq!(node.released, ["cam"]);
+        let next = node.prepare("p-2", &cam);
+        assert_eq!(node.waiting(), ["gpu Unprepare cam"], "the old call may still run");
+        assert_eq!(node.table.running(&"p-2".into()), [(claim_name("cam"), Some(driver("gpu")))]);
+        node.answer("gpu", late);
+        assert_eq!(node.waiting(), ["gpu Prepare cam", "nic Prepare cam"]);
+        node.answer("gpu", Ok("g0"));
+        node.answer("nic", Ok("n0"));
+        assert!(node.succeeded(next) && node.table.abandoned.is_empty());
+    }
+}
+
+/// One call has several claims, and an operator gives the driver up for one of them.
+#[test]
+fn late_answer_counts_for_the_claims_that_still_wait_for_it() {
+    let mut node = Node::default();
+    let (cam, mic) = (needed("cam", "c-1", &["gpu"]), needed("mic", "c-2", &["gpu"]));
+    node.prepare("p-1", &[cam, mic]);
+    node.answer("gpu", Ok("g0"));
+    let release = node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Unprepare cam,mic"]);
+    give_up(&mut node, 100, "cam");
+    assert!(node.table.record(&claim_name("cam")).is_none() && !node.done.contains_key(&release));
+    node.answer("gpu", Err("busy"));
+    let [fault] = &node.done[&release][..] else { panic!("{:?}", node.done) };
+    assert_eq!((fault.claims(), fault.driver()), (&[claim_name("mic")][..], Some(&driver("gpu"))));
+    let again = node.release("p-1");
+    assert_eq!(node.waiting(), ["gpu Unprepare mic"]);
+    node.answer("gpu", Ok("g0"));
+    assert!(node.succeeded(again) && node.table.records().is_empty());
+}
+
+/// A pod is deleted while the driver hangs in its prepare. Its release also goes before the prepare of another pod, which waits for the
+/// end of the call.
+#[test]
+fn driver_that_hangs_in_a_prepare_can_be_given_up() {
+    let mut node = Node::default();
+    let cam = [needed("cam", "c-1", &["gpu"])];
+    let first = node.prepare("p-1", &cam);
+    let second = node.prepare("p-2", &cam);
+    let release = node.release("p-1");
+    give_up(&mut node, 100, "cam");
+    assert!(node.succeeded(100));
+    assert_eq!(node.fault(first), "ResourceClaim cam: DRA driver gpu was given up before it answered");
+    assert!(node.succeeded(release) && node.table.records().is_empty());
+    assert_eq!(node.waiting(), ["gpu Prepare cam"]);
+    node.answer("gpu", Ok("g0"));
+    assert_eq!(node.waiting(), ["gpu Prepare cam"], "the second pod makes its own call");
+    node.answer("gpu", Ok("g0"));
+    assert!(node.succeeded(second));
+    node.release("p-2");
+    assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
+}
+
 /// A reference that the file still has is removed from it by the next release.
 #[test]
 fn unwritten_removal_of_a_reference_is_written_by_the_next_release() {
