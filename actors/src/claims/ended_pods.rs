@@ -50,8 +50,8 @@ impl EndedPods {
         (pods, std::mem::take(&mut self.released))
     }
 
-    /// A try has ended.
-    pub(super) fn tried(&mut self, uid: PodUid, is_released: bool, now: Time) {
+    /// A try has ended. Returns whether a pass should follow at once: to report the release, or to try again.
+    pub(super) fn tried(&mut self, uid: PodUid, is_released: bool, now: Time) -> bool {
         let again = matches!(self.pods.get(&uid), Some(Release::Running { again: true }));
         if is_released {
             self.pods.remove(&uid);
@@ -60,6 +60,7 @@ impl EndedPods {
             let next = if again { now } else { now + RECONCILE_PERIOD };
             self.pods.insert(uid, Release::Waiting { next });
         }
+        is_released || again
     }
 
     /// A driver that the releases of these pods lack is back.
@@ -98,17 +99,17 @@ mod tests {
         let (mut ended, at, uid) = (EndedPods::default(), Time::from_secs, PodUid::from("a"));
         assert_eq!(pass(&mut ended, &["a", "active"], 0), (1, 0));
         assert_eq!(pass(&mut ended, &["a"], 100), (0, 0), "the try runs");
-        ended.tried(uid.clone(), false, at(100));
+        assert!(!ended.tried(uid.clone(), false, at(100)));
         assert_eq!(ended.waiting(), [(uid.clone(), Some(at(160)))]);
         assert_eq!([159, 160].map(|second| pass(&mut ended, &["a"], second)), [(0, 0), (1, 0)]);
-        ended.tried(uid.clone(), false, at(161));
+        assert!(!ended.tried(uid.clone(), false, at(161)));
         ended.try_again(std::slice::from_ref(&uid), at(170));
         assert_eq!(pass(&mut ended, &["a"], 170), (1, 0));
         // The driver comes back while the try runs.
         ended.try_again(std::slice::from_ref(&uid), at(171));
-        ended.tried(uid.clone(), false, at(172));
+        assert!(ended.tried(uid.clone(), false, at(172)));
         assert_eq!(pass(&mut ended, &["a"], 172), (1, 0));
-        ended.tried(uid, true, at(173));
+        assert!(ended.tried(uid, true, at(173)));
         assert_eq!(pass(&mut ended, &[], 174), (0, 1));
         assert_eq!(pass(&mut ended, &[], 175), (0, 0));
     }

@@ -30,7 +30,7 @@ pub(super) struct HealthStore {
     health: Mutex<HealthTable>,
     /// The drivers whose last message had too many devices. Each is logged once.
     overfull: Mutex<BTreeSet<DriverName>>,
-    /// The pods that hold devices whose health has changed, or whose driver is back, until they are taken.
+    /// The pods that hold devices whose health has changed, or whose operation may now succeed, until they are taken.
     to_refresh: Mutex<BTreeSet<PodUid>>,
     has_changed: Notify,
     /// Notified if the time of the next expiry may have changed.

@@ -161,7 +161,7 @@ impl ClaimManager {
         self.try_again(pods);
     }
 
-    /// Tries the operations of pods again at once: those of pods with workers by a sync, the others in the next pass.
+    /// Tries the operations of pods again at once: those of pods with workers by a sync, the others in a pass.
     fn try_again(&self, pods: Vec<PodUid>) {
         self.ended_pods.lock().try_again(&pods, self.clock.now());
         self.health.refresh(pods);

@@ -145,7 +145,10 @@ impl ClaimManager {
             if let Err(error) = &result {
                 tracing::warn!(pod.uid = %uid, error = %error_chain(error), "cannot release the claims of a pod that has ended");
             }
-            self.ended_pods.lock().tried(uid, result.is_ok(), self.clock.now());
+            let needs_pass = self.ended_pods.lock().tried(uid.clone(), result.is_ok(), self.clock.now());
+            if needs_pass {
+                self.health.refresh([uid]);
+            }
         };
         join_all(pods.into_iter().map(release)).await;
     }

@@ -1,4 +1,4 @@
-//! The actix actor: runs a pass every two seconds, and on request, one at a time.
+//! The actix actor: runs a pass every two seconds, when one is needed earlier, and on request, one at a time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use actix::prelude::*;
 use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::failure_log::FailureLog;
@@ -27,12 +27,14 @@ pub(crate) struct HousekeepingActor {
     metrics: ActorMetrics,
     /// When the next pass is due. Passes follow a fixed grid, so that their delays do not add up.
     next_pass: Instant,
+    /// Fires when a pass is needed before it is due.
+    needed: Arc<Notify>,
     stop: CancellationToken,
 }
 
 impl HousekeepingActor {
-    /// An actor whose first pass begins at once, and that ends when `stop` is cancelled.
-    pub(crate) fn new(housekeeping: Arc<Housekeeping>, stop: CancellationToken) -> Self {
+    /// An actor whose first pass begins at once, and that ends when `stop` is cancelled. A pass follows at once when `needed` fires.
+    pub(crate) fn new(housekeeping: Arc<Housekeeping>, needed: Arc<Notify>, stop: CancellationToken) -> Self {
         let metrics = housekeeping.metrics.actors.of("housekeeping");
         HousekeepingActor {
             housekeeping,
@@ -40,6 +42,7 @@ impl HousekeepingActor {
             turn: Arc::default(),
             metrics,
             next_pass: Instant::now(),
+            needed,
             stop,
         }
     }
@@ -87,11 +90,19 @@ impl Handler<PassDue> for HousekeepingActor {
     type Result = ();
 
     fn handle(&mut self, _: PassDue, ctx: &mut Self::Context) {
-        ctx.spawn(self.pass().into_actor(self).map(|_logged, actor, ctx| {
+        let passed = self.pass().into_actor(self).then(|_logged, actor, _| {
             let now = Instant::now();
-            actor.next_pass = (actor.next_pass + HOUSEKEEPING_PERIOD).max(now);
-            ctx.notify_later(PassDue, actor.next_pass - now);
-        }));
+            // A pass that was needed earlier does not move the grid.
+            if actor.next_pass <= now {
+                actor.next_pass = (actor.next_pass + HOUSEKEEPING_PERIOD).max(now);
+            }
+            let (next, needed) = (actor.next_pass, actor.needed.clone());
+            async move {
+                let _needed_or_due = timeout_at(next, needed.notified()).await;
+            }
+            .into_actor(actor)
+        });
+        ctx.spawn(passed.map(|(), _, ctx| ctx.notify(PassDue)));
     }
 }
 

@@ -12,7 +12,7 @@ use super::PassError;
 #[rtype(result = "Result<(), PassError>")]
 pub(crate) struct RunPass;
 
-/// Sent by the actor's own timer, every two seconds. No reply.
+/// Sent by the actor itself, every two seconds and when a pass is needed earlier. No reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub(super) struct PassDue;

@@ -24,6 +24,7 @@ use crate::mirrors::MirrorWriter;
 use crate::mirrors::checks::MirrorChecks;
 use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
+use crate::pod_worker::Lifecycle;
 use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::manager::{ProbeManager, ProbePorts};
 use crate::resizes::Resizes;
@@ -248,12 +249,17 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             }
         });
     }
+    let pass_needed = Arc::new(Notify::new());
     if let Some(resources) = resources.clone() {
         let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
-        let stop = stop.clone();
+        let (engine, pass_needed, stop) = (engine.clone(), pass_needed.clone(), stop.clone());
         actix::spawn(async move {
             while let Some(changed) = stop.run_until_cancelled(resources.changed()).await {
                 for uid in changed {
+                    // The resources of a pod without a worker are released by a pass.
+                    if engine.lifecycle(&uid).is_none_or(|lifecycle| lifecycle == Lifecycle::Finished) {
+                        pass_needed.notify_one();
+                    }
                     pods.post(PodObjectsChanged { uid }).await;
                 }
             }
@@ -335,7 +341,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let dispatcher_actor =
         DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), pod_ended, stop.clone());
     let dispatcher = dispatcher_context.run(dispatcher_actor);
-    let housekeeping = housekeeping_context.run(HousekeepingActor::new(Arc::new(housekeeping), stop.clone()));
+    let housekeeping =
+        housekeeping_context.run(HousekeepingActor::new(Arc::new(housekeeping), pass_needed, stop.clone()));
     Ok(NodeHandle {
         engine,
         desired,

@@ -49,8 +49,9 @@ pub trait ResourcePhase: Send + Sync + 'static {
     fn holds(&self, uid: &PodUid) -> bool;
 
     /// Releases the resources of pods that `is_active` rejects: pods that have ended without a call of
-    /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered. Returns at once, with the pods that
-    /// earlier calls have released since the last call.
+    /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered, and soon after
+    /// [`changed`](ResourcePhase::changed) has returned such a pod. Returns at once, with the pods that earlier calls have released since
+    /// the last call.
     fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) -> Vec<PodUid>;
 
     /// The pods that [`reconcile`](ResourcePhase::reconcile) has not released yet, each with the time of the next try, or `None`
@@ -68,8 +69,9 @@ pub trait ResourcePhase: Send + Sync + 'static {
         let _ = (pod, previous, status);
     }
 
-    /// Waits until the result of [`fill_status`](ResourcePhase::fill_status) changes for any pod, or until
-    /// [`prepare`](ResourcePhase::prepare) may succeed after it failed. Returns these pods, each once, to be synced at once.
+    /// Waits until the result of [`fill_status`](ResourcePhase::fill_status) changes for any pod, until
+    /// [`prepare`](ResourcePhase::prepare) or [`release`](ResourcePhase::release) may succeed after it failed, or until
+    /// [`reconcile`](ResourcePhase::reconcile) has a pod to release or to return. Returns these pods, each once, to be synced at once.
     /// No change is lost: changes that come meanwhile are returned by the next call. Cancel safe.
     fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
         std::future::pending().boxed()
