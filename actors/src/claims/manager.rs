@@ -306,6 +306,10 @@ impl ResourcePhase for ClaimManager {
         pod_claims(pod, self.features).is_ok_and(|claims| claims.iter().all(is_prepared))
     }
 
+    fn devices_lost(&self, pod: &PodObject) {
+        self.drive(Event::DevicesLost { pod: pod.uid().clone() });
+    }
+
     fn container_devices(&self, pod: &PodObject, container: &str) -> Result<Vec<String>, ResourceError> {
         let Some(container) = Definition::find(pod, container) else { return Ok(Vec::new()) };
         cdi_devices(&self.table.lock(), pod, &container, self.features).map_err(ResourceError::new)

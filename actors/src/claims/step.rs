@@ -45,6 +45,11 @@ pub enum Event {
         /// The pod.
         pod: PodUid,
     },
+    /// A device of a pod is missing on the node: what drivers prepared for the pod is gone.
+    DevicesLost {
+        /// The pod.
+        pod: PodUid,
+    },
     /// An operator gives a driver up: the claim is released without it. What waits for its answer goes on at once.
     GiveUp {
         /// The operation.
@@ -129,6 +134,13 @@ impl ClaimTable {
                 let names = self.claims_of(&pod).map(|(name, _)| name.clone()).collect();
                 self.enqueue(operation, pod, OperationKind::Release, names);
                 self.end_if_done(operation, &mut effects);
+            }
+            Event::DevicesLost { pod } => {
+                for name in self.pods.get(&pod).into_iter().flatten() {
+                    if let Some(record) = self.records.get_mut(name) {
+                        record.is_prepared = false;
+                    }
+                }
             }
             Event::GiveUp { operation, claim, driver } => {
                 self.give_up(operation, &claim, &driver, &mut effects);

@@ -132,7 +132,10 @@ impl StartFailure {
             StartFailure::ImageBackOff { .. } => "ImagePullBackOff",
             StartFailure::Image(error) => return error.reason(),
             StartFailure::ImageVolume(failure) => return failure.reason(),
-            StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
+            StartFailure::Config(_)
+            | StartFailure::Create(RuntimeError::Config(_) | RuntimeError::MissingDevice(_)) => {
+                "CreateContainerConfigError"
+            }
             StartFailure::Create(_) => "CreateContainerError",
             StartFailure::Start { .. } => RUN_CONTAINER_ERROR,
             StartFailure::PostStart { .. } => "PostStartHookError",

@@ -58,7 +58,20 @@ impl ContainerManager {
         container: &Definition<'_>,
     ) -> Result<(), SyncError> {
         let uid = work.pod.uid();
-        let Err(failure) = self.try_start(work, target, container).await else {
+        let mut started = self.try_start(work, target, container).await;
+        if let (Err(StartFailure::Create(RuntimeError::MissingDevice(error))), Some(resources)) =
+            (&started, &self.ports.resources)
+        {
+            tracing::warn!(pod.uid = %uid, container.name, error = %error_chain(&**error), "a device of the pod is missing: its claims are prepared again");
+            resources.devices_lost(work.pod);
+            match self.prepare_resources(work).await {
+                Ok(()) => started = self.try_start(work, target, container).await,
+                Err(SyncError::Cancelled) => started = Err(StartFailure::Cancelled),
+                // It has an event of its own.
+                Err(_) => {}
+            }
+        }
+        let Err(failure) = started else {
             self.start_errors.clear(uid, &container.container_name());
             return Ok(());
         };

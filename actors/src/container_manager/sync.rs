@@ -40,6 +40,24 @@ impl ContainerManager {
         }
         SyncContainersResult { error: joined(run.errors), ..run.result }
     }
+
+    /// Makes the resources of the pod ready (POD-W19). A cancellation ends the wait, and not the operation.
+    pub(super) async fn prepare_resources(&self, work: &SyncWork<'_>) -> Result<(), SyncError> {
+        let SyncWork { cancel, pod, .. } = *work;
+        let prepared = match &self.ports.resources {
+            Some(resources) => {
+                let _doing = self.activities.begin(pod.uid(), Task::PrepareResources);
+                cancel.run_until_cancelled(resources.prepare(pod)).await.ok_or(SyncError::Cancelled)?
+            }
+            None if pod.has_claims() => Err(ResourceError::new(NO_CLAIMS)),
+            None => Ok(()),
+        };
+        prepared.map_err(|error| {
+            let message = texts::resources_not_prepared(&error_chain(&error).to_string());
+            self.record(pod, PodEvent::warning("FailedPrepareDynamicResources", message));
+            ContainerError::Resources(error).into()
+        })
+    }
 }
 
 /// A sync in progress. An `Err` of a step ends the sync; `errors` collects the errors that do not.
@@ -232,7 +250,7 @@ impl ContainerSync<'_> {
             return Err(SyncError::Cancelled);
         }
         ports.metrics.containers.pod_started(has_user_namespace(pod));
-        self.prepare_resources().await.inspect_err(|error| {
+        self.manager.prepare_resources(self.work).await.inspect_err(|error| {
             if !matches!(error, SyncError::Cancelled) {
                 ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
             }
@@ -296,7 +314,7 @@ impl ContainerSync<'_> {
         if all_have_run || is_prepared {
             return Ok(Cow::Borrowed(changes));
         }
-        match self.prepare_resources().await {
+        match self.manager.prepare_resources(self.work).await {
             Ok(()) => Ok(Cow::Borrowed(changes)),
             Err(SyncError::Cancelled) => Err(SyncError::Cancelled),
             Err(error) => {
@@ -307,25 +325,6 @@ impl ContainerSync<'_> {
                 Ok(Cow::Owned(possible))
             }
         }
-    }
-
-    /// Makes the resources of the pod ready (POD-W19). A cancellation ends the wait, and not the operation.
-    async fn prepare_resources(&self) -> Result<(), SyncError> {
-        let SyncWork { cancel, pod, .. } = *self.work;
-        let ports = &self.manager.ports;
-        let prepared = match &ports.resources {
-            Some(resources) => {
-                let _doing = self.manager.activities.begin(pod.uid(), Task::PrepareResources);
-                cancel.run_until_cancelled(resources.prepare(pod)).await.ok_or(SyncError::Cancelled)?
-            }
-            None if pod.has_claims() => Err(ResourceError::new(NO_CLAIMS)),
-            None => Ok(()),
-        };
-        prepared.map_err(|error| {
-            let message = texts::resources_not_prepared(&error_chain(&error).to_string());
-            self.manager.record(pod, PodEvent::warning("FailedPrepareDynamicResources", message));
-            ContainerError::Resources(error).into()
-        })
     }
 
     fn stop_context(&self, forced: Option<Duration>) -> StopContext<'_> {

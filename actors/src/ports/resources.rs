@@ -31,6 +31,11 @@ pub trait ResourcePhase: Send + Sync + 'static {
     /// [`prepare`](ResourcePhase::prepare) has succeeded, although the containers of the pod may run.
     fn is_prepared(&self, pod: &PodObject) -> bool;
 
+    /// A container cannot be created, because a device of the pod is missing on the node: the resources of the pod are no longer prepared.
+    fn devices_lost(&self, pod: &PodObject) {
+        let _ = pod;
+    }
+
     /// The names of the CDI devices of a container, each once.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use podwright_actors::ports::RuntimeError;
 use podwright_actors::text::plain;
 
 /// Why a container cannot get a device of CDI. The container must not start.
@@ -52,6 +53,15 @@ pub enum CdiError {
         /// The system's error.
         error: io::Error,
     },
+}
+
+impl From<CdiError> for RuntimeError {
+    fn from(error: CdiError) -> Self {
+        match error {
+            CdiError::Unknown { .. } | CdiError::Node { .. } => RuntimeError::missing_device(error),
+            CdiError::Name(_) | CdiError::Conflict { .. } | CdiError::Unsupported { .. } => RuntimeError::config(error),
+        }
+    }
 }
 
 /// A file or directory of specifications that cannot be used. Other files are not affected.

@@ -136,7 +136,7 @@ pub(super) async fn container(
     let mut requested = container_config(&facts, &assignments, &config, &lookups)?;
     if facts.cdi == CdiSupport::Agent && !config.cdi_devices.is_empty() {
         let (specs, devices) = (inner.cdi.clone(), config.cdi_devices.clone());
-        let fields = blocking(move || CdiFields::resolve(&specs, &devices).map_err(RuntimeError::config)).await?;
+        let fields = blocking(move || CdiFields::resolve(&specs, &devices).map_err(RuntimeError::from)).await?;
         fields.apply(&assignments, &mut requested);
     }
     let sandbox_config = sandbox_config(&facts, &assignments, &config.pod, sandbox.attempt)?;

@@ -239,7 +239,7 @@ impl ProcessRuntimeState {
         }
         let specs = self.cdi.clone();
         let applied = self.blocking(move || devices::apply(config, &specs)).await;
-        let (config, devices) = applied.map_err(RuntimeError::config)?;
+        let (config, devices) = applied?;
         let id = new_id().map_err(failed("cannot create an id"))?;
         let Accounts { passwd, group_file, groups } =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
@@ -264,7 +264,7 @@ impl ProcessRuntimeState {
             memory: self.memory,
         };
         let mut plan = create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
-        devices.join(&mut plan, &context.node).map_err(RuntimeError::config)?;
+        devices.join(&mut plan, &context.node)?;
         let ContainerPlan { mut record, mut run, links, in_pod_group } = plan;
         let (pods, uid) = (self.layout.pods(), record.uid.clone());
         let pod = uid.clone();
@@ -303,7 +303,7 @@ impl ProcessRuntimeState {
         let record = self.blocking(write_or_remove).await.map_err(|error| match error {
             rootfs::MakeError::Io(error) => failed("cannot create the container's files")(error),
             rootfs::MakeError::SubPath { volume, source } => source.of_container(&pod, config.name.as_str(), &volume),
-            rootfs::MakeError::Device(error) => RuntimeError::config(error),
+            rootfs::MakeError::Device(error) => error.into(),
         })?;
         let container = Container::new(record, files, RunState::Created);
         self.table.mark_changed(&container.uid);

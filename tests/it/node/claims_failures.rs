@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use podwright_actors::ids::{ClaimName, FullName};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::ResourcePhase;
+use podwright_actors::ports::{PreparedDevice, ResourcePhase};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::claims::{ClaimNode, with_claim};
 use super::explain::reading::waits;
+use crate::support::fake_claims::prepared_device;
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 
@@ -186,6 +187,30 @@ async fn claims_of_an_ended_pod_are_released_by_one_try_at_a_time() {
     assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam"]);
     this.drivers.heal("gpu");
     this.node.eventually(20.0, "the claim is released", || this.drivers.prepared().is_empty()).await;
+}
+
+/// The specification of a device vanishes while its pod runs, for example because its driver has cleaned up. A container that starts again
+/// makes the driver prepare the claim again.
+#[actix::test]
+async fn device_that_is_missing_is_prepared_again() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.runtime.script("main", Script::ends(20.0, 1));
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    this.node.runtime.lose_device("gpu/gpu=cam");
+    // The driver is away at first. Then each prepare writes another specification.
+    this.drivers.fail("gpu", "unavailable");
+    this.drivers.set_devices(vec![PreparedDevice { cdi_devices: vec!["gpu/gpu=new".into()], ..prepared_device("g0") }]);
+    this.node.wait(40.0).await;
+    assert!(this.node.runtime.running("a").is_empty());
+    assert!(this.node.events.has("a", "FailedPrepareDynamicResources"));
+    this.drivers.heal("gpu");
+    // Its next start has the backoff of a container that has failed.
+    this.node.eventually(60.0, "the container runs again", || !this.node.runtime.running("a").is_empty()).await;
+    assert_eq!(this.node.runtime.cdi_devices("a"), ["gpu/gpu=new"]);
+    let sandboxes = this.node.runtime.calls_of("a").iter().filter(|call| call.contains("sandbox")).count();
+    assert_eq!(sandboxes, 1, "in its sandbox");
 }
 
 /// KF42: however often the agent restarts and prepares a claim again, the claim has the devices of one call.

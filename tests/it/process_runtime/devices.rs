@@ -61,7 +61,7 @@ fn with_device(pod: &Arc<PodObject>, sandbox: &podwright_actors::ids::SandboxId,
 
 async fn refusal(runtime: &ProcessRuntime, config: ContainerConfig) -> String {
     match runtime.create_container(config).await {
-        Err(error @ RuntimeError::Config(_)) => error_chain(&error).to_string(),
+        Err(error @ (RuntimeError::Config(_) | RuntimeError::MissingDevice(_))) => error_chain(&error).to_string(),
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -115,6 +115,8 @@ async fn a_device_that_cannot_be_resolved_stops_the_start() {
     let pod = pod("u", |_| {});
     let sandbox = sandbox(&runtime, &pod).await;
     let config = || with_device(&pod, &sandbox, "exit 0");
+    let lost = runtime.create_container(config()).await;
+    assert!(matches!(lost, Err(RuntimeError::MissingDevice(_))), "the claim can be prepared again: {lost:?}");
     let unknown = refusal(&runtime, config()).await;
     assert!(unknown.contains("no CDI specification has device vendor.example/gpu=g0"), "{unknown}");
     assert!(unknown.contains(node.specs().to_str().unwrap()), "{unknown}");

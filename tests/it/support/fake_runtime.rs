@@ -91,6 +91,8 @@ pub(crate) struct FakeRuntime {
 struct State {
     /// The CDI devices of the container that was created last, by pod.
     cdi_devices: BTreeMap<PodUid, Vec<String>>,
+    /// The CDI devices that no specification has.
+    missing_devices: BTreeSet<String>,
     pods: BTreeMap<PodUid, Pod>,
     scripts: BTreeMap<String, Script>,
     failing: BTreeMap<Op, RuntimeError>,
@@ -325,6 +327,11 @@ impl FakeRuntime {
     /// The CDI devices of the pod's container that was created last.
     pub(crate) fn cdi_devices(&self, uid: &str) -> Vec<String> {
         self.state.lock().cdi_devices.get(&uid.into()).cloned().unwrap_or_default()
+    }
+
+    /// Removes the specification of a CDI device.
+    pub(crate) fn lose_device(&self, name: &str) {
+        self.state.lock().missing_devices.insert(name.to_owned());
     }
 
     /// The running containers of a pod.

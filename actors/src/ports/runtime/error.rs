@@ -29,6 +29,10 @@ pub enum RuntimeError {
     /// `CreateContainerConfigError`, or `StartError` at the start.
     #[error("{0}")]
     Config(#[source] ErrorSource),
+    /// A device of a claim, or what belongs to it, is missing on the node, so that the container cannot be created. Its driver may have to
+    /// prepare the claim again. The container's reason is `CreateContainerConfigError`.
+    #[error("{0}")]
+    MissingDevice(#[source] ErrorSource),
     /// The runtime does not implement the call.
     #[error("{0}")]
     Unsupported(#[source] ErrorSource),
@@ -63,6 +67,11 @@ impl RuntimeError {
     /// A [`RuntimeError::Config`] with this source.
     pub fn config(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         RuntimeError::Config(source.into().into())
+    }
+
+    /// A [`RuntimeError::MissingDevice`] with this source.
+    pub fn missing_device(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        RuntimeError::MissingDevice(source.into().into())
     }
 
     /// A [`RuntimeError::Unsupported`] with this source.

@@ -24,7 +24,10 @@ async fn the_agent_applies_devices_only_if_the_runtime_does_not() {
         config.cdi_devices = vec![DEVICE.into()];
         if !enabled {
             let created = fake.runtime.create_container(config.clone()).await;
-            assert!(matches!(created, Err(RuntimeError::Config(_))), "no specification has the device: {created:?}");
+            assert!(
+                matches!(created, Err(RuntimeError::MissingDevice(_))),
+                "no specification has the device: {created:?}"
+            );
             let devices = json!([{"name": "g0", "containerEdits": {"env": ["GPU=g0"]}}]);
             let spec = json!({"cdiVersion": "0.3.0", "kind": "vendor.example/gpu", "devices": devices});
             std::fs::write(dir.path().join("v.json"), spec.to_string()).unwrap();

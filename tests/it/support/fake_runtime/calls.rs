@@ -130,6 +130,9 @@ impl ContainerRuntime for FakeRuntime {
             let uid = config.pod.uid().clone();
             self.enter(Op::Create, &uid, format!("create {}", config.name)).await?;
             let mut state = self.state.lock();
+            if let Some(missing) = config.cdi_devices.iter().find(|name| state.missing_devices.contains(*name)) {
+                return Err(RuntimeError::missing_device(format!("no CDI specification has device {missing}")));
+            }
             state.cdi_devices.insert(uid.clone(), config.cdi_devices);
             let mut status = self.made(&mut state, config.name.as_str(), config.sandbox);
             status.restart_count = config.restart_count;
