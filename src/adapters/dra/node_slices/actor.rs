@@ -35,12 +35,18 @@ pub(super) struct Actor<P: SlicePorts> {
     node: Arc<str>,
     events: mpsc::Sender<Event<P::Instance>>,
     inbox: mpsc::Receiver<Event<P::Instance>>,
-    wipes: HashMap<Target, AbortOnDropHandle<()>>,
+    wipes: HashMap<Target, RunningWipe>,
     streams: HashMap<DriverName, AbortOnDropHandle<()>>,
     publishers: HashMap<DriverName, P::Publisher>,
     started: Instant,
     metrics: SliceMetrics,
     report: SlicesReport,
+}
+
+/// A deletion that runs or has ended.
+struct RunningWipe {
+    stop: CancellationToken,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl<P: SlicePorts> Actor<P> {
@@ -99,9 +105,16 @@ impl<P: SlicePorts> Actor<P> {
     fn perform(&mut self, effect: Effect<P::Instance>) {
         match effect {
             Effect::Wipe(target) => {
-                let task =
-                    self.spawn(wipe(self.ports.clone(), target.clone(), self.metrics.clone(), self.events.clone()));
-                self.wipes.insert(target, task);
+                let stop = CancellationToken::new();
+                let wipe = Wiper {
+                    ports: self.ports.clone(),
+                    target: target.clone(),
+                    stop: stop.clone(),
+                    metrics: self.metrics.clone(),
+                    events: self.events.clone(),
+                };
+                let _task = self.spawn(wipe.run());
+                self.wipes.insert(target, RunningWipe { stop, _task });
             }
             Effect::StopWipe(target) => {
                 match &target {
@@ -109,14 +122,16 @@ impl<P: SlicePorts> Actor<P> {
                         info!("a driver is connected: only slices of drivers that are not are deleted")
                     }
                     Target::Driver(driver) => {
-                        info!(%driver, "the driver is connected again: its slices are not deleted")
+                        info!(%driver, "the driver is connected again: there is no further try to delete its slices")
                     }
                 }
-                self.wipes.remove(&target);
+                if let Some(wipe) = self.wipes.get(&target) {
+                    wipe.stop.cancel();
+                }
             }
             Effect::ListDrivers => {
-                let task = self.spawn(list(self.ports.clone(), self.events.clone()));
-                self.wipes.insert(Target::AllDrivers, task);
+                let _task = self.spawn(list(self.ports.clone(), self.events.clone()));
+                self.wipes.insert(Target::AllDrivers, RunningWipe { stop: CancellationToken::new(), _task });
             }
             Effect::OpenStream { driver, stream, instance } => {
                 let task = Reader {
@@ -171,33 +186,52 @@ async fn find_node<P: SlicePorts>(ports: Arc<P>, events: mpsc::Sender<Event<P::I
     let _stopped = events.send(Event::NodeFound).await;
 }
 
-async fn wipe<P: SlicePorts>(
+/// Deletes slices.
+struct Wiper<P: SlicePorts> {
     ports: Arc<P>,
     target: Target,
+    stop: CancellationToken,
     metrics: SliceMetrics,
     events: mpsc::Sender<Event<P::Instance>>,
-) {
-    let result = AssertUnwindSafe(ports.wipe(&target)).catch_unwind().await;
-    let result = match result {
-        Ok(Ok(())) => {
-            match &target {
-                Target::AllDrivers => info!("deleted the slices that an earlier agent left"),
-                Target::Driver(driver) => info!(%driver, "deleted the slices of a driver that is not connected"),
+}
+
+impl<P: SlicePorts> Wiper<P> {
+    async fn run(self) {
+        let Wiper { ports, target, stop, metrics, events } = self;
+        let result = AssertUnwindSafe(ports.wipe(&target, &stop)).catch_unwind().await;
+        let is_late = stop.is_cancelled();
+        let was_sent = !matches!(result, Ok(Ok(false)));
+        let result = match result {
+            Ok(Ok(was_sent)) => {
+                match &target {
+                    _ if !was_sent => {}
+                    Target::AllDrivers => info!("deleted the slices that an earlier agent left"),
+                    Target::Driver(driver) if is_late => {
+                        info!(%driver, "the driver connected while its slices were being deleted: they have to be published again")
+                    }
+                    Target::Driver(driver) => info!(%driver, "deleted the slices of a driver that is not connected"),
+                }
+                Ok(())
             }
-            Ok(())
+            Ok(Err(error)) => {
+                let error = error_text(&error);
+                if is_late {
+                    info!(
+                        ?target,
+                        error, "cannot delete slices of drivers that were not connected, which is no longer needed"
+                    );
+                } else {
+                    warn!(?target, error, "cannot delete slices of drivers that are not connected, trying again");
+                }
+                Err(fastrand::f64())
+            }
+            Err(_) => Err(fastrand::f64()),
+        };
+        if was_sent {
+            metrics.wiped(result.is_ok());
         }
-        Ok(Err(error)) => {
-            warn!(
-                ?target,
-                error = error_text(&error),
-                "cannot delete slices of drivers that are not connected, trying again"
-            );
-            Err(fastrand::f64())
-        }
-        Err(_) => Err(fastrand::f64()),
-    };
-    metrics.wiped(result.is_ok());
-    let _stopped = events.send(Event::Wiped(target, result)).await;
+        let _stopped = events.send(Event::Wiped(target, result)).await;
+    }
 }
 
 async fn list<P: SlicePorts>(ports: Arc<P>, events: mpsc::Sender<Event<P::Instance>>) {

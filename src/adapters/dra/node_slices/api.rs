@@ -14,6 +14,7 @@ use podwright_actors::ids::DriverName;
 use podwright_actors::text::{error_text, plain};
 use podwright_metrics::{SliceMetrics, SliceWrite};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::warn;
 
@@ -79,9 +80,10 @@ impl KubePorts {
         }
     }
 
-    async fn delete(&self, target: &Target) -> Result<(), ApiError> {
+    async fn delete(&self, target: &Target, stop: &CancellationToken) -> Result<bool, ApiError> {
         // The API server authorizes the agent to delete slices only when the Node object exists.
-        self.find_node().await?;
+        let Some(found) = stop.run_until_cancelled(self.find_node()).await else { return Ok(false) };
+        found?;
         let selected = ListParams::default().fields(&self.selector(target));
         let delete = |version| {
             let (slices, selected) = (self.slices(version), selected.clone());
@@ -89,8 +91,8 @@ impl KubePorts {
         };
         match limited(self.version.call(delete)).await {
             // The server has no version of the resource, and so no slices.
-            Err(ApiError::Failed(error)) if error.code() == Some(404) => Ok(()),
-            answer => answer,
+            Err(ApiError::Failed(error)) if error.code() == Some(404) => Ok(true),
+            answer => answer.map(|()| true),
         }
     }
 
@@ -123,8 +125,8 @@ impl SlicePorts for KubePorts {
         Box::pin(self.find_node())
     }
 
-    fn wipe<'a>(&'a self, target: &'a Target) -> Answer<'a, ()> {
-        Box::pin(self.delete(target))
+    fn wipe<'a>(&'a self, target: &'a Target, stop: &'a CancellationToken) -> Answer<'a, bool> {
+        Box::pin(self.delete(target, stop))
     }
 
     fn drivers(&self) -> Answer<'_, BTreeSet<DriverName>> {

@@ -3,6 +3,7 @@
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use podwright_actors::ids::DriverName;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::state::Target;
@@ -36,8 +37,8 @@ pub(super) trait SlicePorts: Send + Sync + 'static {
     /// [`ApiError::NoNode`] if it does not.
     fn node(&self) -> Answer<'_, ()>;
 
-    /// Deletes slices of the node.
-    fn wipe<'a>(&'a self, target: &'a Target) -> Answer<'a, ()>;
+    /// Deletes slices of the node, unless `stop` fires before the deletion is sent. Returns whether it was sent.
+    fn wipe<'a>(&'a self, target: &'a Target, stop: &'a CancellationToken) -> Answer<'a, bool>;
 
     /// The drivers that have slices of the node.
     fn drivers(&self) -> Answer<'_, std::collections::BTreeSet<DriverName>>;

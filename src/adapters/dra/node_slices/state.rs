@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   Drivers ----> instances --- none is connected ---> Wipe: Scheduled --30 s--> Running ---> Forget, or retry
-//!                     |                                  ^ connected: Idle
+//!                     |                                  ^ connected: Idle         '-- connected: Stopping ---> Forget, publish
 //!                     '--- offers node resources ----> Stream: Open ---> Received ---> Publication
 //! ```
 //!
 //! A driver is usable if an instance of it is connected. While it is not usable, its slices are not created or updated, so that slices
-//! that were deleted do not come back.
+//! that were deleted do not come back. A deletion that has been sent cannot be taken back. So nothing is written for the driver before it
+//! has ended, and then the slices are read anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(super) enum Event<I> {
 pub(super) enum Effect<I> {
     /// Delete the slices. The end is reported as [`Event::Wiped`].
     Wipe(Target),
-    /// Stop the running deletion.
+    /// The running deletion is no longer needed: do not send it if it has not been sent. Its end is reported.
     StopWipe(Target),
     /// List the drivers that have slices.
     ListDrivers,
@@ -149,10 +150,7 @@ impl<I: Clone + PartialEq> NodeSlices<I> {
                 self.has_node = true;
                 self.startup.retry_at_once(now);
             }
-            Event::Wiped(Target::AllDrivers, result) => match result {
-                Ok(()) => self.startup = StartupWipe::Done,
-                Err(draw) => self.startup.failed(draw, now),
-            },
+            Event::Wiped(Target::AllDrivers, result) => self.startup.deleted(result, now),
             Event::Wiped(Target::Driver(name), result) => self.wiped(&name, result, now, &mut effects),
             Event::Listed(Err(draw)) => self.startup.failed(draw, now),
             Event::Listed(Ok(drivers)) => {
@@ -233,7 +231,7 @@ impl<I: Clone + PartialEq> NodeSlices<I> {
         {
             // The call would also delete the slices of the driver that is there now.
             effects.push(Effect::StopWipe(Target::AllDrivers));
-            self.startup = StartupWipe::Scheduled { due: now, failures };
+            self.startup = StartupWipe::Stopping { failures };
         }
         self.drivers.retain(|_, driver| driver.is_needed());
     }
@@ -247,8 +245,9 @@ impl<I: Clone + PartialEq> NodeSlices<I> {
         if publication.has_slices() {
             effects.push(Effect::Forget(name.clone()));
         }
-        // An open stream begins with a message. A finished one has sent its last one.
-        if let (Some(resources), Stream::Finished { .. }) = (publication.into_resources(), &driver.stream) {
+        // An open stream begins with a message, unless the driver is back. A finished one has sent its last one.
+        let is_current = driver.is_usable() || matches!(driver.stream, Stream::Finished { .. });
+        if let Some(resources) = publication.into_resources().filter(|_| is_current) {
             driver.publication = Publication::Waiting(resources);
         }
         self.drivers.retain(|_, driver| driver.is_needed());
@@ -288,7 +287,7 @@ impl<I: Clone + PartialEq> NodeSlices<I> {
         // A delayed deletion spares the drivers that are usable.
         let is_cleared = self.startup == StartupWipe::Done || !self.delays.startup_wipe.is_zero();
         for (name, driver) in &mut self.drivers {
-            let may_write = self.has_node && is_cleared && driver.is_usable();
+            let may_write = self.has_node && is_cleared && driver.is_usable() && !driver.wipe.is_running();
             driver.publication = match std::mem::take(&mut driver.publication) {
                 Publication::Waiting(resources) | Publication::Held(resources) if may_write => {
                     effects.push(Effect::Publish(name.clone(), resources.clone()));

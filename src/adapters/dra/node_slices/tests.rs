@@ -109,6 +109,48 @@ async fn deletion_that_runs_is_stopped_when_the_driver_is_back() {
     assert_eq!(rig.log(), ["30 wipe gpu", "70 wipe gpu"]);
 }
 
+/// The API server may perform a deletion that was sent. The slices that the driver has after it are published from a new list.
+#[tokio::test(start_paused = true)]
+async fn driver_that_is_back_during_its_deletion_is_published_after_it() {
+    let rig = Rig::start().await;
+    rig.set("gpu", &[(1, true)]);
+    rig.send(1, Sent::Device("g0"));
+    rig.until(10).await;
+    rig.set("gpu", &[(1, false)]);
+    *rig.fake.calls.lock() = Call::Takes(20);
+    rig.until(41).await;
+    rig.set("gpu", &[(1, true)]);
+    rig.send(1, Sent::Device("g1"));
+    rig.until(59).await;
+    assert_eq!(rig.log(), ["0 open 1", "0 publish gpu g0", "10 hold gpu", "40 wipe gpu"]);
+    rig.until(1000).await;
+    assert_eq!(rig.log(), ["60 forget gpu", "60 publish gpu g1"]);
+}
+
+/// The slices of the other drivers are deleted after the deletion of all.
+#[tokio::test(start_paused = true)]
+async fn first_deletion_that_was_sent_ends_before_drivers_are_listed() {
+    let rig = Rig::start_with(DELAYS, |fake| *fake.calls.lock() = Call::Takes(20));
+    rig.until(1).await;
+    *rig.fake.calls.lock() = Call::Works;
+    rig.fake.with_slices.lock().insert("nic".into());
+    rig.set("gpu", &[(1, true)]);
+    rig.send(1, Sent::Device("g0"));
+    rig.until(1000).await;
+    assert_eq!(rig.log(), ["0 wipe all", "1 open 1", "20 list", "20 publish gpu g0", "20 wipe nic"]);
+}
+
+/// The driver leaves once more while a deletion that it has overtaken runs.
+#[test]
+fn deletion_that_was_overtaken_is_followed_by_the_next_one() {
+    let mut wipe = Wipe::Running { failures: 3 };
+    assert!(wipe.cancel() && !wipe.cancel());
+    wipe.schedule(Time::from_secs(50));
+    assert_eq!(wipe.due(), None);
+    assert!(wipe.ended(Err(0.5), Time::from_secs(20)));
+    assert_eq!(wipe, Wipe::Scheduled { due: Time::from_secs(50), failures: 0 });
+}
+
 #[tokio::test(start_paused = true)]
 async fn slices_of_an_earlier_agent_are_deleted_after_a_failure() {
     let rig = Rig::start_with(DELAYS, |fake| *fake.calls.lock() = Call::Fails);

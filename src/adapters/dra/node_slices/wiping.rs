@@ -30,6 +30,9 @@ pub(super) enum Wipe {
     Scheduled { due: Time, failures: u32 },
     /// A call runs.
     Running { failures: u32 },
+    /// A call runs, and the driver is back. The API server may perform the call. `again` is when the next one begins, if the driver is gone
+    /// again.
+    Stopping { again: Option<Time> },
 }
 
 impl Wipe {
@@ -39,12 +42,24 @@ impl Wipe {
             Wipe::Idle => Wipe::Scheduled { due: at, failures: 0 },
             Wipe::Scheduled { due, failures } => Wipe::Scheduled { due: due.min(at), failures },
             Wipe::Running { failures } => Wipe::Running { failures },
+            Wipe::Stopping { again } => Wipe::Stopping { again: Some(again.map_or(at, |again| again.min(at))) },
         };
     }
 
-    /// Nothing has to be deleted any more. Returns whether a call runs, which has to be stopped.
+    /// Nothing has to be deleted any more. Returns whether a call has to be stopped.
     pub(super) fn cancel(&mut self) -> bool {
-        matches!(std::mem::take(self), Wipe::Running { .. })
+        let (next, stops) = match *self {
+            Wipe::Idle | Wipe::Scheduled { .. } => (Wipe::Idle, false),
+            Wipe::Running { .. } => (Wipe::Stopping { again: None }, true),
+            Wipe::Stopping { .. } => (Wipe::Stopping { again: None }, false),
+        };
+        *self = next;
+        stops
+    }
+
+    /// Whether a call runs.
+    pub(super) fn is_running(self) -> bool {
+        matches!(self, Wipe::Running { .. } | Wipe::Stopping { .. })
     }
 
     /// Whether the call has to be started now.
@@ -54,18 +69,23 @@ impl Wipe {
                 *self = Wipe::Running { failures };
                 true
             }
-            Wipe::Idle | Wipe::Scheduled { .. } | Wipe::Running { .. } => false,
+            Wipe::Idle | Wipe::Scheduled { .. } | Wipe::Running { .. } | Wipe::Stopping { .. } => false,
         }
     }
 
-    /// The call has ended; `draw` is a random number from 0 to 1 if it failed. Returns whether the slices are deleted.
+    /// The call has ended; `draw` is a random number from 0 to 1 if it failed. Returns whether the slices may be deleted.
     pub(super) fn ended(&mut self, result: Result<(), f64>, now: Time) -> bool {
-        let Wipe::Running { failures } = *self else { return false };
-        match result {
-            Ok(()) => *self = Wipe::Idle,
-            Err(draw) => *self = Wipe::Scheduled { due: now + delay_after(failures, draw), failures: failures + 1 },
-        }
-        result.is_ok()
+        let (next, may_be_deleted) = match (*self, result) {
+            (Wipe::Idle | Wipe::Scheduled { .. }, _) => return false,
+            (Wipe::Running { .. } | Wipe::Stopping { again: None }, Ok(()))
+            | (Wipe::Stopping { again: None }, Err(_)) => (Wipe::Idle, true),
+            (Wipe::Running { failures }, Err(draw)) => {
+                (Wipe::Scheduled { due: now + delay_after(failures, draw), failures: failures + 1 }, false)
+            }
+            (Wipe::Stopping { again: Some(due) }, _) => (Wipe::Scheduled { due, failures: 0 }, true),
+        };
+        *self = next;
+        may_be_deleted
     }
 
     pub(super) fn due(&self) -> Option<Time> {
@@ -77,6 +97,7 @@ impl Wipe {
             Wipe::Idle => None,
             Wipe::Scheduled { due, failures } => Some(PendingDeletion { due: Some(due), failures }),
             Wipe::Running { failures } => Some(PendingDeletion { due: None, failures }),
+            Wipe::Stopping { .. } => Some(PendingDeletion { due: None, failures: 0 }),
         }
     }
 }
@@ -93,6 +114,11 @@ pub(super) enum StartupWipe {
     Deleting {
         failures: u32,
     },
+    /// All slices of the node are being deleted, and a driver is connected. The API server may perform the call. After its end, the drivers
+    /// are listed.
+    Stopping {
+        failures: u32,
+    },
     /// The drivers that have slices are being listed. Those that are not connected are wiped one by one.
     Listing {
         failures: u32,
@@ -101,6 +127,15 @@ pub(super) enum StartupWipe {
 }
 
 impl StartupWipe {
+    /// The deletion of all slices has ended.
+    pub(super) fn deleted(&mut self, result: Result<(), f64>, now: Time) {
+        match (*self, result) {
+            (StartupWipe::Stopping { failures }, _) => *self = StartupWipe::Scheduled { due: now, failures },
+            (_, Ok(())) => *self = StartupWipe::Done,
+            (_, Err(draw)) => self.failed(draw, now),
+        }
+    }
+
     /// The call has failed.
     pub(super) fn failed(&mut self, draw: f64, now: Time) {
         if let StartupWipe::Deleting { failures } | StartupWipe::Listing { failures } = *self {
@@ -125,9 +160,9 @@ impl StartupWipe {
         match *self {
             StartupWipe::Done => None,
             StartupWipe::Scheduled { due, failures } => Some(PendingDeletion { due: Some(due), failures }),
-            StartupWipe::Deleting { failures } | StartupWipe::Listing { failures } => {
-                Some(PendingDeletion { due: None, failures })
-            }
+            StartupWipe::Deleting { failures }
+            | StartupWipe::Stopping { failures }
+            | StartupWipe::Listing { failures } => Some(PendingDeletion { due: None, failures }),
         }
     }
 }

@@ -25,7 +25,10 @@ use crate::slices::DriverResources;
 pub(super) enum Call {
     Works,
     Fails,
+    /// Hangs before a deletion is sent.
     Hangs,
+    /// Takes this many seconds after it was sent.
+    Takes(u64),
 }
 
 /// What a driver does in its stream.
@@ -65,6 +68,7 @@ impl Fake {
             Call::Works => std::future::ready(Ok(value)).boxed(),
             Call::Fails => std::future::ready(Err(ApiError::Timeout)).boxed(),
             Call::Hangs => std::future::pending().boxed(),
+            Call::Takes(seconds) => sleep(Duration::from_secs(seconds)).map(|()| Ok(value)).boxed(),
         }
     }
 }
@@ -106,12 +110,15 @@ impl SlicePorts for Fake {
         std::future::ready(answer).boxed()
     }
 
-    fn wipe<'a>(&'a self, target: &'a Target) -> Answer<'a, ()> {
+    fn wipe<'a>(&'a self, target: &'a Target, stop: &'a CancellationToken) -> Answer<'a, bool> {
         match target {
             Target::AllDrivers => self.record("wipe all"),
             Target::Driver(driver) => self.record(&format!("wipe {driver}")),
         }
-        self.answer(())
+        if *self.calls.lock() == Call::Hangs {
+            return stop.cancelled().map(|()| Ok(false)).boxed();
+        }
+        self.answer(true)
     }
 
     fn drivers(&self) -> Answer<'_, BTreeSet<DriverName>> {
