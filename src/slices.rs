@@ -9,12 +9,14 @@
 //! ```
 //!
 //! One task compares one pool after another: at once after an update, 30 s after another client changed a slice, and with growing
-//! delays after a failure. A pool that cannot be published does not delay the others.
+//! delays after a failure. A pool that cannot be published does not delay the others. A pool that changes all the time is written once a
+//! second.
 
 mod api;
 mod compare;
 mod engine;
 mod error;
+mod pace;
 mod plan;
 mod resources;
 mod slice_name;

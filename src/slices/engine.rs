@@ -190,6 +190,11 @@ impl Shared {
         self.is_updated.load(Ordering::Acquire)
     }
 
+    /// The number of writes that succeeded.
+    pub(super) fn writes(&self) -> u64 {
+        [&self.creates, &self.updates, &self.deletes].iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
     /// Counts a write that succeeded.
     pub(super) fn wrote(&self, write: Write) {
         let count = match write {
@@ -231,7 +236,8 @@ impl SliceEngine {
         SliceEngine { shared, stop, task }
     }
 
-    /// Replaces the devices that the driver offers. Does not wait for the API server.
+    /// Replaces the devices that the driver offers. Does not wait for the API server. They are written at once. After ten updates in a
+    /// short time, each pool is written once a second, with the newest devices.
     ///
     /// # Errors
     /// [`WrongPool`] if the engine is for a [single pool](SliceOptions::single_pool), and another one is offered.

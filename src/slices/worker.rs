@@ -18,6 +18,7 @@ use super::api::{CallError, SliceApi};
 use super::compare;
 use super::engine::{Desired, Shared};
 use super::error::{DroppedFields, SliceError, Write, WriteError};
+use super::pace::WritePace;
 use super::plan::{Identity, Plan, plan};
 use super::view::View;
 
@@ -26,6 +27,7 @@ pub(super) struct Worker {
     api: Arc<dyn SliceApi>,
     shared: Arc<Shared>,
     view: View,
+    pace: WritePace,
     /// The UID of the owner, once it is known.
     owner_uid: Option<String>,
 }
@@ -35,7 +37,7 @@ impl Worker {
         let options = &shared.options;
         let owner_uid = options.owner.as_ref().and_then(|owner| owner.uid.clone());
         let view = View::new(options.only.clone());
-        Worker { api, shared, view, owner_uid }
+        Worker { api, shared, view, pace: WritePace::default(), owner_uid }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
@@ -70,6 +72,11 @@ impl Worker {
                 () = sleep(wait.unwrap_or_default()), if wait.is_some() => {
                     let pool = shared.queue.lock().take(shared.now());
                     let Some(pool) = pool else { continue };
+                    let pause = self.pace.wait(&pool, shared.now());
+                    if !pause.is_zero() {
+                        shared.queue.lock().done(&pool, Outcome::Wait(pause), shared.now());
+                        continue;
+                    }
                     tokio::select! {
                         () = stop.cancelled() => return,
                         () = self.sync_and_report(&pool) => {}
@@ -87,7 +94,12 @@ impl Worker {
     }
 
     async fn sync_and_report(&mut self, pool: &str) {
+        let writes = self.shared.writes();
         let result = AssertUnwindSafe(self.sync(pool)).catch_unwind().await;
+        // A failure has delays of its own.
+        if matches!(result, Ok(Ok(()))) && self.shared.writes() > writes {
+            self.pace.wrote(pool, self.shared.now());
+        }
         let result = result
             .unwrap_or_else(|panic| Err(SliceError::Panicked { pool: pool.to_owned(), message: message(&*panic) }));
         let outcome = match &result {

@@ -177,6 +177,23 @@ async fn slice_that_is_gone_needs_no_deletion() {
     assert!(errors.lock().is_empty());
 }
 
+/// A driver may change its offer as often as it likes.
+#[tokio::test(start_paused = true)]
+async fn pool_that_changes_all_the_time_is_written_once_a_second() {
+    let (api, _events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let engine = SliceEngine::with_api(api.clone(), options(&errors));
+    for device in ["a", "b"].repeat(500) {
+        engine.update(resources(&[("p", &[device])])).unwrap();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let writes = api.calls().iter().filter(|call| **call != "node").count();
+    assert!((15..25).contains(&writes), "{writes} writes in 10 s");
+    sleep(2 * SOON).await;
+    let devices = api.slices.lock().values().next().unwrap().spec.devices.clone().unwrap();
+    assert_eq!(devices[0].name, "b", "the last offer is published");
+}
+
 /// The watch never reports the created slice.
 #[tokio::test(start_paused = true)]
 async fn lagging_watch_leads_to_no_second_create() {

@@ -10,6 +10,7 @@ use podwright_actors::Time;
 use podwright_actors::ids::DriverName;
 use podwright_actors::text::error_text;
 use podwright_metrics::SliceMetrics;
+use prost::Message;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -19,12 +20,16 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::ports::{Publisher, SlicePorts};
 use super::report::SlicesReport;
-use super::resources;
+use super::resources::{self, InvalidMessage};
 use super::state::{CloseReason, Delays, Effect, Event, NodeSlices, Snapshot, Target};
 use super::stream::{StreamEnd, StreamId};
+use crate::dra_api::node_resources::NodeListAndWatchResourcesResponse;
+use crate::slices::DriverResources;
 
 /// How often the node is looked up until it exists.
 const NODE_PERIOD: Duration = Duration::from_secs(1);
+/// A message with more bytes is read by a thread of its own: it may have 4 MiB of JSON.
+const LARGE: usize = 64 << 10;
 /// The events that may wait. A driver that sends faster is slowed down by its connection.
 const MAILBOX: usize = 16;
 
@@ -247,6 +252,18 @@ async fn list<P: SlicePorts>(ports: Arc<P>, events: mpsc::Sender<Event<P::Instan
     let _stopped = events.send(Event::Listed(result)).await;
 }
 
+async fn read(message: NodeListAndWatchResourcesResponse, node: Arc<str>) -> Result<DriverResources, InvalidMessage> {
+    if message.encoded_len() <= LARGE {
+        return resources::resources(message, &node);
+    }
+    match tokio::task::spawn_blocking(move || resources::resources(message, &node)).await {
+        Ok(read) => read,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The tokio runtime is shutting down and will drop this task too.
+        Err(_) => std::future::pending().await,
+    }
+}
+
 /// Reads the stream of a driver.
 struct Reader<P: SlicePorts> {
     ports: Arc<P>,
@@ -286,7 +303,7 @@ impl<P: SlicePorts> Reader<P> {
     async fn read(&self, instance: &P::Instance) -> Result<(), Status> {
         let mut messages = self.ports.stream(instance);
         while let Some(message) = messages.next().await {
-            let read = resources::resources(message?, &self.node);
+            let read = read(message?, self.node.clone()).await;
             self.metrics.received(read.is_ok());
             match read {
                 Ok(resources) => {
