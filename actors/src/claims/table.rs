@@ -48,6 +48,10 @@ pub struct ClaimTable {
 /// The number of prepares that overtake a waiting prepare of several claims. Without a limit, it could wait for ever.
 const MOST_OVERTAKEN: u8 = 16;
 
+/// The pod of a claim in the file to which no pod refers. It has ended, so that its claims are released. Neither this agent nor a kubelet
+/// writes such a claim.
+const UNKNOWN_POD: &str = "unknown";
+
 /// An operation on the claims of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Operation {
@@ -99,9 +103,12 @@ pub(super) enum ClaimWork {
 
 impl ClaimTable {
     /// A table of the claims that an earlier agent recorded.
-    pub fn restore(records: BTreeMap<ClaimName, ClaimRecord>) -> Self {
+    pub fn restore(mut records: BTreeMap<ClaimName, ClaimRecord>) -> Self {
         let mut pods: BTreeMap<PodUid, BTreeSet<ClaimName>> = BTreeMap::new();
-        for (name, record) in &records {
+        for (name, record) in &mut records {
+            if record.pods.is_empty() {
+                record.pods.insert(PodUid::new(UNKNOWN_POD));
+            }
             record.pods.iter().for_each(|pod| {
                 pods.entry(pod.clone()).or_default().insert(name.clone());
             });

@@ -184,6 +184,20 @@ fn call_that_was_not_sent_needs_no_release() {
     assert_eq!(node.waiting(), ["gpu Unprepare cam"]);
 }
 
+/// Somebody else wrote the record. Without a pod, nobody would release it, and a claim that replaces it would wait for ever.
+#[test]
+fn claim_without_a_pod_in_the_file_is_released() {
+    let record =
+        r#"{"ClaimUID":"c-0","ClaimName":"cam","Namespace":"shop","PodUIDs":{},"DriverState":{"gpu":{"Devices":[]}}}"#;
+    let records = file::read(&[record.to_owned()]).unwrap();
+    let mut node = Node { table: ClaimTable::restore(records), ..Node::default() };
+    let held: Vec<_> = node.table.pods().map(ToString::to_string).collect();
+    assert_eq!(held, ["unknown"], "the pass over ended pods releases it");
+    let release = node.release("unknown");
+    node.answer("gpu", Ok("g0"));
+    assert!(node.succeeded(release) && node.table.records().is_empty());
+}
+
 /// KF38: the file distinguishes a call that was not sent from one that may have been sent.
 #[test]
 fn restarted_agent_knows_which_calls_were_not_sent() {
