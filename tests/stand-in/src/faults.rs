@@ -49,6 +49,8 @@ pub enum Fault {
     RefuseAfter(Refusal),
     /// The request is processed after this time.
     Delay(Duration),
+    /// The request is processed at once, and answered after this time.
+    DelayAfter(Duration),
 }
 
 impl Fault {

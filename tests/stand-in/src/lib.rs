@@ -18,6 +18,8 @@
 //! [`Store`] is the state machine without I/O. [`Call`] is a request to the store. [`StandIn`] is the server around the store.
 //! [`Faults`] are the faults that tests set.
 //!
+//! [`StandIn::service`] answers requests without a connection, so that a client works in virtual time and in a simulation.
+//!
 //! The server has no scheduler, no quotas, no custom resources, no disruption controller and no field validation beyond
 //! names and the fields that its tests name. One port serves TLS and plain HTTP.
 
@@ -53,5 +55,5 @@ pub use raw::opaque;
 pub use refusal::{FieldFault, Refusal};
 pub use schema::Resource;
 pub use selector::Selector;
-pub use server::{Builder, Clock, Served, StandIn};
-pub use store::{Answer, Approval, Env, Line, Settings, Store, WatchStart};
+pub use server::{Builder, Clock, Served, StandIn, StandInService};
+pub use store::{Answer, Approval, Env, Line, Settings, Store, WatchStart, Write};

@@ -4,6 +4,7 @@ mod builder;
 mod credentials;
 mod handler;
 mod proxy;
+mod service;
 mod tls;
 mod watches;
 
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,15 +32,19 @@ use crate::protobuf;
 use crate::raw;
 use crate::refusal::Refusal;
 use crate::schema;
-use crate::store::{Answer, Env, Store};
+use crate::store::{Answer, Env, Store, Write};
 
 use proxy::Kubelets;
 use tls::{Peer, Tls};
 
 pub use builder::Builder;
+pub use service::StandInService;
 
 /// The time of a server.
 pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
+
+/// What is called for every write.
+type WriteHook = Box<dyn Fn(&User, &Write) + Send + Sync>;
 
 /// One request that was answered, or dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +73,10 @@ struct ServerState {
     kubelets: Kubelets,
     clock: Clock,
     faults: Faults,
-    /// Changes whenever watches must look for events.
-    changes: watch::Sender<u64>,
+    /// Notified whenever watches must look for events. It wakes them in the order in which they began to wait, so that a simulation
+    /// repeats.
+    changes: Notify,
+    on_write: Option<WriteHook>,
     served: Mutex<Vec<Served>>,
     /// Cancelled to cut the connections of all watches; replaced for later ones.
     watches: Mutex<CancellationToken>,
@@ -80,15 +87,29 @@ struct ServerState {
 impl ServerState {
     /// Answers a request of a user, and wakes the watches.
     fn apply(&self, call: &Call, user: &User, agent: &str) -> Result<Answer, Refusal> {
+        self.write(user, agent, |store, env| store.apply(call, env))
+    }
+
+    /// Lets a user change the store. Then wakes the watches, and calls the hook for what has changed.
+    fn write<T>(&self, user: &User, agent: &str, change: impl FnOnce(&mut Store, &Env) -> T) -> T {
         let env = Env { now: (self.clock)(), user: user.clone(), agent: agent.to_owned() };
         let mut store = self.store.lock();
-        let result = store.apply(call, &env);
-        self.wake(store.version());
+        let before = store.version();
+        let result = change(&mut store, &env);
+        if store.version() != before {
+            self.changes.notify_waiters();
+        }
+        let writes = self.on_write.as_ref().map(|hook| (hook, store.writes_since(before)));
+        drop(store);
+        // The hook may read the store.
+        if let Some((hook, writes)) = writes {
+            writes.iter().for_each(|write| hook(user, write));
+        }
         result
     }
 
-    fn wake(&self, version: u64) {
-        self.changes.send_if_modified(|known| std::mem::replace(known, version) != version);
+    fn router(self: &Arc<Self>) -> Router {
+        Router::new().fallback(handler::handle).with_state(self.clone())
     }
 }
 
@@ -101,7 +122,7 @@ struct Running {
 impl Running {
     fn start(listener: TcpListener, shared: Arc<ServerState>) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let router = Router::new().fallback(handler::handle).with_state(shared.clone());
+        let router = shared.router();
         let (accept_stop, connections) = (stop.clone(), tasks.clone());
         tasks.spawn(async move {
             loop {
@@ -165,26 +186,33 @@ fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// A running server. It ends when this value is dropped.
-pub struct StandIn {
-    shared: Arc<ServerState>,
+/// The port of a server.
+struct Port {
     address: SocketAddr,
     /// Keeps the port while the server is stopped. Otherwise the system gives it to another server, or to the client that connects to it.
     _reserved: TcpSocket,
     running: Mutex<Option<Running>>,
 }
 
-impl fmt::Debug for StandIn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StandIn").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-impl Drop for StandIn {
+impl Drop for Port {
     fn drop(&mut self) {
         if let Some(running) = self.running.get_mut() {
             running.stop.cancel();
         }
+    }
+}
+
+/// A running server. It ends when this value is dropped.
+pub struct StandIn {
+    shared: Arc<ServerState>,
+    /// `None` if only [`StandIn::service`] leads to the server.
+    port: Option<Port>,
+}
+
+impl fmt::Debug for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.port.as_ref().map(|port| port.address);
+        f.debug_struct("StandIn").field("address", &address).finish_non_exhaustive()
     }
 }
 
@@ -202,6 +230,13 @@ impl StandIn {
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// Answers the requests of a user without a connection, so that time can be paused. A fault that drops a connection is an error of
+    /// the request or of its body, and a request that the client drops is not processed further.
+    #[must_use]
+    pub fn service(&self, user: User) -> StandInService {
+        StandInService::new(&self.shared, user)
     }
 
     /// The faults.
@@ -252,15 +287,14 @@ impl StandIn {
     /// If the object does not exist, or the server refuses the change.
     pub fn replace(&self, path: &str, change: impl FnOnce(&mut Value)) -> Result<Value, Refusal> {
         let mut call = Call::parse("PUT", path, "", protobuf::MEDIA_TYPE, b"")?;
-        let env = Env { now: (self.shared.clock)(), user: User::admin(), agent: "test".to_owned() };
-        let mut store = self.shared.store.lock();
-        let live = store.object(call.resource, call.namespace(), call.name());
-        let live = live.ok_or_else(|| Refusal::not_found(call.resource, call.name()))?;
-        call.body = Value::clone(&live);
-        change(&mut call.body);
-        raw::keep(call.resource.kind, "", &mut call.body);
-        let result = store.apply(&call, &env);
-        self.shared.wake(store.version());
+        let result = self.shared.write(&User::admin(), "test", |store, env| {
+            let live = store.object(call.resource, call.namespace(), call.name());
+            let live = live.ok_or_else(|| Refusal::not_found(call.resource, call.name()))?;
+            call.body = Value::clone(&live);
+            change(&mut call.body);
+            raw::keep(call.resource.kind, "", &mut call.body);
+            store.apply(&call, env)
+        });
         match result? {
             Answer::Object(_, mut body) => {
                 raw::open(&mut body);
@@ -298,20 +332,18 @@ impl StandIn {
     ///
     /// If the object does not exist.
     pub fn edit_unchecked(&self, plural: &str, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
-        let mut store = self.shared.store.lock();
         let resource = schema::stored(plural).expect("the server has the resource");
-        let live = store.object(resource, namespace, name).expect("the object exists");
-        let mut object = Value::clone(&live);
-        change(&mut object);
-        store.put(resource, object, (self.shared.clock)());
-        self.shared.wake(store.version());
+        self.shared.write(&User::admin(), "test", |store, env| {
+            let live = store.object(resource, namespace, name).expect("the object exists");
+            let mut object = Value::clone(&live);
+            change(&mut object);
+            store.put(resource, object, env.now);
+        });
     }
 
     /// Creates a namespace.
     pub fn create_namespace(&self, name: &str) {
-        let mut store = self.shared.store.lock();
-        store.ensure_namespace(name, (self.shared.clock)());
-        self.shared.wake(store.version());
+        self.shared.write(&User::admin(), "test", |store, env| store.ensure_namespace(name, env.now));
     }
 
     /// The requests that came over HTTP since the start or the last [`Self::forget_requests`].
@@ -345,14 +377,14 @@ impl StandIn {
     /// Sends the events that [`Self::hold`] kept.
     pub fn release(&self, plural: &str) {
         self.shared.store.lock().held.remove(plural);
-        self.shared.changes.send_modify(|_| {});
+        self.shared.changes.notify_waiters();
     }
 
     /// Closes all connections and accepts no more. The objects stay.
     ///
     /// Cancel safe: the server stops even if the caller does not wait.
     pub async fn stop(&self) {
-        let running = self.running.lock().take();
+        let running = self.port.as_ref().and_then(|port| port.running.lock().take());
         if let Some(running) = running {
             running.stop().await;
         }
@@ -362,10 +394,11 @@ impl StandIn {
     ///
     /// # Errors
     ///
-    /// If another program has taken the port.
+    /// If another program has taken the port, or if the server has none.
     pub async fn resume(&self) -> io::Result<()> {
-        let listener = reserve(self.address)?.listen(BACKLOG)?;
-        *self.running.lock() = Some(Running::start(listener, self.shared.clone()));
+        let port = self.port.as_ref().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let listener = reserve(port.address)?.listen(BACKLOG)?;
+        *port.running.lock() = Some(Running::start(listener, self.shared.clone()));
         Ok(())
     }
 
@@ -374,7 +407,7 @@ impl StandIn {
     ///
     /// # Errors
     ///
-    /// If another program has taken the port.
+    /// If another program has taken the port, or if the server has none.
     pub async fn restart(&self, loses_history: bool) -> io::Result<()> {
         self.stop().await;
         if loses_history {

@@ -25,7 +25,7 @@ use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
 
 pub use certificates::Approval;
-pub use history::{Line, WatchStart};
+pub use history::{Line, WatchStart, Write};
 
 /// Settings of the server that its requests do not change.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub struct Settings {
     pub collect_garbage: bool,
     /// The changes that the server remembers. A watch that starts before them is answered with 410.
     pub history: usize,
+    /// The annotation whose value is the UID of a new object. Objects without the annotation get random UIDs.
+    pub uid_annotation: Option<&'static str>,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             node_authorizer_delay: Duration::ZERO,
             collect_garbage: true,
             history: 100_000,
+            uid_annotation: None,
         }
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::credentials::ADMIN_TOKEN;
 use super::proxy::Kubelets;
 use super::tls::Tls;
-use super::{Clock, Running, ServerState, StandIn};
+use super::{Clock, Port, Running, ServerState, StandIn, WriteHook};
 use crate::access::User;
 use crate::faults::Faults;
-use crate::store::{Settings, Store};
+use crate::store::{Settings, Store, Write};
 
 /// A server that has not been started.
 pub struct Builder {
@@ -25,6 +25,7 @@ pub struct Builder {
     clock: Clock,
     anonymous: Option<User>,
     bookmark_period: Duration,
+    on_write: Option<WriteHook>,
 }
 
 impl fmt::Debug for Builder {
@@ -42,6 +43,7 @@ impl Default for Builder {
             clock: Arc::new(jiff::Timestamp::now),
             anonymous: None,
             bookmark_period: Duration::from_secs(60),
+            on_write: None,
         }
     }
 }
@@ -89,31 +91,46 @@ impl Builder {
         self
     }
 
+    /// Calls a function for every object that a request has changed, before the request is answered. A request that does not change an
+    /// object is no write.
+    #[must_use]
+    pub fn on_write(mut self, hook: impl Fn(&User, &Write) + Send + Sync + 'static) -> Self {
+        self.on_write = Some(Box::new(hook));
+        self
+    }
+
     /// Starts the server.
     ///
     /// # Errors
     ///
     /// If the port cannot be bound.
     pub async fn start(self) -> io::Result<StandIn> {
+        let reserved = super::reserve((Ipv4Addr::LOCALHOST, self.port).into())?;
+        let address = reserved.local_addr()?;
+        let listener = super::reserve(address)?.listen(super::BACKLOG)?;
+        let StandIn { shared, .. } = self.without_port();
+        let running = Mutex::new(Some(Running::start(listener, shared.clone())));
+        Ok(StandIn { shared, port: Some(Port { address, _reserved: reserved, running }) })
+    }
+
+    /// A server that only [`StandIn::service`] leads to. It needs no runtime.
+    #[must_use]
+    pub fn without_port(self) -> StandIn {
         let mut store = Store::new(self.settings, self.seed, (self.clock)());
         store.tokens.insert(ADMIN_TOKEN.to_owned(), User::admin());
-        let (changes, _) = watch::channel(store.version());
         let shared = Arc::new(ServerState {
             kubelets: Kubelets::new(&store.authority, (self.clock)()),
             tls: Tls::new(&store.authority, self.clock.clone()),
             store: Mutex::new(store),
             clock: self.clock,
             faults: Faults::default(),
-            changes,
+            changes: Notify::new(),
+            on_write: self.on_write,
             served: Mutex::default(),
             watches: Mutex::default(),
             anonymous: self.anonymous,
             bookmark_period: self.bookmark_period,
         });
-        let reserved = super::reserve((Ipv4Addr::LOCALHOST, self.port).into())?;
-        let address = reserved.local_addr()?;
-        let listener = super::reserve(address)?.listen(super::BACKLOG)?;
-        let running = Running::start(listener, shared.clone());
-        Ok(StandIn { shared, address, _reserved: reserved, running: Mutex::new(Some(running)) })
+        StandIn { shared, port: None }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -15,15 +16,27 @@ pub(super) const ADMIN_TOKEN: &str = "admin";
 
 impl StandIn {
     /// The address with TLS, as in `https://127.0.0.1:6443`.
+    ///
+    /// # Panics
+    ///
+    /// If the server has no port.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        format!("https://{}", self.address())
     }
 
     /// The address without TLS. It is the same port.
+    ///
+    /// # Panics
+    ///
+    /// If the server has no port.
     #[must_use]
     pub fn plain_url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.address())
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.port.as_ref().expect("a server without a port has no address").address
     }
 
     /// The certificate of the cluster's authority in PEM. It signed the certificate of the server.
@@ -72,7 +85,8 @@ impl StandIn {
     ///
     /// # Panics
     ///
-    /// If the credential is a certificate of a user with more than one group besides `system:authenticated`.
+    /// If the credential is a certificate of a user with more than one group besides `system:authenticated`, or if the server has no
+    /// port.
     #[must_use]
     pub fn kubeconfig(&self, credential: impl Into<Credential>) -> String {
         let entry = match credential.into() {

@@ -69,7 +69,7 @@ pub(super) async fn handle(
             record(refusal.code);
             return refuse(refusal, encoding);
         }
-        Some(Fault::DropAfter | Fault::RefuseAfter(_)) | None => {}
+        Some(Fault::DropAfter | Fault::RefuseAfter(_) | Fault::DelayAfter(_)) | None => {}
     }
     let answer = answer(&shared, path, &parts.headers, user, call);
     if matches!(fault, Some(Fault::DropAfter)) {
@@ -79,6 +79,9 @@ pub(super) async fn handle(
     if let Some(Fault::RefuseAfter(refusal)) = &fault {
         record(refusal.code);
         return refuse(refusal, encoding);
+    }
+    if let Some(Fault::DelayAfter(time)) = fault {
+        tokio::time::sleep(time).await;
     }
     match answer {
         Ok(Reply::Json(code, media_type, body)) => {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::body::Bytes;
 use futures_util::stream::{self, Stream};
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +22,6 @@ struct Watch {
     shared: Arc<ServerState>,
     start: WatchStart,
     form: Form,
-    changes: watch::Receiver<u64>,
     /// Cuts the connection of this watch.
     cut: CancellationToken,
     /// Cancelled when all watches are dropped.
@@ -46,7 +44,6 @@ pub(super) fn stream(
     let now = Instant::now();
     let dropped = shared.watches.lock().clone();
     let watch = Watch {
-        changes: shared.changes.subscribe(),
         dropped,
         deadline: start.timeout_seconds.map(|seconds| now + Duration::from_secs(seconds)),
         next_bookmark: now + shared.bookmark_period,
@@ -87,8 +84,10 @@ impl Watch {
                 return Some(lines);
             }
         }
+        let shared = self.shared.clone();
         loop {
-            self.changes.mark_unchanged();
+            // Changes from here on end the wait below.
+            let changed = shared.changes.notified();
             let lag = self.shared.faults.lag(self.start.resource.plural);
             let found = {
                 let now = (self.shared.clock)();
@@ -115,8 +114,13 @@ impl Watch {
             let deadline = self.deadline.unwrap_or(far);
             let bookmark = if self.start.bookmarks { self.next_bookmark } else { far };
             tokio::select! {
-                changed = self.changes.changed() => changed.ok()?,
-                () = tokio::time::sleep(LAG_STEP), if !lag.is_zero() => {}
+                // In a fixed order, so that a simulation repeats.
+                biased;
+                () = self.dropped.cancelled() => {
+                    self.cut.cancel();
+                    std::future::pending::<()>().await;
+                }
+                () = changed => {}
                 () = tokio::time::sleep_until(deadline) => {
                     self.has_ended = true;
                     return self.start.bookmarks.then(|| vec![self.start.bookmark(false)]);
@@ -125,10 +129,7 @@ impl Watch {
                     self.next_bookmark = Instant::now() + self.shared.bookmark_period;
                     return Some(vec![self.start.bookmark(false)]);
                 }
-                () = self.dropped.cancelled() => {
-                    self.cut.cancel();
-                    std::future::pending::<()>().await;
-                }
+                () = tokio::time::sleep(LAG_STEP), if !lag.is_zero() => {}
             }
         }
     }

@@ -8,9 +8,22 @@ use serde_json::{Value, json};
 use super::{Answer, Change, Key, Store};
 use crate::call::Call;
 use crate::convert;
+use crate::raw;
 use crate::refusal::Refusal;
 use crate::schema::{self, Resource};
 use crate::selector::Selector;
+
+/// The change that a request makes to one object.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Write {
+    /// The plural of the resource.
+    pub resource: &'static str,
+    /// The object before the request; none if the request has created it.
+    pub before: Option<Arc<Value>>,
+    /// The object after the request; none if the request has removed it.
+    pub after: Option<Arc<Value>>,
+}
 
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,6 +166,19 @@ impl Store {
             cursor = change.version;
         }
         Ok((lines, cursor.max(visible)))
+    }
+
+    /// What has changed after a version.
+    pub(crate) fn writes_since(&self, version: u64) -> Vec<Write> {
+        let first = self.log.partition_point(|change| change.version <= version);
+        let mut writes: BTreeMap<&Key, Write> = BTreeMap::new();
+        for change in self.log.range(first..) {
+            let before = || change.before.clone().map(raw::opened);
+            let new = || Write { resource: change.key.storage, before: before(), after: None };
+            let after = (!change.is_deletion).then(|| raw::opened(change.after.clone()));
+            writes.entry(&change.key).or_insert_with(new).after = after;
+        }
+        writes.into_values().collect()
     }
 
     /// The version up to which the changes of a resource are visible to watches.

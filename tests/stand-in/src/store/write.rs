@@ -85,7 +85,9 @@ impl Store {
             }
             return Err(Refusal::already_exists(resource, &name));
         }
-        object["metadata"]["uid"] = json!(self.uid());
+        let own = self.settings.uid_annotation.and_then(|key| object["metadata"]["annotations"][key].as_str());
+        let uid = own.map_or_else(|| self.uid(), str::to_owned);
+        object["metadata"]["uid"] = json!(uid);
         object["metadata"]["creationTimestamp"] = json!(now);
         if resource.counts_generation {
             object["metadata"]["generation"] = json!(1);

@@ -13,4 +13,5 @@ mod nodes;
 mod pods;
 mod proxy;
 mod replay;
+mod service;
 mod views;
