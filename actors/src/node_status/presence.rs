@@ -86,6 +86,8 @@ impl NodePresence {
         loop {
             let kept = async {
                 tokio::select! {
+                    // In a fixed order, so that a simulation repeats.
+                    biased;
                     () = self.keep_registered() => {}
                     () = self.keep_images() => {}
                 }
@@ -215,12 +217,15 @@ impl NodePresence {
             let mut period = pin!(sleep(UPDATE_PERIOD));
             loop {
                 tokio::select! {
+                    // A version of the node may come when the period ends. In a fixed order, so that a simulation repeats. The
+                    // version comes first: the next update is then made for it.
+                    biased;
+                    Some(version) = versions.next() => self.receive(&mut known, version),
                     () = &mut period => break,
                     Ok(()) = healthy.changed() => break,
                     Ok(()) = stopping.changed() => break,
                     Ok(()) = pressures.changed() => break,
                     Ok(()) = images.changed() => break,
-                    Some(version) = versions.next() => self.receive(&mut known, version),
                 }
             }
         }
