@@ -25,6 +25,8 @@ mod streaming_lists;
 
 #[cfg(feature = "dra")]
 pub use claims::KubeClaimApi;
+#[doc(hidden)]
+pub use client::client_over;
 pub use client::{ConnectError, connect};
 #[doc(hidden)]
 pub use connection::Connection;

@@ -4,10 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::client::ClientBuilder;
+use http::{Request, Response};
+use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::KubeconfigError;
 use kube::{Client, Config};
 use tower::layer::layer_fn;
+use tower::{BoxError, Service};
 
 use super::credentials::Credentials;
 use super::streaming_lists::StreamingLists;
@@ -88,4 +90,16 @@ pub(super) fn build(mut config: Config, kubeconfig: &Path) -> Result<Client, Con
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ConnectError::Client { path: kubeconfig.to_owned(), source: source.into() })?;
     Ok(builder.with_layer(&layer_fn(StreamingLists)).build())
+}
+
+/// Makes a client of a service that answers requests without a connection, such as an API server of a simulation. Must be called in a
+/// tokio runtime.
+#[doc(hidden)]
+pub fn client_over<S>(service: S) -> Client
+where
+    S: Service<Request<Body>, Response = Response<Box<DynBody>>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    ClientBuilder::new(service, "default").with_layer(&layer_fn(StreamingLists)).build()
 }
