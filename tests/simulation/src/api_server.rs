@@ -9,21 +9,20 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi, PodApi, ResourcePhase};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi, PodApi};
 use serde_json::{Map, Value, json};
 
-use super::checks::{self, CheckResult};
-use super::disk::Disk;
 use super::faulty_ports::NODE;
+use super::laws::Laws;
 use super::machine::{CallDetail, Machine};
 use super::scenario::Op;
 use super::sources::SimSources;
 
 pub(super) struct SimApiServer {
-    pub(super) machine: Arc<Machine>,
-    pub(super) disk: Arc<Disk>,
-    pub(super) sources: Arc<Mutex<SimSources>>,
+    machine: Arc<Machine>,
+    sources: Arc<Mutex<SimSources>>,
+    laws: Laws,
     node: Mutex<SimNode>,
 }
 
@@ -36,8 +35,8 @@ struct SimNode {
 }
 
 impl SimApiServer {
-    pub(super) fn new(machine: Arc<Machine>, disk: Arc<Disk>, sources: Arc<Mutex<SimSources>>) -> Self {
-        SimApiServer { machine, disk, sources, node: Mutex::default() }
+    pub(super) fn new(machine: Arc<Machine>, sources: Arc<Mutex<SimSources>>, laws: Laws) -> Self {
+        SimApiServer { machine, sources, laws, node: Mutex::default() }
     }
 
     fn check_reachable(&self) -> Result<(), ApiError> {
@@ -58,46 +57,6 @@ impl SimApiServer {
         self.machine.call(op, uid, CallDetail::Nothing, work).await
     }
 
-    fn violation(&self, checked: CheckResult) {
-        if let Err(what) = checked {
-            self.machine.violated(what);
-        }
-    }
-
-    /// No status goes back, and a pod ends only after its containers and its claims (POD-I6, POD-I7).
-    fn check_patch(&self, pod: &PodObject, before: Phase, after: Phase) -> CheckResult {
-        let uid = pod.uid();
-        if pod.is_mirror() {
-            return Ok(());
-        }
-        if before.is_terminal() && after != before {
-            return Err(format!("{uid}: its status goes from {before:?} back to {after:?}"));
-        }
-        if after.is_terminal() && !before.is_terminal() {
-            if self.machine.runtime_status(uid).has_running_container() {
-                return Err(format!("{uid}: the API server receives {after:?} while containers run"));
-            }
-            checks::claims_are_released(&self.machine, &self.disk, uid)?;
-        }
-        Ok(())
-    }
-
-    fn check_delete(&self, pod: &PodObject) -> CheckResult {
-        let uid = pod.uid();
-        self.machine.note(format!("{uid} is deleted from the API server"));
-        if pod.is_mirror() {
-            return Ok(());
-        }
-        let holds_claims = self.machine.agent().is_some_and(|agent| agent.claims.holds(uid));
-        if self.machine.runtime_status(uid).has_running_container() || holds_claims {
-            return Err(format!("{uid}: is deleted from the API server while containers run or claims are held"));
-        }
-        if !pod.phase().is_terminal() || !pod.is_deleting() {
-            return Err(format!("{uid}: is deleted from the API server, in phase {:?}", pod.phase()));
-        }
-        Ok(())
-    }
-
     fn edit_node<T>(&self, edit: impl FnOnce(&mut SimNode, &str) -> Result<T, ApiError>) -> Result<T, ApiError> {
         let mut node = self.node.lock();
         node.version += 1;
@@ -110,8 +69,10 @@ impl SimApiServer {
             let node = state.node.as_mut().ok_or(ApiError::NotFound)?;
             let mut value = serde_json::to_value(&*node).unwrap();
             merge(&mut value, patch);
-            *node = serde_json::from_value(value).unwrap();
-            node.metadata.resource_version = Some(version.to_owned());
+            let mut patched: Node = serde_json::from_value(value).unwrap();
+            patched.metadata.resource_version = Some(version.to_owned());
+            self.laws.node_written(node, &patched);
+            *node = patched;
             Ok(node.clone())
         })
     }
@@ -129,14 +90,7 @@ impl PodApi for SimApiServer {
             merge(&mut status, &patch["status"]);
             let after = sources.set_status(&before, serde_json::from_value(status).unwrap());
             drop(sources);
-            self.machine.note(format!(
-                "{} status {:?} {:?}",
-                pod.uid(),
-                after.phase(),
-                after.status().and_then(|status| status.reason.as_deref())
-            ));
-            self.violation(self.check_patch(&before, before.phase(), after.phase()));
-            self.violation(checks::generation_is_decided(&self.machine, &before, &after));
+            self.laws.status_written(&before, &after);
             Ok(after)
         };
         self.call(Op::PatchStatus, pod.uid(), perform).boxed()
@@ -148,7 +102,7 @@ impl PodApi for SimApiServer {
             if found.uid() != pod.uid() {
                 return Err(ApiError::conflict("another UID"));
             }
-            self.violation(self.check_delete(&found));
+            self.laws.pod_deleted(&found);
             self.sources.lock().delete_object(&found);
             Ok(())
         };
@@ -158,8 +112,9 @@ impl PodApi for SimApiServer {
     fn create<'a>(&'a self, pod: &'a Pod) -> ApiFuture<'a, Arc<PodObject>> {
         let perform = move || {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            self.machine.note(format!("the mirror pod of {name} is created"));
-            self.sources.lock().create_mirror(&name, pod)
+            let created = self.sources.lock().create_mirror(&name, pod)?;
+            self.laws.pod_created(&created);
+            Ok(created)
         };
         self.call(Op::CreatePod, &NODE, perform).boxed()
     }
@@ -227,6 +182,7 @@ impl NodeApi for SimApiServer {
                 if found.metadata.resource_version != lease.metadata.resource_version {
                     return Err(ApiError::conflict("another version"));
                 }
+                self.laws.lease_written(found, lease);
                 let mut lease = lease.clone();
                 lease.metadata.resource_version = Some(version.to_owned());
                 Ok(state.lease.insert(lease).clone())

@@ -28,6 +28,7 @@ mod drivers;
 mod faulty_ports;
 mod generator;
 mod journal;
+mod laws;
 mod machine;
 mod pod_objects;
 mod rng;

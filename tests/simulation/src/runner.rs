@@ -29,6 +29,7 @@ use super::disk::Disk;
 use super::drivers::open_claims;
 use super::faulty_ports::{FaultyNetwork, FaultyRuntime};
 use super::generator::EVENTFUL;
+use super::laws::Laws;
 use super::machine::{Agent, BEGIN, Machine};
 use super::scenario::{Scenario, Source, StepAction};
 use super::sources::SimSources;
@@ -64,7 +65,7 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
     let sources = Arc::new(Mutex::new(SimSources::new(scenario.clone())));
     let mut simulation = Simulation {
         disk: disk.clone(),
-        api: Arc::new(SimApiServer::new(machine.clone(), disk.clone(), sources.clone())),
+        api: Arc::new(SimApiServer::new(machine.clone(), sources.clone(), Laws::new(&machine, &disk))),
         sources,
         machine: machine.clone(),
         next: 0,

@@ -1,0 +1,113 @@
+//! The laws of the API server's objects: what an agent may write.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::ResourcePhase;
+
+use super::checks::{self, CheckResult};
+use super::disk::Disk;
+use super::machine::Machine;
+
+/// Checks the writes of an agent, and traces them.
+#[derive(Clone)]
+pub(super) struct Laws {
+    machine: Arc<Machine>,
+    disk: Arc<Disk>,
+}
+
+impl Laws {
+    pub(super) fn new(machine: &Arc<Machine>, disk: &Arc<Disk>) -> Self {
+        Laws { machine: machine.clone(), disk: disk.clone() }
+    }
+
+    fn require(&self, checked: CheckResult) {
+        if let Err(what) = checked {
+            self.machine.violated(what);
+        }
+    }
+
+    pub(super) fn status_written(&self, before: &PodObject, after: &PodObject) {
+        let (uid, reason) = (after.uid(), after.status().and_then(|status| status.reason.as_deref()));
+        self.machine.note(format!("{uid} status {:?} {reason:?}", after.phase()));
+        self.require(self.status_may_be_written(before, after));
+        self.require(checks::generation_is_decided(&self.machine, before, after));
+    }
+
+    pub(super) fn pod_deleted(&self, pod: &PodObject) {
+        self.machine.note(format!("{} is deleted from the API server", pod.uid()));
+        self.require(self.pod_may_be_deleted(pod));
+    }
+
+    pub(super) fn pod_created(&self, pod: &PodObject) {
+        let name = pod.full_name().name();
+        self.machine.note(format!("the mirror pod of {name} is created"));
+        let what = || format!("the agent creates {name}, which is no mirror pod");
+        self.require(if pod.is_mirror() { Ok(()) } else { Err(what()) });
+    }
+
+    pub(super) fn lease_written(&self, before: &Lease, after: &Lease) {
+        self.require(lease_goes_on(before, after));
+    }
+
+    pub(super) fn node_written(&self, before: &Node, after: &Node) {
+        self.require(heartbeats_go_on(before, after));
+    }
+
+    /// No status goes back, and a pod ends only after its containers and its claims (POD-I6, POD-I7).
+    fn status_may_be_written(&self, before: &PodObject, after: &PodObject) -> CheckResult {
+        let uid = before.uid();
+        if before.is_mirror() {
+            return Ok(());
+        }
+        let (old, new) = (before.phase(), after.phase());
+        if old.is_terminal() && new != old {
+            return Err(format!("{uid}: its status goes from {old:?} back to {new:?}"));
+        }
+        if new.is_terminal() && !old.is_terminal() {
+            if self.machine.runtime_status(uid).has_running_container() {
+                return Err(format!("{uid}: the API server receives {new:?} while containers run"));
+            }
+            checks::claims_are_released(&self.machine, &self.disk, uid)?;
+        }
+        Ok(())
+    }
+
+    fn pod_may_be_deleted(&self, pod: &PodObject) -> CheckResult {
+        let uid = pod.uid();
+        if pod.is_mirror() {
+            return Ok(());
+        }
+        let holds_claims = self.machine.agent().is_some_and(|agent| agent.claims.holds(uid));
+        if self.machine.runtime_status(uid).has_running_container() || holds_claims {
+            return Err(format!("{uid}: is deleted from the API server while containers run or claims are held"));
+        }
+        if !pod.phase().is_terminal() || !pod.is_deleting() {
+            return Err(format!("{uid}: is deleted from the API server, in phase {:?}", pod.phase()));
+        }
+        Ok(())
+    }
+}
+
+/// The time of a lease does not go back.
+fn lease_goes_on(before: &Lease, after: &Lease) -> CheckResult {
+    let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+    let (old, new) = (renewed(before), renewed(after));
+    if new < old { Err(format!("the lease goes from {old:?} back to {new:?}")) } else { Ok(()) }
+}
+
+/// No heartbeat of a condition goes back.
+fn heartbeats_go_on(before: &Node, after: &Node) -> CheckResult {
+    let conditions =
+        |node: &Node| node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let new = conditions(after);
+    for old in conditions(before) {
+        let found = new.iter().find(|condition| condition.type_ == old.type_);
+        if let Some(found) = found.filter(|found| found.last_heartbeat_time < old.last_heartbeat_time) {
+            return Err(format!("the heartbeat of the node goes back from {old:?} to {found:?}"));
+        }
+    }
+    Ok(())
+}
