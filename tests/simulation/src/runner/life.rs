@@ -1,0 +1,157 @@
+//! One life of the agent, and its start.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::NodeRegistration;
+use podwright_actors::engine::{EngineConfig, Threads};
+use podwright_actors::ids::PodUid;
+use podwright_actors::node::{Node, NodeHandle, NodePorts};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{Clock, EventRecorder, PodEvent, SourceKind};
+use podwright_actors::recorder::Recorder;
+use podwright_actors::time::Time;
+use podwright_metrics::Metrics;
+use tokio_util::sync::CancellationToken;
+
+use super::Simulation;
+use crate::admission::CheckedCapacity;
+use crate::checks::{CheckResult, Samples};
+use crate::drivers::open_claims;
+use crate::faulty_ports::{FaultyNetwork, FaultyRuntime};
+use crate::machine::{Agent, Machine};
+use crate::scenario::Source;
+use crate::usage::Usage;
+
+/// A recorder that drops old events, and one that keeps all events of one agent.
+const RECORDERS: [usize; 2] = [Recorder::SMALLEST, 2 << 20];
+/// Less than the time without a list after which a runtime is unhealthy.
+const LISTED_WITHIN: Duration = Duration::from_secs(150);
+
+struct SimEvents {
+    machine: Arc<Machine>,
+    capacity: Arc<CheckedCapacity>,
+}
+
+impl EventRecorder for SimEvents {
+    fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        self.machine.event_recorded(pod.uid(), &event);
+        self.capacity.event_recorded(pod.uid(), &event.reason);
+    }
+}
+
+/// One life of the agent.
+pub(crate) struct AgentLife {
+    pub(crate) node: NodeHandle,
+    pub(crate) agent: Agent,
+    pub(super) usage: Arc<Usage>,
+    pub(crate) metrics: Metrics,
+    pub(super) samples: Samples,
+    pub(super) started: Time,
+    /// The pods that had a running container or a ready sandbox when this agent started.
+    pub(super) adopted: BTreeSet<PodUid>,
+    /// The sources that have delivered to this agent, in the order of their first sets.
+    pub(super) delivered: Vec<Source>,
+    /// The pods that this agent had admitted when the second source delivered first, and those of earlier agents that run since then. Also
+    /// the pods that an earlier agent started and did not record before it was killed: this agent admits what they request now.
+    pub(super) early: BTreeSet<PodUid>,
+    /// Whether the agent has found the runtime healthy.
+    was_healthy: bool,
+}
+
+impl AgentLife {
+    /// The pods that the agent admitted before it knew what other running pods use.
+    pub(super) fn unaware(&self) -> UnawareAdmission<'_> {
+        UnawareAdmission { adopted: &self.adopted, early: &self.early, source: self.delivered.get(1).copied() }
+    }
+
+    /// A runtime that the agent lists stays healthy.
+    pub(super) fn health_follows_lists(&mut self, machine: &Machine) -> CheckResult {
+        let is_healthy = *self.node.healthy().borrow();
+        let has_changed = std::mem::replace(&mut self.was_healthy, is_healthy) && !is_healthy;
+        if has_changed && machine.was_listed_within(LISTED_WITHIN) {
+            return Err("the runtime is unhealthy, although the agent lists its pods".into());
+        }
+        Ok(())
+    }
+}
+
+/// No source waits for another one. So an agent admits pods of the source that delivers first without knowing the pods that an earlier
+/// agent left running and that the second source delivers.
+pub(crate) struct UnawareAdmission<'a> {
+    adopted: &'a BTreeSet<PodUid>,
+    early: &'a BTreeSet<PodUid>,
+    source: Option<Source>,
+}
+
+impl UnawareAdmission<'_> {
+    /// Whether a pod ran already and was delivered by the second source.
+    pub(crate) fn is_late(&self, pod: &PodObject) -> bool {
+        self.source == Some(Source::of(pod)) && self.adopted.contains(pod.uid())
+    }
+
+    /// Whether a pod was admitted before the second source delivered, or without a record of what it had.
+    pub(crate) fn is_early(&self, pod: &PodObject) -> bool {
+        self.early.contains(pod.uid())
+    }
+}
+
+impl Simulation {
+    pub(super) fn start(&self) -> AgentLife {
+        let machine = &self.machine;
+        let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
+        adopted.retain(|uid| machine.runtime_status(uid).is_running());
+        let mut early: BTreeSet<PodUid> = self.early.intersection(&adopted).cloned().collect();
+        let recorded = self.disk.allocations().records();
+        let is_recorded = |uid: &PodUid| recorded.iter().any(|record| record.contains(&format!("\"{uid}\"")));
+        let unrecorded = self.sources.lock().desired_pods().into_iter().filter(|desired| !desired.pod.is_static());
+        early.extend(unrecorded.map(|desired| desired.uid).filter(|uid| adopted.contains(uid) && !is_recorded(uid)));
+        let metrics = Metrics::new();
+        let capacity = Arc::new(CheckedCapacity::new(machine.clone()));
+        let seed = machine.scenario.seed ^ u64::from(machine.life());
+        let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
+        let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
+        let usage = Arc::new(Usage::default());
+        let ports = NodePorts::new(
+            Arc::new(FaultyRuntime::new(machine.clone())),
+            Arc::new(FaultyNetwork::new(machine.clone())),
+            self.disk.clone(),
+        )
+        .final_statuses(self.disk.clone())
+        .allocations(self.disk.allocations().clone())
+        .disks(usage.clone())
+        .events(Arc::new(SimEvents { machine: machine.clone(), capacity: capacity.clone() }))
+        .clock(machine.clock.clone())
+        .admission(capacity)
+        .metrics(metrics.clone())
+        .recorder(Arc::new(Recorder::new(recording_size)))
+        .pod_api(self.api.clone())
+        .node_api(self.api.clone());
+        let (claims, claim_tasks) = open_claims(machine, &self.disk, &metrics);
+        // The tasks end when the agent is killed.
+        actix::spawn(claim_tasks.run(CancellationToken::new()));
+        let node = Node::builder(ports.resources(claims.clone()))
+            .name("node1")
+            .host_ips(vec!["192.0.2.1".parse().unwrap()])
+            .runtime_name("simulated")
+            .sources([SourceKind::File, SourceKind::Api])
+            .registration(NodeRegistration::new("the-agent"))
+            .engine(engine)
+            .start()
+            .unwrap();
+        let agent = Agent::of(&node, claims);
+        AgentLife {
+            node,
+            agent,
+            usage,
+            metrics,
+            samples: Samples::default(),
+            started: machine.clock.now(),
+            adopted,
+            delivered: Vec::new(),
+            early,
+            was_healthy: false,
+        }
+    }
+}
