@@ -1,12 +1,14 @@
 //! Generates a scenario from a seed. Pure.
 
+mod adapters;
 mod additions;
 
 use std::time::Duration;
 
 use super::rng::Rng;
 use super::scenario::{
-    ContainerPlan, Fault, HookPlan, Kind, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step, StepAction, Window,
+    ContainerPlan, Driver, Fault, HookPlan, Kind, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step, StepAction,
+    Window,
 };
 
 /// For how long steps and faults happen. After this time every pod has to reach its final state.
@@ -15,8 +17,8 @@ pub(super) const EVENTFUL: Duration = Duration::from_secs(420);
 /// the same when later steps are added to the generator.
 const FIRST: Duration = Duration::from_secs(300);
 
-/// The scenario of a seed.
-pub(super) fn scenario(seed: u64) -> Scenario {
+/// The scenario of a seed. The one of the adapters has more faults of requests and watches.
+pub(super) fn scenario(driver: Driver, seed: u64) -> Scenario {
     let mut rng = Rng::new(seed);
     let count = rng.pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
     let mut pods: Vec<PodPlan> = (0..count).map(|which| pod(&mut rng, which)).collect();
@@ -84,8 +86,13 @@ pub(super) fn scenario(seed: u64) -> Scenario {
     let claims = additions::claims(&mut rng, &mut pods, &mut steps);
     additions::watches(&mut rng, &pods, &mut steps);
     additions::resizes(&mut rng, &mut pods, &mut steps);
+    if driver == Driver::Adapters {
+        adapters::requests(&mut rng, &mut steps);
+        adapters::watches(&mut rng, &mut steps);
+        adapters::crashes(&mut rng, &mut steps);
+    }
     steps.sort_by_key(|step| step.at);
-    Scenario { seed, with_events, pods, claims, steps }
+    Scenario { driver, seed, with_events, pods, claims, steps }
 }
 
 fn when(rng: &mut Rng) -> Duration {

@@ -1,9 +1,10 @@
-//! The laws of the API server's objects: what an agent may write.
+//! The laws of the API server's objects: what an agent may write. The server of the ports and the one of the adapters call them for each
+//! write of an agent.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Event, Node};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ResourcePhase;
 
@@ -54,6 +55,10 @@ impl Laws {
 
     pub(super) fn node_written(&self, before: &Node, after: &Node) {
         self.require(heartbeats_go_on(before, after));
+    }
+
+    pub(super) fn event_written(&self, before: &Event, after: &Event) {
+        self.require(event_goes_on(before, after));
     }
 
     /// No status goes back, and a pod ends only after its containers and its claims (POD-I6, POD-I7).
@@ -108,6 +113,14 @@ fn heartbeats_go_on(before: &Node, after: &Node) -> CheckResult {
         if let Some(found) = found.filter(|found| found.last_heartbeat_time < old.last_heartbeat_time) {
             return Err(format!("the heartbeat of the node goes back from {old:?} to {found:?}"));
         }
+    }
+    Ok(())
+}
+
+/// An event that is repeated happens more often and later.
+fn event_goes_on(before: &Event, after: &Event) -> CheckResult {
+    if after.count < before.count || after.last_timestamp < before.last_timestamp {
+        return Err(format!("an event goes back from {before:?} to {after:?}"));
     }
     Ok(())
 }

@@ -2,11 +2,27 @@
 //! restarts. Invariants are checked at every call and every second.
 //!
 //! ```text
-//! scenario(seed) -> Scenario    pure; a scenario stays valid when steps are dropped
-//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimSources, SimApiServer, SimDrivers
+//! scenario(driver, seed) -> Scenario    pure; a scenario stays valid when steps are dropped
+//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimDrivers, and the driver:
+//!                  ports:    SimSources, SimApiServer
+//!                  adapters: PodSource, KubePodApi, KubeNodeApi, KubeEvents -> kube::Client -> Cluster<StandIn>
 //!                one thread, paused time, checks at every call and every second -> violation
 //! faults end -> every pod reaches its final state -> sources drop all pods -> nothing is left
 //! ```
+//!
+//! Both drivers have the same steps, and check the same laws for each write to the API server. The ports cost the least time, and their
+//! source can also drop and repeat sets. The adapters have HTTP, lists and watches: broken connections, late answers, an expired history and
+//! lists that do not end. The simulated client has no sockets, so the timeouts of connections are not simulated.
+//!
+//! A seed repeats every step:
+//!
+//! - All tasks run on one thread, in a runtime whose time is paused. No task blocks, and no code of a simulation starts a thread.
+//! - The clocks of the node and of the API server follow that time.
+//! - The backoffs of kube and of events draw from the generator of the thread, which gets the seed. The stand-in draws its names and UIDs
+//!   from the seed too.
+//! - tokio polls the branches of a `select!` at random, and wakes the receivers of a watch channel at random. So a `select!` whose branches
+//!   can be ready at one time is `biased`, and the watches of the stand-in wait in one queue.
+//! - The certificates of the stand-in differ in each run. No part of a simulation reads them.
 //!
 //! A simulation takes less than 13 minutes of virtual time: 7 minutes for steps and faults, 3 minutes and up to 20 seconds more until every
 //! pod has reached its final state, and at most 2 minutes until all pods are removed. After each agent its recording is replayed
@@ -20,6 +36,7 @@ mod admission;
 mod api_server;
 mod checks;
 mod clock;
+mod cluster;
 mod container_resources;
 mod container_runs;
 mod devices;
@@ -52,15 +69,24 @@ use scenario::Scenario;
 use shrink::shrink;
 use trace::KEPT;
 
-/// The seeds of `failed-seeds.txt`. Each of them failed once, and the file names the fault that it found.
-pub fn seeds_that_failed() -> Vec<u64> {
-    let lines = include_str!("failed-seeds.txt").lines();
+pub use scenario::Driver;
+
+/// The seeds of `failed-seeds.txt` and of `failed-adapter-seeds.txt`. Each of them failed once, and the file names the fault that it found.
+pub fn seeds_that_failed(driver: Driver) -> Vec<u64> {
+    let lines = match driver {
+        Driver::Ports => include_str!("failed-seeds.txt").lines(),
+        Driver::Adapters => include_str!("failed-adapter-seeds.txt").lines(),
+    };
     lines.filter_map(|line| line.split('#').next()?.trim().parse().ok()).collect()
 }
 
 /// Simulates seeds on all cores until `next` returns `None`. As soon as a seed fails, calls `failed` with the seed and the description
 /// of the failure. Returns the number of simulated seeds.
-pub fn simulate(next: impl FnMut() -> Option<u64> + Send, failed: impl FnMut(u64, String) + Send) -> usize {
+pub fn simulate(
+    driver: Driver,
+    next: impl FnMut() -> Option<u64> + Send,
+    failed: impl FnMut(u64, String) + Send,
+) -> usize {
     let (next, failed) = (Mutex::new(next), Mutex::new(failed));
     let count = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -71,7 +97,7 @@ pub fn simulate(next: impl FnMut() -> Option<u64> + Send, failed: impl FnMut(u64
                     let seed = (next.lock())();
                     let Some(seed) = seed else { break };
                     count.fetch_add(1, Ordering::Relaxed);
-                    if let Err(failure) = simulate_seed(seed) {
+                    if let Err(failure) = simulate_seed(driver, seed) {
                         (failed.lock())(seed, failure);
                     }
                 }
@@ -85,9 +111,9 @@ pub fn simulate(next: impl FnMut() -> Option<u64> + Send, failed: impl FnMut(u64
 ///
 /// # Errors
 /// The violation, the command that repeats it, the smallest scenario that still fails, and the last lines of its trace.
-pub fn simulate_seed(seed: u64) -> Result<(), String> {
+pub fn simulate_seed(driver: Driver, seed: u64) -> Result<(), String> {
     let simulated = catch_unwind(|| {
-        let scenario = Arc::new(generator::scenario(seed));
+        let scenario = Arc::new(generator::scenario(driver, seed));
         let report = run(&scenario, KEPT);
         describe(&scenario, report, KEPT)
     });
@@ -101,8 +127,8 @@ pub fn simulate_seed(seed: u64) -> Result<(), String> {
 ///
 /// # Errors
 /// The violation, the command that repeats it, the whole scenario and the whole trace.
-pub fn trace_seed(seed: u64) -> Result<(), String> {
-    let scenario = Arc::new(generator::scenario(seed));
+pub fn trace_seed(driver: Driver, seed: u64) -> Result<(), String> {
+    let scenario = Arc::new(generator::scenario(driver, seed));
     let report = run(&scenario, usize::MAX);
     describe(&scenario, report, usize::MAX)
 }
@@ -124,9 +150,10 @@ fn describe(scenario: &Arc<Scenario>, report: Report, kept: usize) -> Result<(),
     let whole = scenario.steps.len();
     let (small, report) = if kept == KEPT { shrink(scenario.clone(), report) } else { (scenario.clone(), report) };
     Err(format!(
-        "{violation}\n\nTo repeat it with its whole trace:\n    make simulate SEED={}\n\n\
+        "{violation}\n\nTo repeat it with its whole trace:\n    make simulate SEED={} DRIVER={}\n\n\
          {} of {whole} steps are enough:\n{small}\n{}\n{}",
         small.seed,
+        small.driver.as_str(),
         small.steps.len(),
         report.trace,
         report.violation.unwrap_or_default(),
@@ -139,30 +166,60 @@ mod tests {
 
     use super::*;
 
-    /// These seeds find most mistakes in a change. `make soak` searches with new seeds.
-    const SEEDS: u64 = 300;
+    /// Simulates the seeds that failed, and the first seeds. They find most mistakes in a change. `make soak` searches with new seeds.
+    fn seeds_pass(driver: Driver, first: u64) {
+        let mut seeds = seeds_that_failed(driver).into_iter().chain(1..=first);
+        let mut failures = Vec::new();
+        let count = simulate(driver, || seeds.next(), |_, failure| failures.push(failure));
+        assert!(failures.is_empty(), "{} of {count} seeds fail:\n\n{}", failures.len(), failures.join("\n\n"));
+    }
 
     // Takes a minute: it simulates the histories of about 350 nodes.
     #[test]
     fn random_lives_of_a_node_keep_every_invariant() {
-        let mut seeds = seeds_that_failed().into_iter().chain(1..=SEEDS);
-        let mut failures = Vec::new();
-        let count = simulate(|| seeds.next(), |_, failure| failures.push(failure));
-        assert!(failures.is_empty(), "{} of {count} seeds fail:\n\n{}", failures.len(), failures.join("\n\n"));
+        seeds_pass(Driver::Ports, 300);
+    }
+
+    #[test]
+    fn random_lives_of_a_node_with_an_api_server_keep_every_invariant() {
+        seeds_pass(Driver::Adapters, 20);
+    }
+
+    /// The trace of a seed that is simulated twice.
+    fn repeated(driver: Driver, seed: u64) -> String {
+        let [one, other] = [(); 2].map(|()| run(&Arc::new(generator::scenario(driver, seed)), usize::MAX));
+        let difference = one.trace.lines().zip(other.trace.lines()).find(|(one, other)| one != other);
+        assert_eq!(one.hash, other.hash, "seed {seed} of the {} differs first at {difference:?}", driver.as_str());
+        assert!(one.trace.lines().count() > 100, "seed {seed} of the {}", driver.as_str());
+        one.trace
     }
 
     #[test]
     fn simulation_seed_repeats_every_step() {
-        for seed in 0..8 {
-            let reports = [(); 2].map(|()| run(&Arc::new(generator::scenario(seed)), usize::MAX));
-            assert_eq!(reports[0].hash, reports[1].hash, "seed {seed}");
-            assert!(reports[0].trace.lines().count() > 100, "seed {seed}");
+        (0..8).for_each(|seed| drop(repeated(Driver::Ports, seed)));
+    }
+
+    #[test]
+    fn simulation_seed_of_the_adapters_repeats_every_request() {
+        let traces: String = (0..4).map(|seed| repeated(Driver::Adapters, seed)).collect();
+        // The watch, a status, a mirror pod, an event, the lease and the node.
+        for (method, path, answer) in [
+            ("GET", "/api/v1/pods?", "200 OK"),
+            ("PATCH", "/status?", "200 OK"),
+            ("POST", "/api/v1/namespaces/sim/pods?", "201 Created"),
+            ("POST", "/events?", "201 Created"),
+            ("PUT", "/leases/node1?", "200 OK"),
+            ("POST", "/api/v1/nodes?", "201 Created"),
+        ] {
+            let is_meant =
+                |line: &str| line.contains(&format!(" {method} ")) && line.contains(path) && line.ends_with(answer);
+            assert!(traces.lines().any(is_meant), "no {method} of {path} is answered with {answer}");
         }
     }
 
     #[test]
     fn simulation_failure_that_does_not_repeat_is_reported() {
-        let scenario = Arc::new(generator::scenario(0));
+        let scenario = Arc::new(generator::scenario(Driver::Ports, 0));
         let once = Report { violation: Some("happened once".to_owned()), ..run(&scenario, KEPT) };
         let failure = describe(&scenario, once, KEPT).unwrap_err();
         assert!(failure.contains("does not repeat"), "{failure}");
@@ -170,8 +227,10 @@ mod tests {
 
     #[test]
     fn a_failed_seed_is_listed_once() {
-        let seeds = seeds_that_failed();
-        assert!(seeds.len() > 40, "the file has {seeds:?}");
-        assert_eq!(seeds.iter().collect::<BTreeSet<_>>().len(), seeds.len(), "{seeds:?}");
+        for (driver, known) in [(Driver::Ports, 41), (Driver::Adapters, 0)] {
+            let seeds = seeds_that_failed(driver);
+            assert!(seeds.len() >= known, "the file has {seeds:?}");
+            assert_eq!(seeds.iter().collect::<BTreeSet<_>>().len(), seeds.len(), "{seeds:?}");
+        }
     }
 }

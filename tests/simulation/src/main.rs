@@ -4,12 +4,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use podwright_simulation::{simulate, trace_seed};
+use podwright_simulation::{Driver, simulate, trace_seed};
 
 /// Simulates whole nodes in virtual time. Without --seed, simulates the seeds from --from on: --seeds of them, or as many as fit into
 /// --time.
 #[derive(Parser)]
 struct Args {
+    /// What the agent uses as its API server.
+    #[arg(long, value_enum, default_value_t = Driver::Ports)]
+    driver: Driver,
     /// Simulate this seed alone, and print its whole trace if it fails.
     #[arg(long, conflicts_with_all = ["from", "seeds", "time"])]
     seed: Option<u64>,
@@ -27,7 +30,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(seed) = args.seed {
-        if let Err(failure) = trace_seed(seed) {
+        if let Err(failure) = trace_seed(args.driver, seed) {
             println!("seed {seed} fails: {failure}");
             return ExitCode::FAILURE;
         }
@@ -45,12 +48,13 @@ fn main() -> ExitCode {
         goes_on.then(|| seed - 1)
     };
     let mut failed = Vec::new();
-    let count = simulate(next, |seed, failure| {
+    let count = simulate(args.driver, next, |seed, failure| {
         println!("seed {seed} fails: {failure}\n");
         failed.push(seed);
     });
     println!(
-        "simulation: {count} seeds from {} in {:.0?}, {} failed: {failed:?}",
+        "simulation of the {}: {count} seeds from {} in {:.0?}, {} failed: {failed:?}",
+        args.driver.as_str(),
         args.from,
         begin.elapsed(),
         failed.len()

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use podwright::adapters::simulated::ANNOTATION_PREFIX;
 use podwright_actors::pod::PodObject;
 use serde_json::{Map, Value, json};
 
+use super::cluster::NODE_NAME;
 use super::scenario::{ClaimPlan, ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, ResizePlan, Resources, Source};
 use super::usage::VOLUME;
 
@@ -26,7 +27,14 @@ pub(super) struct PodRevision<'a> {
     pub(super) status: Option<&'a PodStatus>,
 }
 
-pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: &PodRevision<'_>) -> Arc<PodObject> {
+pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision: &PodRevision<'_>) -> Arc<PodObject> {
+    let mut pod: Pod = serde_json::from_value(pod_json(plan, claims, revision)).unwrap();
+    pod.status = revision.status.cloned();
+    PodObject::new(pod).unwrap()
+}
+
+/// A pod without its status.
+pub(super) fn pod_json(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: &PodRevision<'_>) -> Value {
     let source = match plan.source {
         Source::File => "file",
         Source::Api => "api",
@@ -48,7 +56,7 @@ pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: 
         let of = plan.containers.iter().filter(|c| (c.kind == Kind::Regular) == regular);
         of.map(|c| container(c, revision_of_pod.image)).collect()
     };
-    let mut spec = json!({"containers": list(true)});
+    let mut spec = json!({"nodeName": NODE_NAME, "containers": list(true)});
     let mut set = |key: &str, value: Value| spec[key] = value;
     if plan.containers.iter().any(|c| c.kind != Kind::Regular) {
         set("initContainers", json!(list(false)));
@@ -96,10 +104,7 @@ pub(super) fn pod_object(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: 
         metadata["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
         metadata["deletionGracePeriodSeconds"] = json!(grace);
     }
-    let mut pod: k8s_openapi::api::core::v1::Pod =
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
-    pod.status = revision_of_pod.status.cloned();
-    PodObject::new(pod).unwrap()
+    json!({"metadata": metadata, "spec": spec})
 }
 
 /// A limit of the CPU above the request keeps the pod in its class.

@@ -1,5 +1,6 @@
 //! Runs one simulation, from the start of the first agent to the empty node at the end.
 
+mod api_source;
 mod life;
 mod steps;
 
@@ -11,20 +12,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_actors::Registration;
 use podwright_actors::ids::PodUid;
-use podwright_actors::ports::ContainerRuntime;
+use podwright_actors::ports::{ContainerRuntime, SourceUpdate};
 use podwright_actors::replay::{Pick, replay};
 use podwright_actors::time::Time;
 use tokio::time::sleep;
 
 use super::api_server::SimApiServer;
 use super::checks;
+use super::cluster::Cluster;
 use super::disk::Disk;
 use super::generator::EVENTFUL;
 use super::laws::Laws;
 use super::machine::{BEGIN, Machine};
-use super::scenario::{Scenario, Source, StepAction};
+use super::scenario::{Driver, PodIndex, Scenario, Source, StepAction};
 use super::sources::SimSources;
 use super::trace::KEPT;
+
+use api_source::next_update;
 
 pub(super) use life::{AgentLife, UnawareAdmission};
 
@@ -48,12 +52,26 @@ pub(super) struct Report {
 
 /// Runs a scenario to its end or to the first violation. The trace keeps this many lines.
 pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
+    // The backoffs of watches and of events draw from the generator of the thread.
+    fastrand::seed(scenario.seed);
     let machine = Arc::new(Machine::new(scenario.clone(), kept));
     let disk = Arc::new(Disk::new(machine.clone()));
-    let sources = Arc::new(Mutex::new(SimSources::new(scenario.clone())));
+    let laws = Laws::new(&machine, &disk);
+    let (sources, api) = match scenario.driver {
+        Driver::Ports => {
+            let sources = Arc::new(Mutex::new(SimSources::new(scenario.clone(), None)));
+            let api = SimApiServer::new(machine.clone(), sources.clone(), laws);
+            (sources, ApiServer::Ports(Arc::new(api)))
+        }
+        Driver::Adapters => {
+            let cluster = Arc::new(Cluster::new(&machine, laws));
+            let sources = SimSources::new(scenario.clone(), Some(cluster.clone()));
+            (Arc::new(Mutex::new(sources)), ApiServer::Adapters(cluster))
+        }
+    };
     let mut simulation = Simulation {
-        disk: disk.clone(),
-        api: Arc::new(SimApiServer::new(machine.clone(), sources.clone(), Laws::new(&machine, &disk))),
+        disk,
+        api,
         sources,
         machine: machine.clone(),
         next: 0,
@@ -79,11 +97,18 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
     Report { violation, trace, hash }
 }
 
+/// What implements the ports of the API server.
+enum ApiServer {
+    Ports(Arc<SimApiServer>),
+    /// The adapters, over this server.
+    Adapters(Arc<Cluster>),
+}
+
 struct Simulation {
     machine: Arc<Machine>,
     disk: Arc<Disk>,
     sources: Arc<Mutex<SimSources>>,
-    api: Arc<SimApiServer>,
+    api: ApiServer,
     /// The index of the next step.
     next: usize,
     /// Pods that are added again, and when.
@@ -126,6 +151,7 @@ impl Simulation {
     async fn run_steps(&mut self, life: &mut AgentLife) -> LifeEnd {
         loop {
             let now = self.machine.clock.steady();
+            self.sources.lock().end_due_faults(now);
             for source in Source::ALL {
                 self.deliver(life, source, now);
             }
@@ -133,6 +159,7 @@ impl Simulation {
             tokio::select! {
                 biased;
                 down = self.machine.crash() => return LifeEnd::Down(down),
+                update = next_update(&mut life.api_source) => self.check_and_pass_on(life, update),
                 () = sleep(next.since(now)) => {}
             }
             while let Some(step) = self.due_step() {
@@ -148,7 +175,7 @@ impl Simulation {
             }
             let now = self.machine.clock.steady();
             let due = self.returns.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>();
-            due.into_iter().for_each(|(_, which)| self.sources.lock().add(which));
+            due.into_iter().for_each(|(_, which)| self.add(which));
             if now.since(BEGIN).subsec_nanos() == 0 {
                 let checked = life.samples.check(&life.agent, &self.sources.lock().may_be_stopped);
                 let checked = checked.and_then(|()| life.health_follows_lists(&self.machine));
@@ -189,6 +216,15 @@ impl Simulation {
         }
     }
 
+    /// Adds a pod to its source.
+    fn add(&self, which: PodIndex) {
+        let mut sources = self.sources.lock();
+        sources.add(which);
+        if let Some(uid) = sources.uid(which) {
+            self.machine.with_devices(|devices| devices.set_pod(which, uid));
+        }
+    }
+
     fn deliver(&mut self, life: &mut AgentLife, source: Source, now: Time) {
         // No pod of the API server runs before the node is registered.
         let is_registered = || match life.node.registration() {
@@ -198,7 +234,31 @@ impl Simulation {
         if source == Source::Api && !is_registered() {
             return;
         }
-        if let Some(set) = self.sources.lock().next_set(source, now) {
+        if let Some(adapter) = life.api_source.as_mut().filter(|_| source == Source::Api) {
+            adapter.start();
+            return;
+        }
+        let set = self.sources.lock().next_set(source, now);
+        if let Some(set) = set {
+            self.pass_on(life, set.into());
+        }
+    }
+
+    /// Takes an update of an adapter.
+    fn check_and_pass_on(&mut self, life: &mut AgentLife, update: SourceUpdate) {
+        if let SourceUpdate::Set(set) = &update {
+            let checked = self.sources.lock().set_sent(set);
+            if let Err(what) = checked {
+                self.machine.violated(what);
+            }
+        }
+        self.pass_on(life, update);
+    }
+
+    /// Gives an update of a source to the agent.
+    fn pass_on(&mut self, life: &mut AgentLife, update: SourceUpdate) {
+        if let SourceUpdate::Set(set) = &update {
+            let source = Source::of_kind(set.source);
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.machine.note(format!("{source:?} delivers {uids:?}"));
             if !life.delivered.contains(&source) {
@@ -208,8 +268,8 @@ impl Simulation {
                 }
                 life.delivered.push(source);
             }
-            life.node.sources().try_send(set.into()).unwrap();
         }
+        life.node.sources().try_send(update).unwrap();
     }
 
     /// The time of the next step, delivery or sample.
@@ -242,7 +302,8 @@ impl Simulation {
             Stage::Settling if elapsed >= SETTLED => {
                 let sources = &mut *self.sources.lock();
                 let settled = checks::settled(&self.machine, &life.agent, &sources.desired_pods(), &self.disk);
-                match settled.and_then(|()| sources.mirrors_agree(&life.agent)) {
+                let settled = settled.and_then(|()| sources.mirrors_agree(&life.agent));
+                match settled.and_then(|()| sources.statuses_agree(&life.agent)) {
                     Err(what) if elapsed >= SETTLED_LATEST => self.machine.violated(what),
                     Err(_) => {}
                     Ok(()) => {
@@ -256,6 +317,7 @@ impl Simulation {
                 let sources = self.sources.lock();
                 let result = checks::drained(&self.machine, life, &self.disk, &sources.all_uids());
                 let result = result.and_then(|()| sources.mirrors_agree(&life.agent));
+                let result = result.and_then(|()| sources.pods_are_gone());
                 match result {
                     Ok(()) => return true,
                     Err(what) if now.since(since) > DRAINED_WITHIN => self.machine.violated(what),

@@ -3,11 +3,34 @@
 use std::fmt;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use super::devices::{Absence, driver_name};
+
+/// What a simulated agent uses as its API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Driver {
+    /// A server that implements the ports of the node. It costs the least time.
+    Ports,
+    /// The adapters of the API server, over a server in memory.
+    Adapters,
+}
+
+impl Driver {
+    /// The value of the flag `--driver`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Driver::Ports => "ports",
+            Driver::Adapters => "adapters",
+        }
+    }
+}
 
 /// Everything that a simulation depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
+    pub(super) driver: Driver,
     pub(super) seed: u64,
     /// Whether the runtime publishes events. If not, the agent relists it every second.
     pub(super) with_events: bool,
@@ -110,7 +133,9 @@ pub(super) enum Fault {
     Slow(Duration),
     /// The call has its effect and returns after a delay.
     Late(Duration),
+    /// The call panics. The connection of a request to the stand-in breaks.
     Panic,
+    /// The same, after the call has had its effect.
     PanicAfter,
     /// For DRA drivers only: the answer lacks a claim.
     Omits,
@@ -118,7 +143,8 @@ pub(super) enum Fault {
     OtherClaim,
     /// For DRA drivers only: the answer has devices that are not allocated.
     OtherDevices,
-    /// For DRA drivers, the driver refuses one claim. For updates of containers, the runtime does not have the call.
+    /// For DRA drivers, the driver refuses one claim. For updates of containers, the runtime does not have the call. For requests to the
+    /// stand-in, there are too many.
     Refuses,
     /// For events only: the event is lost.
     Lost,
@@ -157,6 +183,8 @@ pub(super) enum Op {
     DeletePod,
     CreatePod,
     NodeApi,
+    ReadPods,
+    WriteEvent,
 }
 
 /// A moment of a call.
@@ -280,7 +308,8 @@ impl PodPlan {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}, {} events", self.seed, if self.with_events { "with" } else { "without" })?;
+        let (driver, with) = (self.driver.as_str(), if self.with_events { "with" } else { "without" });
+        writeln!(f, "seed {}, {with} events, over the {driver}", self.seed)?;
         for (which, claim) in self.claims.iter().enumerate() {
             let ClaimPlan { name, owner, .. } = claim;
             let drivers: Vec<_> = claim.drivers.iter().map(|driver| driver_name(*driver).to_string()).collect();

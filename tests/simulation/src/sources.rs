@@ -1,4 +1,5 @@
-//! The pod sources, with the pods and the mirror pods of the API server.
+//! The pod sources, with the pods and the mirror pods of the API server. In a simulation of the adapters, the objects of the API server are
+//! those of a [`Cluster`], and this reads them there.
 
 mod feeds;
 mod objects;
@@ -12,6 +13,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::SourceKind;
 use podwright_actors::time::Time;
 
+use super::cluster::Cluster;
 use super::pod_objects::{self, PodRevision};
 use super::scenario::{ClaimPlan, PodIndex, PodPlan, Resources, Scenario, Source};
 
@@ -20,6 +22,13 @@ impl Source {
 
     pub(super) fn of(pod: &PodObject) -> Source {
         if pod.is_static() { Source::File } else { Source::Api }
+    }
+
+    pub(super) fn of_kind(kind: SourceKind) -> Source {
+        match kind {
+            SourceKind::File | SourceKind::Http => Source::File,
+            SourceKind::Api => Source::Api,
+        }
     }
 
     pub(super) fn kind(self) -> SourceKind {
@@ -32,6 +41,8 @@ impl Source {
 
 pub(super) struct SimSources {
     scenario: Arc<Scenario>,
+    /// The API server, if the adapters are simulated.
+    cluster: Option<Arc<Cluster>>,
     pods: Vec<SourcePod>,
     lines: [SourceFeed; 2],
     /// The mirror pods, by their static pod.
@@ -40,6 +51,8 @@ pub(super) struct SimSources {
     version: u64,
     /// Until then the API server accepts no statuses.
     away_until: Time,
+    /// The versions of the pods that an adapter sent last.
+    sent: BTreeMap<PodUid, u64>,
     /// Pods that were removed, deleted or killed at some time in this life of the agent. Only these may be stopped.
     pub(super) may_be_stopped: BTreeSet<PodUid>,
 }
@@ -92,12 +105,29 @@ impl SourcePod {
     }
 
     fn object(&mut self, plan: &PodPlan, claims: &[ClaimPlan]) -> &Arc<PodObject> {
-        let SourcePod { incarnation, image, label, version, resizes, deleting, ref status, .. } = *self;
-        let uid = format!("{}-{incarnation}", plan.name);
+        let uid = self.uid(plan).to_string();
+        let object = self.object.take();
+        let object = object.unwrap_or_else(|| pod_objects::pod_object(plan, claims, &self.revision(plan, &uid)));
+        self.object.insert(object)
+    }
+
+    fn revision<'a>(&'a self, plan: &PodPlan, uid: &'a str) -> PodRevision<'a> {
+        let SourcePod { image, label, version, resizes, deleting, ref status, .. } = *self;
         let resources = self.resources.or(plan.resize.map(|resize| resize.first));
-        let status = status.as_ref();
-        let revision = PodRevision { uid: &uid, image, label, version, resizes, resources, deleting, status };
-        self.object.get_or_insert_with(|| pod_objects::pod_object(plan, claims, &revision))
+        PodRevision { uid, image, label, version, resizes, resources, deleting, status: status.as_ref() }
+    }
+
+    /// The next pod of this name.
+    fn successor(&mut self) -> SourcePod {
+        SourcePod {
+            present: true,
+            incarnation: self.incarnation + 1,
+            image: self.image + 1,
+            resizes: self.resizes,
+            changes_lost_until: self.changes_lost_until,
+            last_delivered: self.last_delivered.take(),
+            ..SourcePod::default()
+        }
     }
 }
 
@@ -106,15 +136,17 @@ fn uid(plan: &PodPlan, incarnation: u32) -> PodUid {
 }
 
 impl SimSources {
-    pub(super) fn new(scenario: Arc<Scenario>) -> Self {
+    pub(super) fn new(scenario: Arc<Scenario>, cluster: Option<Arc<Cluster>>) -> Self {
         let pods = scenario.pods.iter().map(|_| SourcePod::default()).collect();
         SimSources {
             scenario,
+            cluster,
             pods,
             lines: Default::default(),
             mirrors: BTreeMap::new(),
             version: 0,
             away_until: Time::ZERO,
+            sent: BTreeMap::new(),
             may_be_stopped: BTreeSet::new(),
         }
     }
@@ -127,9 +159,17 @@ impl SimSources {
             // A new agent lists the pods.
             pod.changes_lost_until = Time::ZERO;
         }
+        self.sent.clear();
+        self.refresh();
+    }
+
+    /// The API server of a source, if the adapters are simulated.
+    fn cluster_of(&self, source: Source) -> Option<&Arc<Cluster>> {
+        self.cluster.as_ref().filter(|_| source == Source::Api)
     }
 
     pub(super) fn desired_pods(&mut self) -> Vec<DesiredPod> {
+        self.refresh();
         let entries = self.pods.iter_mut().zip(&self.scenario.pods).filter(|(entry, _)| entry.present);
         let desired = entries.map(|(entry, plan)| DesiredPod {
             uid: entry.uid(plan),
@@ -142,18 +182,37 @@ impl SimSources {
 
     /// Changes a pod that is in its source. A pod that is in no source stays as it is.
     fn change(&mut self, which: PodIndex, change: impl FnOnce(&mut SourcePod)) {
-        let Some(entry) = self.pods.get_mut(which).filter(|entry| entry.present) else { return };
+        self.refresh();
+        if self.pods.get(which).is_some_and(|entry| entry.present) {
+            self.edit(which, change);
+        }
+    }
+
+    fn edit(&mut self, which: PodIndex, change: impl FnOnce(&mut SourcePod)) {
+        let (plan, entry) = (&self.scenario.pods[which], &mut self.pods[which]);
         change(entry);
         self.version += 1;
         entry.version = self.version;
         entry.object = None;
-        self.lines[self.scenario.pods[which].source as usize].changed = true;
+        self.lines[plan.source as usize].changed = true;
+        if let Some(cluster) = self.cluster_of(plan.source) {
+            let (entry, uid) = (&self.pods[which], self.pods[which].uid(plan).to_string());
+            let revision = entry.revision(plan, &uid);
+            cluster.write(plan, &self.scenario.claims, entry.present.then_some(&revision));
+            self.refresh();
+        }
     }
 
     pub(super) fn add(&mut self, which: PodIndex) {
-        let Some(entry) = self.pods.get_mut(which) else { return };
+        self.refresh();
+        let Some(plan) = self.scenario.pods.get(which) else { return };
+        let uses_each_uid_once = self.cluster_of(plan.source).is_some();
+        let entry = &mut self.pods[which];
+        if uses_each_uid_once && !entry.present && entry.version > 0 {
+            *entry = entry.successor();
+        }
         entry.present = true;
-        self.change(which, |_| {});
+        self.edit(which, |_| {});
     }
 
     pub(super) fn remove(&mut self, which: PodIndex) {
@@ -163,9 +222,15 @@ impl SimSources {
         });
     }
 
-    /// Removes every pod from its source.
+    /// Removes every pod from its source. A user of an API server deletes a pod with its grace period, and the agent ends the deletion.
     pub(super) fn clear(&mut self) {
-        (0..self.pods.len()).for_each(|which| self.remove(which));
+        let scenario = self.scenario.clone();
+        for (which, plan) in scenario.pods.iter().enumerate() {
+            match self.cluster_of(plan.source).is_some() {
+                true => self.delete(which, plan.grace.unwrap_or(30)),
+                false => self.remove(which),
+            }
+        }
     }
 
     pub(super) fn image(&mut self, which: PodIndex) {
@@ -177,17 +242,7 @@ impl SimSources {
     }
 
     pub(super) fn replace(&mut self, which: PodIndex) {
-        self.change(which, |entry| {
-            *entry = SourcePod {
-                present: true,
-                incarnation: entry.incarnation + 1,
-                image: entry.image + 1,
-                resizes: entry.resizes,
-                changes_lost_until: entry.changes_lost_until,
-                last_delivered: entry.last_delivered.take(),
-                ..SourcePod::default()
-            };
-        });
+        self.change(which, |entry| *entry = entry.successor());
     }
 
     /// A pod without room for its resources is resized all the same: the agent defers the resize.
@@ -205,6 +260,7 @@ impl SimSources {
 
     /// Returns the pod to be killed by a caller inside the agent.
     pub(super) fn kill(&mut self, which: PodIndex) -> Option<Arc<PodObject>> {
+        self.refresh();
         let entry = self.pods.get_mut(which).filter(|entry| entry.present)?;
         entry.killed = true;
         entry.was_stopped = true;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use podwright::adapters::kube::{KubeEvents, KubeNodeApi, KubePodApi};
 use podwright_actors::NodeRegistration;
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::ids::PodUid;
@@ -15,9 +17,11 @@ use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
-use super::Simulation;
+use super::api_source::ApiSource;
+use super::{ApiServer, Simulation};
 use crate::admission::CheckedCapacity;
 use crate::checks::{CheckResult, Samples};
+use crate::cluster::NODE_NAME;
 use crate::drivers::open_claims;
 use crate::faulty_ports::{FaultyNetwork, FaultyRuntime};
 use crate::machine::{Agent, Machine};
@@ -32,12 +36,30 @@ const LISTED_WITHIN: Duration = Duration::from_secs(150);
 struct SimEvents {
     machine: Arc<Machine>,
     capacity: Arc<CheckedCapacity>,
+    /// Writes the events to the API server, if the adapters are simulated.
+    adapter: Option<KubeEvents>,
 }
 
 impl EventRecorder for SimEvents {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
         self.machine.event_recorded(pod.uid(), &event);
         self.capacity.event_recorded(pod.uid(), &event.reason);
+        if let Some(adapter) = &self.adapter {
+            adapter.record(pod, event);
+        }
+    }
+
+    fn record_of_node(&self, event: PodEvent) {
+        if let Some(adapter) = &self.adapter {
+            adapter.record_of_node(event);
+        }
+    }
+
+    fn close(&self, limit: Duration) -> BoxFuture<'_, usize> {
+        match &self.adapter {
+            Some(adapter) => adapter.close(limit),
+            None => Box::pin(async { 0 }),
+        }
     }
 }
 
@@ -45,6 +67,8 @@ impl EventRecorder for SimEvents {
 pub(crate) struct AgentLife {
     pub(crate) node: NodeHandle,
     pub(crate) agent: Agent,
+    /// The source of the pods of the API server, if the adapters are simulated.
+    pub(super) api_source: Option<ApiSource>,
     pub(super) usage: Arc<Usage>,
     pub(crate) metrics: Metrics,
     pub(super) samples: Samples,
@@ -121,18 +145,26 @@ impl Simulation {
         .final_statuses(self.disk.clone())
         .allocations(self.disk.allocations().clone())
         .disks(usage.clone())
-        .events(Arc::new(SimEvents { machine: machine.clone(), capacity: capacity.clone() }))
         .clock(machine.clock.clone())
-        .admission(capacity)
+        .admission(capacity.clone())
         .metrics(metrics.clone())
-        .recorder(Arc::new(Recorder::new(recording_size)))
-        .pod_api(self.api.clone())
-        .node_api(self.api.clone());
+        .recorder(Arc::new(Recorder::new(recording_size)));
+        let (ports, adapter, api_source) = match &self.api {
+            ApiServer::Ports(api) => (ports.pod_api(api.clone()).node_api(api.clone()), None, None),
+            ApiServer::Adapters(cluster) => {
+                let (client, clock) = (cluster.client(), machine.clock.clone());
+                let pod_api = Arc::new(KubePodApi::new(client.clone()));
+                let node_api = Arc::new(KubeNodeApi::new(client.clone(), NODE_NAME));
+                let events = KubeEvents::start(client.clone(), NODE_NAME, clock.clone(), metrics.events.clone());
+                (ports.pod_api(pod_api).node_api(node_api), Some(events), Some(ApiSource::new(client, clock)))
+            }
+        };
+        let ports = ports.events(Arc::new(SimEvents { machine: machine.clone(), capacity, adapter }));
         let (claims, claim_tasks) = open_claims(machine, &self.disk, &metrics);
         // The tasks end when the agent is killed.
         actix::spawn(claim_tasks.run(CancellationToken::new()));
         let node = Node::builder(ports.resources(claims.clone()))
-            .name("node1")
+            .name(NODE_NAME)
             .host_ips(vec!["192.0.2.1".parse().unwrap()])
             .runtime_name("simulated")
             .sources([SourceKind::File, SourceKind::Api])
@@ -144,6 +176,7 @@ impl Simulation {
         AgentLife {
             node,
             agent,
+            api_source,
             usage,
             metrics,
             samples: Samples::default(),

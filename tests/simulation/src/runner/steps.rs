@@ -20,7 +20,7 @@ impl Simulation {
         let now = self.machine.clock.steady();
         self.machine.note(format!("{what:?}"));
         match what {
-            StepAction::Add(which) => self.sources.lock().add(which),
+            StepAction::Add(which) => self.add(which),
             StepAction::Remove(which) => self.sources.lock().remove(which),
             StepAction::Return(which, after) => {
                 let uid = self.sources.lock().uid(which);

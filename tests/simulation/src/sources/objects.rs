@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use podwright_actors::ids::FullName;
-use podwright_actors::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
-use podwright_actors::ports::ApiError;
+use podwright_actors::pod::{MIRROR_ANNOTATION, Phase, PodObject, SOURCE_ANNOTATION};
+use podwright_actors::ports::{ApiError, SourceSet};
 use serde_json::json;
 
-use super::SimSources;
+use super::{DesiredPod, SimSources, uid};
 use crate::checks::CheckResult;
 use crate::machine::Agent;
 use crate::scenario::{PodIndex, Source};
@@ -72,9 +72,22 @@ impl SimSources {
         object
     }
 
+    /// The mirror pod of a static pod.
+    fn mirror(&self, which: PodIndex) -> Option<Arc<PodObject>> {
+        let plan = &self.scenario.pods[which];
+        match &self.cluster {
+            Some(cluster) if plan.source == Source::File => cluster.pod(&plan.name, None),
+            _ => self.mirrors.get(&which).cloned(),
+        }
+    }
+
     /// A user deletes a mirror pod, with a grace period. Somebody has to delete it without one.
     pub(crate) fn delete_mirror(&mut self, which: PodIndex) {
-        let Some(mirror) = self.mirrors.get(&which) else { return };
+        let Some(mirror) = self.mirror(which) else { return };
+        if let Some(cluster) = &self.cluster {
+            cluster.delete(mirror.full_name().name(), 30);
+            return;
+        }
         let mut pod = serde_json::to_value(mirror.pod()).unwrap();
         pod["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
@@ -85,8 +98,7 @@ impl SimSources {
     pub(crate) fn mirrors_agree(&self, agent: &Agent) -> CheckResult {
         for (which, (entry, plan)) in self.pods.iter().zip(&self.scenario.pods).enumerate() {
             let uid = entry.uid(plan);
-            let mirror = self.mirrors.get(&which);
-            match mirror {
+            match self.mirror(which) {
                 None if !entry.present || plan.source == Source::Api => {}
                 None => return Err(format!("{uid}: has no mirror pod")),
                 Some(mirror) if !entry.present => return Err(format!("{uid}: has the mirror pod {}", mirror.uid())),
@@ -100,5 +112,69 @@ impl SimSources {
             }
         }
         Ok(())
+    }
+
+    /// Reads the pods of an API server: its users, the agent and the server itself change them.
+    pub(super) fn refresh(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let entries = self.pods.iter_mut().zip(&self.scenario.pods);
+        for (entry, plan) in entries.filter(|(_, plan)| plan.source == Source::Api) {
+            let current = entry.uid(plan);
+            let found = cluster.pod(&plan.name, entry.object.as_ref()).filter(|pod| *pod.uid() == current);
+            let may_stop = entry.version > 0 && found.as_ref().is_none_or(|pod| pod.is_deleting());
+            let earlier = (0..entry.incarnation).map(|number| uid(plan, number));
+            self.may_be_stopped.extend(earlier.chain(may_stop.then_some(current)));
+            entry.present = found.is_some();
+            entry.object = found;
+        }
+    }
+
+    /// An adapter sends a set. The set has each pod that the adapter has sent before and that the server still has, and no pod goes back
+    /// to an earlier version.
+    pub(crate) fn set_sent(&mut self, set: &SourceSet) -> CheckResult {
+        self.refresh();
+        let version = |pod: &PodObject| -> Option<u64> { pod.metadata().resource_version.as_deref()?.parse().ok() };
+        let sent = set.pods.iter().map(|pod| (pod.uid().clone(), version(pod).unwrap_or_default())).collect();
+        let before = std::mem::replace(&mut self.sent, sent);
+        let exist = self.cluster.as_ref().map(|cluster| cluster.pods()).unwrap_or_default();
+        for (uid, earlier) in before {
+            match self.sent.get(&uid) {
+                Some(now) if *now < earlier => {
+                    return Err(format!("{uid}: the source goes back from version {earlier} to {now}"));
+                }
+                None if exist.contains(&uid) => {
+                    return Err(format!("{uid}: the source drops it, although the API server has it"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The API server of the adapters has the statuses that the agent keeps.
+    pub(crate) fn statuses_agree(&mut self, agent: &Agent) -> CheckResult {
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        for DesiredPod { uid, pod, .. } in self.desired_pods().iter().filter(|desired| !desired.pod.is_static()) {
+            let Some(kept) = agent.statuses.get(uid) else { continue };
+            let restarts = |status: &PodStatus| -> Vec<(String, i32)> {
+                let containers = status.container_statuses.iter().flatten();
+                containers.map(|container| (container.name.clone(), container.restart_count)).collect()
+            };
+            let written = pod.status().map(restarts).unwrap_or_default();
+            if Phase::parse(kept.phase.as_deref()) != pod.phase() || restarts(&kept) != written {
+                return Err(format!("{uid}: is {kept:?}, and the API server has {:?}", pod.status()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The API server of the adapters has no pod.
+    pub(crate) fn pods_are_gone(&self) -> CheckResult {
+        match self.cluster.as_ref().and_then(|cluster| cluster.pods().into_iter().next()) {
+            Some(uid) => Err(format!("{uid}: is still in the API server")),
+            None => Ok(()),
+        }
     }
 }

@@ -1,0 +1,126 @@
+//! The faults of the API server: of requests, of watches, and its absence.
+
+use std::time::Duration;
+
+use podwright_actors::time::Time;
+use podwright_stand_in::{Fault as ServerFault, Refusal};
+
+use super::{Cluster, target};
+use crate::scenario::Fault;
+
+/// A fault of watches that lasts for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WatchFault {
+    /// The events of pods wait for the end of the fault.
+    Held,
+    /// The events of pods are late.
+    Late,
+    /// The server does not report the end of a streaming list of pods.
+    EndlessLists,
+}
+
+impl Cluster {
+    /// Draws a fault for each request of an agent.
+    pub(super) fn draw_faults(&self) {
+        let (machine, away_until) = (self.machine.clone(), self.away_until.clone());
+        self.server.faults().on(move |request| {
+            if machine.clock.steady() < *away_until.lock() {
+                return Some(ServerFault::DropBefore);
+            }
+            let (op, pod) = target(&request.method, &request.path);
+            let fault = server_fault(machine.draw_fault(op, &pod)?)?;
+            machine.note(format!("{} {} gets {fault:?}", request.method, request.path));
+            Some(fault)
+        });
+    }
+
+    /// The server cannot be reached for a time.
+    pub(crate) fn goes_away(&self, until: Time) {
+        {
+            let mut end = self.away_until.lock();
+            *end = until.max(*end);
+        }
+        self.drop_watches();
+    }
+
+    pub(crate) fn hold_events(&self, until: Time) {
+        if !self.lasting.lock().contains_key(&WatchFault::Held) {
+            self.server.hold("pods");
+        }
+        self.lasts(WatchFault::Held, until);
+    }
+
+    /// Delays the events of pods by all of this time.
+    pub(crate) fn delay_events(&self, until: Time) {
+        let lag = until.since(self.machine.clock.steady());
+        self.server.faults().set_lag("pods", lag);
+        self.lasts(WatchFault::Late, until);
+    }
+
+    /// The watch begins a list, and the list does not end.
+    pub(crate) fn keep_lists_open(&self, until: Time) {
+        self.server.faults().hold_list_ends("pods");
+        self.lasts(WatchFault::EndlessLists, until);
+        self.list_again();
+    }
+
+    fn lasts(&self, fault: WatchFault, until: Time) {
+        let mut lasting = self.lasting.lock();
+        let end = lasting.entry(fault).or_insert(until);
+        *end = until.max(*end);
+    }
+
+    /// Breaks the connections of all watches. They go on at their versions.
+    pub(crate) fn drop_watches(&self) {
+        self.server.drop_watches();
+    }
+
+    /// The server forgets its history, so that the watches have to list again.
+    pub(crate) fn list_again(&self) {
+        self.server.compact();
+        self.server.drop_watches();
+    }
+
+    /// The next time at which a fault of watches ends.
+    pub(crate) fn next_change(&self, now: Time) -> Option<Time> {
+        self.lasting.lock().values().copied().filter(|end| *end > now).min()
+    }
+
+    /// Ends the faults whose time is over.
+    pub(crate) fn end_due_faults(&self, now: Time) {
+        let mut due = Vec::new();
+        self.lasting.lock().retain(|fault, end| {
+            let lasts = *end > now;
+            due.extend((!lasts).then_some(*fault));
+            lasts
+        });
+        for fault in due {
+            match fault {
+                WatchFault::Held => self.server.release("pods"),
+                WatchFault::Late => self.server.faults().set_lag("pods", Duration::ZERO),
+                WatchFault::EndlessLists => self.server.faults().end_lists(),
+            }
+        }
+    }
+
+    pub(crate) fn end_faults(&self) {
+        *self.away_until.lock() = Time::ZERO;
+        self.lasting.lock().values_mut().for_each(|end| *end = Time::ZERO);
+        self.end_due_faults(self.machine.clock.steady());
+    }
+}
+
+/// The fault of a request that stands for a fault of a call. `None` if it is one of other calls only.
+fn server_fault(fault: Fault) -> Option<ServerFault> {
+    let timeout = || Refusal::plain(504, "Timeout", "simulated");
+    Some(match fault {
+        Fault::Error => ServerFault::status(500),
+        Fault::ErrorAfter => ServerFault::RefuseAfter(timeout()),
+        Fault::Slow(time) => ServerFault::Delay(time),
+        Fault::Late(time) => ServerFault::DelayAfter(time),
+        Fault::Panic => ServerFault::DropBefore,
+        Fault::PanicAfter => ServerFault::DropAfter,
+        Fault::Refuses => ServerFault::too_many_requests(1),
+        Fault::Omits | Fault::OtherClaim | Fault::OtherDevices | Fault::Lost | Fault::Twice => return None,
+    })
+}
