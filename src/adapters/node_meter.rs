@@ -6,34 +6,21 @@ use std::path::PathBuf;
 
 use podwright_actors::ports::{NodeMeter, ResourceSpace};
 
+use super::stats::CgroupTree;
+
 /// The meter of a machine with Linux. The working set of the machine is the memory of its root cgroup minus the inactive file cache,
 /// as upstream computes it (cAdvisor). If the root cgroup cannot be read, the meter uses the kernel's estimate (`MemAvailable` in
 /// proc_meminfo(5)).
 #[derive(Clone, Debug)]
 pub struct LinuxNodeMeter {
     proc: PathBuf,
-    cgroups: PathBuf,
+    cgroups: CgroupTree,
 }
 
 impl LinuxNodeMeter {
     /// The meter of this machine.
     pub fn new() -> Self {
-        LinuxNodeMeter { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
-    }
-
-    /// The working set of the root cgroup in bytes.
-    fn working_set(&self) -> Option<u64> {
-        let read = |path: &str| fs::read_to_string(self.cgroups.join(path)).ok();
-        let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
-        // Version 1 has one tree for each controller.
-        if let Some(stat) = read("memory/memory.stat") {
-            return Some(number("memory/memory.usage_in_bytes")?.saturating_sub(value(&stat, "total_inactive_file")?));
-        }
-        let stat = read("memory.stat")?;
-        // The root cgroup of version 2 has no `memory.current`. In a container, the root of the cgroup file system is another cgroup,
-        // which has that file.
-        let used = number("memory.current").or_else(|| value(&stat, "anon")?.checked_add(value(&stat, "file")?))?;
-        Some(used.saturating_sub(value(&stat, "inactive_file")?))
+        LinuxNodeMeter { proc: "/proc".into(), cgroups: CgroupTree::of_machine() }
     }
 
     fn read<T>(&self, path: &str, parse: impl Fn(&str) -> Option<T>) -> io::Result<T> {
@@ -55,7 +42,8 @@ impl NodeMeter for LinuxNodeMeter {
         let kibibytes = |text: &str, key: &str| value(text, key)?.checked_mul(1024);
         let (total, estimate) =
             self.read("meminfo", |text| Some((kibibytes(text, "MemTotal:")?, kibibytes(text, "MemAvailable:")?)))?;
-        let available = self.working_set().map_or(estimate, |used| total.saturating_sub(used));
+        let working_set = self.cgroups.cgroup("/").memory().working_set;
+        let available = working_set.map_or(estimate, |used| total.saturating_sub(used));
         Ok(ResourceSpace::new(total, available))
     }
 
@@ -93,7 +81,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let meter = LinuxNodeMeter { proc: root.path().join("proc"), cgroups: root.path().join("cgroup") };
+        let cgroups = CgroupTree::at(&root.path().join("cgroup"));
+        let meter = LinuxNodeMeter { proc: root.path().join("proc"), cgroups };
         (root, meter)
     }
 

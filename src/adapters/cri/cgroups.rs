@@ -36,6 +36,7 @@ use self::systemd::{Slices, Systemd};
 use super::config::limits::{self, Bounds, CgroupSetting};
 use super::config::{CgroupDriver, CgroupVersion, Cgroups};
 use super::settings::CGROUP_ROOT;
+use crate::adapters::stats::CgroupTree;
 
 /// The mount point of the cgroup file system.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
@@ -70,6 +71,11 @@ impl CgroupTrees {
             burstable: Mutex::default(),
             slices: Box::new(Systemd::default()),
         }
+    }
+
+    /// The cgroups of the machine.
+    pub(super) fn tree(&self) -> CgroupTree {
+        CgroupTree::at(&self.mount)
     }
 
     /// Whether the agent creates the cgroups of pods. If not, the runtime creates them, without limits for pods as a whole.

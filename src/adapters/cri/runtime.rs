@@ -44,7 +44,7 @@ use crate::adapters::adoption::{KubeletPod, KubeletPods};
 use crate::adapters::cdi::SpecCache;
 use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
-use crate::adapters::stats::{ContainerUsage, PodNetwork, RuntimeStats};
+use crate::adapters::stats::{FileSystemUsage, PodNetwork, RuntimeStats, RuntimeUsage};
 use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// How many bytes of a command's output are kept ([`ExecOutput`]).
@@ -220,12 +220,16 @@ impl StreamingRuntime for CriRuntime {
 }
 
 impl RuntimeStats for CriRuntime {
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>> {
-        self.inner.usage().boxed()
+    fn usage<'a>(&'a self, pods: &'a [Arc<PodObject>]) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
+        self.inner.usage(pods).boxed()
     }
 
     fn networks(&self) -> BoxFuture<'_, Result<Vec<PodNetwork>, RuntimeError>> {
         self.inner.networks().boxed()
+    }
+
+    fn image_file_system(&self) -> BoxFuture<'_, Result<Option<FileSystemUsage>, RuntimeError>> {
+        async move { self.images.file_system_usage().await.map(Some) }.boxed()
     }
 }
 

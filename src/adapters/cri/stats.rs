@@ -1,21 +1,47 @@
-//! The usage of containers and the networks of pods, as the runtime reports them.
+//! The usage of containers and pods, and the networks of pods.
+//!
+//! The runtime reports the containers. What the kernel counts for their cgroups goes before what the runtime reports, as on a kubelet
+//! (`listPodStatsPartiallyFromCRI`, `pkg/kubelet/stats/cri_stats_provider.go`, 1.36): the runtime reports neither the swap space, nor
+//! the pressure, nor the absence of a memory limit, nor the usage of pods as a whole.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{RuntimeError, UsedSpace};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{FileSystemSpace, RuntimeError, UsedSpace};
 use podwright_actors::time::Time;
 
-use super::config::labels;
+use super::config::{Cgroups, labels};
 use super::inner::CriRuntimeInner;
+use super::tasks::blocking;
 use super::v1;
-use crate::adapters::stats::{ContainerUsage, InterfaceUsage, MemoryUsage, PodNetwork};
+use crate::adapters::disk_usage;
+use crate::adapters::stats::{
+    CgroupFiles, CgroupTree, ContainerUsage, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork, RuntimeUsage,
+    Usage,
+};
 
 impl CriRuntimeInner {
-    /// The usage of all containers of this agent.
-    pub(super) async fn usage(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
+    /// The usage of all containers of this agent, and of these pods.
+    pub(super) async fn usage(&self, pods: &[Arc<PodObject>]) -> Result<RuntimeUsage, RuntimeError> {
         let label_selector = labels::selector(self.facts.layout(), None);
         let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
         let answer = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
-        Ok(answer.stats.into_iter().filter_map(usage).collect())
+        let facts = self.facts.cached().await?;
+        // Containers of a kubelet stay in the cgroups of the kubelet, and the pod has another cgroup for its next containers.
+        let adopted = self.adopted.uids();
+        let pods: Vec<_> = pods.iter().filter(|pod| !adopted.contains(pod.uid())).cloned().collect();
+        let tree = self.cgroups.tree();
+        blocking(move || {
+            let mut found = reported(answer.stats);
+            if facts.cgroups.shared {
+                add_counted(&mut found, &tree, &facts.cgroups, &pods);
+            }
+            Ok(found)
+        })
+        .await
     }
 
     /// The networks of all pods of this agent.
@@ -39,8 +65,7 @@ fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
     if interfaces.is_empty() {
         return None;
     }
-    let at = Time::from_nanos(u64::try_from(timestamp).unwrap_or(0));
-    Some(PodNetwork { pod: PodUid::new(&pod), at, default, interfaces })
+    Some(PodNetwork { pod: PodUid::new(&pod), at: time(timestamp), default, interfaces })
 }
 
 fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceUsage {
@@ -54,6 +79,70 @@ fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceUsage {
     }
 }
 
+/// What the runtime reports. Measures each file system of a writable layer once. Blocks.
+fn reported(stats: Vec<v1::ContainerStats>) -> RuntimeUsage {
+    let mut spaces: HashMap<PathBuf, Option<FileSystemSpace>> = HashMap::new();
+    let mut layer = |usage: v1::FilesystemUsage| {
+        let space = mountpoint(&usage).and_then(|path| {
+            *spaces.entry(path.into()).or_insert_with_key(|path| disk_usage::of_file_system(path).ok())
+        });
+        file_system_usage(&usage, space)
+    };
+    let containers = stats.into_iter().filter_map(|mut stats| {
+        let layer_of_container = stats.writable_layer.take();
+        let container = usage(stats)?;
+        Some(ContainerUsage { layer: layer_of_container.map(&mut layer), ..container })
+    });
+    RuntimeUsage { containers: containers.collect(), ..RuntimeUsage::default() }
+}
+
+/// Adds what the kernel counts for the cgroups of pods and their containers. Blocks.
+fn add_counted(found: &mut RuntimeUsage, tree: &CgroupTree, cgroups: &Cgroups, pods: &[Arc<PodObject>]) {
+    found.all_pods = tree.cgroup(&cgroups.all_pods()).usage();
+    let mut of_containers: HashMap<String, CgroupFiles> = HashMap::new();
+    for pod in pods {
+        let of_pod = tree.cgroup(&cgroups.of_pod(pod));
+        let Some(usage) = of_pod.usage() else { continue };
+        found.pods.insert(pod.uid().clone(), usage);
+        let children = of_pod.children().into_iter();
+        of_containers.extend(children.filter_map(|(name, files)| Some((container_id(&name)?.to_owned(), files))));
+    }
+    for container in &mut found.containers {
+        let Some(files) = of_containers.get(container.id.as_str()) else { continue };
+        if let Some(counted) = files.usage() {
+            container.usage = counted.or(std::mem::take(&mut container.usage));
+        }
+        container.processes = files.processes();
+    }
+}
+
+/// The ID of the container that runs in a cgroup of this name: `ID`, `crio-ID` or `cri-containerd-ID.scope`.
+fn container_id(name: &str) -> Option<&str> {
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let (prefix, id) = name.rsplit_once('-').unwrap_or(("", name));
+    // CRI-O runs the monitor of a container in a cgroup of its own.
+    (!prefix.ends_with("conmon")).then_some(id)
+}
+
+/// The directory whose file system a usage is about.
+pub(super) fn mountpoint(usage: &v1::FilesystemUsage) -> Option<&str> {
+    usage.fs_id.as_ref().map(|id| id.mountpoint.as_str()).filter(|path| !path.is_empty())
+}
+
+/// A usage that the runtime reports, of the file system `space`.
+pub(super) fn file_system_usage(usage: &v1::FilesystemUsage, space: Option<FileSystemSpace>) -> FileSystemUsage {
+    let value = |number: Option<&v1::UInt64Value>| number.map_or(0, |number| number.value);
+    FileSystemUsage {
+        at: time(usage.timestamp),
+        used: UsedSpace::new(value(usage.used_bytes.as_ref()), value(usage.inodes_used.as_ref())),
+        space,
+    }
+}
+
+fn time(nanos: i64) -> Time {
+    Time::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
 /// The usage of one container. The runtime reports neither CPU time nor memory of a container that has ended.
 fn usage(stats: v1::ContainerStats) -> Option<ContainerUsage> {
     let value = |number: Option<v1::UInt64Value>| number.map(|number| number.value);
@@ -62,70 +151,26 @@ fn usage(stats: v1::ContainerStats) -> Option<ContainerUsage> {
     if cpu.timestamp == 0 && memory.timestamp == 0 {
         return None;
     }
-    let nanos = u64::try_from(cpu.timestamp.max(memory.timestamp)).unwrap_or(0);
-    let layer = stats
-        .writable_layer
-        .map(|layer| UsedSpace::new(value(layer.used_bytes).unwrap_or(0), value(layer.inodes_used).unwrap_or(0)));
-    Some(ContainerUsage {
-        id: id.into(),
-        at: Time::from_nanos(nanos),
+    let swap = stats.swap.unwrap_or_default();
+    let usage = Usage {
+        at: time(cpu.timestamp.max(memory.timestamp)),
         cpu: value(cpu.usage_core_nano_seconds),
         nano_cores: value(cpu.usage_nano_cores),
         memory: MemoryUsage {
             working_set: value(memory.working_set_bytes),
             used: value(memory.usage_bytes),
             resident: value(memory.rss_bytes),
-            available: value(memory.available_bytes),
+            // containerd reports 0 for a container without a limit.
+            available: value(memory.available_bytes).filter(|bytes| *bytes > 0),
             faults: value(memory.page_faults),
             major_faults: value(memory.major_page_faults),
-            swap: stats.swap.and_then(|swap| value(swap.swap_usage_bytes)),
+            swap: value(swap.swap_usage_bytes),
+            swap_available: value(swap.swap_available_bytes),
         },
-        layer,
-    })
+        ..Usage::default()
+    };
+    Some(ContainerUsage { id: id.into(), usage, processes: None, layer: None })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn usage_of_a_container_that_has_ended_is_left_out() {
-        let number = |value| Some(v1::UInt64Value { value });
-        let attributes = Some(v1::ContainerAttributes { id: "c".into(), ..Default::default() });
-        let ended = v1::ContainerStats { attributes: attributes.clone(), ..Default::default() };
-        assert_eq!(usage(ended), None);
-        let cpu = v1::CpuUsage { timestamp: 7, usage_core_nano_seconds: number(5), ..Default::default() };
-        let memory = v1::MemoryUsage { timestamp: 9, working_set_bytes: number(3), ..Default::default() };
-        let runs = v1::ContainerStats { attributes, cpu: Some(cpu), memory: Some(memory), ..Default::default() };
-        let found = usage(runs).unwrap();
-        assert_eq!((found.id.as_str(), found.at, found.cpu), ("c", Time::from_nanos(9), Some(5)));
-        assert_eq!((found.memory.working_set, found.nano_cores, found.layer), (Some(3), None, None));
-    }
-
-    #[test]
-    fn default_interface_of_a_pod_is_listed_once() {
-        let number = |value| Some(v1::UInt64Value { value });
-        let interface = |name: &str, received| v1::NetworkInterfaceUsage {
-            name: name.into(),
-            rx_bytes: number(received),
-            ..Default::default()
-        };
-        let sandbox = |network| {
-            let metadata = Some(v1::PodSandboxMetadata { uid: "u".into(), ..Default::default() });
-            let attributes = Some(v1::PodSandboxAttributes { metadata, ..Default::default() });
-            v1::PodSandboxStats { attributes, linux: Some(v1::LinuxPodSandboxStats { network }) }
-        };
-        let usage = |default_interface, interfaces| v1::NetworkUsage { timestamp: 7, default_interface, interfaces };
-        assert_eq!(network(sandbox(None)), None);
-        assert_eq!(network(sandbox(Some(usage(None, vec![])))), None);
-        let both = vec![interface("net1", 2), interface("eth0", 1)];
-        for interfaces in [both, vec![interface("net1", 2)]] {
-            let found = network(sandbox(Some(usage(Some(interface("eth0", 1)), interfaces)))).unwrap();
-            assert_eq!((found.pod.to_string().as_str(), found.at), ("u", Time::from_nanos(7)));
-            let names: Vec<_> =
-                found.interfaces.iter().map(|it| (it.name.as_str(), it.rx_bytes, it.tx_bytes)).collect();
-            assert_eq!(names, [("eth0", Some(1), None), ("net1", Some(2), None)]);
-            assert_eq!(found.default.unwrap().name, "eth0");
-        }
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 use super::record::Cgroup;
+use crate::adapters::stats::CgroupFiles;
 
 /// The parent of the containers' cgroups; `None` if the agent cannot create cgroups. It exists only while a container has a cgroup.
 ///
@@ -209,12 +210,9 @@ impl Cgroup {
         Ok(exists.then_some(found))
     }
 
-    /// The working set of the cgroup in bytes: without file cache that was not used lately. `None` without a memory controller.
-    pub(super) fn working_set(&self) -> Option<u64> {
-        let current: u64 = fs::read_to_string(self.path.join("memory.current")).ok()?.trim().parse().ok()?;
-        let stat = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
-        let inactive = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
-        Some(current.saturating_sub(inactive.unwrap_or(0)))
+    /// The files in which the kernel counts what the cgroup uses.
+    pub(super) fn files(&self) -> CgroupFiles {
+        CgroupFiles::Unified(self.path.clone())
     }
 
     /// Whether the kernel killed a process in the cgroup because memory ran out.
@@ -334,17 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn working_set_is_without_unused_file_cache_and_processes_include_those_of_inner_cgroups() {
+    fn processes_include_those_of_inner_cgroups() {
         let (_dir, cgroup) = plain_cgroup(None);
         assert_eq!(cgroup.processes().unwrap(), None);
         let inner = cgroup.path.join("inner");
         fs::create_dir_all(&inner).unwrap();
         fs::write(cgroup.path.join("cgroup.procs"), "7\n8\n").unwrap();
         fs::write(inner.join("cgroup.procs"), "9\n").unwrap();
-        assert_eq!((cgroup.processes().unwrap(), cgroup.working_set()), (Some(vec![7, 8, 9]), None));
-        fs::write(cgroup.path.join("memory.current"), "1000\n").unwrap();
-        fs::write(cgroup.path.join("memory.stat"), "anon 1\ninactive_file 300\nactive_file 5\n").unwrap();
-        assert_eq!(cgroup.working_set(), Some(700));
+        assert_eq!(cgroup.processes().unwrap(), Some(vec![7, 8, 9]));
     }
 
     #[test]

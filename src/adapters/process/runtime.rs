@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest,
     PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
@@ -28,7 +29,7 @@ use super::shim::SHIM_OOM_SCORE;
 use super::{CONTAINER_ENV, OpenError, ProcessConfig, create, exec, load, procfs, start, stats, stop, streams};
 use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
-use crate::adapters::stats::{ContainerUsage, RuntimeStats};
+use crate::adapters::stats::{RuntimeStats, RuntimeUsage};
 use crate::adapters::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
 
 /// The embedded process runtime; see the [module](super). Dropping it stops no container. The containers keep running, and
@@ -289,7 +290,7 @@ fn usage_of_container(container: &Container) -> io::Result<Option<(String, Conta
         }
     };
     let mut used = procfs::usage_of(&processes);
-    if let Some(bytes) = run.cgroup.as_ref().and_then(Cgroup::working_set) {
+    if let Some(bytes) = run.cgroup.as_ref().and_then(|cgroup| cgroup.files().memory().working_set) {
         used.memory = bytes;
     }
     Ok(Some((container.name.to_string(), used)))
@@ -311,11 +312,11 @@ impl ProcessRuntime {
 }
 
 impl RuntimeStats for ProcessRuntime {
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<ContainerUsage>, RuntimeError>> {
+    fn usage<'a>(&'a self, _: &'a [Arc<PodObject>]) -> BoxFuture<'a, Result<RuntimeUsage, RuntimeError>> {
         let running = self.shared.table.running();
         async move {
-            let measure = move || Ok(running.iter().filter_map(|container| stats::usage_of(container)).collect());
-            disk_usage::blocking(measure).await.map_err(failed("cannot measure the containers"))
+            let measured = disk_usage::blocking(move || Ok(stats::usage_of(&running))).await;
+            measured.map_err(failed("cannot measure the containers"))
         }
         .boxed()
     }

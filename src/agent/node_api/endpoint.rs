@@ -120,6 +120,8 @@ impl NodeApiEndpoint {
         let api = NodeApi {
             streams: Arc::new(Streams::new(parts.streams).metrics(parts.view.metrics.streaming.clone())),
             volumes: Arc::new(VolumeMeter::new(parts.view.logs.clone())),
+            rates: Arc::default(),
+            started: parts.view.now(),
             view: parts.view,
             stats: parts.stats,
             node: node.as_str().into(),

@@ -18,6 +18,7 @@ use super::{health, stats, stream_routes};
 use crate::actors::ports::ContainerState;
 use crate::actors::text::plain;
 use crate::actors::texts::node_api as texts;
+use crate::actors::time::Time;
 use crate::adapters::stats::RuntimeStats;
 use crate::agent::admin::{BlockingAnswers, list_pods, negotiate};
 use crate::agent::container_logs::LogReaders;
@@ -38,6 +39,9 @@ pub(super) struct NodeApi {
     pub(super) streams: Arc<Streams>,
     pub(super) stats: Arc<dyn RuntimeStats>,
     pub(super) volumes: Arc<stats::VolumeMeter>,
+    pub(super) rates: Arc<stats::CpuRates>,
+    /// When the agent started to serve the node API.
+    pub(super) started: Time,
     /// The name of the node.
     pub(super) node: Arc<str>,
     pub(super) logs: LogReaders,

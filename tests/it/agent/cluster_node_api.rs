@@ -280,15 +280,64 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
     );
     assert!(pod["containers"][0]["logs"]["usedBytes"].as_u64() > Some(0), "{pod}");
     assert!(pod.get("network").is_none(), "a process shares the network of the node: {pod}");
+    has_the_fields_of_a_kubelet(&summary);
     let (_, short) = admin.get("/stats/summary?only_cpu_and_memory=true").await;
     let short: Value = serde_json::from_str(&short).unwrap();
     assert!(short["pods"][0]["cpu"].is_object() && short["node"]["memory"].is_object(), "{short}");
-    for (of, field) in [("node", "fs"), ("node", "network"), ("node", "rlimit"), ("pod", "ephemeral-storage")] {
+    for (of, field) in [
+        ("node", "fs"),
+        ("node", "io"),
+        ("node", "network"),
+        ("node", "rlimit"),
+        ("pod", "ephemeral-storage"),
+        ("pod", "process_stats"),
+    ] {
         let object = if of == "node" { &short["node"] } else { &short["pods"][0] };
         assert!(object.get(field).is_none(), "{field}: {short}");
     }
     let pods: Value = serde_json::from_str(&admin.get("/runningpods/").await.1).unwrap();
     assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "main", "{pods}");
+}
+
+/// The node and the container `main` of the first pod, which has no limits, have the values that clients of a kubelet read without
+/// a check.
+fn has_the_fields_of_a_kubelet(summary: &Value) {
+    let kubelet: Value =
+        serde_json::from_str(include_str!("../../../src/agent/node_api/stats/tests/kubelet.json")).unwrap();
+    let (node, pod) = (&summary["node"], &summary["pods"][0]);
+    let main = &pod["containers"][0];
+    let systems = node["systemContainers"].as_array().unwrap();
+    let pods = systems.iter().find(|system| system["name"] == "pods").unwrap();
+    // The kernel may not measure the time of waiting, and a process has no image.
+    let may_be_absent = ["io", "psi", "runtime", "rootfs"];
+    let (none, limits): (&[&str], &[&str]) = (&[], &["availableBytes", "swapAvailableBytes"]);
+    for (kind, object, absent) in [
+        ("node", node, none),
+        ("cpu", &node["cpu"], none),
+        ("memory", &node["memory"], none),
+        ("swap", &node["swap"], none),
+        ("system container", pods, none),
+        ("cpu", &pods["cpu"], none),
+        ("memory", &pods["memory"], limits),
+        ("container", main, none),
+        ("cpu", &main["cpu"], none),
+        ("memory", &main["memory"], limits),
+        ("cpu", &pod["cpu"], none),
+        ("memory", &pod["memory"], limits),
+    ] {
+        let keys = kubelet["keys"][kind].as_array().unwrap().iter().map(|key| key.as_str().unwrap());
+        for key in keys.filter(|key| !may_be_absent.contains(key) && !absent.contains(key)) {
+            assert!(object.get(key).is_some(), "{kind} without {key}: {object}");
+        }
+    }
+    assert!(main["memory"].get("availableBytes").is_none(), "without a limit: {main}");
+    assert!(pod["process_stats"]["process_count"].as_u64() > Some(0), "{pod}");
+    let number = |object: &Value, key: &str| object[key].as_u64().unwrap();
+    assert!(number(&node["cpu"], "usageNanoCores") > 0, "the machine runs this test: {node}");
+    for memory in [&node["memory"], &main["memory"], &pods["memory"]] {
+        let (used, working_set) = (number(memory, "usageBytes"), number(memory, "workingSetBytes"));
+        assert!(working_set > 0 && working_set <= used && number(memory, "pageFaults") > 0, "{memory}");
+    }
 }
 
 #[tokio::test]

@@ -150,6 +150,8 @@ fn cores_are_pure() {
         "src/agent/admin/logs/selection.rs",
         "src/agent/container_logs/selection.rs",
         "src/agent/node_api/attributes.rs",
+        "src/agent/node_api/stats/assembly.rs",
+        "src/agent/node_api/stats/exposition.rs",
         "src/agent/shutdown/step.rs",
         "src/adapters/simulated/behaviour.rs",
         "src/adapters/simulated/behaviour",

@@ -11,9 +11,11 @@ use tokio::time::Instant;
 use super::Images;
 use crate::adapters::cri::inspect::PodFilter;
 use crate::adapters::cri::remove::ignore_not_found;
+use crate::adapters::cri::stats::{file_system_usage, mountpoint};
 use crate::adapters::cri::tasks::blocking;
 use crate::adapters::cri::v1;
 use crate::adapters::disk_usage;
+use crate::adapters::stats::FileSystemUsage;
 use crate::adapters::step_error::StepError;
 use podwright_actors::text::error_chain;
 
@@ -148,18 +150,30 @@ impl Images {
 
     /// The file system that holds the images.
     pub(in crate::adapters::cri) async fn file_system(&self) -> Result<FileSystemSpace, RuntimeError> {
-        let info = self.inner.client.image_fs_info(v1::ImageFsInfoRequest {}).await?;
-        let path = info.image_filesystems.into_iter().find_map(|usage| usage.fs_id.map(|id| id.mountpoint));
-        let path = path.filter(|path| !path.is_empty()).ok_or_else(|| {
-            RuntimeError::failed(
-                "the runtime does not report the file system of images: see the log of the container runtime",
-            )
-        })?;
+        let (_, path) = self.image_usage().await?;
         blocking(move || {
-            let measured = disk_usage::of_file_system(&PathBuf::from(path));
+            let measured = disk_usage::of_file_system(&path);
             measured.map_err(|error| RuntimeError::failed(StepError::new("cannot measure the disk of images", error)))
         })
         .await
+    }
+
+    /// The space that the images use, and the file system that holds them.
+    pub(in crate::adapters::cri) async fn file_system_usage(&self) -> Result<FileSystemUsage, RuntimeError> {
+        let (usage, path) = self.image_usage().await?;
+        blocking(move || Ok(file_system_usage(&usage, disk_usage::of_file_system(&path).ok()))).await
+    }
+
+    /// The usage of the images, and the directory that holds them.
+    async fn image_usage(&self) -> Result<(v1::FilesystemUsage, PathBuf), RuntimeError> {
+        let info = self.inner.client.image_fs_info(v1::ImageFsInfoRequest {}).await?;
+        let usage = info.image_filesystems.into_iter().find(|usage| mountpoint(usage).is_some());
+        let path = usage.as_ref().and_then(mountpoint).map(PathBuf::from);
+        usage.zip(path).ok_or_else(|| {
+            RuntimeError::failed(
+                "the runtime does not report the file system of images: see the log of the container runtime",
+            )
+        })
     }
 
     /// Removes an image by its ID.

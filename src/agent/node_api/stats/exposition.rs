@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::Summary;
+use super::fields::{ResourceUsage, Summary};
 
 /// A series: its labels, its value, and the time of the measurement in milliseconds since the epoch.
 type Series = (String, f64, Option<i64>);
@@ -22,13 +22,20 @@ pub(super) fn text(summary: Option<&Summary>) -> String {
 }
 
 fn families(text: &mut String, summary: &Summary) {
-    let (mut container_cpu, mut container_memory, mut container_swap, mut starts) = (vec![], vec![], vec![], vec![]);
+    let (mut container_cpu, mut container_memory, mut container_swap) = (vec![], vec![], vec![]);
+    let (mut starts, mut swap_limits) = (vec![], vec![]);
     let (mut pod_cpu, mut pod_memory, mut pod_swap) = (vec![], vec![], vec![]);
     for pod in &summary.pods {
         let of_pod = format!("namespace=\"{}\",pod=\"{}\"", pod.pod_ref.namespace, pod.pod_ref.name);
         for container in &pod.containers {
             let labels = format!("{{container=\"{}\",{of_pod}}}", container.name);
             starts.push((labels.clone(), container.started, None));
+            if let Some(swap) = &container.used.swap
+                && let Some(available) = swap.swap_available_bytes
+            {
+                let limit = available.saturating_add(swap.swap_usage_bytes);
+                swap_limits.push((labels.clone(), limit as f64, Some(swap.at)));
+            }
             add(&container.used, &labels, &mut container_cpu, &mut container_memory, &mut container_swap);
         }
         add(&pod.used, &format!("{{{of_pod}}}"), &mut pod_cpu, &mut pod_memory, &mut pod_swap);
@@ -53,17 +60,13 @@ fn families(text: &mut String, summary: &Summary) {
         };
         family(text, &format!("{of}_swap_usage_bytes"), "gauge", help, swap);
     }
+    let help = "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems";
+    family(text, "container_swap_limit_bytes", "gauge", help, swap_limits);
     let help = "[STABLE] Start time of the container since unix epoch in seconds";
     family(text, "container_start_time_seconds", "gauge", help, starts);
 }
 
-fn add(
-    used: &super::ResourceUsage,
-    labels: &str,
-    cpu: &mut Vec<Series>,
-    memory: &mut Vec<Series>,
-    swap: &mut Vec<Series>,
-) {
+fn add(used: &ResourceUsage, labels: &str, cpu: &mut Vec<Series>, memory: &mut Vec<Series>, swap: &mut Vec<Series>) {
     if let Some(found) = &used.cpu
         && let Some(nanos) = found.usage_core_nano_seconds
     {
@@ -101,28 +104,40 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str, series: Vec<Ser
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::container;
-    use super::super::{PodReference, PodStats, Summary, sum_of};
+    use super::super::assembly::tests::{pod, used};
     use super::*;
+    use crate::adapters::stats::{MemoryUsage, RuntimeUsage};
 
     #[test]
     fn containers_and_pods_have_the_metrics_of_a_kubelet() {
-        let containers = vec![container("main", 1_500_000_000, 4096)];
-        let pod_ref = PodReference { name: "web".into(), namespace: "shop".into(), uid: "u".into() };
-        let pod = PodStats { pod_ref, used: sum_of(&containers), containers, ..PodStats::default() };
-        let text = text(Some(&Summary { pods: vec![pod], ..Summary::default() }));
+        let memory = MemoryUsage { working_set: Some(4096), ..MemoryUsage::default() };
+        let summary = |memory| {
+            let containers = vec![used("main", 1_500_000_000, memory)];
+            Summary { pods: vec![pod(&RuntimeUsage { containers, ..RuntimeUsage::default() })], ..Summary::default() }
+        };
+        let found = text(Some(&summary(memory)));
         for line in [
             "# TYPE container_cpu_usage_seconds_total counter",
             "container_cpu_usage_seconds_total{container=\"main\",namespace=\"shop\",pod=\"web\"} 1.5 10000",
             "container_memory_working_set_bytes{container=\"main\",namespace=\"shop\",pod=\"web\"} 4096 10000",
-            "container_start_time_seconds{container=\"main\",namespace=\"shop\",pod=\"web\"} 1.5",
+            "container_start_time_seconds{container=\"main\",namespace=\"shop\",pod=\"web\"} 7",
             "pod_cpu_usage_seconds_total{namespace=\"shop\",pod=\"web\"} 1.5 10000",
             "pod_memory_working_set_bytes{namespace=\"shop\",pod=\"web\"} 4096 10000",
             "resource_scrape_error 0",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+            assert!(found.lines().any(|found| found == line), "{line} is missing in\n{found}");
         }
-        assert!(!text.contains("swap"), "a family without series is left out");
-        assert!(super::text(None).ends_with("resource_scrape_error 1\n"));
+        assert!(!found.contains("swap"), "a family without series is left out");
+        let swapped = text(Some(&summary(MemoryUsage { swap: Some(30), swap_available: Some(70), ..memory })));
+        for line in [
+            "container_swap_usage_bytes{container=\"main\",namespace=\"shop\",pod=\"web\"} 30 10000",
+            "container_swap_limit_bytes{container=\"main\",namespace=\"shop\",pod=\"web\"} 100 10000",
+            "pod_swap_usage_bytes{namespace=\"shop\",pod=\"web\"} 30 10000",
+        ] {
+            assert!(swapped.lines().any(|found| found == line), "{line} is missing in\n{swapped}");
+        }
+        let unlimited = text(Some(&summary(MemoryUsage { swap: Some(30), ..memory })));
+        assert!(unlimited.contains("container_swap_usage_bytes") && !unlimited.contains("limit"), "{unlimited}");
+        assert!(text(None).ends_with("resource_scrape_error 1\n"));
     }
 }

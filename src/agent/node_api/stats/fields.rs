@@ -11,10 +11,27 @@ pub(super) struct Summary {
     pub(super) pods: Vec<PodStats>,
 }
 
+impl Summary {
+    /// Removes what a kubelet does not report in its short answer (`GetCPUAndMemoryStats`, `pkg/kubelet/server/stats/summary.go`, 1.36).
+    pub(super) fn shorten(&mut self) {
+        let node = &mut self.node;
+        (node.rlimit, node.used.io) = (None, None);
+        let of_pods = self.pods.iter_mut().flat_map(|pod| {
+            (pod.processes, pod.used.io) = (None, None);
+            &mut pod.containers
+        });
+        for container in of_pods.chain(&mut node.system_containers) {
+            (container.rootfs, container.used.io) = (None, None);
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeStats {
     pub(super) node_name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) system_containers: Vec<ContainerStats>,
     pub(super) start_time: String,
     #[serde(flatten)]
     pub(super) used: ResourceUsage,
@@ -22,6 +39,8 @@ pub(super) struct NodeStats {
     pub(super) network: Option<NetworkStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fs: Option<FsStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) runtime: Option<ImageStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rlimit: Option<RlimitStats>,
 }
@@ -40,6 +59,13 @@ pub(super) struct PodStats {
     pub(super) volumes: Vec<VolumeStats>,
     #[serde(rename = "ephemeral-storage", skip_serializing_if = "Option::is_none")]
     pub(super) ephemeral_storage: Option<FsStats>,
+    #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
+    pub(super) processes: Option<ProcessStats>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct ProcessStats {
+    pub(super) process_count: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -65,6 +91,14 @@ pub(super) struct ContainerStats {
     pub(super) logs: Option<FsStats>,
 }
 
+/// The file systems of the images and of the writable layers.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ImageStats {
+    pub(super) image_fs: FsStats,
+    pub(super) container_fs: FsStats,
+}
+
 /// One volume of a pod.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct VolumeStats {
@@ -73,13 +107,15 @@ pub(super) struct VolumeStats {
     pub(super) name: String,
 }
 
-/// CPU time, memory and swap space.
+/// CPU time, memory, disks and swap space.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ResourceUsage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu: Option<CpuStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) memory: Option<MemoryStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) io: Option<IoStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) swap: Option<SwapStats>,
 }
@@ -92,6 +128,8 @@ pub(super) struct CpuStats {
     pub(super) usage_nano_cores: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) usage_core_nano_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) psi: Option<PsiStats>,
     /// Milliseconds since the epoch.
     #[serde(skip)]
     pub(super) at: i64,
@@ -113,15 +151,41 @@ pub(super) struct MemoryStats {
     pub(super) page_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) major_page_faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) psi: Option<PsiStats>,
     /// Milliseconds since the epoch.
     #[serde(skip)]
     pub(super) at: i64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct IoStats {
+    pub(super) time: String,
+    pub(super) psi: PsiStats,
+}
+
+/// For how long processes waited for a resource.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct PsiStats {
+    pub(super) full: PsiData,
+    pub(super) some: PsiData,
+}
+
+/// A time in microseconds, and parts of the last 10, 60 and 300 s in percent.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct PsiData {
+    pub(super) total: u64,
+    pub(super) avg10: f64,
+    pub(super) avg60: f64,
+    pub(super) avg300: f64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SwapStats {
     pub(super) time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) swap_available_bytes: Option<u64>,
     pub(super) swap_usage_bytes: u64,
     /// Milliseconds since the epoch.
     #[serde(skip)]

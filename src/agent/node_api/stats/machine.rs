@@ -1,46 +1,59 @@
-//! The usage of the machine.
+//! The usage of the machine and of the agent.
 
 use std::fs;
 
-use jiff::Timestamp;
 use rustix::param::clock_ticks_per_second;
 
-use super::{CpuStats, MemoryStats, NodeStats, ResourceUsage, RlimitStats, SwapStats};
+use super::fields::RlimitStats;
 use crate::actors::ports::NodeMeter;
-use crate::actors::time::Time;
 use crate::adapters::node_meter::LinuxNodeMeter;
-use crate::agent::machine::booted;
+use crate::adapters::stats::{CgroupTree, MemoryUsage, Usage};
 
-/// The CPU time, the memory and the process ids of the machine. A value that the kernel does not report is absent.
-pub(super) fn node(now: Time) -> NodeStats {
-    let (time, at) = (Timestamp::now().to_string(), Timestamp::now().as_millisecond());
-    let meter = LinuxNodeMeter::new();
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let memory_info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let cpu = busy_ticks(&stat).map(|ticks| CpuStats {
-        time: time.clone(),
-        usage_nano_cores: None,
-        usage_core_nano_seconds: Some(ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1))),
-        at,
-    });
-    let memory = meter.memory().ok().map(|space| MemoryStats {
-        time: time.clone(),
-        available_bytes: Some(space.available),
-        working_set_bytes: Some(space.capacity.saturating_sub(space.available)),
-        at,
-        ..MemoryStats::default()
-    });
-    let swap = swap_used(&memory_info).map(|swap_usage_bytes| SwapStats { time: time.clone(), swap_usage_bytes, at });
-    let rlimit = meter.pids().ok().map(|pids| RlimitStats {
-        time,
-        maxpid: pids.capacity,
-        curproc: pids.capacity.saturating_sub(pids.available),
-    });
-    NodeStats {
-        start_time: booted(now).to_timestamp().to_string(),
-        used: ResourceUsage { cpu, memory, swap },
-        rlimit,
-        ..NodeStats::default()
+/// What the machine uses. Blocks.
+pub(super) fn node() -> Usage {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let mut usage = CgroupTree::of_machine().cgroup("/").usage().unwrap_or_else(Usage::now);
+    // Unlike a cgroup, this file also counts the machine if the agent is in a container.
+    usage.cpu = busy_ticks(&read("/proc/stat"))
+        .map(|ticks| ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1)));
+    usage.memory = node_memory(usage.memory, &read("/proc/meminfo"), &read("/proc/vmstat"));
+    if let Ok(space) = LinuxNodeMeter::new().memory() {
+        usage.memory.available = Some(space.available);
+        usage.memory.working_set = Some(space.capacity.saturating_sub(space.available));
+    }
+    usage
+}
+
+/// What the agent uses; `None` if it has no cgroup of its own. Blocks.
+pub(super) fn agent() -> Option<Usage> {
+    CgroupTree::of_machine().own()?.usage()
+}
+
+/// The process ids of the machine.
+pub(super) fn process_ids() -> Option<RlimitStats> {
+    let (time, pids) = (jiff::Timestamp::now().to_string(), LinuxNodeMeter::new().pids().ok()?);
+    Some(RlimitStats { time, maxpid: pids.capacity, curproc: pids.capacity.saturating_sub(pids.available) })
+}
+
+/// The memory of the root cgroup, with the swap space of the machine, and with the memory of the machine if the agent cannot read the
+/// cgroup. The texts are those of `/proc/meminfo` and `/proc/vmstat`.
+fn node_memory(root: MemoryUsage, info: &str, events: &str) -> MemoryUsage {
+    let bytes = |key: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(key))?;
+        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let difference = |all: &str, free: &str| Some(bytes(all)?.saturating_sub(bytes(free)?));
+    let count = |key: &str| {
+        events.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+    };
+    MemoryUsage {
+        used: root.used.or_else(|| difference("MemTotal:", "MemFree:")),
+        resident: root.resident.or_else(|| bytes("AnonPages:")),
+        faults: root.faults.or_else(|| count("pgfault")),
+        major_faults: root.major_faults.or_else(|| count("pgmajfault")),
+        swap: difference("SwapTotal:", "SwapFree:"),
+        swap_available: bytes("SwapFree:"),
+        ..root
     }
 }
 
@@ -58,19 +71,12 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     Some(user + nice + system + rest.iter().take(3).sum::<u64>())
 }
 
-/// The swap space in use in bytes; `None` without swap space.
-fn swap_used(memory_info: &str) -> Option<u64> {
-    let bytes = |key: &str| {
-        let value = memory_info.lines().find_map(|line| line.strip_prefix(key))?;
-        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let total = bytes("SwapTotal:").filter(|total| *total > 0)?;
-    Some(total.saturating_sub(bytes("SwapFree:")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const INFO: &str = "MemTotal: 100 kB\nMemFree: 30 kB\nAnonPages: 20 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n";
+    const EVENTS: &str = "nr_free_pages 1\npgfault 50\npgmajfault 5\n";
 
     #[test]
     fn idle_time_is_no_usage() {
@@ -79,14 +85,35 @@ mod tests {
     }
 
     #[test]
-    fn swap_space_counts_only_if_there_is_some() {
-        assert_eq!(swap_used("SwapTotal: 10 kB\nSwapFree: 4 kB\n"), Some(6 << 10));
-        assert_eq!(swap_used("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), None);
+    fn swap_space_is_that_of_the_machine() {
+        let swap = |info: &str| {
+            let memory = node_memory(MemoryUsage { swap: Some(1), ..MemoryUsage::default() }, info, EVENTS);
+            (memory.swap, memory.swap_available)
+        };
+        assert_eq!(swap(INFO), (Some(6 << 10), Some(4 << 10)));
+        // A machine without swap space has none in use and none available.
+        assert_eq!(swap("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn machine_is_measured_without_its_root_cgroup() {
+        let memory = node_memory(MemoryUsage::default(), INFO, EVENTS);
+        assert_eq!((memory.used, memory.resident), (Some(70 << 10), Some(20 << 10)));
+        assert_eq!((memory.faults, memory.major_faults), (Some(50), Some(5)));
+        let root = MemoryUsage { used: Some(1), resident: Some(2), faults: Some(3), major_faults: Some(4), ..memory };
+        let memory = node_memory(root, INFO, EVENTS);
+        assert_eq!((memory.used, memory.resident), (Some(1), Some(2)));
+        assert_eq!((memory.faults, memory.major_faults), (Some(3), Some(4)));
     }
 
     #[test]
     fn this_machine_is_measured() {
-        let node = node(Time::from_secs(2_000_000_000));
-        assert!(node.used.cpu.is_some() && node.used.memory.is_some() && node.rlimit.is_some(), "{node:?}");
+        let Usage { cpu, memory, .. } = node();
+        assert!(cpu > Some(0) && process_ids().is_some());
+        let MemoryUsage { working_set, used, resident, available, faults, major_faults, swap, swap_available } = memory;
+        for value in [working_set, used, resident, available, faults, major_faults, swap, swap_available] {
+            assert!(value.is_some(), "{memory:?}");
+        }
+        assert!(working_set > Some(0) && available > Some(0), "{memory:?}");
     }
 }
