@@ -24,5 +24,6 @@ mod stops;
 mod storage_limits;
 #[cfg(feature = "kube")]
 mod streams;
+mod usage;
 mod v1;
 mod volumes;
