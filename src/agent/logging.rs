@@ -22,9 +22,9 @@ use super::cli::LogFormat;
 const KEPT: usize = 200;
 /// The maximum length of a text line in bytes.
 const MAX_LINE_BYTES: usize = 16 << 10;
-/// The log filter if `RUST_LOG` is not set. The client of the API server logs each failed request as an error, without its object. Who
-/// made the request logs that too, with the object and what follows.
-const DEFAULT_FILTER: &str = "info,kube_client::client::builder=off";
+/// The log filter if `RUST_LOG` is not set. The client of the API server logs each failed request as an error, without its object, and its
+/// watcher logs each refusal as a Rust value. Who made the request logs that too, as a sentence with the object and what follows.
+const DEFAULT_FILTER: &str = "info,kube_client::client::builder=off,kube_runtime::watcher=off";
 
 /// The last log lines.
 #[derive(Debug, Default)]

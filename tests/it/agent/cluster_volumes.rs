@@ -265,6 +265,7 @@ async fn object_that_the_node_may_not_read_is_named_in_the_event_of_the_pod() {
     assert!(event.contains("volume \"keys\""), "{event}");
     assert!(event.contains("the node may not read secret \"files\": an injected fault answers 403"), "{event}");
     assert!(!event.contains("Status {"), "{event}");
+    assert!(!agent.logged().contains("Status {"), "{}", agent.logged());
     cluster.server.faults().clear();
     cluster.wait_for_phase("web", "Running").await;
 }

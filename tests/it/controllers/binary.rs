@@ -135,6 +135,8 @@ async fn watch_that_fails_later_is_reported_until_it_works_again() {
     assert!(!problems.contains("the first lists of the watches are not complete"), "{problems}");
     ready(503, "grant the permissions of examples/deploy/controllers.yaml").await;
     failing(1);
+    controllers.wait_for_line("watch failed, retrying").await;
+    assert!(!controllers.logged().contains("Status {"), "{}", controllers.logged());
     assert_eq!(controllers.get_from_port("/healthz", "").0, 200);
     cluster.server.faults().clear();
     ready(200, "ok\n").await;

@@ -59,6 +59,7 @@ async fn new_pods_start_without_a_warning() {
     });
     let warnings: Vec<String> = of_pods.map(|event| format!("{}: {}", event["reason"], event["message"])).collect();
     assert!(warnings.is_empty(), "{warnings:#?}");
+    assert!(!agent.logged().contains("Status {"), "{}", agent.logged());
 }
 
 #[tokio::test]
