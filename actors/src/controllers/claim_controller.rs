@@ -15,7 +15,7 @@
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
 //! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues.
 //! - What a pass reports is counted, recorded and logged before its next call, so that a stop loses nothing.
-//! - Passes that need the claims of a namespace at the same time share a list.
+//! - Passes that need the claims of a namespace at the same time share a list, and the list counts for the other passes too.
 //! - A stop waits for the creates that are in flight, because a create that is dropped may still be performed. The creates whose results
 //!   are not known are handed to the next term.
 

@@ -17,6 +17,7 @@ use super::owners::{Owner, OwnerId, object_key, pod_group_name};
 use super::table::{Change, Index, Table, WatchEvent};
 use super::unanswered::UnansweredCreates;
 use super::written::{OwnWrites, version};
+use crate::ports::resource_claims::ListedClaims;
 use crate::time::Time;
 
 /// What the controller knows. The owner locks it for each event and for each step of a pass, and awaits nothing meanwhile.
@@ -150,6 +151,12 @@ impl Core {
         if known.is_none_or(|known| known.metadata.uid != claim.uid) {
             self.pending.insert(owner, claim, now);
         }
+    }
+
+    /// Remembers the claims of a pod or group that a list of the server has, like [`remember`](Self::remember).
+    pub(super) fn remember_listed(&mut self, owner: &OwnerId, claims: &ListedClaims, now: Time) {
+        let own = claims.of(&owner.uid).iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(owner));
+        own.for_each(|claim| self.remember(owner.clone(), claim.clone(), now));
     }
 
     pub(super) fn pod_changed(&mut self, change: &Change<Pod>) {

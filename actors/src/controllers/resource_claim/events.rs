@@ -123,7 +123,8 @@ impl Core {
     fn claims_listed(&mut self) -> Vec<Key> {
         let mut owners: Vec<_> = self.pending.distrust().filter_map(|pending| owner_key(&pending.claim)).collect();
         if let Some(began) = self.claims_list_began.take() {
-            owners.extend(self.unanswered.listed(began));
+            let waiting = self.unanswered.listed(None, began).into_iter();
+            owners.extend(waiting.map(|(id, owner)| Key::of_owner(id.kind, owner)));
         }
         owners.sort_unstable();
         owners

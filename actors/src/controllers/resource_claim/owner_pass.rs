@@ -278,10 +278,13 @@ impl OwnerPass {
             (Stage::Confirming(pending), Some(entry)) => self.confirmed(core, &entry, &pending, answer, now),
             (Stage::Listing { requested }, Some(entry)) => match answer {
                 Ok(Answer::Claims(claims)) => {
-                    let own = claims.of(&id.uid).iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(&id));
-                    own.for_each(|claim| core.remember(id.clone(), claim.clone(), now));
+                    core.remember_listed(&id, &claims, now);
                     if core.generated(&id, &entry.name, now).is_none() {
                         core.unanswered.not_listed(&id, &entry.name, requested);
+                    }
+                    // The other pods and groups of the namespace then need no list of their own.
+                    for (other, _) in core.unanswered.listed(Some(&id.namespace), requested) {
+                        core.remember_listed(&other, &claims, now);
                     }
                 }
                 answer => self.generation_failed(&entry, fault("list the ResourceClaims for", key, answer)),

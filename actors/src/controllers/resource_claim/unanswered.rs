@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::keys::{Key, ObjectKey};
+use super::keys::ObjectKey;
 use super::owners::{Owner, OwnerId, OwnerKind};
 use crate::time::Time;
 
@@ -86,18 +86,20 @@ impl UnansweredCreates {
         }
     }
 
-    /// The watch has listed all claims, with a request that was sent at this time or later. Returns the pods and groups whose creates this
-    /// settles or moves on. If the list has the claim of a create, the pass of its owner finds the claim among the known ones.
-    pub(super) fn listed(&mut self, sent: Time) -> Vec<Key> {
+    /// All claims of a namespace, or of all namespaces, were listed, with a request that was sent at this time or later. Returns the pods
+    /// and groups whose creates this settles or moves on. If the list has the claim of a create, the pass of its owner must find the
+    /// claim among the known or the remembered ones.
+    pub(super) fn listed(&mut self, namespace: Option<&str>, sent: Time) -> Vec<(OwnerId, ObjectKey)> {
         let mut owners = Vec::new();
         self.0.retain(|(id, _), create| {
+            let is_elsewhere = namespace.is_some_and(|namespace| namespace != id.namespace);
             // The list does not show what becomes of a create that is still in flight, or whose answer was lost after the list was sent.
-            if create.state == State::InFlight || sent < create.since {
+            if is_elsewhere || create.state == State::InFlight || sent < create.since {
                 return true;
             }
             let is_settled = sent.since(create.since) >= SETTLES_AFTER;
             if is_settled || create.state != State::NotListed {
-                owners.push(Key::of_owner(id.kind, create.owner.clone()));
+                owners.push((id.clone(), create.owner.clone()));
             }
             create.state = State::NotListed;
             !is_settled

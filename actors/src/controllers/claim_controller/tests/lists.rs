@@ -28,6 +28,23 @@ async fn lost_answers_of_many_creates_cost_two_lists() {
     assert_eq!((fixture.count("create"), fixture.count("list"), fixture.count("apply")), (80, 4, 40));
 }
 
+/// Few passes wait for a list at the same time if lists are fast. The others need none, because each list counts for its namespace.
+#[tokio::test(start_paused = true)]
+async fn lost_answers_of_many_creates_cost_few_fast_lists() {
+    let fixture = Fixture::new(Reply::Unknown);
+    *fixture.api.reply_to_list.lock() = Some(Reply::Success);
+    let pods: Vec<_> = (0..200).map(|at| format!("p{at}")).collect();
+    fixture.list(&pods.iter().map(String::as_str).collect::<Vec<_>>(), true);
+    sleep(Duration::from_secs(9)).await;
+    let lists = fixture.count("list");
+    assert!(fixture.count("create") == 200 && lists <= 3, "{lists} lists");
+    *fixture.api.reply.lock() = Reply::Success;
+    sleep(Duration::from_secs(20)).await;
+    let lists = fixture.count("list");
+    assert!(lists <= 6, "{lists} lists");
+    assert_eq!((fixture.count("create"), fixture.count("apply")), (400, 200));
+}
+
 /// A panic in a list ends no pass for ever.
 #[tokio::test(start_paused = true)]
 async fn list_that_panics_is_counted_and_repeated() {

@@ -219,3 +219,60 @@ fn list_of_the_watch_does_not_settle_later_creates() {
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
 }
+
+/// The answers to the creates of many pods were lost. A list counts for all pods of its namespace.
+#[test]
+fn list_of_one_pass_settles_the_creates_of_its_namespace() {
+    const PODS: usize = 200;
+    for (is_performed, expected) in [(true, (1, 0, PODS)), (false, (2, PODS, PODS))] {
+        let mut cluster = Cluster::new(Features::default());
+        cluster.put(template("tpl"));
+        for at in 0..PODS {
+            cluster.put(pod(&format!("p{at}"), &[("res", "tpl")]));
+            cluster.failing.push(("create", ApiErrorKind::Unknown));
+            assert!(cluster.run(&format!("pod:shop/p{at}")).is_err());
+        }
+        cluster.is_lagging = true;
+        for at in (0..PODS).filter(|_| is_performed) {
+            let owner = pod_owner(&pod(&format!("p{at}"), &[]));
+            cluster.server.put(generated(&format!("made-{at}"), &owner).into());
+        }
+        let mut calls = Vec::new();
+        for _ in 0..2 {
+            for at in 0..PODS {
+                let _ = cluster.run(&format!("pod:shop/p{at}"));
+                calls.append(&mut cluster.calls);
+            }
+            cluster.now = cluster.now + SETTLES_AFTER;
+        }
+        let count = |call: &str| calls.iter().filter(|made| made.starts_with(call)).count();
+        assert_eq!((count("list"), count("create"), count("apply")), expected, "{is_performed}");
+        assert_eq!(cluster.server.claims.len(), PODS);
+        assert!(cluster.core.unanswered_creates(cluster.now).is_empty());
+    }
+}
+
+/// The list says nothing about a create whose answer was lost after the list was requested, nor about another namespace.
+#[test]
+fn list_of_one_pass_does_not_settle_other_creates() {
+    let (mut cluster, _) = lost_create();
+    let (mut elsewhere, mut its_template) = (pod("q", &[("res", "tpl")]), template("tpl"));
+    elsewhere.metadata.namespace = Some("other".to_owned());
+    its_template.metadata.namespace = Some("other".to_owned());
+    cluster.put(its_template);
+    cluster.put(elsewhere);
+    cluster.failing.push(("create", ApiErrorKind::Unknown));
+    assert!(cluster.run("pod:other/q").is_err());
+    let mut pass = cluster.core.begin(&Key::Pod(object("p")));
+    let Step::Call(list) = pass.step(&mut cluster.core, None, cluster.now) else { panic!("no call") };
+    cluster.now = cluster.now + Duration::from_secs(1);
+    cluster.put(pod("later", &[("res", "tpl")]));
+    cluster.failing.push(("create", ApiErrorKind::Unknown));
+    assert!(cluster.run("pod:shop/later").is_err());
+    let answer = cluster.server.perform(&list);
+    let _ = pass.step(&mut cluster.core, Some(answer), cluster.now);
+    for (key, call) in [("pod:shop/later", "list shop"), ("pod:other/q", "list other")] {
+        assert!(cluster.run(key).unwrap_err().contains("is not known"));
+        assert_eq!(cluster.calls, [call]);
+    }
+}
