@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::Request;
+use http::{Request, Uri};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -50,16 +50,17 @@ impl WatchProblems {
         problems.clear();
     }
 
-    /// A client for the requests of one watch. Each answer of the server clears the error of the watch. The events cannot do that, because
-    /// there may be none for hours.
+    /// A client for the requests of one watch. When the server begins to answer a watch, the error is cleared. The events alone cannot do
+    /// that, because there may be none for hours. The beginning of the answer to a list shows nothing: the list may break off.
     pub(super) fn client_of_watch(&self, client: &Client, plural: &str) -> Client {
         let namespace = client.default_namespace().to_owned();
         let (client, problems, plural) = (client.clone(), self.clone(), plural.to_owned());
         let service = tower::service_fn(move |request: Request<Body>| {
             let (client, problems, plural) = (client.clone(), problems.clone(), plural.clone());
             async move {
+                let is_watch = is_watch(request.uri());
                 let answer = client.send(request).await?;
-                if answer.status().is_success() {
+                if is_watch && answer.status().is_success() {
                     problems.clear(&plural);
                 }
                 // This client wraps the errors of the body as the other one has done.
@@ -73,4 +74,9 @@ impl WatchProblems {
         });
         Client::new(service, namespace)
     }
+}
+
+/// Whether a request is for the changes of objects, and not for a list of them.
+fn is_watch(uri: &Uri) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
 }

@@ -163,8 +163,13 @@ async fn deliver_all<K: Resource<DynamicType = ()>, C>(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
+                // The other events may be of a list that does not end.
+                let works = matches!(event, WatchEvent::InitDone | WatchEvent::Apply(_) | WatchEvent::Delete(_));
                 until_room(controller).await;
                 deliver(controller, event);
+                if works {
+                    problems.clear(&K::plural(&()));
+                }
             }
             Err(error) => {
                 let (plural, error) = (K::plural(&()), problem::<K>(&error, name));

@@ -1,12 +1,14 @@
 //! Watches on a server that the tests set, and the conversion of their objects.
 
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::{future, stream};
 use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
+use parking_lot::Mutex;
 use podwright_metrics::{ControllersMetrics, Format};
 use serde_json::json;
 
@@ -29,9 +31,54 @@ impl Events {
     }
 }
 
-/// The watch of pods on a server without pods, which answers watches with a code. It needs no connection, so that time can be paused.
+/// How the server answers lists and watches.
+#[derive(Clone, Copy)]
+enum Server {
+    /// There are no pods, and nothing happens.
+    Works,
+    RefusesWatches,
+    /// A list breaks off 10 s after the beginning of its answer.
+    BreaksLists,
+    /// A watch begins with a line that cannot be read. After 60 s, the same watch shows a pod.
+    SendsBadLine,
+}
+
+impl Server {
+    fn answer(self, is_watch: bool) -> Response<UnsyncBoxBody<Bytes, kube::Error>> {
+        let whole = |code: u16| {
+            let body = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [],
+                "message": "refused", "code": code});
+            (code, Body::from(body.to_string().into_bytes()).boxed_unsync())
+        };
+        let (code, body) = match (self, is_watch) {
+            (Server::BreaksLists, false) => (200, frames(vec![(0, Ok("{")), (10, Err("the connection was lost"))])),
+            (_, false) => whole(200),
+            (Server::RefusesWatches, true) => whole(403),
+            (Server::SendsBadLine, true) => (200, frames(vec![(0, Ok("?\n")), (60, Ok(ADDED))])),
+            (Server::Works | Server::BreaksLists, true) => (200, frames(Vec::new())),
+        };
+        Response::builder().status(code).body(body).unwrap()
+    }
+}
+
+const ADDED: &str = concat!(
+    r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"default","#,
+    r#""resourceVersion":"2"},"spec":{"containers":[]}}}"#,
+    "\n"
+);
+
+/// A body of parts, each with the seconds before it. The body does not end.
+fn frames(parts: Vec<(u64, Result<&'static str, &'static str>)>) -> UnsyncBoxBody<Bytes, kube::Error> {
+    let parts = stream::iter(parts).then(|(pause, part)| async move {
+        sleep(Duration::from_secs(pause)).await;
+        part.map(|text| Frame::data(Bytes::from(text))).map_err(|error| kube::Error::Service(error.into()))
+    });
+    StreamBody::new(parts.chain(stream::pending())).boxed_unsync()
+}
+
+/// The watch of pods on a server that the test sets. It needs no connection, so that time can be paused.
 struct Watched {
-    code: Arc<AtomicU16>,
+    server: Arc<Mutex<Server>>,
     controller: Arc<Events>,
     problems: WatchProblems,
     metrics: ControllersMetrics,
@@ -39,21 +86,12 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(panics_at: Option<usize>) -> Self {
-        let code = Arc::new(AtomicU16::new(200));
-        let of_server = code.clone();
+    fn start(server: Server, panics_at: Option<usize>) -> Self {
+        let server = Arc::new(Mutex::new(server));
+        let answers = server.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
-            let code = if is_watch { of_server.load(Ordering::Relaxed) } else { 200 };
-            let body = if is_watch && code == 200 {
-                // Nothing happens.
-                StreamBody::new(stream::pending::<Result<Frame<Bytes>, kube::Error>>()).boxed_unsync()
-            } else {
-                let body = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [],
-                    "message": "refused", "code": code});
-                Body::from(body.to_string().into_bytes()).boxed_unsync()
-            };
-            future::ready(Response::builder().status(code).body(body))
+            future::ready(Ok::<_, std::io::Error>(answers.lock().answer(is_watch)))
         });
         let (client, metrics) = (Client::new(service, "default"), ControllersMetrics::new());
         let controller = Arc::new(Events { count: AtomicUsize::new(0), panics_at });
@@ -69,7 +107,7 @@ impl Watched {
             tasks: &tasks,
         };
         watch.start(|_: &mut Pod| {}, Events::room, Events::take);
-        Watched { code, controller, problems, metrics, stop }
+        Watched { server, controller, problems, metrics, stop }
     }
 
     /// The failing watches by the metrics.
@@ -89,24 +127,57 @@ impl Drop for Watched {
 /// The server ends a watch after 290 s at the latest. The next one brings no event either.
 #[tokio::test(start_paused = true)]
 async fn watch_is_a_problem_from_its_error_until_the_server_answers_it() {
-    let watched = Watched::start(None);
+    let watched = Watched::start(Server::Works, None);
     sleep(Duration::from_secs(1)).await;
     let events = watched.controller.count.load(Ordering::Relaxed);
     assert_eq!((events, watched.problems.lines(), watched.failing()), (2, Vec::new(), Some(0.0)));
-    watched.code.store(403, Ordering::Relaxed);
+    *watched.server.lock() = Server::RefusesWatches;
     sleep(Duration::from_secs(300)).await;
     let lines = watched.problems.lines();
     assert!(lines.len() == 1 && lines[0].starts_with("cannot watch pods: "), "{lines:?}");
     assert_eq!(watched.failing(), Some(1.0));
-    watched.code.store(200, Ordering::Relaxed);
+    *watched.server.lock() = Server::Works;
     sleep(Duration::from_secs(60)).await;
     assert_eq!((watched.problems.lines(), watched.failing()), (Vec::new(), Some(0.0)));
     assert_eq!(watched.controller.count.load(Ordering::Relaxed), events, "no event shows that the watch works");
 }
 
+/// Each list begins with status 200.
+#[tokio::test(start_paused = true)]
+async fn watch_is_a_problem_until_its_list_ends() {
+    let watched = Watched::start(Server::BreaksLists, None);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(watched.problems.lines(), Vec::<String>::new());
+    // The first list breaks off after 10 s, and the second one runs from 12 s on at the latest.
+    sleep(Duration::from_secs(11)).await;
+    let lines = watched.problems.lines();
+    assert!(lines.len() == 1 && lines[0].contains("the connection was lost"), "{lines:?}");
+    assert_eq!(watched.failing(), Some(1.0));
+    *watched.server.lock() = Server::Works;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((watched.problems.lines(), watched.failing()), (Vec::new(), Some(0.0)));
+}
+
+/// After a line that cannot be read, the same watch goes on.
+#[tokio::test(start_paused = true)]
+async fn watch_is_a_problem_until_its_next_event() {
+    let watched = Watched::start(Server::SendsBadLine, None);
+    sleep(Duration::from_secs(30)).await;
+    let lines = watched.problems.lines();
+    assert!(lines.len() == 1 && lines[0].starts_with("cannot watch pods: "), "{lines:?}");
+    assert_eq!(watched.failing(), Some(1.0));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((watched.problems.lines(), watched.failing()), (Vec::new(), Some(0.0)));
+    assert_eq!(
+        watched.controller.count.load(Ordering::Relaxed),
+        3,
+        "the events of the list, and the one after the line"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn watch_that_panics_starts_again() {
-    let watched = Watched::start(Some(1));
+    let watched = Watched::start(Server::Works, Some(1));
     sleep(Duration::from_millis(500)).await;
     assert_eq!(watched.problems.lines(), ["cannot watch pods: the watch panicked: a fault of the controller"]);
     assert_eq!(watched.failing(), Some(1.0));
