@@ -118,6 +118,11 @@ impl Core {
         (current.uid() == owner.uid()).then_some(current)
     }
 
+    /// A known claim. `None` while its present content cannot be decoded: no pass may change what it does not know.
+    pub(super) fn decoded_claim(&self, key: &ObjectKey) -> Option<&Arc<ResourceClaim>> {
+        self.claims.get(key).filter(|_| !self.undecodable_claims.contains(key))
+    }
+
     /// The known group of a pod.
     pub(super) fn group_of(&self, pod: &Pod) -> Option<&Arc<PodGroup>> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

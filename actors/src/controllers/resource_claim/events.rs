@@ -248,6 +248,7 @@ impl Core {
             && is_allocated(claim)
             && !is_reserved_for_pod(claim, pod, self.features)
             && is_reservable(claim)
+            && !self.undecodable_claims.contains(&key)
     }
 
     fn add_group(&self, group: &Arc<PodGroup>, keys: &mut Vec<Key>) {

@@ -214,9 +214,7 @@ impl Core {
     pub fn begin(&self, key: &Key) -> Pass {
         let owner_pass = |owner: Owner| Machine::Owner(Box::new(OwnerPass::new(owner)));
         let machine = match key {
-            // The consumers of a claim that cannot be decoded are not known, so it is neither released nor deleted.
-            Key::Claim(claim) if self.undecodable_claims.contains(claim) => None,
-            Key::Claim(claim) => self.claims.get(claim).map(|claim| Machine::Claim(Box::new(ClaimPass::new(claim)))),
+            Key::Claim(claim) => self.decoded_claim(claim).map(|claim| Machine::Claim(Box::new(ClaimPass::new(claim)))),
             Key::Pod(pod) => self.pods.get(pod).map(|pod| owner_pass(Owner::Pod(pod.clone()))),
             Key::PodGroup(group) => self.groups.get(group).map(|group| owner_pass(Owner::PodGroup(group.clone()))),
         };

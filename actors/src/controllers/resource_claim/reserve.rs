@@ -31,7 +31,7 @@ impl OwnerPass {
         let statuses = self.new_names.get(&entry.name).map_or_else(|| core.statuses(&self.owner), new);
         let Ok(Named::Claim { name, is_generated }) = entry.named(&statuses) else { return None };
         let key = ObjectKey::new(&self.owner.key().namespace, &name);
-        let claim = core.claims.get(&key)?;
+        let claim = core.decoded_claim(&key)?;
         let is_foreign = is_generated && belongs_to_pod(claim, pod, core.features).is_err();
         let is_reserved = is_reserved_for_pod(claim, pod, core.features) || self.reserved.contains(&key);
         if is_foreign || is_reserved || !is_allocated(claim) {

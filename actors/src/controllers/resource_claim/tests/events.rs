@@ -133,6 +133,21 @@ fn claim_that_cannot_be_decoded_is_not_released() {
     assert_eq!(cluster.calls, ["delete made"]);
 }
 
+/// The controller knows only an earlier state of the claim, and reserves it for no pod until it can be decoded again.
+#[test]
+fn claim_that_cannot_be_decoded_is_not_reserved() {
+    let mut cluster = Cluster::new(Features::default());
+    let (p, c) = (on_node(pod_with_claim("p", "c")), allocated(claim("c")));
+    cluster.put(c.clone());
+    let _ = cluster.core.claim_event(undecodable(&c, false), cluster.now);
+    assert!(cluster.put(p).is_empty());
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, Vec::<String>::new());
+    assert_eq!(cluster.put(c), ["claim:shop/c", "pod:shop/p"]);
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["status c [p]"]);
+}
+
 /// CLAIM-S32: a template queues the pods of its namespace only.
 #[test]
 fn template_queues_the_pods_of_its_namespace() {
