@@ -173,6 +173,10 @@ impl ClaimController {
     }
 
     /// Takes an event of the watch of claims, of all namespaces.
+    ///
+    /// [`WatchEvent::Init`] must come before the request of its list is sent. The controller takes the time of this event as that of the
+    /// request, and concludes from the list which creates were not performed. So the watch may not use streaming lists, whose `Init`
+    /// comes after the answer of the server.
     pub fn claim_event(&self, event: WatchEvent<ResourceClaim>) {
         self.shared.event(event);
     }
