@@ -17,7 +17,7 @@ pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&P
         let uids: Vec<String> = explainer.named(name).iter().map(|pod| pod.uid.to_string()).collect();
         if !uids.is_empty() {
             let uids = plain(&uids.join(", "), MAX_PROBLEM_BYTES).into_owned();
-            why.push_str(&format!("UIDs of pods with this name, for --uid: {uids}\n"));
+            why.push_str(&format!("UIDs of pods with this name: {uids}: choose one of them with --uid\n"));
             return why;
         }
     } else {

@@ -97,7 +97,11 @@ impl PodList {
         let mut list: Value = serde_json::from_str(body).ok()?;
         let items = list.get_mut("items")?.as_array_mut()?;
         let pod = |item: &Value| PodObject::new(serde_json::from_value::<Pod>(item.clone()).ok()?).ok();
-        let items = items.drain(..).map(|item| (pod(&item), item)).map(|(pod, item)| (item, pod)).collect();
+        let listed = |item: Value| {
+            let pod = pod(&item);
+            (item, pod)
+        };
+        let items = items.drain(..).map(listed).collect();
         Some(PodList { list, items })
     }
 
