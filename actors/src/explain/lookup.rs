@@ -50,6 +50,8 @@ pub struct Inspection<'a> {
     node: NodeState,
     /// The queue of the start governor, read when the first waiting start is found.
     start_queue: OnceCell<QueueSnapshot>,
+    /// The pods that may use host ports, read when the first pod is found that was rejected for its ports.
+    unfinished_pods: OnceCell<Vec<Arc<PodObject>>>,
 }
 
 impl Explainer {
@@ -66,7 +68,13 @@ impl Explainer {
             unready: self.observer.unready(),
             pressures: self.evictions.pressures(),
         };
-        Inspection { explainer: self, at: self.clock.now(), node, start_queue: OnceCell::new() }
+        Inspection {
+            explainer: self,
+            at: self.clock.now(),
+            node,
+            start_queue: OnceCell::new(),
+            unfinished_pods: OnceCell::new(),
+        }
     }
 
     fn ended_pods(&self) -> Vec<(PodUid, ResourceWait, Option<Time>)> {
@@ -207,7 +215,7 @@ impl Inspection<'_> {
     }
 
     fn used_ports(&self, pod: &PodObject) -> Vec<(String, FullName)> {
-        let others = self.explainer.engine.unfinished_pods();
+        let others = self.unfinished_pods.get_or_init(|| self.explainer.engine.unfinished_pods());
         admission::users_of_host_ports(pod, others.iter().map(|other| &**other))
     }
 
