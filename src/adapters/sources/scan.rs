@@ -208,6 +208,8 @@ impl Scan {
                 Visit::Waits(now + STEPS)
             }
             Err(error) => {
+                // The next change is a new one. Until then, the file is tried again with the files of which no change was noticed.
+                file.was_read(now);
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
                 let kept = kept(manifest);
                 manifest.fail(format!("cannot be read ({}){kept}: correct or remove it", reason(&error)));

@@ -66,9 +66,9 @@ pub(super) struct Settling {
     event: Option<FileEventKind>,
     /// Since when the file is unchanged.
     since: Instant,
-    /// Since when the file has a change that was not read.
+    /// Since when the file has a change that was not read. A failed reading counts too.
     unread_since: Instant,
-    /// The last time at which a settled file was read.
+    /// The last time at which a settled file was read, with or without success.
     read: Option<Instant>,
 }
 
@@ -117,7 +117,7 @@ impl Settling {
         self.since + delay
     }
 
-    /// The settled file was read. `at` is a time before the reading.
+    /// The settled file was read, with or without success. `at` is a time before the reading.
     pub(super) fn was_read(&mut self, at: Instant) {
         self.read = Some(at);
         self.unread_since = at;

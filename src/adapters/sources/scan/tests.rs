@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -144,6 +145,18 @@ async fn manifest_that_is_written_for_long_is_left_out_and_reported() {
     let problem = "/new.yaml: is still being written and was not read; its last pods are kept: write it elsewhere";
     assert_eq!(rig.scan_with_problem(50_000), (pods(&["new-node one", "old-node one"]), Some(problem.to_owned())));
     assert_eq!(rig.scan(58_000), (pods(&["new-node half", "old-node one"]), None));
+}
+
+#[tokio::test]
+async fn mended_manifest_is_not_reported_as_one_that_is_written_for_long() {
+    let mut rig = Rig::new();
+    symlink(rig.path("gone"), rig.path("web.yaml")).unwrap();
+    rig.scan(0);
+    assert_eq!(rig.scan_with_problem(100), (pods(&[]), None), "the link cannot be read");
+    rig.remove("web.yaml", 60_000);
+    rig.write("web.yaml", &pod("web", "one"), &[CREATED, WRITTEN], 60_000);
+    assert_eq!(rig.scan_with_problem(60_000), (pods(&[]), None), "a writer has just begun");
+    assert_eq!(rig.scan(70_000), (pods(&["web-node one"]), None));
 }
 
 #[tokio::test]
