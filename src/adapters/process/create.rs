@@ -60,11 +60,7 @@ pub(super) fn plan(
     if command.is_empty() {
         return Err(no_command(name));
     }
-    if let Some(bad) = command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])).find(|s| s.contains('\0')) {
-        return Err(RuntimeError::config(format!(
-            "container {name}: {bad:?} contains a NUL character: remove it from `command`, `args` or `env`"
-        )));
-    }
+    without_nul(name, command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])))?;
     let uid = pod.uid().to_string();
     for part in [uid.as_str(), name] {
         if part.contains('/') || matches!(part, "" | "." | "..") {
@@ -73,14 +69,7 @@ pub(super) fn plan(
     }
     let root = context.layout.rootfs(&uid, name, id);
     let mut links = rootfs::links(name, &config.mounts)?;
-    let termination_log = match fields.message_path.filter(|path| !path.is_empty()) {
-        None => "dev/termination-log".into(),
-        Some(path) => rootfs::relative(path).ok_or_else(|| {
-            RuntimeError::config(format!(
-                "container {name}: `terminationMessagePath` {path:?} leaves the container's root: use the path of a file without `..`"
-            ))
-        })?,
-    };
+    let termination_log = termination_log(name, fields.message_path)?;
     let own = limits(name, fields.resources)?;
     // If a container has no limit of its own, the limit of the whole pod applies (KEP-2837).
     let whole = limits(name, pod.spec().resources.as_ref())?;
@@ -148,15 +137,46 @@ pub(super) fn plan(
 #[cfg(feature = "agent")]
 pub(crate) fn unsupported(spec: &PodSpec) -> Vec<String> {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    let fault = |container: &Container| {
-        let name = &container.name;
-        if container.command.iter().chain(&container.args).flatten().next().is_none() {
-            return Some(no_command(name).to_string());
-        }
-        let supported = security::supported(name, spec, container.security_context.as_ref());
-        supported.err().map(|error| error.to_string())
-    };
-    containers.filter_map(fault).collect()
+    containers.flat_map(|container| faults(spec, container)).map(|error| error.to_string()).collect()
+}
+
+#[cfg(feature = "agent")]
+fn faults(spec: &PodSpec, container: &Container) -> Vec<RuntimeError> {
+    let name = container.name.as_str();
+    let security = container.security_context.as_ref();
+    let command = || container.command.iter().chain(&container.args).flatten();
+    let values = container.env.iter().flatten().filter_map(|variable| variable.value.as_ref());
+    let mounts = container.volume_mounts.iter().flatten();
+    let mounts = mounts.map(|mount| (mount.name.as_str(), mount.mount_path.as_str()));
+    let checks = [
+        command().next().map(drop).ok_or_else(|| no_command(name)),
+        without_nul(name, command().chain(values)),
+        security::supported(name, spec, security).map(drop),
+        rootfs::mount_points(name, mounts).map(drop),
+        termination_log(name, container.termination_message_path.as_deref()).map(drop),
+        stop_signal(name, container.lifecycle.as_ref()).map(drop),
+        identity::requested(name, spec.security_context.as_ref(), security).map(drop),
+    ];
+    checks.into_iter().filter_map(Result::err).collect()
+}
+
+fn without_nul<'a>(name: &str, texts: impl IntoIterator<Item = &'a String>) -> Result<(), RuntimeError> {
+    match texts.into_iter().find(|text| text.contains('\0')) {
+        Some(bad) => Err(RuntimeError::config(format!(
+            "container {name}: {bad:?} contains a NUL character: remove it from `command`, `args` or `env`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The path of the termination log, relative to the container's root.
+fn termination_log(name: &str, path: Option<&str>) -> Result<PathBuf, RuntimeError> {
+    let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok("dev/termination-log".into()) };
+    rootfs::relative(path).ok_or_else(|| {
+        RuntimeError::config(format!(
+            "container {name}: `terminationMessagePath` {path:?} leaves the container's root: use the path of a file without `..`"
+        ))
+    })
 }
 
 fn no_command(name: &str) -> RuntimeError {

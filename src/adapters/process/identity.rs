@@ -30,6 +30,47 @@ pub(super) struct Identity {
     pub(super) in_pod_group: bool,
 }
 
+/// The user and groups that a manifest names for a container.
+pub(super) struct RequestedIdentity {
+    user: Option<u32>,
+    group: Option<u32>,
+    /// The supplementary groups, each with the field that names it.
+    groups: Vec<(&'static str, u32)>,
+    /// Whether the container must not run as root.
+    non_root: bool,
+}
+
+/// The user and groups that a manifest names for a container.
+///
+/// # Errors
+/// [`RuntimeError::Config`] with the field and the remedy, if no agent can run the container with them.
+pub(super) fn requested(
+    name: &str,
+    of_pod: Option<&PodSecurityContext>,
+    security: Option<&SecurityContext>,
+) -> Result<RequestedIdentity, RuntimeError> {
+    let id = |field: &str, value: i64| checked(name, field, value);
+    let user = security.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
+    let user = user.map(|value| id("runAsUser", value)).transpose()?;
+    let group = security.and_then(|it| it.run_as_group).or(of_pod.and_then(|it| it.run_as_group));
+    let group = group.map(|value| id("runAsGroup", value)).transpose()?;
+    let mut groups = Vec::new();
+    for value in of_pod.and_then(|it| it.supplemental_groups.as_deref()).unwrap_or_default() {
+        groups.push(("supplementalGroups", id("supplementalGroups", *value)?));
+    }
+    if let Some(value) = of_pod.and_then(|it| it.fs_group) {
+        groups.push(("fsGroup", id("fsGroup", value)?));
+    }
+    let non_root = security.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
+    let non_root = non_root == Some(true);
+    if non_root && user == Some(0) {
+        return Err(RuntimeError::config(format!(
+            "container {name} has runAsNonRoot and `runAsUser` 0, which is root: use another user, or remove one of the two"
+        )));
+    }
+    Ok(RequestedIdentity { user, group, groups, non_root })
+}
+
 /// The user and groups that the container runs as. The groups do not include the pod's own group.
 ///
 /// Without `runAsGroup`, the group is the user's primary group on this node, or the group with the user's number. If the node's group
@@ -45,22 +86,9 @@ pub(super) fn resolve(
     security: Option<&SecurityContext>,
     node: &NodeAccounts<'_>,
 ) -> Result<Identity, RuntimeError> {
-    let id = |field: &str, value: i64| checked(name, field, value);
-    let requested_user = security.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
-    let requested_user = requested_user.map(|value| id("runAsUser", value)).transpose()?;
-    let requested_group = security.and_then(|it| it.run_as_group).or(of_pod.and_then(|it| it.run_as_group));
-    let requested_group = requested_group.map(|value| id("runAsGroup", value)).transpose()?;
-    let mut groups = Vec::new();
-    for value in of_pod.and_then(|it| it.supplemental_groups.as_deref()).unwrap_or_default() {
-        groups.push(("supplementalGroups", id("supplementalGroups", *value)?));
-    }
-    if let Some(value) = of_pod.and_then(|it| it.fs_group) {
-        groups.push(("fsGroup", id("fsGroup", value)?));
-    }
-
-    let uid = requested_user.unwrap_or(node.user);
-    let non_root = security.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
-    if non_root == Some(true) && uid == 0 {
+    let RequestedIdentity { user, group: requested_group, groups, non_root } = requested(name, of_pod, security)?;
+    let uid = user.unwrap_or(node.user);
+    if non_root && uid == 0 {
         return Err(RuntimeError::config(format!(
             "container {name} has runAsNonRoot and would run as root: set `runAsUser`, or run the agent as another user"
         )));

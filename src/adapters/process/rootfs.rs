@@ -72,30 +72,43 @@ pub(super) fn relative(path: &str) -> Option<PathBuf> {
     (inside && rest != Path::new("")).then_some(rest)
 }
 
-/// The links for a container's mounts.
+/// The paths of mounts, relative to the container's root. Each mount is the name of a volume and a path in the container.
 ///
 /// # Errors
 /// [`RuntimeError::Config`] if a mount path leads out of the root, or if two mount paths overlap.
-pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, RuntimeError> {
-    let mut links: Vec<Link> = Vec::with_capacity(mounts.len());
-    for mount in mounts {
-        let path = &mount.container_path;
+pub(super) fn mount_points<'a>(
+    container: &str,
+    mounts: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Vec<PathBuf>, RuntimeError> {
+    let mut points: Vec<PathBuf> = Vec::new();
+    for (volume, path) in mounts {
         let at = relative(path).ok_or_else(|| {
             RuntimeError::config(format!(
-                "container {container}: volume {:?} cannot be mounted at {path:?}: use a path below / without `..`",
-                mount.volume
+                "container {container}: volume {volume:?} cannot be mounted at {path:?}: use a path below / without `..`"
             ))
         })?;
-        if let Some(other) = links.iter().find(|other| other.at.starts_with(&at) || at.starts_with(&other.at)) {
+        if let Some(other) = points.iter().find(|other| other.starts_with(&at) || at.starts_with(other)) {
             return Err(RuntimeError::config(format!(
                 "container {container}: the mounts at {path:?} and \"/{}\" overlap, and the process runtime cannot nest \
                  mounts, which are links: use separate paths",
-                other.at.display()
+                other.display()
             )));
         }
-        links.push(Link { volume: mount.volume.clone(), at, target: LinkTarget::of(mount) });
+        points.push(at);
     }
-    Ok(links)
+    Ok(points)
+}
+
+/// The links for a container's mounts.
+///
+/// # Errors
+/// As [`mount_points`].
+pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, RuntimeError> {
+    let paths = mounts.iter().map(|mount| (mount.volume.as_str(), mount.container_path.as_str()));
+    let points = mount_points(container, paths)?;
+    let link =
+        |(mount, at): (&Mount, PathBuf)| Link { volume: mount.volume.clone(), at, target: LinkTarget::of(mount) };
+    Ok(mounts.iter().zip(points).map(link).collect())
 }
 
 /// Whether a path, relative to the container's root, is in a mount.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::ports::Mount;
+#[cfg(feature = "agent")]
+use serde_json::json;
 
 use super::super::security::Namespaces;
 use super::*;
@@ -92,6 +94,33 @@ fn plan_refuses_unsupported_containers_with_a_remedy() {
         let outside = config(|spec, _| spec.containers[0].termination_message_path = Some(path.into()));
         assert!(refusal(0, &outside).contains("terminationMessagePath"), "{path}");
     }
+}
+
+#[cfg(feature = "agent")]
+#[test]
+fn what_every_agent_refuses_is_known_without_an_agent() {
+    let faults = |container: serde_json::Value| {
+        let container: Container = serde_json::from_value(container).unwrap();
+        unsupported(&PodSpec { containers: vec![container], ..PodSpec::default() })
+    };
+    let group = crate::adapters::pod_group::RANGE.start;
+    for (mut container, says) in [
+        (json!({"volumeMounts": [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a/b"}]}), "overlap"),
+        (json!({"volumeMounts": [{"name": "a", "mountPath": "/"}]}), "cannot be mounted"),
+        (json!({"terminationMessagePath": "/a/../../b"}), "terminationMessagePath"),
+        (json!({"lifecycle": {"stopSignal": "SIGRTMIN+3"}}), "SIGRTMIN+3"),
+        (json!({"securityContext": {"runAsGroup": group}}), "groups that the agent gives to pods"),
+        (json!({"securityContext": {"runAsUser": 0, "runAsNonRoot": true}}), "runAsNonRoot"),
+        (json!({"args": ["a\0b"]}), "NUL"),
+        (json!({"env": [{"name": "A", "value": "a\0b"}]}), "NUL"),
+    ] {
+        container["name"] = "main".into();
+        container["command"] = json!(["x"]);
+        let faults = faults(container);
+        assert!(faults.len() == 1 && faults[0].contains(says), "{says}: {faults:?}");
+    }
+    let path = json!({"name": "main", "terminationMessagePath": "/"});
+    assert_eq!(faults(path).len(), 2, "each fault of a container is told");
 }
 
 #[test]
