@@ -9,6 +9,8 @@ use super::cli::ExplainedObject;
 use super::cli::{ExplainArgs, ExplainOutput, HealthArgs, HealthCheck, LinkArgs};
 use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
+#[cfg(feature = "controllers")]
+use crate::actors::ids::FullName;
 pub(crate) use logs::logs;
 pub(crate) use pods::{get, watch};
 
@@ -22,6 +24,10 @@ pub(crate) enum QueryError {
     Root(#[from] RootError),
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// No controllers listen, and the user may mean the pod of an agent.
+    #[cfg(feature = "controllers")]
+    #[error("{missing}; for a pod of an agent: `podwright explain {pod}`")]
+    NoControllers { missing: RequestError, pod: Box<FullName> },
     /// The agent has no pods of these names.
     #[error("{0}")]
     UnknownPods(String),
@@ -68,7 +74,13 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<String, QueryError> {
             ExplainedObject::Pod(args) => (format!("/explain/pod/{}", args.pod), &args.agent, args.output),
             ExplainedObject::Rule(args) => (format!("/explain/rule/{}", args.rule.0), &args.agent, args.output),
         };
-        return explanation(&agent.controllers()?, &path, &[], output);
+        let answer = explanation(&agent.controllers()?, &path, &[], output);
+        return match (answer, object) {
+            (Err(QueryError::Request(missing @ RequestError::NoControllers(_))), ExplainedObject::Pod(args)) => {
+                Err(QueryError::NoControllers { missing, pod: Box::new(args.pod.clone()) })
+            }
+            (answer, _) => answer,
+        };
     }
     let path = match args.pod() {
         Some(pod) => format!("/explain/{pod}"),
@@ -108,4 +120,27 @@ pub(crate) fn link(args: &LinkArgs) -> Result<String, QueryError> {
 fn pretty(body: &str) -> serde_json::Result<String> {
     let value: serde_json::Value = serde_json::from_str(body)?;
     serde_json::to_string_pretty(&value)
+}
+
+#[cfg(all(test, feature = "controllers"))]
+mod tests {
+    use crate::agent::cli::{Command, parse};
+
+    use super::*;
+
+    #[test]
+    fn pod_without_controllers_may_be_one_of_an_agent() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |kind: &str| {
+            let root = dir.path().to_str().unwrap();
+            match parse(["podwright", "explain", kind, "web", "--root", root]).unwrap().command {
+                Command::Explain(args) => explain(&args).unwrap_err().to_string(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let of_pod = error("pod");
+        assert!(of_pod.starts_with("no controllers listen at "), "{of_pod}");
+        assert!(of_pod.ends_with("; for a pod of an agent: `podwright explain default/web`"), "{of_pod}");
+        assert!(error("claim").ends_with(" --admin ADDRESS"));
+    }
 }

@@ -22,6 +22,10 @@ pub(crate) struct ExplainArgs {
     #[command(subcommand)]
     pub(crate) object: Option<ExplainedObject>,
     /// The pod. The name of a static pod may lack the name of the node at its end. Without a pod, one line is printed for each pod.
+    #[cfg_attr(
+        feature = "controllers",
+        doc = "A pod named `pod`, `claim`, `rule` or `help` needs its namespace, as in `default/pod`."
+    )]
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pod: Option<ObjectName>,
     /// The namespace of the pod [default: default].
