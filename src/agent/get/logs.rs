@@ -95,6 +95,9 @@ fn print(text: &[u8]) -> bool {
     out.write_all(text).and_then(|()| out.flush()).is_ok()
 }
 
+/// The longest part of a line that waits for its end, in bytes. A longer line may mix with those of other logs.
+const MAX_REST: usize = 64 << 10;
+
 /// The parts of one log, cut at the ends of lines, so that the lines of several logs do not mix.
 #[derive(Debug, Default)]
 struct WholeLines {
@@ -102,12 +105,16 @@ struct WholeLines {
 }
 
 impl WholeLines {
-    /// Takes the next part, and returns the lines that end in it.
+    /// Takes the next part, and returns the lines that end in it, or all that it has of a line that is too long.
     fn take(&mut self, part: &[u8]) -> Option<Vec<u8>> {
-        self.rest.extend_from_slice(part);
-        let end = self.rest.iter().rposition(|byte| *byte == b'\n')?;
-        let rest = self.rest.split_off(end + 1);
-        Some(std::mem::replace(&mut self.rest, rest))
+        let after = part.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let (ended, rest) = part.split_at(after);
+        if after > 0 || self.rest.len() + rest.len() > MAX_REST {
+            self.rest.extend_from_slice(ended);
+            return Some(std::mem::replace(&mut self.rest, rest.to_vec()));
+        }
+        self.rest.extend_from_slice(rest);
+        None
     }
 }
 
@@ -121,5 +128,14 @@ mod tests {
         let taken: Vec<_> = ["a", "b\nc\nd", "", "e\n", "f"].map(|part| lines.take(part.as_bytes())).into();
         assert_eq!(taken, [None, Some(b"ab\nc\n".to_vec()), None, Some(b"de\n".to_vec()), None]);
         assert_eq!(lines.rest, b"f");
+    }
+
+    #[test]
+    fn line_without_an_end_is_printed_in_parts() {
+        let mut lines = WholeLines::default();
+        let part = vec![b'x'; MAX_REST / 2];
+        let taken: Vec<_> = (0..100).filter_map(|_| lines.take(&part)).collect();
+        assert!(lines.rest.len() <= MAX_REST, "{} bytes", lines.rest.len());
+        assert_eq!(taken.concat().len() + lines.rest.len(), 100 * part.len());
     }
 }

@@ -68,15 +68,18 @@ impl Row {
 #[derive(Debug)]
 pub(super) struct WatchedRows {
     rows: Vec<Row>,
+    /// Whether the header was printed. A table without pods has none.
+    has_header: bool,
     is_wide: bool,
 }
 
 impl WatchedRows {
     pub(super) fn new(pods: &[Arc<PodObject>], now: Time, is_wide: bool) -> Self {
-        WatchedRows { rows: pods.iter().map(|pod| Row::new(pod, now, is_wide)).collect(), is_wide }
+        let rows = pods.iter().map(|pod| Row::new(pod, now, is_wide)).collect();
+        WatchedRows { rows, has_header: !pods.is_empty(), is_wide }
     }
 
-    /// The lines of the pods that are new, have changed or are gone.
+    /// The lines of the pods that are new, have changed or are gone. The first ones follow the header.
     pub(super) fn changes(&mut self, pods: &[Arc<PodObject>], now: Time) -> Vec<String> {
         let is_wide = self.is_wide;
         let rows: Vec<Row> = pods.iter().map(|pod| Row::new(pod, now, is_wide)).collect();
@@ -90,8 +93,11 @@ impl WatchedRows {
             is_printed.push(true);
         }
         // All rows are aligned, so that the columns stay where they are.
-        let lines = lines(&all, is_wide).into_iter().skip(1);
-        lines.zip(is_printed).filter_map(|(line, is_printed)| is_printed.then_some(line)).collect()
+        let is_header_due = !self.has_header && is_printed.contains(&true);
+        self.has_header |= is_header_due;
+        let is_printed = [is_header_due].into_iter().chain(is_printed);
+        let lines = lines(&all, is_wide).into_iter().zip(is_printed);
+        lines.filter_map(|(line, is_printed)| is_printed.then_some(line)).collect()
     }
 }
 
@@ -121,6 +127,16 @@ mod tests {
                 "default     a      0/1     Running   0          60s   10.0.0.1   n1     a",
             ]
         );
+    }
+
+    #[test]
+    fn watch_of_no_pods_prints_the_header_with_the_first_row() {
+        let (mut rows, now) = (WatchedRows::new(&[], Time::ZERO, false), Time::from_secs(20));
+        assert_eq!(rows.changes(&[], now), [""; 0]);
+        let header = "NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE";
+        let row = "default     a      0/1     Pending   0          20s";
+        assert_eq!(rows.changes(&[pod("a", "Pending")], now), [header, row]);
+        assert_eq!(rows.changes(&[pod("a", "Running")], now), [row.replace("Pending", "Running")]);
     }
 
     #[test]
