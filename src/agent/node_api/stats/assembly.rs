@@ -38,7 +38,7 @@ pub(super) fn pod(
         start_time,
         containers,
         used: resources(&used),
-        processes: (!processes.is_empty()).then(|| ProcessStats { process_count: processes.iter().sum() }),
+        processes: (!processes.is_empty()).then(|| ProcessStats { process_count: total(&processes) }),
         ..PodStats::default()
     })
 }
@@ -128,9 +128,12 @@ fn sum(usages: &[&Usage]) -> Option<Usage> {
     let at = usages.iter().map(|usage| usage.at).max()?;
     let known = |of: fn(&Usage) -> Option<u64>| {
         let values: Vec<u64> = usages.iter().filter_map(|usage| of(usage)).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<u64>())
+        (!values.is_empty()).then(|| total(&values))
     };
-    let all = |of: fn(&Usage) -> Option<u64>| usages.iter().map(|usage| of(usage)).sum::<Option<u64>>();
+    let all = |of: fn(&Usage) -> Option<u64>| {
+        let values: Option<Vec<u64>> = usages.iter().map(|usage| of(usage)).collect();
+        values.map(|values| total(&values))
+    };
     Some(Usage {
         at,
         cpu: known(|usage| usage.cpu),
@@ -147,6 +150,11 @@ fn sum(usages: &[&Usage]) -> Option<Usage> {
         },
         ..Usage::default()
     })
+}
+
+/// The sum of numbers. Those of the kernel and of a runtime may be too large for one.
+fn total(values: &[u64]) -> u64 {
+    values.iter().fold(0, |sum, value| sum.saturating_add(*value))
 }
 
 /// What no processes use.

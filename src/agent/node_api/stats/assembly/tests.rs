@@ -86,6 +86,14 @@ fn pod_without_a_cgroup_uses_what_its_containers_use() {
 }
 
 #[test]
+fn numbers_that_are_too_large_have_a_sum() {
+    let largest = MemoryUsage { available: Some(u64::MAX), ..memory(u64::MAX) };
+    let found = pod(&containers(vec![used("a", u64::MAX, largest), used("b", 7, largest)])).used;
+    assert_eq!((cpu(&found), working_set(&found)), (u64::MAX, u64::MAX));
+    assert_eq!(found.memory.unwrap().available_bytes, Some(u64::MAX));
+}
+
+#[test]
 fn one_container_without_a_limit_makes_a_pod_unlimited() {
     let found = pod(&containers(vec![used("a", 5, limited(100)), used("b", 7, memory(200))])).used;
     assert_eq!(found.memory.unwrap().available_bytes, None);
