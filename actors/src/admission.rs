@@ -43,7 +43,8 @@ use std::time::Duration;
 use crate::pod::PodObject;
 use crate::texts::admission as texts;
 
-/// How long a pod waits for another one whose stop fails, after the end of its grace period, or for a resize that fails.
+/// How long a pod waits for a stop that fails, from the end of its grace period on, or for a resize that fails, from its first failure on.
+/// After that, the pod is rejected.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2 * 60);
 
 /// Why a pod may not start. It becomes the pod's reason and message.

@@ -12,8 +12,8 @@
 //! - A reference is in the file before a driver is called to prepare the claim. It stays there until all drivers have unprepared
 //!   the claim.
 //! - Calls for one claim never overlap, except that one operation calls several drivers at once. Calls for different claims run in
-//!   parallel. An operator who gives a driver up ends the wait for its call: no other call of that driver for the claim begins before it
-//!   has ended.
+//!   parallel. When an operator gives a driver up, nobody waits for its running call any more. But no other call of that driver for the
+//!   claim begins before this call has ended.
 //! - A pod that is not in the record of a claim never causes a call for that claim.
 //! - Each prepare of a claim replaces the devices of the one before it.
 

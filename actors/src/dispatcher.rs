@@ -12,8 +12,8 @@
 //! Nothing here waits: a source update is applied in one step, under the lock of the desired pods, and the engine accepts
 //! updates without waiting. Only the status and the event of a rejected pod wait, until the rejection is on disk.
 //!
-//! A pod that has to wait until other pods stop, or give something back, is in the queue of the desired pods ([`AdmissionQueue`]),
-//! while other pods are admitted. What is freed is reserved for it.
+//! A pod that waits for what other pods give back is in the queue of the desired pods ([`AdmissionQueue`]). Other pods are admitted
+//! meanwhile. What is freed is reserved for the waiting pod.
 //!
 //! [`AdmissionQueue`]: crate::admission::AdmissionQueue
 

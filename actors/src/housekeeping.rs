@@ -1,4 +1,5 @@
-//! Housekeeping: the pass that compares the desired pods, the engine's records and the runtime's pods, every two seconds.
+//! Housekeeping: the pass that compares the desired pods, the engine's records and the runtime's pods, every two seconds, and at once when
+//! the claims of a pod without a worker may be released.
 //!
 //! ```text
 //!   desired pods --+                    restart a pod without a record
@@ -15,8 +16,9 @@
 //! Until the API server has delivered its pods once, a pass covers only static pods: pods without a record may belong to the API server, so
 //! nothing of theirs is stopped or removed (KF6).
 //!
-//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). A pass only names the mirror pods that do
-//! not fit the static pods (POD-K8): the writer of mirror pods deletes and creates them.
+//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). While the node lacks disk space, the evictor
+//! requests the removal of further dead containers. A pass only names the mirror pods that do not fit the static pods (POD-K8): the writer
+//! of mirror pods deletes and creates them.
 
 mod actor;
 mod background;
@@ -409,8 +411,8 @@ impl Housekeeping {
         });
     }
 
-    /// Removes all dead containers of the pods that have ended, because the node lacks disk space, and those that a sweep removes. Waits for
-    /// a sweep that runs.
+    /// Removes the dead containers that a sweep removes, and all dead containers of the pods that have ended, because the node lacks disk
+    /// space. Waits until a running sweep has ended.
     async fn remove_dead_containers(&self) {
         let _turn = self.state.sweeping.lock().await;
         let Some(coverage) = Coverage::of(&self.desired.lock()) else { return };

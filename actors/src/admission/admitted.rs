@@ -73,13 +73,13 @@ impl Admitted {
         self.insert_waiting(usize::MAX, pod);
     }
 
-    /// Adds a pod that waits at a place among the waiting pods.
+    /// Adds a waiting pod at a place in the order of the waiting pods.
     pub(crate) fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>) {
         let requests = Requests::of(&pod);
         self.waiting.insert(place.min(self.waiting.len()), (pod, requests));
     }
 
-    /// Removes a pod from those that wait, if it does. What was reserved for it is free.
+    /// Removes a pod from the waiting pods, if it is one of them. What was reserved for it is free.
     pub(crate) fn remove_waiting(&mut self, pod: &PodObject) {
         self.waiting.retain(|(other, _)| other.uid() != pod.uid());
     }
@@ -100,8 +100,8 @@ impl Admitted {
         &self.staying
     }
 
-    /// The pods that give back some of a resource, each with the amount. An empty name stands for what is no resource, such as a
-    /// port: only pods that stop give it back, and their amounts are 0.
+    /// The pods that are about to give some of a resource back, each with the amount. An empty name means something that is no resource,
+    /// such as a port. Only stopping pods give that back, with the amount 0.
     pub(super) fn releasing(&self, resource: &str) -> Vec<(Arc<PodObject>, i64)> {
         let stopping = self.stopping.iter().map(|pod| (pod.clone(), Requests::of(pod).get(resource)));
         let shrinking = self.shrinking.iter().map(|(pod, given)| (pod.clone(), given.get(resource)));
@@ -111,9 +111,9 @@ impl Admitted {
         stopping.chain(shrinking).filter(|(_, amount)| *amount > 0).collect()
     }
 
-    /// The pods that a new pod is judged beside. A critical pod goes before every waiting pod that is not critical. Otherwise pods go in
-    /// the order of their arrival: `place` is the number of the waiting pods that arrived before this one. What is reserved for the
-    /// pods behind it does not count.
+    /// The pods beside which a new pod is judged, without the waiting pods behind it. A critical pod goes before every waiting pod that is
+    /// not critical. Otherwise pods go in the order of their arrival: `place` is the number of the waiting pods that arrived before this
+    /// pod.
     pub(crate) fn ahead_of(&self, pod: &PodObject, place: usize) -> Cow<'_, Admitted> {
         let is_ahead = |index: usize, other: &PodObject| other.is_critical() || (!pod.is_critical() && index < place);
         if self.waiting.iter().enumerate().all(|(index, (other, _))| is_ahead(index, other)) {

@@ -15,7 +15,7 @@ pub(super) fn conflict<'a>(pod: &PodObject, others: impl Iterator<Item = &'a Pod
     !own.is_empty() && others.flat_map(host_ports).any(|used| own.iter().any(|own| overlap(*own, used)))
 }
 
-/// The pod's host ports that other pods use, such as `80 (TCP)`, each with one of these pods.
+/// The pod's host ports that other pods use, such as `80 (TCP)`, each with one pod that uses it.
 pub(crate) fn users_of_host_ports<'a>(
     pod: &PodObject,
     others: impl Iterator<Item = &'a PodObject> + Clone,
@@ -25,7 +25,7 @@ pub(crate) fn users_of_host_ports<'a>(
     used.map(|((_, protocol, port), user)| (format!("{port} ({protocol})"), user.full_name().clone())).collect()
 }
 
-/// Whether two pods cannot have these ports. An address conflicts with itself and with all addresses together (upstream
+/// Whether these ports exclude each other. An address conflicts with itself and with all addresses together (upstream
 /// `HostPortInfo.CheckConflict`, kube-scheduler 1.36).
 fn overlap((ip, protocol, port): HostPort<'_>, (other_ip, other_protocol, other_port): HostPort<'_>) -> bool {
     (protocol, port) == (other_protocol, other_port) && (ip == other_ip || ip == ALL || other_ip == ALL)

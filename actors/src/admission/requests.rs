@@ -71,7 +71,7 @@ impl Requests {
         self.combine(other, i64::max);
     }
 
-    /// What remains of these requests without others.
+    /// These requests minus the others, at least 0 for each resource.
     pub(super) fn without(&self, others: &Requests) -> Requests {
         let mut rest = self.clone();
         rest.combine(others, |own, other| own.saturating_sub(other).max(0));

@@ -10,7 +10,7 @@ use crate::pod::PodObject;
 pub(crate) enum Verdict {
     /// The pod may start.
     Admit,
-    /// The pod has to wait until pods have stopped.
+    /// The pod has to wait for what other pods give back.
     Wait(Wait),
     /// The pod may not start.
     Reject(Rejection),
@@ -29,9 +29,10 @@ pub(crate) struct Wait {
 
 /// Decides on a pod. `check` runs the admission handlers of the node against the pods that it is given.
 ///
-/// A pod that lacks only what other pods give back anyway waits for it: a rejected pod is lost, and its controller would make the next
-/// one at once. Upstream does not count pods that the API server no longer has, and starts the new pod beside the rest of them. A
-/// critical pod waits for victims too (upstream `HandleAdmissionFailure`, kubelet 1.36, which blocks until they have stopped).
+/// A pod that lacks only what other pods are about to give back waits for it. If it were rejected, it would be lost, and its controller
+/// would make the next pod at once. Upstream does not count pods that the API server no longer has, and starts the new pod while their
+/// containers still run. A critical pod waits for victims too (upstream `HandleAdmissionFailure`, kubelet 1.36, which blocks until they
+/// have stopped).
 pub(crate) fn judge(pod: &PodObject, others: &Admitted, check: &dyn Fn(&Admitted) -> Result<(), Rejection>) -> Verdict {
     let Err(rejection) = check(others) else { return Verdict::Admit };
     if !rejection.may_end() {

@@ -105,7 +105,7 @@ impl ClaimFault {
         }
     }
 
-    /// The fault for its claims that are not among `late`, or `None` if all of them are.
+    /// This fault without the claims in `late`. `None` if it concerns only claims in `late`.
     pub(super) fn without(mut self, late: &BTreeSet<ClaimName>) -> Option<Self> {
         let is_late = !self.claims().is_empty() && self.claims().iter().all(|claim| late.contains(claim));
         if let ClaimFault::Call { claims, .. }

@@ -136,8 +136,8 @@ impl ClaimManager {
         container_claims(&self.table.lock(), pod, &container, self.features)
     }
 
-    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared. What waits for an
-    /// answer of the driver goes on at once, and the pods that refer to the claim try their operations again at once.
+    /// Gives a driver up for a claim: the claim is released without calling the driver. Its devices may stay prepared. Operations that wait
+    /// for an answer of the driver continue at once, and the pods that refer to the claim try their operations again at once.
     ///
     /// # Errors
     /// [`ClaimsError::Failed`] if the file cannot be written.
@@ -155,7 +155,7 @@ impl ClaimManager {
         self.arrived(News::Usable(driver.clone()));
     }
 
-    /// Tries the operations again that failed for want of what has come.
+    /// Tries the operations again that may succeed after the news.
     fn arrived(&self, news: News) {
         let pods = self.tries.lock().arrived(news);
         self.try_again(pods);

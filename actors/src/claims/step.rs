@@ -9,7 +9,7 @@
 //!                              +-> last pod: Called --all succeeded--> Saving, then removed --> Done
 //!                                              +--one failed--> the claim stays, Done with a fault
 //!
-//!  GiveUp: recorded, and saved -> Done. Called: as if the driver had answered, with success to a release.
+//!  GiveUp --> recorded --saved--> Done. A release that is Called continues as if the driver had succeeded, a prepare as if it had failed.
 //! ```
 
 mod answers;
@@ -50,7 +50,7 @@ pub enum Event {
         /// The pod.
         pod: PodUid,
     },
-    /// An operator gives a driver up: the claim is released without it. What waits for its answer goes on at once.
+    /// An operator gives a driver up: the claim is released without it. An operation that waits for its answer continues at once.
     GiveUp {
         /// The operation.
         operation: OperationId,

@@ -18,8 +18,9 @@ pub type OperationId = u64;
 /// does not answer for one claim delays no operation on another claim. After 16 prepares have overtaken a prepare, the next ones wait
 /// for it.
 ///
-/// When an operator gives a driver up, the operation whose call the driver has not answered goes on without the answer. The call may still
-/// run at the driver. Until it has ended, no prepare of the claim calls the driver, and everything else overtakes such a prepare.
+/// If an operator gives a driver up before it has answered a call, the operation of the call continues without the answer. The call may
+/// still run at the driver. Until it has ended, a prepare that would call the driver for the claim waits, and every other operation may
+/// overtake this prepare.
 ///
 /// No two operations wait for each other: a release waits only for operations that have begun and for operations on one claim, and a
 /// prepare waits only for releases and for earlier prepares.
@@ -31,13 +32,13 @@ pub struct ClaimTable {
     pub(super) operations: BTreeMap<OperationId, Operation>,
     /// For each pod, its operations.
     operations_of: BTreeMap<PodUid, BTreeSet<OperationId>>,
-    /// The calls that nobody waits for, because their drivers were given up for a claim, until they end.
+    /// The calls whose answers nobody awaits, because the driver was given up for the claim. Each stays here until it ends.
     pub(super) abandoned: BTreeSet<(OperationId, DriverName, ClaimName)>,
     /// The operations that wait until the file has a version.
     pub(super) saving: BTreeSet<(u64, OperationId)>,
     /// For each claim, the operations on it. If one runs, it is the first.
     pub(super) queues: BTreeMap<ClaimName, VecDeque<OperationId>>,
-    /// Operations that may begin now, because they have arrived, or because another one has left a queue.
+    /// Operations that may begin now, because they have arrived, another one has left a queue, or an abandoned call has ended.
     pub(super) candidates: BTreeSet<OperationId>,
     /// The claims whose records in the file are out of date, with the version of their last change.
     pub(super) unsaved: BTreeMap<ClaimName, u64>,
@@ -48,8 +49,8 @@ pub struct ClaimTable {
 /// The number of prepares that overtake a waiting prepare of several claims. Without a limit, it could wait for ever.
 const MOST_OVERTAKEN: u8 = 16;
 
-/// The pod of a claim in the file to which no pod refers. It has ended, so that its claims are released. Neither this agent nor a kubelet
-/// writes such a claim.
+/// The pod of a claim in the file to which no pod refers. It counts as ended, so that the claim is released. Neither this agent nor a
+/// kubelet writes such a claim.
 const UNKNOWN_POD: &str = "unknown";
 
 /// An operation on the claims of a pod.
@@ -279,7 +280,7 @@ impl ClaimTable {
         was_abandoned
     }
 
-    /// Makes the operations candidates that may now begin with a claim.
+    /// Makes those operations on a claim candidates that may begin now.
     fn reconsider(&mut self, name: &ClaimName) {
         for next in self.queues.get(name).into_iter().flatten() {
             self.candidates.insert(*next);
@@ -302,7 +303,7 @@ impl ClaimTable {
         }
     }
 
-    /// The next operation that may begin: a release with a claim in whose queue it is the next, or a prepare that overtakes only
+    /// The next operation that may begin: a release that is next in the queue of one of its claims, or a prepare that overtakes only
     /// prepares that wait for another claim.
     pub(super) fn next_ready(&mut self) -> Option<OperationId> {
         while let Some(id) = self.candidates.pop_first() {
@@ -322,7 +323,7 @@ impl ClaimTable {
         None
     }
 
-    /// The claims that a release has not begun, and in whose queues only prepares that wait for abandoned calls are before it.
+    /// The claims whose release has not begun, and in whose queues only prepares that wait for abandoned calls come before it.
     pub(super) fn ready_claims(&self, id: OperationId) -> impl Iterator<Item = &ClaimName> {
         let works = match self.operations.get(&id).map(|operation| &operation.stage) {
             Some(Stage::Working(works)) => Some(works),
@@ -384,7 +385,7 @@ impl ClaimTable {
                 continue;
             }
             overtaken.extend(self.before(id, &name));
-            self.to_front(id, &name);
+            self.move_to_front(id, &name);
         }
         // Each counts once, also if it waits for several of these claims.
         for other in overtaken {
@@ -395,7 +396,7 @@ impl ClaimTable {
     }
 
     /// Makes an operation that begins the first in the queue of a claim.
-    pub(super) fn to_front(&mut self, id: OperationId, name: &ClaimName) {
+    pub(super) fn move_to_front(&mut self, id: OperationId, name: &ClaimName) {
         if let Some(queue) = self.queues.get_mut(name).filter(|queue| queue.front() != Some(&id)) {
             queue.retain(|waiting| *waiting != id);
             queue.push_front(id);

@@ -24,11 +24,11 @@ struct PodTries {
     tries: u32,
     /// Why the last try failed.
     causes: Vec<Cause>,
-    /// What has come since the last try began. The try may have missed it.
+    /// The news since the last try began, which the try may have missed.
     news: Vec<News>,
 }
 
-/// Something for want of which tries fail has come.
+/// A change after which a failed try may succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// A driver can be called.
@@ -58,7 +58,7 @@ impl Tries {
         tries.news.clear();
     }
 
-    /// A try has ended. Returns whether the next one should follow at once: what the try lacked has come meanwhile.
+    /// A try has ended. Returns whether the next one should follow at once, because the cause of its failure may have gone meanwhile.
     pub(super) fn ended(&mut self, uid: &PodUid, operation: ClaimOperation, result: &Result<(), ClaimsError>) -> bool {
         let Err(error) = result else {
             self.pods.remove(uid);
@@ -70,7 +70,7 @@ impl Tries {
         tries.causes.iter().any(|cause| tries.news.iter().any(|news| news.ends(cause)))
     }
 
-    /// Something has come. Returns the pods whose last try failed for want of it.
+    /// Takes news. Returns the pods whose last try may succeed now.
     pub(super) fn arrived(&mut self, news: News) -> Vec<PodUid> {
         for tries in self.pods.values_mut().filter(|tries| !tries.news.contains(&news)) {
             tries.news.push(news.clone());
@@ -143,8 +143,8 @@ mod tests {
         assert!(!tries.ended(&pod, prepare, &failed("gpu")));
     }
 
-    /// A pod waits for the release of an earlier claim or of its earlier devices. It is tried again after that release, also if the release
-    /// comes before the try has failed, and after no other one.
+    /// A pod waits for the release of an earlier claim or of its earlier devices. It is tried again after that release, even if the release
+    /// comes before the try has failed, and not after another release.
     #[test]
     fn pod_that_waits_for_a_release_is_tried_again_after_it() {
         let (mut tries, prepare, pod) = (Tries::default(), ClaimOperation::Prepare, PodUid::from("a"));

@@ -1,4 +1,5 @@
-//! Reads the config maps and secrets that a pod refers to, all at once: an object that the API server does not report delays no other.
+//! Reads all config maps and secrets that a pod refers to at once, so that an object that the API server does not report delays no other
+//! object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -67,7 +67,7 @@ impl ContainerManager {
             match self.prepare_resources(work).await {
                 Ok(()) => started = self.try_start(work, target, container).await,
                 Err(SyncError::Cancelled) => started = Err(StartFailure::Cancelled),
-                // It has an event of its own.
+                // The failed prepare has recorded an event of its own.
                 Err(_) => {}
             }
         }

@@ -76,7 +76,7 @@ pub fn generate_name(owner: &str, claim: &str) -> String {
     format!("{owner}-{claim}-")
 }
 
-/// Whether the name of a generated claim has only the beginnings of both names.
+/// Whether both names are too long together, so that the name of a generated claim has only their beginnings.
 pub(super) fn is_cut(owner: &str, claim: &str) -> bool {
     owner.len() + claim.len() + 2 > LIMIT
 }

@@ -59,8 +59,8 @@ pub(super) fn is_pod_group(owner: &OwnerReference) -> bool {
 pub(super) enum ClaimWork {
     /// They are generated, recorded and reserved.
     All,
-    /// The names of those that exist are recorded. The pod is being deleted on a node, and a node cannot release claims whose names somebody
-    /// has erased from the status (kubernetes #139772).
+    /// Only the names of the claims that exist are recorded. The pod is being deleted on a node, and a kubelet cannot release claims whose
+    /// names another client has erased from the status (kubernetes #139772).
     Record,
     Nothing,
 }

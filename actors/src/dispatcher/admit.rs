@@ -30,7 +30,7 @@ pub(crate) struct Admission {
     pub(super) rejected: Vec<RejectedPod>,
     /// The pods that are being stopped for critical pods, to be awaited by [`Dispatcher::await_preempted`].
     pub(super) preempted: Vec<PreemptedPod>,
-    /// Whether a pod got room for which pods behind it may have waited. The queue is judged again in the same step.
+    /// Whether a pod got room that may have been reserved for pods behind it. The queue is judged again in the same step.
     pub(super) overtakes: bool,
 }
 
@@ -61,7 +61,7 @@ impl Dispatcher {
         !self.desired.lock().queue.is_empty()
     }
 
-    /// Judges the pods of the queue again, because a pod has ended or is smaller.
+    /// Judges the pods of the queue again, because a pod has ended or was resized to less.
     pub(super) fn readmit(&self) -> Admission {
         let start = self.clock.now();
         let mut admission = Admission::default();
@@ -151,8 +151,8 @@ impl Dispatcher {
         }
     }
 
-    /// Decides on a pod beside the others, which are gathered if they are not known yet, and acts on the decision. The others are
-    /// dropped if a pod is stopped, and otherwise kept up to date.
+    /// Decides on a pod beside the others, and acts on the decision. Gathers the others if they are not known yet. Drops them if a pod is
+    /// stopped, because they are out of date then, and otherwise updates them.
     fn decide(
         &self,
         desired: &mut DesiredState,

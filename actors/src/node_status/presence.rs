@@ -86,7 +86,7 @@ impl NodePresence {
         loop {
             let kept = async {
                 tokio::select! {
-                    // In a fixed order, so that a simulation repeats.
+                    // A fixed order lets a simulation repeat its run.
                     biased;
                     () = self.keep_registered() => {}
                     () = self.keep_images() => {}
@@ -217,8 +217,8 @@ impl NodePresence {
             let mut period = pin!(sleep(UPDATE_PERIOD));
             loop {
                 tokio::select! {
-                    // A version of the node may come when the period ends. In a fixed order, so that a simulation repeats. The
-                    // version comes first: the next update is then made for it.
+                    // A version of the node may come when the period ends. A fixed order lets a simulation repeat its run. The version
+                    // comes first, so that the next update is made for it.
                     biased;
                     Some(version) = versions.next() => self.receive(&mut known, version),
                     () = &mut period => break,

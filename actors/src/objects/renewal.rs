@@ -10,8 +10,8 @@ pub const MAX_JITTER: Duration = Duration::from_secs(10);
 
 /// The longest time that a token is used (upstream `maxTTL`).
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// A token is not renewed earlier than this, or than half of its lifetime. A renewal leads to a sync, and a sync to a renewal if the token
-/// is due, so without this limit a node whose clock is ahead would renew its tokens without a pause.
+/// The smallest age at which a token is renewed, unless half of its lifetime is less. A renewal causes a sync, and a sync renews a token
+/// that is due. Without this limit, a node whose clock is ahead would renew its tokens without a pause.
 const MIN_AGE: Duration = Duration::from_secs(60);
 /// The pause after the first failure. Each further failure doubles it.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -23,9 +23,9 @@ const MAX_PAUSE_WITHOUT: Duration = Duration::from_secs(5);
 /// How long a value is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// From when on the value is requested again.
+    /// From this time on, a read requests the value again.
     pub renew_from: Time,
-    /// From when on the value is not used. `None`: it is used until another one is there.
+    /// From this time on, the value is not used. `None` if it is used until another value replaces it.
     pub expires: Option<Time>,
 }
 
@@ -71,7 +71,7 @@ impl Failures {
 /// What the read of a value leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
-    /// Whether the value is requested, unless it is being requested.
+    /// Whether the value has to be requested. A request that runs already is enough.
     pub request: bool,
     /// Whether the reader waits for the answer. Otherwise it gets the value or, if that cannot be used, the error of the last request.
     pub wait: bool,
@@ -80,8 +80,8 @@ pub struct ReadPlan {
 impl ReadPlan {
     /// Decides on a read. `lease` is that of the value, if there is one.
     ///
-    /// A reader waits only for the first value, or for one in place of an expired value if no request has failed. So the containers of a
-    /// running pod do not wait for an API server that does not answer.
+    /// A reader waits only if there was no value yet, or if the value has expired and no request has failed since the last answer. So the
+    /// containers of a running pod do not wait for an API server that does not answer.
     pub fn of(now: Time, lease: Option<Lease>, failures: Option<Failures>) -> Self {
         let is_fresh = lease.is_some_and(|lease| now < lease.renew_from);
         let is_usable = lease.is_some_and(|lease| lease.is_usable(now));

@@ -303,7 +303,8 @@ impl Record {
         }
     }
 
-    /// When the grace period of a stop that fails ends, or ended. `None` if the pod is not stopping, or if no call of the stop has failed.
+    /// The end of the grace period of a stop that fails, also if it has passed. `None` if the pod is not stopping, or if no call of the
+    /// stop has failed.
     pub(crate) fn end_of_failing_stop(&self) -> Option<Time> {
         let State::Terminating(terminating) = &self.state else { return None };
         let is_of_stop = |failure: &&Failure| matches!(failure.hook, Hook::Terminating | Hook::TerminatingRuntime);

@@ -44,16 +44,17 @@ pub trait ApiObjects: Send + Sync + 'static {
     /// [`ObjectError`]
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Arc<Secret>>;
 
-    /// Returns a token of the pod's service account that is bound to the pod. The call waits for the first token. A later call leads to the
-    /// renewal of a token that is about to expire, returns the old token, and does not wait for the API server while that one is valid.
-    /// [`changed`](ApiObjects::changed) returns the pod when there is a new token.
+    /// Returns a token of the pod's service account that is bound to the pod. The call waits for the API server only if there is no valid
+    /// token. If a token is about to expire, the call returns it and starts its renewal in the background. [`changed`](ApiObjects::changed)
+    /// returns the pod when there is a new token.
     ///
     /// # Errors
     /// [`ObjectError`] if there is no valid token.
     fn token<'a>(&'a self, pod: &'a PodObject, request: &'a TokenNeed) -> ObjectFuture<'a, Confidential>;
 
-    /// Returns the certificates of `ClusterTrustBundle` objects as PEM blocks, each certificate once. Only the first call waits for the API
-    /// server, as for a [`token`](ApiObjects::token).
+    /// Returns the certificates of `ClusterTrustBundle` objects as PEM blocks, each certificate once. The call waits for the API server
+    /// only if no bundle is known. A later call starts a new read of an old bundle in the background. [`changed`](ApiObjects::changed)
+    /// returns the pod when the certificates have changed.
     ///
     /// # Errors
     /// [`ObjectError`]

@@ -31,7 +31,8 @@ pub trait ResourcePhase: Send + Sync + 'static {
     /// [`prepare`](ResourcePhase::prepare) has succeeded, although the containers of the pod may run.
     fn is_prepared(&self, pod: &PodObject) -> bool;
 
-    /// A container cannot be created, because a device of the pod is missing on the node: the resources of the pod are no longer prepared.
+    /// Reports that a container cannot be created, because a device of the pod is missing on the node. The resources of the pod then no
+    /// longer count as prepared.
     fn devices_lost(&self, pod: &PodObject) {
         let _ = pod;
     }

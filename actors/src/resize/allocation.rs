@@ -108,8 +108,8 @@ pub(crate) fn resources_of<'a>(pod: &'a PodObject, name: &str) -> Option<Option<
     resizable(pod).find(|it| it.container.name == name).map(|it| it.container.resources.as_ref())
 }
 
-/// The resources that a runtime gives to a container: its own, with the limits of the whole pod for CPU and memory where it has none of
-/// its own (KEP-2837). A resize of the whole pod changes them too.
+/// The resources that a runtime gives to a container: its own, and the pod-level limits of CPU and memory where it has no limit of its own
+/// (KEP-2837). So a resize of the pod-level resources changes them too.
 pub(super) fn effective(pod: &PodObject, container: &Container) -> ResourceRequirements {
     let mut resources = container.resources.clone().unwrap_or_default();
     let whole = pod.spec().resources.as_ref().and_then(|whole| whole.limits.as_ref());

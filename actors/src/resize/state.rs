@@ -60,7 +60,7 @@ impl PendingResize {
 pub(crate) struct ResizeProgress {
     /// The error of the last try.
     pub(crate) error: Option<String>,
-    /// The first of the tries that have failed in a row.
+    /// The time of the first failure, if all tries since then have failed.
     pub(crate) failing_since: Option<Time>,
     /// The generation of the pod that desired the resize.
     pub(crate) generation: Option<i64>,

@@ -113,7 +113,7 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
     status
 }
 
-/// The newest generation of the pod that the status says everything about. While the node has not decided on a resize, it is the one of
+/// The newest generation of the pod that the status reflects in full. While the node has not decided on a resize, this is the generation of
 /// the previous status.
 fn observed_generation(input: &StatusInput<'_>, previous: &PodStatus) -> Option<i64> {
     let is_undecided = input.resize.is_some_and(PodResize::is_undecided);

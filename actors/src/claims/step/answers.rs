@@ -64,7 +64,7 @@ impl ClaimTable {
         self.end_if_done(id, effects);
     }
 
-    /// An operation goes on without the answer of a driver that was given up.
+    /// An operation continues without the answer of a driver that was given up.
     pub(super) fn abandon(
         &mut self,
         id: OperationId,

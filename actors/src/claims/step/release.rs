@@ -26,7 +26,7 @@ impl ClaimTable {
         let mut work = BTreeMap::new();
         let mut calls = Calls::new();
         for name in names.iter().cloned() {
-            self.to_front(id, &name);
+            self.move_to_front(id, &name);
             let Some(record) = self.records.get_mut(&name).filter(|record| record.pods.contains(pod)) else { continue };
             if record.pods.len() > 1 {
                 self.remove_pod(&name, pod);
@@ -49,8 +49,8 @@ impl ClaimTable {
         self.work(id, names, work, calls, Method::Unprepare, effects);
     }
 
-    /// Gives a driver up for a claim, and ends the wait for its answer. The driver may have done what it was called for, or may still do
-    /// it: whatever it answers, nobody calls it to unprepare the claim before it prepares the claim again.
+    /// Gives a driver up for a claim, and ends the wait for its answer. The driver may have performed the call, or may still perform it.
+    /// Whatever it answers, it is not called to unprepare the claim before it has prepared the claim again.
     pub(super) fn give_up(
         &mut self,
         id: OperationId,

@@ -71,8 +71,8 @@ fn give_up(node: &mut Node, operation: OperationId, claim: &str) {
     node.drive(Event::GiveUp { operation, claim: claim_name(claim), driver: driver("gpu") });
 }
 
-/// KF36: a driver that hangs delays neither the operator nor the release. No prepare runs beside its call, and its late answer counts for
-/// nothing.
+/// KF36: a driver that hangs delays neither the operator nor the release. No prepare runs beside its call, and its late answer has no
+/// effect.
 #[test]
 fn given_up_driver_need_not_answer() {
     for late in [Ok("g0"), Err("deadline exceeded")] {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - A list answers only requests that were made before it was sent.
-//! - At most one list of a namespace runs. So any number of requests at one time costs two lists.
+//! - At most one list of a namespace runs. So any number of simultaneous requests costs at most two lists.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +22,7 @@ use super::{CONTROLLER_NAME, ClaimControllerPorts};
 use crate::ports::resource_claims::{Answer, ApiError, ApiErrorKind, Request};
 use crate::text::panic_text;
 
-/// A list that any number of passes await. It goes on as long as one of them does.
+/// A list that any number of passes await. It continues as long as one of them waits.
 type SharedList = Shared<BoxFuture<'static, Result<Answer, ApiError>>>;
 
 /// The lists of all namespaces.
@@ -39,11 +39,12 @@ struct NamespaceLists {
 }
 
 impl SharedLists {
-    /// Lists the claims of a namespace. The list is sent after this call. Cancel safe: the other passes that wait for the list go on.
+    /// Lists the claims of a namespace. The list is sent after this call. Cancel safe: a dropped call does not end the list of the other
+    /// passes.
     pub(super) async fn list(&self, namespace: String, ports: &ClaimControllerPorts) -> Result<Answer, ApiError> {
         let list = {
             let mut namespaces = self.0.lock();
-            // Each list of a namespace holds its turn.
+            // A list that waits or runs holds a clone of `turn`.
             namespaces.retain(|_, lists| Arc::strong_count(&lists.turn) > 1);
             let lists = &*namespaces.entry(namespace.clone()).or_default();
             lists.next.lock().get_or_insert_with(|| next_list(lists, namespace, ports)).clone()
@@ -54,12 +55,12 @@ impl SharedLists {
 
 /// The list that follows the one that runs.
 fn next_list(lists: &Arc<NamespaceLists>, namespace: String, ports: &ClaimControllerPorts) -> SharedList {
-    // A strong reference would keep the list in memory as its own owner.
+    // `lists` holds this list, so a strong reference would be a cycle that is never freed.
     let (turn, lists) = (lists.turn.clone(), Arc::downgrade(lists));
     let (api, panics) = (ports.api.clone(), ports.metrics.panics.clone());
     let list = async move {
         let _turn = turn.lock_owned().await;
-        // A request from here on needs a later list.
+        // A request from now on needs a list that is sent later.
         if let Some(lists) = lists.upgrade() {
             lists.next.lock().take();
         }

@@ -313,7 +313,7 @@ async fn each_line_of_a_pass_has_its_key() {
     assert!(lines.iter().all(|line| line.contains("pod:shop/p") && line.contains(CONTROLLER_NAME)), "{lines:?}");
 }
 
-/// What the controller has done can be read from the log: a pod gets a claim, another one is reserved, and that of an ended pod goes.
+/// The log says what the controller has done: a pod gets a claim, another claim is reserved, and the claim of an ended pod is released.
 #[tokio::test(start_paused = true)]
 async fn each_write_is_logged_with_its_objects() {
     let log = log::Log::default();

@@ -1,8 +1,8 @@
-//! The lines of the log about what the controller has done. The span of the pass names its object.
+//! Logs the writes of the controller. The span of the pass names its object.
 
 use super::super::resource_claim::ClaimWrite;
 
-/// Logs a write. The names in the status of a pod follow from the creation of its claims, so their line is for developers.
+/// Logs a write. The names in the status of a pod follow from the creation of its claims, so their line has the level DEBUG.
 pub(super) fn log(write: &ClaimWrite) {
     match write {
         ClaimWrite::Created { claim, entry } => tracing::info!(%claim, entry, "created a ResourceClaim"),

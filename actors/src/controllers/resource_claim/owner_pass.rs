@@ -57,7 +57,7 @@ pub(super) enum Stage {
     },
     /// A call writes the names to the status.
     Applying {
-        /// The last write of this status, if the watch does not show it yet.
+        /// The write of this status before the call, if the watch does not show it yet.
         before: Option<OwnWrite>,
     },
     Reserving,

@@ -153,7 +153,7 @@ pub(super) fn broken_by_decision(
     match decision {
         Decision::Start => None,
         Decision::Wait { victims, .. } => broken_by_victims(node, pod, beside, victims),
-        // The law of promises is about the rejection of a pod for which others were stopped.
+        // `Law::Promise` covers the rejection of a pod for which others were stopped.
         Decision::Reject(_) | Decision::StaysRejected if is_owed => None,
         Decision::Reject(_) | Decision::StaysRejected => {
             node.check(pod, &beside.settled()).is_ok().then_some(Law::NeededRejection)

@@ -23,9 +23,9 @@ pub(super) enum Mutation {
     StoppingPodsAreNotAwaited,
     /// A pod that is not critical does not wait.
     OnlyCriticalPodsWait,
-    /// What is reserved for the pods behind a pod that is not critical counts.
+    /// For a pod that is not critical, what is reserved for the pods behind it counts.
     PodsBehindCount,
-    /// What is reserved for any waiting pod counts, for critical pods too.
+    /// For a critical pod, what is reserved for any waiting pod counts.
     CriticalPodsQueueUp,
     /// A pod gets what was reserved for pods behind it, and these are not judged again.
     OvertakenPodsAreNotJudged,

@@ -141,7 +141,7 @@ struct Change<'a> {
     node: &'a Node,
     world: World,
     queue: AdmissionQueue,
-    /// Whether a pod got room for which pods behind it may have waited.
+    /// Whether a pod got room that may have been reserved for pods behind it.
     overtakes: bool,
 }
 
@@ -210,7 +210,7 @@ impl Node {
             }
             Action::Stuck(index) => {
                 change.world.pods[index].stage = Stage::Stuck;
-                // What was promised to other pods may not come.
+                // The pod may never give back what other pods wait for.
                 change.world.pods.iter_mut().for_each(|pod| pod.owed = false);
             }
             Action::Ends(index) => change.world.pods[index].stage = Stage::Ended,

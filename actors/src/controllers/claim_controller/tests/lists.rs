@@ -45,7 +45,7 @@ async fn lost_answers_of_many_creates_cost_few_fast_lists() {
     assert_eq!((fixture.count("create"), fixture.count("apply")), (400, 200));
 }
 
-/// A panic in a list ends no pass for ever.
+/// A panic in a list blocks no pass for ever.
 #[tokio::test(start_paused = true)]
 async fn list_that_panics_is_counted_and_repeated() {
     let fixture = Fixture::new(Reply::Unknown);

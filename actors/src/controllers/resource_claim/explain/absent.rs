@@ -40,8 +40,8 @@ impl Core {
         }
     }
 
-    /// The pods and groups that may use a claim of this name. The core is locked meanwhile and may have 150,000 pods, so the others are passed
-    /// over without a copy of their names.
+    /// The pods and groups that may use a claim of this name. The core is locked during the search and may have 150,000 pods, so the names
+    /// of the other pods are not copied.
     fn candidates(&self, claim: &ObjectKey) -> Vec<Owner> {
         let pods = self.pods_by_claim.get(claim).filter_map(|key| self.pods.get(key));
         let groups = self.groups_by_claim.get(claim).filter_map(|key| self.groups.get(key));
@@ -160,8 +160,8 @@ enum Obstacle {
     None,
 }
 
-/// Whether a name may stand for a claim of a pod or group with these entries: the name begins with that of the pod, or a generated name has
-/// only the beginning of that.
+/// Whether a name may mean a claim of a pod or group with these entries: it begins with the name of the pod or group, or a generated name
+/// is so long that it has only the beginning of that name.
 fn may_be_meant<'a>(claim: &ObjectKey, owner: &ObjectMeta, mut entries: impl Iterator<Item = &'a str>) -> bool {
     let name = owner.name.as_deref().unwrap_or_default();
     owner.namespace.as_deref() == Some(&*claim.namespace)
