@@ -75,12 +75,12 @@ pub struct Usage {
     pub nano_cores: Option<u64>,
     /// The memory.
     pub memory: MemoryUsage,
-    /// The resources for which the processes wait.
+    /// How long the processes waited for resources.
     pub pressure: Pressure,
 }
 
 impl Usage {
-    /// An unknown usage, measured at present.
+    /// A usage without values, measured now.
     pub fn now() -> Self {
         Usage { at: Time::from_timestamp(jiff::Timestamp::now()), ..Usage::default() }
     }
@@ -125,7 +125,7 @@ pub struct MemoryUsage {
     pub swap_available: Option<u64>,
 }
 
-/// For how long processes waited for each resource. A resource for which the kernel does not measure it is absent.
+/// How long processes waited for each resource. A resource is absent if the kernel does not measure it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// The CPUs.
@@ -136,7 +136,7 @@ pub struct Pressure {
     pub io: Option<Stall>,
 }
 
-/// For how long processes waited for one resource (`Documentation/accounting/psi.rst` of Linux).
+/// How long processes waited for one resource (`Documentation/accounting/psi.rst` of Linux).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
     /// While at least one process waited.
@@ -145,16 +145,16 @@ pub struct Stall {
     pub full: StallTime,
 }
 
-/// A time of waiting.
+/// How long processes waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StallTime {
-    /// The time since the start, in microseconds.
+    /// The total waiting time since the start, in microseconds.
     pub total: u64,
-    /// The part of the last 10 s, in percent.
+    /// The waiting share of the last 10 s, in percent.
     pub avg10: f64,
-    /// The part of the last 60 s, in percent.
+    /// The waiting share of the last 60 s, in percent.
     pub avg60: f64,
-    /// The part of the last 300 s, in percent.
+    /// The waiting share of the last 300 s, in percent.
     pub avg300: f64,
 }
 

@@ -214,8 +214,8 @@ pub(crate) struct ValidateArgs {
     /// Manifest files, or directories of manifest files; - for standard input.
     #[arg(required = true, value_name = "FILE|DIR|-")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Also refuse what this runtime of `podwright run` refuses: process. Without this flag, only faults are printed that every
-    /// runtime refuses. A container runtime judges settings itself.
+    /// Also check what this runtime of `podwright run` refuses. Only `process` refuses settings before a pod runs; a container runtime
+    /// judges them itself. Without this flag, only faults for every runtime are printed.
     #[arg(long, value_name = "RUNTIME")]
     pub(crate) runtime: Option<Runtime>,
 }

@@ -3,15 +3,15 @@
 use crate::actors::ids::FullName;
 use crate::actors::pod::PodObject;
 
-/// Whether a user may mean a pod with this name. The name of a static pod may lack the name of the node, which its manifest does not
-/// have.
+/// Whether a user may mean a pod by this name. The name of a static pod may omit the node name, which its manifest does not have.
 pub(crate) fn is_named(pod: &PodObject, name: &str) -> bool {
     let own = pod.full_name().name();
     let node = pod.spec().node_name.as_deref().filter(|_| pod.is_static());
     own == name || node.is_some_and(|node| *own == format!("{name}-{}", node.to_lowercase()))
 }
 
-/// Up to three known names that are similar to `name`, the most similar first. None of them is much less similar than the first.
+/// Up to three known names that are similar to `name`, the most similar first. A name that is much less similar than the first one is left
+/// out.
 pub(crate) fn similar_names(name: &FullName, known: impl IntoIterator<Item = FullName>) -> Vec<FullName> {
     let mut similar: Vec<(f64, FullName)> = known
         .into_iter()

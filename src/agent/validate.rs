@@ -75,7 +75,7 @@ impl Validation<'_> {
         }
     }
 
-    /// Checks a pod that its manifest alone does not make invalid. Returns its name.
+    /// Checks a valid pod of a manifest against the other pods, the node name and the runtime. Returns its name.
     fn check(&mut self, file: &Path, pod: Pod) -> String {
         let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
         let pod_name = pod.metadata.name.unwrap_or_default();

@@ -52,7 +52,7 @@ impl NodeView {
         self.node.explainer().explain(name, uid, &|uid| self.events.of(uid))
     }
 
-    /// The full name of the pod that a client means: without the name of the node at the end, it may be that of a static pod.
+    /// The full name of the pod that a client means. The name of a static pod may omit the node name at its end.
     pub(crate) fn meant(&self, name: FullName) -> FullName {
         if !self.node.explainer().named(&name).is_empty() {
             return name;

@@ -236,8 +236,8 @@ impl SliceEngine {
         SliceEngine { shared, stop, task }
     }
 
-    /// Replaces the devices that the driver offers. Does not wait for the API server. They are written at once. After ten updates in a
-    /// short time, each pool is written once a second, with the newest devices.
+    /// Replaces the devices that the driver offers. Does not wait for the API server. They are written at once. After ten updates of a pool
+    /// in a short time, the pool is written once a second, with the newest devices.
     ///
     /// # Errors
     /// [`WrongPool`] if the engine is for a [single pool](SliceOptions::single_pool), and another one is offered.

@@ -7,10 +7,10 @@ use podwright_actors::Time;
 
 /// The time between two comparisons that write, after a burst.
 const EVERY: Duration = Duration::from_secs(1);
-/// The number of them that need not wait.
+/// The number of comparisons in a burst, which need not wait.
 const BURST: u32 = 10;
 
-/// The pools that were written lately, each with the time of its next write if there were no burst.
+/// The pools that were written recently, each with the time at which its next write would be due if bursts were not allowed.
 #[derive(Debug, Default)]
 pub(super) struct WritePace(BTreeMap<String, Time>);
 

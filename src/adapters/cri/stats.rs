@@ -1,8 +1,8 @@
 //! The usage of containers and pods, and the networks of pods.
 //!
-//! The runtime reports the containers. What the kernel counts for their cgroups goes before what the runtime reports, as on a kubelet
-//! (`listPodStatsPartiallyFromCRI`, `pkg/kubelet/stats/cri_stats_provider.go`, 1.36): the runtime reports neither the swap space, nor
-//! the pressure, nor the absence of a memory limit, nor the usage of pods as a whole.
+//! The runtime reports the usage of containers. The values that the kernel counts for their cgroups replace those of the runtime, as in a
+//! kubelet (`listPodStatsPartiallyFromCRI`, `pkg/kubelet/stats/cri_stats_provider.go`, 1.36). The runtime reports neither the swap space,
+//! nor the pressure, nor the absence of a memory limit, nor the usage of pods as a whole.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -30,7 +30,8 @@ impl CriRuntimeInner {
         let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
         let answer = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
         let facts = self.facts.cached().await?;
-        // Containers of a kubelet stay in the cgroups of the kubelet, and the pod has another cgroup for its next containers.
+        // An adopted pod is left out: its containers are in the cgroup of the kubelet, and only its next containers are in the cgroup of
+        // the agent.
         let adopted = self.adopted.uids();
         let pods: Vec<_> = pods.iter().filter(|pod| !adopted.contains(pod.uid())).cloned().collect();
         let tree = self.cgroups.tree();

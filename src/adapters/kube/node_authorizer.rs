@@ -1,8 +1,8 @@
 //! Requests that the Node authorizer refuses because it does not know their pod yet.
 //!
-//! The Node authorizer of an API server permits a node the objects that the pods of the node name. It watches the pods, as the node does,
-//! and a node that receives a new pod first asks for the objects too early. Usually 10 to 100 ms are missing. A caller that waited for
-//! its own backoff would delay the pod by 10 s and more.
+//! The Node authorizer of an API server lets a node read the objects that the pods of the node name. It watches the pods, as the node does.
+//! A node that receives a new pod before the authorizer does requests the objects too early, usually by 10 to 100 ms. The backoff of the
+//! caller would then delay the pod by 10 s or more.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 pub(super) const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500)];
 
-/// Whether the Node authorizer knows no pod of the node that names the object.
+/// Whether the Node authorizer refused a request because it knows no pod of the node that names the object.
 ///
 /// This is the only decision that searches the text of an answer. The code 403 and the reason `Forbidden` are those of every authorizer, and
 /// the details name only the object. A refusal for another cause lasts until somebody changes a permission, so it is not repeated at once.

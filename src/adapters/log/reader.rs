@@ -107,7 +107,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Goes to the first requested line of these files. A file that was compressed or removed after it was listed makes it list the files
+    /// Goes to the first requested line of these files. If a file was compressed or removed after it was listed, the files are listed
     /// again.
     fn start(&mut self, mut files: LogFiles, options: ReadOptions) -> io::Result<()> {
         for _ in 0..OPEN_ATTEMPTS {

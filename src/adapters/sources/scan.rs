@@ -23,9 +23,9 @@ pub(super) struct Scan {
     cache: ManifestCache,
     /// The paths that have a file, or had one a moment ago.
     files: BTreeMap<PathBuf, Settling>,
-    /// When the first set is due, without the files that are not whole. `None` after the first set.
+    /// The latest time of the first set, which then lacks the files that are not whole. `None` after the first set.
     first_set_by: Option<Instant>,
-    /// When every file is read again, also one of which no change was noticed.
+    /// When every file is read again, even if no change of it was noticed.
     read_all_at: Instant,
     cx: SourceContext,
 }
@@ -43,7 +43,7 @@ pub(super) struct Scanned {
 #[derive(Clone, Copy)]
 struct Pass {
     now: Instant,
-    /// Also files of which no change was noticed.
+    /// Whether it also reads files of which no change was noticed.
     reads_all: bool,
 }
 

@@ -15,8 +15,8 @@ pub(super) const STEPS: Duration = Duration::from_millis(100);
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// How long a file must stay unchanged that its writer has not closed.
 const OPEN: Duration = Duration::from_secs(10);
-/// How long a change may wait until it is reported that its file is not whole. The first set waits as long for all files, so that it
-/// also has a file that its writer neither closes nor changes.
+/// How long a changed file may stay incomplete before this is reported. The first set waits equally long for all files, so that it includes
+/// a file that its writer neither closes nor changes.
 pub(super) const LATE: Duration = Duration::from_secs(20);
 
 /// The last event of a file that says whether the file is whole.

@@ -1,4 +1,4 @@
-//! What a cgroup uses, in the files of the kernel: cgroups(7), `Documentation/admin-guide/cgroup-v2.rst` and
+//! Reads what a cgroup uses from the files of the kernel: cgroups(7), `Documentation/admin-guide/cgroup-v2.rst` and
 //! `Documentation/admin-guide/cgroup-v1` of Linux.
 //!
 //! The meaning of each value is that of a kubelet (cAdvisor, `container/libcontainer/handler.go` and `container/common/helpers.go`).
@@ -13,7 +13,7 @@ use super::{MemoryUsage, Pressure, Stall, StallTime, Usage};
 /// Reads a file of a cgroup by its name. `None` if the kernel does not have the file, or does not permit to read it.
 type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A limit above this value is none: the kernel rounds the largest value to pages (`isMemoryUnlimited`, kubelet 1.36).
+/// A limit above this value means that there is none: the kernel rounds the largest value to pages (`isMemoryUnlimited`, kubelet 1.36).
 const UNLIMITED: u64 = 1 << 62;
 
 /// The cgroups of a machine.
@@ -215,7 +215,7 @@ fn pressure(read: Read<'_>) -> Pressure {
     Pressure { cpu: of("cpu.pressure"), memory: of("memory.pressure"), io: of("io.pressure") }
 }
 
-/// The text of a file of pressure.
+/// Parses the text of a pressure file, such as `cpu.pressure`.
 fn stall(text: &str) -> Option<Stall> {
     let time = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -232,7 +232,7 @@ fn stall(text: &str) -> Option<Stall> {
     Some(Stall { some: time("some")?, full: time("full").unwrap_or_default() })
 }
 
-/// The limit in a file; `None` if it is `max`.
+/// The limit in a file; `None` if it is `max`, or above [`UNLIMITED`].
 fn limit(read: Read<'_>, file: &str) -> Option<u64> {
     number(read, file).filter(|limit| *limit <= UNLIMITED)
 }

@@ -21,7 +21,7 @@ pub(crate) struct ExplainArgs {
     #[cfg(feature = "controllers")]
     #[command(subcommand)]
     pub(crate) object: Option<ExplainedObject>,
-    /// The pod. The name of a static pod may lack the name of the node at its end. Without a pod, one line is printed for each pod.
+    /// The pod. The name of a static pod may omit the node name at its end. Without a pod, one line is printed for each pod.
     #[cfg_attr(
         feature = "controllers",
         doc = "A pod named `pod`, `claim`, `rule` or `help` needs its namespace, as in `default/pod`."

@@ -16,7 +16,7 @@ pub(crate) struct GetArgs {
     /// The kind of objects to list.
     #[arg(value_enum)]
     pub(crate) what: Resource,
-    /// List only pods of these names. The name of a static pod may lack the name of the node at its end.
+    /// List only pods of these names. The name of a static pod may omit the node name at its end.
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pub(crate) names: Vec<ObjectName>,
     /// List only the pods of this namespace.
@@ -61,7 +61,7 @@ pub(crate) struct HealthArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct LogsArgs {
-    /// The pod. The name of a static pod may lack the name of the node at its end.
+    /// The pod. The name of a static pod may omit the node name at its end.
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pod: ObjectName,
     /// The container, as with --container.

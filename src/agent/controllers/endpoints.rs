@@ -134,7 +134,7 @@ async fn healthz(State(view): State<ControllersView>) -> Response {
     if view.controllers.iter().any(|controller| controller.leadership.has_changed().is_err()) {
         return (StatusCode::INTERNAL_SERVER_ERROR, "the election of the leader has ended\n").into_response();
     }
-    // If the process ends, another replica leads, and this one starts again.
+    // A liveness probe then restarts the process, and another replica leads meanwhile.
     if let Some(ended) = view.controllers.iter().find(|controller| controller.current.has_ended()) {
         let why = format!("the {} has ended\n", ended.kind.name());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();

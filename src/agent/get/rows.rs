@@ -33,7 +33,7 @@ fn lines(rows: &[Row], is_wide: bool) -> Vec<String> {
 struct Row {
     uid: String,
     cells: Vec<String>,
-    /// What makes the row a new one. Ages change all the time.
+    /// The row is printed again when this changes. It has no age, because ages change all the time.
     state: (String, usize, usize, u32, Option<String>),
 }
 

@@ -31,8 +31,8 @@ use rates::Consumer;
 pub(super) use rates::CpuRates;
 pub(super) use volumes::VolumeMeter;
 
-/// How long a request waits for a second measurement of the CPU time, if there was none lately. A kubelet measures every 10 s, also if
-/// no client asks.
+/// How long a request waits before it measures the CPU time a second time, if the previous measurement is too old. A kubelet measures every
+/// 10 s, even if no client asks.
 const SECOND_MEASUREMENT: Duration = Duration::from_secs(1);
 
 /// The answer of `/stats/summary`. With `only_cpu_and_memory=true`, it has nothing but CPU time, memory and swap space, as that of a

@@ -12,11 +12,11 @@ use podwright_actors::ports::Clock;
 use super::checks;
 use super::machine::{CPU_MILLIS, MEMORY, Machine};
 
-/// The capacity of the node. No pod is rejected for what other pods give back anyway (POD-S100).
+/// The capacity of the node, with the check that no pod is rejected for what other pods are about to give back (POD-S100).
 pub(super) struct CheckedCapacity {
     machine: Arc<Machine>,
     capacity: NodeCapacity,
-    /// Whether each pod fits once the others have given it back, at its last judgement.
+    /// For each pod, whether it fits once the others have given that back, as of its last judgement.
     fits_later: Mutex<BTreeMap<PodUid, bool>>,
 }
 

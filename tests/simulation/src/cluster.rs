@@ -1,5 +1,5 @@
-//! The API server of a simulation of the adapters: the stand-in, which the clients of the agent call directly. No socket and no thread
-//! takes part, so virtual time holds.
+//! The API server of a simulation of the adapters: the stand-in, which the clients of the agent call directly. It uses no socket and no
+//! thread, so time is virtual.
 //!
 //! ```text
 //! users of the cluster ---------------------------.

@@ -10,11 +10,11 @@
 //! faults end -> every pod reaches its final state -> sources drop all pods -> nothing is left
 //! ```
 //!
-//! Both drivers have the same steps, and check the same laws for each write to the API server. The ports cost the least time, and their
-//! source can also drop and repeat sets. The adapters have HTTP, lists and watches: broken connections, late answers, an expired history and
-//! lists that do not end. The simulated client has no sockets, so the timeouts of connections are not simulated.
+//! Both drivers have the same steps, and check the same laws for each write to the API server. The driver `ports` costs the least time, and
+//! its source can also drop and repeat sets. The driver `adapters` has HTTP, lists and watches, with broken connections, late answers, an
+//! expired history and lists that do not end. Its client has no sockets, so the timeouts of connections are not simulated.
 //!
-//! A seed repeats every step:
+//! Each run of a seed has the same steps:
 //!
 //! - All tasks run on one thread, in a runtime whose time is paused. No task blocks, and no code of a simulation starts a thread.
 //! - The clocks of the node and of the API server follow that time.

@@ -1,5 +1,5 @@
 //! The pod sources, with the pods and the mirror pods of the API server. In a simulation of the adapters, the objects of the API server are
-//! those of a [`Cluster`], and this reads them there.
+//! those of a [`Cluster`], and this module reads them there.
 
 mod feeds;
 mod objects;

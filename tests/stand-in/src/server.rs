@@ -73,8 +73,8 @@ struct ServerState {
     kubelets: Kubelets,
     clock: Clock,
     faults: Faults,
-    /// Notified whenever watches must look for events. It wakes them in the order in which they began to wait, so that a simulation
-    /// repeats.
+    /// Notified whenever watches must check for events. It wakes them in the order in which they began to wait, so that a simulation
+    /// repeats its run.
     changes: Notify,
     on_write: Option<WriteHook>,
     served: Mutex<Vec<Served>>,
@@ -205,7 +205,7 @@ impl Drop for Port {
 /// A running server. It ends when this value is dropped.
 pub struct StandIn {
     shared: Arc<ServerState>,
-    /// `None` if only [`StandIn::service`] leads to the server.
+    /// `None` if only [`StandIn::service`] reaches the server.
     port: Option<Port>,
 }
 

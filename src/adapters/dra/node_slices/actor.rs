@@ -28,7 +28,7 @@ use crate::slices::DriverResources;
 
 /// How often the node is looked up until it exists.
 const NODE_PERIOD: Duration = Duration::from_secs(1);
-/// A message with more bytes is read by a thread of its own: it may have 4 MiB of JSON.
+/// A message with more bytes is read by a blocking thread, because it may have 4 MiB of JSON.
 const LARGE: usize = 64 << 10;
 /// The events that may wait. A driver that sends faster is slowed down by its connection.
 const MAILBOX: usize = 16;

@@ -6,9 +6,9 @@
 //!                     '--- offers node resources ----> Stream: Open ---> Received ---> Publication
 //! ```
 //!
-//! A driver is usable if an instance of it is connected. While it is not usable, its slices are not created or updated, so that slices
-//! that were deleted do not come back. A deletion that has been sent cannot be taken back. So nothing is written for the driver before it
-//! has ended, and then the slices are read anew.
+//! A driver is usable if an instance of it is connected. While it is not usable, its slices are not created or updated, so that slices that
+//! were deleted do not come back. A deletion that has been sent cannot be taken back. So nothing is written for the driver before the
+//! deletion has ended, and then the slices are read anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -245,7 +245,8 @@ impl<I: Clone + PartialEq> NodeSlices<I> {
         if publication.has_slices() {
             effects.push(Effect::Forget(name.clone()));
         }
-        // An open stream begins with a message, unless the driver is back. A finished one has sent its last one.
+        // The resources are current if the driver is back, or if its stream is finished and sends no further message. Otherwise the next
+        // stream begins with a message that has all resources.
         let is_current = driver.is_usable() || matches!(driver.stream, Stream::Finished { .. });
         if let Some(resources) = publication.into_resources().filter(|_| is_current) {
             driver.publication = Publication::Waiting(resources);

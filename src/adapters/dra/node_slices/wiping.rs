@@ -30,8 +30,8 @@ pub(super) enum Wipe {
     Scheduled { due: Time, failures: u32 },
     /// A call runs.
     Running { failures: u32 },
-    /// A call runs, and the driver is back. The API server may perform the call. `again` is when the next one begins, if the driver is gone
-    /// again.
+    /// A call runs although the driver is back, because the API server may already perform it. `again` is when the next call begins, if the
+    /// driver is gone again.
     Stopping { again: Option<Time> },
 }
 
@@ -114,8 +114,8 @@ pub(super) enum StartupWipe {
     Deleting {
         failures: u32,
     },
-    /// All slices of the node are being deleted, and a driver is connected. The API server may perform the call. After its end, the drivers
-    /// are listed.
+    /// All slices of the node are being deleted although a driver is connected, because the API server may already perform the call. After
+    /// its end, the drivers are listed.
     Stopping {
         failures: u32,
     },

@@ -1,4 +1,4 @@
-//! The watches of a controller that fail.
+//! The errors of the watches of a controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl WatchProblems {
                 if is_watch && answer.status().is_success() {
                     problems.clear(&plural);
                 }
-                // This client wraps the errors of the body as the other one has done.
+                // The client over this service wraps the errors of the body again, as `client` has done.
                 Ok::<_, kube::Error>(answer.map(|body| {
                     body.map_err(|error| match error {
                         kube::Error::Service(source) => source,

@@ -27,7 +27,7 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 /// The end of a certificate in PEM.
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Reads trust bundles, and reads those again that pods use.
+/// Reads trust bundles, and reads them again while pods use them.
 pub(super) struct Bundles {
     api: Api<DynamicObject>,
     clock: Arc<dyn Clock>,

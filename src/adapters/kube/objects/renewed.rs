@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// The answer to a request: the value, and how long it is used.
 pub(super) type Answer<T> = Result<(T, Lease), ObjectError>;
 
-/// The answer to a request that is under way: `None` until it is there. The channel closes with the request.
+/// The answer to a running request; `None` until it arrives. The channel closes with the request.
 type Awaited<T> = watch::Receiver<Option<Result<T, ObjectError>>>;
 
 /// One value. [`ReadPlan`] decides when it is requested.
@@ -42,8 +42,8 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Renewed<T> {
         Renewed { kind, clock, state: Mutex::new(state) }
     }
 
-    /// Reads the value for a pod. `request` asks the API server for it. `changed` is called if the reader does not wait for the answer, and
-    /// the answer is another value. Cancel safe: a request continues without its reader.
+    /// Reads the value for a pod. `request` asks the API server for it. `changed` is called when a request for which the reader does not
+    /// wait brings another value. Cancel safe: a request continues without its reader.
     pub(super) async fn get<R>(
         self: &Arc<Self>,
         uid: &PodUid,

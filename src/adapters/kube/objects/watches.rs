@@ -181,7 +181,7 @@ impl<K: WatchedObject> WatchTask<K> {
                     self.failed(error);
                     if is_too_early && let Some(pause) = pauses.next() {
                         sleep(pause).await;
-                        // The backoff of the old stream is longer.
+                        // A new stream, because the backoff of the old one is longer than the pause.
                         events = self.events();
                     }
                 }

@@ -12,14 +12,15 @@ use crate::actors::ports::ContainerStatus;
 use crate::actors::time::Time;
 use crate::adapters::stats::{ContainerUsage, FileSystemUsage, MemoryUsage, RuntimeUsage, Stall, StallTime, Usage};
 
-/// The containers of a runtime with a usage.
+/// The measured containers of a runtime, by their IDs.
 pub(super) type Containers<'a> = HashMap<&'a ContainerId, &'a ContainerUsage>;
 
 pub(super) fn by_id(usage: &RuntimeUsage) -> Containers<'_> {
     usage.containers.iter().map(|container| (&container.id, container)).collect()
 }
 
-/// A pod with running containers; `None` if it has none. The usage of its cgroup goes before the sum of its containers.
+/// A pod with running containers; `None` if it has none. The sum of its containers replaces the values that the kernel does not count for
+/// its cgroup.
 pub(super) fn pod(
     pod_ref: PodReference,
     start_time: Option<String>,
@@ -115,7 +116,7 @@ fn disk(usage: &FileSystemUsage) -> FsStats {
     }
 }
 
-/// The usage of a cgroup, and in place of what the kernel does not count the sum of the containers.
+/// The usage of a cgroup. The sum of the containers replaces the values that the kernel does not count.
 fn with_sum(counted: Option<&Usage>, sum: Usage) -> Usage {
     match counted {
         Some(counted) => counted.clone().or(sum),
@@ -123,7 +124,7 @@ fn with_sum(counted: Option<&Usage>, sum: Usage) -> Usage {
     }
 }
 
-/// The sum of usages; `None` without any. It has a limit only if all of them have one. Times of waiting have no sum.
+/// The sum of usages; `None` if there are none. It has a limit only if all of them have one. Waiting times have no sum.
 fn sum(usages: &[&Usage]) -> Option<Usage> {
     let at = usages.iter().map(|usage| usage.at).max()?;
     let known = |of: fn(&Usage) -> Option<u64>| {
@@ -157,7 +158,7 @@ fn total(values: &[u64]) -> u64 {
     values.iter().fold(0, |sum, value| sum.saturating_add(*value))
 }
 
-/// What no processes use.
+/// The usage without any process: zero.
 fn nothing(now: Time) -> Usage {
     let zero = Some(0);
     Usage {

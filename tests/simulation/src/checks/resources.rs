@@ -80,8 +80,8 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, unaware: &Unawa
     if fits { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
 }
 
-/// A status that gets the generation of its pod has what the containers request in it, or a condition that says why not. No resize of a
-/// pod that stops is decided: there is nothing to wait for.
+/// When a status gets the generation of its pod, its containers have what they request in this generation, or a condition says why not. A
+/// resize of a pod that stops is never decided, so such a pod is not checked.
 pub(crate) fn generation_is_decided(machine: &Machine, before: &PodObject, after: &PodObject) -> CheckResult {
     let runs = |agent: Agent| agent.engine.snapshot(before.uid()).is_some_and(|pod| pod.lifecycle == Lifecycle::Sync);
     if !machine.agent().is_some_and(runs) {
@@ -151,7 +151,7 @@ pub(crate) const LACKS: [&str; 3] = ["OutOfcpu", "OutOfmemory", "UnexpectedAdmis
 /// How long a pod waits for a stop that fails, after its grace period.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether a pod certainly fits beside the others of its judgement once they have given back what they give back anyway.
+/// Whether a pod certainly fits beside the others of its judgement once they have given back what they are about to give back.
 pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now: Time) -> bool {
     let mut total = Total::default();
     for other in others.pods() {
@@ -164,7 +164,7 @@ pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now:
         if stops {
             continue;
         }
-        // It may have failed for so long that no pod waits for it.
+        // The resize may have failed for so long that no pod waits for it.
         if agent.statuses.get(other.uid()).is_some_and(|status| resize_fails(&status)) {
             return false;
         }

@@ -50,7 +50,7 @@ impl Cluster {
         self.lasts(WatchFault::Held, until);
     }
 
-    /// Delays the events of pods by all of this time.
+    /// Delays the events of pods by the whole time until then.
     pub(crate) fn delay_events(&self, until: Time) {
         let lag = until.since(self.machine.clock.steady());
         self.server.faults().set_lag("pods", lag);
@@ -70,7 +70,7 @@ impl Cluster {
         *end = until.max(*end);
     }
 
-    /// Breaks the connections of all watches. They go on at their versions.
+    /// Breaks the connections of all watches. They continue from their versions.
     pub(crate) fn drop_watches(&self) {
         self.server.drop_watches();
     }
@@ -110,7 +110,7 @@ impl Cluster {
     }
 }
 
-/// The fault of a request that stands for a fault of a call. `None` if it is one of other calls only.
+/// The fault of a request that corresponds to a fault of a call. `None` if only other calls can have the fault.
 fn server_fault(fault: Fault) -> Option<ServerFault> {
     let timeout = || Refusal::plain(504, "Timeout", "simulated");
     Some(match fault {

@@ -12,7 +12,7 @@ use crate::scenario::{ClaimPlan, PodPlan};
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 impl Cluster {
-    /// Makes the pod of a plan what its users want: this revision, or no pod.
+    /// Creates, changes or deletes the pod of a plan, so that it has this revision, or does not exist.
     pub(crate) fn write(&self, plan: &PodPlan, claims: &[ClaimPlan], revision: Option<&PodRevision<'_>>) {
         let found = self.server.get("pods", NAMESPACE, &plan.name);
         let uid = found.as_ref().and_then(|found| found["metadata"]["uid"].as_str());

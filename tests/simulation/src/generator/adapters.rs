@@ -28,7 +28,7 @@ pub(super) fn requests(rng: &mut Rng, steps: &mut Vec<Step>) {
     }
 }
 
-/// Draws faults of the watch of pods, and absences of the API server. Several at one time race.
+/// Draws faults of the watch of pods, and absences of the API server. Several of them may overlap.
 pub(super) fn watches(rng: &mut Rng, steps: &mut Vec<Step>) {
     for _ in 0..rng.pick(&[0, 1, 2, 4, 8]) {
         let what = match rng.below(6) {
@@ -42,7 +42,7 @@ pub(super) fn watches(rng: &mut Rng, steps: &mut Vec<Step>) {
     }
 }
 
-/// Draws deaths of the agent in a request.
+/// Draws requests during which the agent is killed.
 pub(super) fn crashes(rng: &mut Rng, steps: &mut Vec<Step>) {
     for _ in 0..rng.pick(&[0, 0, 1, 2]) {
         let op = rng.pick(&[Op::PatchStatus, Op::PatchStatus, Op::DeletePod, Op::CreatePod, Op::NodeApi, Op::ReadPods]);

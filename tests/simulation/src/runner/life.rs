@@ -77,8 +77,9 @@ pub(crate) struct AgentLife {
     pub(super) adopted: BTreeSet<PodUid>,
     /// The sources that have delivered to this agent, in the order of their first sets.
     pub(super) delivered: Vec<Source>,
-    /// The pods that this agent had admitted when the second source delivered first, and those of earlier agents that run since then. Also
-    /// the pods that an earlier agent started and did not record before it was killed: this agent admits what they request now.
+    /// The pods that this agent had admitted when the second source delivered for the first time, and those of earlier agents that have run
+    /// since then. Also the pods that an earlier agent started and did not record before it was killed: this agent admits what they request
+    /// now.
     pub(super) early: BTreeSet<PodUid>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,

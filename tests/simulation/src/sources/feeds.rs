@@ -61,7 +61,7 @@ impl SimSources {
         line.mute_until = line.mute_until.max(until);
     }
 
-    /// The source delivers empty sets. An adapter never does: its next list does not end.
+    /// The source delivers empty sets. An adapter never does that. Instead, its next list does not end.
     pub(crate) fn empty(&mut self, source: Source, until: Time) {
         if let Some(cluster) = self.cluster_of(source) {
             cluster.keep_lists_open(until);
@@ -72,7 +72,7 @@ impl SimSources {
         line.changed = true;
     }
 
-    /// The source delivers its set again. The watch of an API server breaks and goes on.
+    /// The source delivers its set again. The watch of an API server breaks and continues.
     pub(crate) fn repeat(&mut self, source: Source) {
         if let Some(cluster) = self.cluster_of(source) {
             cluster.drop_watches();

@@ -81,7 +81,7 @@ impl SimSources {
         }
     }
 
-    /// A user deletes a mirror pod, with a grace period. Somebody has to delete it without one.
+    /// A user deletes a mirror pod, with a grace period. It stays until somebody deletes it without a grace period.
     pub(crate) fn delete_mirror(&mut self, which: PodIndex) {
         let Some(mirror) = self.mirror(which) else { return };
         if let Some(cluster) = &self.cluster {

@@ -113,7 +113,7 @@ impl Builder {
         Ok(StandIn { shared, port: Some(Port { address, _reserved: reserved, running }) })
     }
 
-    /// A server that only [`StandIn::service`] leads to. It needs no runtime.
+    /// A server that only [`StandIn::service`] reaches. It needs no tokio runtime.
     #[must_use]
     pub fn without_port(self) -> StandIn {
         let mut store = Store::new(self.settings, self.seed, (self.clock)());

@@ -114,7 +114,7 @@ impl Watch {
             let deadline = self.deadline.unwrap_or(far);
             let bookmark = if self.start.bookmarks { self.next_bookmark } else { far };
             tokio::select! {
-                // In a fixed order, so that a simulation repeats.
+                // A fixed order lets a simulation repeat its run.
                 biased;
                 () = self.dropped.cancelled() => {
                     self.cut.cancel();
