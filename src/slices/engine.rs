@@ -190,11 +190,6 @@ impl Shared {
         self.is_updated.load(Ordering::Acquire)
     }
 
-    /// The number of writes that succeeded.
-    pub(super) fn writes(&self) -> u64 {
-        [&self.creates, &self.updates, &self.deletes].iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-
     /// Counts a write that succeeded.
     pub(super) fn wrote(&self, write: Write) {
         let count = match write {
@@ -237,7 +232,7 @@ impl SliceEngine {
     }
 
     /// Replaces the devices that the driver offers. Does not wait for the API server. They are written at once. After ten updates of a pool
-    /// in a short time, the pool is written once a second, with the newest devices.
+    /// in a short time, the pool is written once a second, with the newest devices, also while the writes fail.
     ///
     /// # Errors
     /// [`WrongPool`] if the engine is for a [single pool](SliceOptions::single_pool), and another one is offered.

@@ -18,7 +18,7 @@ use super::api::{CallError, SliceApi};
 use super::compare;
 use super::engine::{Desired, Shared};
 use super::error::{DroppedFields, SliceError, Write, WriteError};
-use super::pace::WritePace;
+use super::pace::CallPace;
 use super::plan::{Identity, Plan, plan};
 use super::view::View;
 
@@ -27,7 +27,9 @@ pub(super) struct Worker {
     api: Arc<dyn SliceApi>,
     shared: Arc<Shared>,
     view: View,
-    pace: WritePace,
+    pace: CallPace,
+    /// Whether the running sync has called the API server.
+    has_called: bool,
     /// The UID of the owner, once it is known.
     owner_uid: Option<String>,
 }
@@ -37,7 +39,7 @@ impl Worker {
         let options = &shared.options;
         let owner_uid = options.owner.as_ref().and_then(|owner| owner.uid.clone());
         let view = View::new(options.only.clone());
-        Worker { api, shared, view, pace: WritePace::default(), owner_uid }
+        Worker { api, shared, view, pace: CallPace::default(), has_called: false, owner_uid }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
@@ -94,11 +96,11 @@ impl Worker {
     }
 
     async fn sync_and_report(&mut self, pool: &str) {
-        let writes = self.shared.writes();
+        self.has_called = false;
         let result = AssertUnwindSafe(self.sync(pool)).catch_unwind().await;
-        // A failure has delays of its own.
-        if matches!(result, Ok(Ok(()))) && self.shared.writes() > writes {
-            self.pace.wrote(pool, self.shared.now());
+        // Also after a failure: an update of the driver ends its backoff.
+        if self.has_called {
+            self.pace.called(pool, self.shared.now());
         }
         let result = result
             .unwrap_or_else(|panic| Err(SliceError::Panicked { pool: pool.to_owned(), message: message(&*panic) }));
@@ -166,7 +168,10 @@ impl Worker {
             Some(owner) => {
                 let uid = match self.owner_uid.clone() {
                     Some(uid) => uid,
-                    None if owner.is_node() => self.api.node_uid(&owner.name).await?,
+                    None if owner.is_node() => {
+                        self.has_called = true;
+                        self.api.node_uid(&owner.name).await?
+                    }
                     None => String::new(),
                 };
                 self.owner_uid = Some(uid.clone());
@@ -191,6 +196,7 @@ impl Worker {
                 // All pools are compared again when the engine resumes.
                 return Vec::new();
             }
+            self.has_called = true;
             match api.update(slice).await {
                 Ok(stored) => {
                     self.shared.wrote(Write::Update);
@@ -203,6 +209,7 @@ impl Worker {
             if self.shared.is_held() {
                 return Vec::new();
             }
+            self.has_called = true;
             match api.create(slice).await {
                 Ok(stored) => {
                     self.shared.wrote(Write::Create);
@@ -212,6 +219,7 @@ impl Worker {
             }
         }
         for slice in plan.deletes {
+            self.has_called = true;
             match api.delete(&slice).await {
                 Ok(()) => {
                     self.shared.wrote(Write::Delete);

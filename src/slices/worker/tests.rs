@@ -194,6 +194,27 @@ async fn pool_that_changes_all_the_time_is_written_once_a_second() {
     assert_eq!(devices[0].name, "b", "the last offer is published");
 }
 
+/// Each update ends the backoff of the write that failed.
+#[tokio::test(start_paused = true)]
+async fn pool_that_changes_while_its_writes_fail_is_tried_once_a_second() {
+    let (api, _events) = FakeApi::new(|_| {});
+    let errors = Arc::default();
+    let options = options(&errors).owner(Owner::node("n7", Some("u-7".to_owned())));
+    let engine = SliceEngine::with_api(api.clone(), options);
+    *api.failures.lock() = u32::MAX;
+    for device in ["a", "b"].repeat(500) {
+        engine.update(resources(&[("p", &[device])])).unwrap();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let calls = api.calls();
+    assert!(calls.iter().all(|call| *call == "create"), "{calls:?}");
+    assert!((15..25).contains(&calls.len()), "{} calls in 10 s", calls.len());
+    *api.failures.lock() = 0;
+    engine.update(resources(&[("p", &["a"])])).unwrap();
+    sleep(2 * SOON).await;
+    assert_eq!(api.slices.lock().len(), 1);
+}
+
 /// The watch never reports the created slice.
 #[tokio::test(start_paused = true)]
 async fn lagging_watch_leads_to_no_second_create() {
