@@ -80,13 +80,13 @@ pub struct ReadPlan {
 impl ReadPlan {
     /// Decides on a read. `lease` is that of the value, if there is one.
     ///
-    /// A reader waits only if there was no value yet, or if the value has expired and no request has failed since the last answer. So the
-    /// containers of a running pod do not wait for an API server that does not answer.
+    /// A reader waits only if there is no usable value and no request has failed since the last answer. So an API server that does not answer
+    /// delays one sync of a pod, and not each of them. The pod is synced again when the value is there.
     pub fn of(now: Time, lease: Option<Lease>, failures: Option<Failures>) -> Self {
         let is_fresh = lease.is_some_and(|lease| now < lease.renew_from);
         let is_usable = lease.is_some_and(|lease| lease.is_usable(now));
         let request = !is_fresh && failures.is_none_or(|failures| now >= failures.until);
-        ReadPlan { request, wait: request && !is_usable && (lease.is_none() || failures.is_none()) }
+        ReadPlan { request, wait: request && !is_usable && failures.is_none() }
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
             ("expired, a renewal has failed", 200, Some(lease), Some(false), (true, false)),
             ("expired, in the pause", 200, Some(lease), Some(true), (false, false)),
             ("no value", 0, None, None, (true, true)),
-            ("no value, a request has failed", 0, None, Some(false), (true, true)),
+            ("no value, a request has failed", 0, None, Some(false), (true, false)),
             ("no value, in the pause", 0, None, Some(true), (false, false)),
         ] {
             assert_eq!(read(now, lease, failures.map(|pauses| failed(now, pauses))), expected, "{what}");

@@ -261,6 +261,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn no_reader_waits_for_the_first_value_of_a_server_that_has_failed() {
+        let rig = Rig::new();
+        let (read, ()) = tokio::join!(rig.read(), rig.answer(Err(error())));
+        assert_eq!((read, rig.counts()), (Err(error()), (1, 0)));
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(rig.now(), Some(Err(error())));
+        rig.answer(Ok(1)).await;
+        assert_eq!((rig.now(), rig.counts()), (Some(Ok(1)), (2, 1)), "the pod is notified");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn reader_waits_for_another_value_than_an_expired_one() {
         let rig = due().await;
         advance(Duration::from_secs(100)).await;
