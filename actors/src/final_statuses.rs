@@ -112,6 +112,8 @@ struct State {
     entries: BTreeMap<PodUid, Entry>,
     /// Grows with every change.
     version: u64,
+    /// The last version that is on disk.
+    stored: u64,
     /// The number of lines in the file.
     lines: usize,
     unwritten: Unwritten,
@@ -131,6 +133,8 @@ enum Unwritten {
 struct Entry {
     ending: Ending,
     record: Arc<str>,
+    /// The version of the state that has this entry first.
+    version: u64,
 }
 
 /// The next write.
@@ -145,8 +149,8 @@ impl State {
         2 * self.entries.len() + OUTDATED_LINES
     }
 
-    /// Queues a line to be written.
-    fn push(&mut self, record: Arc<str>) {
+    /// Queues a line to be written. Returns the version of the state with this line.
+    fn push(&mut self, record: Arc<str>) -> u64 {
         self.version += 1;
         let limit = self.limit();
         match &mut self.unwritten {
@@ -154,6 +158,7 @@ impl State {
             // If the disk cannot be written for hours, the queue must not fill the memory.
             unwritten => *unwritten = Unwritten::All,
         }
+        self.version
     }
 
     /// Takes the next write. The state assumes that it succeeds.
@@ -216,7 +221,7 @@ impl FinalStatusStore {
                 }
             };
             let uid = PodUid::new(&status.uid);
-            state.entries.insert(uid.clone(), Entry { ending, record: record.into() });
+            state.entries.insert(uid.clone(), Entry { ending, record: record.into(), version: 0 });
             statuses.insert(uid, status.status);
         }
         let final_statuses = FinalStatusStore {
@@ -233,6 +238,12 @@ impl FinalStatusStore {
     /// Why the status of a pod is final; `None` if it is not.
     pub fn ending(&self, uid: &PodUid) -> Option<Ending> {
         self.state.lock().entries.get(uid).map(|entry| entry.ending)
+    }
+
+    /// Whether the newest final status of a pod is on disk, so that a later agent does not run the pod.
+    pub fn is_stored(&self, uid: &PodUid) -> bool {
+        let state = self.state.lock();
+        state.entries.get(uid).is_some_and(|entry| entry.version <= state.stored)
     }
 
     /// Adds a final status. Returns false if the store has the same one already, and still writes. The status is on disk once
@@ -255,8 +266,8 @@ impl FinalStatusStore {
             // The status of a superseded store may not be on disk, so the caller has to wait for the answer of `written`.
             return self.is_superseded();
         }
-        state.entries.insert(pod.uid().clone(), Entry { ending, record: record.clone() });
-        state.push(record);
+        let version = state.push(record.clone());
+        state.entries.insert(pod.uid().clone(), Entry { ending, record, version });
         drop(state);
         self.changed.notify_one();
         true
@@ -268,7 +279,9 @@ impl FinalStatusStore {
         let dropped: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
         for uid in &dropped {
             match (Line::<()>::Forgotten { uid: uid.to_string() }).to_record() {
-                Ok(record) => state.push(record),
+                Ok(record) => {
+                    state.push(record);
+                }
                 Err(error) => tracing::error!(%uid, %error, "cannot encode that a final status was dropped"),
             }
         }
@@ -329,6 +342,7 @@ impl FinalStatusStore {
                         tracing::info!("the final statuses are written again");
                     }
                     (written, failing) = (version, false);
+                    self.state.lock().stored = version;
                     self.write_ended(version);
                 }
                 Err(CheckpointError::Superseded { path }) => {

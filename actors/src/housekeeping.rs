@@ -436,6 +436,7 @@ impl Housekeeping {
         Sweep {
             engine: self.engine.clone(),
             desired: self.desired.clone(),
+            final_statuses: self.final_statuses.clone(),
             observer: self.observer.clone(),
             runtime: self.runtime.clone(),
             storage: self.storage.clone(),

@@ -102,6 +102,7 @@ async fn the_next_agent_restores_final_statuses_until_they_are_dropped() {
 
     let (final_statuses, statuses) = open(&store);
     assert_eq!(statuses, [("a".into(), failed("OutOfcpu")), ("b".into(), failed("Evicted"))]);
+    assert!(final_statuses.is_stored(&"a".into()), "an earlier agent has stored it");
     assert_eq!(
         ["a", "b", "c"].map(|uid| final_statuses.ending(&uid.into())),
         [Some(Ending::Rejected), Some(Ending::Ended), None]
@@ -202,17 +203,20 @@ async fn a_failing_disk_delays_no_pod_and_is_written_later() {
     for name in ["a", "b"] {
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
         final_statuses.written().await.unwrap();
+        assert!(!final_statuses.is_stored(&name.into()), "{name} is not on disk, although nobody waits for it");
     }
     assert!(begin.elapsed() < Duration::from_secs(2));
     store.broken.store(false, Ordering::Relaxed);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(store.kept.lock().len(), 2);
+    assert!(final_statuses.is_stored(&"a".into()) && final_statuses.is_stored(&"b".into()));
 
     store.stuck.store(true, Ordering::Relaxed);
     final_statuses.note(&pod("c").build(), Ending::Ended, &failed("x"));
     let begin = Instant::now();
     final_statuses.written().await.unwrap();
     assert_eq!(begin.elapsed(), WRITE_TIMEOUT);
+    assert!(!final_statuses.is_stored(&"c".into()));
     // However long the disk hangs, the queue stays bounded.
     for n in 0..2000 {
         final_statuses.note(&pod("c").build(), Ending::Ended, &failed(&n.to_string()));

@@ -21,6 +21,7 @@ use super::failure_log::FailureLog;
 use super::plan::{is_directory_unused, running};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
+use crate::final_statuses::FinalStatusStore;
 use crate::health::PassHealth;
 use crate::ids::{ContainerId, PodUid};
 use crate::metered::guarded;
@@ -67,7 +68,7 @@ enum Leftover {
 pub(super) enum Emptied {
     /// Pods that have ended, and whose content is not needed any more: they were deleted or evicted.
     Unneeded,
-    /// All pods that have ended (upstream `DeleteAllUnusedContainers`, kubelet 1.36).
+    /// All pods that have ended (upstream `DeleteAllUnusedContainers`, kubelet 1.36), and that no later agent can run again.
     Ended,
 }
 
@@ -75,6 +76,7 @@ pub(super) enum Emptied {
 pub(super) struct Sweep {
     pub(super) engine: Engine,
     pub(super) desired: Arc<DesiredPods>,
+    pub(super) final_statuses: Arc<FinalStatusStore>,
     pub(super) observer: Arc<Observer>,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) storage: Arc<dyn PodStorage>,
@@ -147,9 +149,16 @@ impl Sweep {
                 }
                 // A pod that was created again continues from the containers that are left.
                 Emptied::Ended => {
-                    self.engine.should_pod_runtime_be_removed(uid) && !self.engine.is_restart_requested(uid)
+                    self.engine.should_pod_runtime_be_removed(uid)
+                        && !self.engine.is_restart_requested(uid)
+                        && self.is_end_known(uid)
                 }
             }
+    }
+
+    /// Whether the next agent knows without the containers of the pod that the pod has ended. It would run the pod again otherwise.
+    fn is_end_known(&self, uid: &PodUid) -> bool {
+        self.desired.pod(uid).is_none_or(|pod| pod.phase().is_terminal()) || self.final_statuses.is_stored(uid)
     }
 
     /// Logs, and records an event, when removals begin to fail; logs when they succeed again.

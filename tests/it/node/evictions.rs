@@ -132,6 +132,31 @@ async fn unused_images_are_removed_before_a_pod_is_evicted() {
     assert_eq!(node.events.of("EvictionThresholdMet")[0].message, "Attempting to reclaim ephemeral-storage");
 }
 
+/// The number of dead containers of a pod.
+fn dead(runtime: &FakeRuntime, uid: &str) -> usize {
+    let containers = runtime.inspect(&uid.into()).containers;
+    containers.into_iter().filter(|run| run.state == ContainerState::Exited).count()
+}
+
+// The disk is full, so that the end of the job cannot be written. An agent that restarts knows it only from the dead container.
+#[actix::test]
+async fn dead_containers_stay_until_the_end_of_their_pod_is_on_disk() {
+    let (node, disks) = node(900).await;
+    node.runtime.script("job", Script::ends(1.0, 0));
+    node.final_statuses.broken(true);
+    node.deliver(&[pod("job").policy("Never").containers(&["job"])]).await;
+    node.until(25.0).await;
+    assert_eq!((node.phase("job"), dead(&node.runtime, "job")), ("Succeeded".to_owned(), 1));
+    let runtime = node.runtime.clone();
+    disks.fill_while(850, move || dead(&runtime, "job") > 0);
+    node.wait(60.0).await;
+    assert!(node.events.has("node", "EvictionThresholdMet"));
+    assert_eq!(dead(&node.runtime, "job"), 1);
+    node.final_statuses.broken(false);
+    node.eventually(30.0, "the dead container is removed", || dead(&node.runtime, "job") == 0).await;
+    assert!(node.final_statuses.has("job"));
+}
+
 // The dead container of a job uses most of the disk. The job stays in the set of its source.
 #[actix::test]
 async fn dead_containers_of_ended_pods_are_removed_before_a_pod_is_evicted() {
@@ -142,10 +167,6 @@ async fn dead_containers_of_ended_pods_are_removed_before_a_pod_is_evicted() {
     node.deliver(&[job, pod("loop").containers(&["loop"]), free("a")]).await;
     disks.write("a", "cache", 500);
     node.until(25.0).await;
-    let dead = |runtime: &FakeRuntime, uid: &str| {
-        let containers = runtime.inspect(&uid.into()).containers;
-        containers.into_iter().filter(|run| run.state == ContainerState::Exited).count()
-    };
     assert_eq!((node.phase("job"), dead(&node.runtime, "job")), ("Succeeded".to_owned(), 1));
     let runtime = node.runtime.clone();
     disks.fill_while(850, move || dead(&runtime, "job") > 0);
