@@ -123,7 +123,11 @@ impl Handler<RemoveDeadContainers> for HousekeepingActor {
         let (housekeeping, metrics) = (self.housekeeping.clone(), self.metrics.clone());
         let removal = async move {
             let start = housekeeping.clock.now();
-            housekeeping.remove_dead_containers().await;
+            // A removal keeps no partial state, so the next one can simply run.
+            if AssertUnwindSafe(housekeeping.remove_dead_containers()).catch_unwind().await.is_err() {
+                housekeeping.metrics.actors.hook_panicked();
+                tracing::error!("the removal of dead containers panicked");
+            }
             metrics.handled(housekeeping.clock.now().since(start));
         };
         self.stop.clone().run_until_cancelled_owned(removal).map(|_stopped| ()).boxed_local()

@@ -179,6 +179,22 @@ async fn dead_containers_of_ended_pods_are_removed_before_a_pod_is_evicted() {
 }
 
 #[actix::test]
+async fn a_panic_while_dead_containers_are_removed_is_counted_and_the_next_removal_succeeds() {
+    let (node, disks) = node(900).await;
+    node.runtime.script("job", Script::ends(1.0, 0));
+    node.deliver(&[pod("job").policy("Never").containers(&["job"])]).await;
+    node.until(25.0).await;
+    node.runtime.fail(Op::Remove);
+    node.events.panic_on("ContainerGCFailed");
+    let runtime = node.runtime.clone();
+    disks.fill_while(850, move || dead(&runtime, "job") > 0);
+    node.wait(30.0).await;
+    assert!(node.metric("podwright_hook_panics_total") >= 1.0);
+    node.runtime.heal();
+    node.eventually(30.0, "the dead container is removed", || dead(&node.runtime, "job") == 0).await;
+}
+
+#[actix::test]
 async fn a_full_disk_evicts_one_pod_after_the_other_until_it_has_space() {
     let (node, disks) = node(900).await;
     node.runtime.script("main", Script::stubborn());

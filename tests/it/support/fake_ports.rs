@@ -266,11 +266,16 @@ impl NetworkClient for NoNetwork {
     }
 }
 
-/// Events as `name: Reason`.
+/// Events as `name: Reason`, the same events in full, and the reason of the events of the node that panic.
 #[derive(Default)]
-pub(crate) struct Events(Mutex<Vec<String>>, Mutex<Vec<PodEvent>>);
+pub(crate) struct Events(Mutex<Vec<String>>, Mutex<Vec<PodEvent>>, Mutex<Option<String>>);
 
 impl Events {
+    /// Makes events of the node with this reason panic.
+    pub(crate) fn panic_on(&self, reason: &str) {
+        *self.2.lock() = Some(reason.to_owned());
+    }
+
     pub(crate) fn has(&self, pod: &str, reason: &str) -> bool {
         self.count(pod, reason) > 0
     }
@@ -298,6 +303,7 @@ impl EventRecorder for Events {
     }
 
     fn record_of_node(&self, event: PodEvent) {
+        assert!(self.2.lock().as_deref() != Some(&*event.reason), "the test makes the event panic");
         self.0.lock().push(format!("node: {}", event.reason));
         self.1.lock().push(event);
     }
