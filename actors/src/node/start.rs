@@ -17,6 +17,7 @@ use crate::explain::Explainer;
 use crate::final_statuses::FinalStatusStore;
 use crate::health::{MAX_PASS_AGE, PassHealth};
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
+use crate::ids::PodUid;
 use crate::image_gc::{ImageCollector, ImageGcActor};
 use crate::mailbox::Outbox;
 use crate::metered::{GuardedClock, MeteredRuntime};
@@ -25,7 +26,7 @@ use crate::mirrors::checks::MirrorChecks;
 use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
 use crate::pod_worker::Lifecycle;
-use crate::ports::{Clock, ContainerRuntime};
+use crate::ports::{Clock, ContainerRuntime, ResourcePhase};
 use crate::probes::manager::{ProbeManager, ProbePorts};
 use crate::resizes::Resizes;
 use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};
@@ -33,6 +34,7 @@ use crate::starts::PodStarts;
 use crate::status_writer::{StatusWriter, WriterState};
 use crate::statuses::Statuses;
 use crate::sync::NodeSyncer;
+use crate::time::Time;
 
 pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> {
     let NodeBuilder {
@@ -253,11 +255,12 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     if let Some(resources) = resources.clone() {
         let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
         let (engine, pass_needed, stop) = (engine.clone(), pass_needed.clone(), stop.clone());
+        let clock = clock.clone();
         actix::spawn(async move {
             while let Some(changed) = stop.run_until_cancelled(resources.changed()).await {
                 for uid in changed {
-                    // The resources of a pod without a worker are released by a pass.
-                    if engine.lifecycle(&uid).is_none_or(|lifecycle| lifecycle == Lifecycle::Finished) {
+                    let has_worker = engine.lifecycle(&uid).is_some_and(|lifecycle| lifecycle < Lifecycle::Finished);
+                    if !has_worker && needs_pass(&*resources, &uid, clock.now()) {
                         pass_needed.notify_one();
                     }
                     pods.post(PodObjectsChanged { uid }).await;
@@ -364,4 +367,11 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         clock,
         stop,
     })
+}
+
+/// Whether a pass has to release the resources of a pod without a worker now, or to report that they are released. The health of a device of
+/// such a pod may change all the time.
+fn needs_pass(resources: &dyn ResourcePhase, uid: &PodUid, now: Time) -> bool {
+    let is_due = |(pod, next): &(PodUid, Option<Time>)| pod == uid && next.is_some_and(|next| next <= now);
+    !resources.holds(uid) || resources.ended_pods().iter().any(is_due)
 }

@@ -56,8 +56,8 @@ pub trait ResourcePhase: Send + Sync + 'static {
 
     /// Releases the resources of pods that `is_active` rejects: pods that have ended without a call of
     /// [`release`](ResourcePhase::release). Called regularly after all sources have delivered, and soon after
-    /// [`changed`](ResourcePhase::changed) has returned such a pod. Returns at once, with the pods that earlier calls have released since
-    /// the last call.
+    /// [`changed`](ResourcePhase::changed) has returned such a pod that is released, or whose next try is due by
+    /// [`ended_pods`](ResourcePhase::ended_pods). Returns at once, with the pods that earlier calls have released since the last call.
     fn reconcile(&self, is_active: &dyn Fn(&PodUid) -> bool) -> Vec<PodUid>;
 
     /// The pods that [`reconcile`](ResourcePhase::reconcile) has not released yet, each with the time of the next try, or `None`

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use podwright_actors::ids::{ClaimName, FullName};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{PreparedDevice, ResourcePhase};
+use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -296,6 +296,32 @@ async fn claim_of_an_ended_pod_is_explained_and_released_when_its_driver_is_back
     this.node.wait(0.1).await;
     assert!(this.drivers.prepared().is_empty());
     assert_eq!(this.node.node.explainer().node_problems(), []);
+}
+
+/// The driver of a pod without a worker reports another health all the time. Only the grid makes passes.
+#[actix::test]
+async fn health_of_a_device_of_an_ended_pod_causes_no_pass() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put("cam", &["gpu"], &["a"]);
+    this.node.deliver(&[with_claim("a", "cam").grace(1)]).await;
+    this.node.wait(2.0).await;
+    let this = this.restart();
+    this.drivers.fail("gpu", "no power");
+    this.node.deliver(&[]).await;
+    this.node.eventually(130.0, "the driver is called", || this.calls().len() == 2).await;
+    this.node.wait(1.0).await;
+    let passes = || this.node.metric("podwright_actor_messages_total{actor=\"housekeeping\"}");
+    let before = passes();
+    assert!(before > 0.0);
+    for report in 0..100 {
+        let health = if report % 2 == 0 { DeviceHealth::Healthy } else { DeviceHealth::Unhealthy };
+        let (pool, device, message) = ("pool".to_owned(), "g0".to_owned(), String::new());
+        let report = DeviceReport { pool, device, health, timeout_seconds: 0, message };
+        this.manager.reported(&"gpu".into(), vec![report]);
+        this.node.wait(0.01).await;
+    }
+    let passed = passes() - before;
+    assert!(passed <= 1.0, "{passed} passes in a second");
 }
 
 // The agent was killed after the release of the claim, and the runtime finished a sandbox whose creation had been cancelled.
