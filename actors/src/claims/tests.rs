@@ -393,6 +393,38 @@ fn given_up_driver_is_not_called() {
     assert!(node.succeeded(release) && node.table.records().is_empty());
 }
 
+/// The drivers of a pod that lost a device prepare its claims again, and no others.
+#[test]
+fn claims_of_a_pod_that_lost_a_device_are_prepared_again() {
+    let mut node = Node::default();
+    let [cam, mic] = ["cam", "mic"].map(|name| needed(name, name, &["gpu"]));
+    for (pod, claim) in [("p-1", &cam), ("p-2", &mic)] {
+        node.prepare(pod, std::slice::from_ref(claim));
+        node.answer("gpu", Ok("g0"));
+    }
+    let shared = node.prepare("p-3", std::slice::from_ref(&cam));
+    assert!(node.succeeded(shared) && node.calls.is_empty());
+    let writes = node.writes;
+    node.drive(Event::DevicesLost { pod: "p-1".into() });
+    assert!(node.calls.is_empty() && node.writes == writes, "the pod has not asked for its devices yet");
+    let is_prepared = |node: &Node, name| node.table.record(&claim_name(name)).unwrap().is_prepared;
+    assert_eq!((is_prepared(&node, "cam"), is_prepared(&node, "mic")), (false, true));
+    let again = node.prepare("p-1", std::slice::from_ref(&cam));
+    assert_eq!(node.waiting(), ["gpu Prepare cam"]);
+    node.answer("gpu", Ok("g1"));
+    assert!(node.succeeded(again) && is_prepared(&node, "cam"));
+    assert_eq!(node.table.record(&claim_name("cam")).unwrap().drivers[&driver("gpu")].devices, [device("g1")]);
+    let other = node.prepare("p-3", &[cam]);
+    assert!(node.succeeded(other) && node.calls.is_empty(), "the claim is prepared for both pods");
+
+    // A pod that stops first releases its claims as usual.
+    node.drive(Event::DevicesLost { pod: "p-2".into() });
+    let release = node.release("p-2");
+    assert_eq!(node.waiting(), ["gpu Unprepare mic"]);
+    node.answer("gpu", Ok("g0"));
+    assert!(node.succeeded(release) && !node.table.holds(&"p-2".into()));
+}
+
 /// An allocation without results needs no driver.
 #[test]
 fn claim_without_drivers_is_prepared_at_once() {

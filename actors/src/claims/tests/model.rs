@@ -1,9 +1,9 @@
 //! The invariants of claims, checked by stateright in every state that small configurations can reach.
 //!
 //! Pods prepare and release their claims in every order. Drivers succeed, fail before or after they did what was asked, and answer
-//! late. An operator gives drivers up, also while they are called. The file is written or not, or written although the write failed. The
-//! agent is killed at any point, with calls and a write in flight, and restarts from the file; then the pods whose containers run keep
-//! running.
+//! late. An operator gives drivers up, also while they are called. Running pods lose devices, and prepare their claims again. The file is
+//! written or not, or written although the write failed. The agent is killed at any point, with calls and a write in flight, and restarts
+//! from the file; then the pods whose containers run keep running.
 
 mod properties;
 
@@ -20,12 +20,14 @@ use crate::claims::table::{ClaimTable, OperationId};
 use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
 use crate::ports::{ClaimRef, PreparedDevice};
 
-/// A configuration: the claims that each pod needs, and how many faults, crashes and decisions of an operator may occur.
+/// A configuration: the claims that each pod needs, and how many faults, crashes, decisions of an operator and losses of devices may
+/// occur.
 struct World {
     pods: Vec<Vec<NeededClaim>>,
     faults: u8,
     crashes: u8,
     give_ups: u8,
+    losses: u8,
     /// How the step is broken on purpose, to check that the invariants then fail.
     mutation: Option<Mutation>,
 }
@@ -38,6 +40,8 @@ enum Mutation {
     ForgetsBeforeAnswer,
     /// The end of the call of a driver that was given up is not awaited.
     ForgetsAbandonedCalls,
+    /// The claims of a pod whose devices were lost stay prepared.
+    IgnoresLostDevices,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,11 +79,14 @@ struct State {
     prepared: BTreeSet<(DriverName, ClaimUid)>,
     /// The claims for which an operator gave the driver up, until the driver has prepared them again. They may stay prepared.
     may_stay: BTreeSet<(DriverName, ClaimUid)>,
+    /// What pods have lost, until the driver has prepared it again.
+    lost: BTreeSet<(usize, DriverName, ClaimUid)>,
     pods: Vec<Pod>,
     operations: OperationId,
     faults: u8,
     crashes: u8,
     give_ups: u8,
+    losses: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +94,7 @@ enum Action {
     Prepare(usize),
     Stop(usize),
     Release(usize),
+    LoseDevices(usize),
     BeginSave,
     Saved,
     NotSaved { is_written: bool },
@@ -191,11 +199,13 @@ impl Model for World {
             calls: Vec::new(),
             prepared: BTreeSet::new(),
             may_stay: BTreeSet::new(),
+            lost: BTreeSet::new(),
             pods: self.pods.iter().map(|_| Pod::Waiting).collect(),
             operations: 0,
             faults: self.faults,
             crashes: self.crashes,
             give_ups: self.give_ups,
+            losses: self.losses,
         }]
     }
 
@@ -206,6 +216,9 @@ impl Model for World {
                 Pod::Preparing(_) | Pod::Running => actions.push(Action::Stop(index)),
                 Pod::Stopped => actions.push(Action::Release(index)),
                 Pod::Releasing(_) | Pod::Gone => {}
+            }
+            if *pod == Pod::Running && state.losses > 0 {
+                actions.push(Action::LoseDevices(index));
             }
         }
         let may_fail = state.faults > 0;
@@ -251,7 +264,21 @@ impl Model for World {
                 let claims = self.pods[index].clone();
                 state.perform(Event::Prepare { operation, pod: pod_uid(index), claims }, self.mutation);
             }
-            Action::Stop(index) => state.pods[index] = Pod::Stopped,
+            Action::Stop(index) => {
+                state.pods[index] = Pod::Stopped;
+                state.lost.retain(|(pod, ..)| *pod != index);
+            }
+            Action::LoseDevices(index) => {
+                state.losses -= 1;
+                // A container of the pod cannot be created, so the pod prepares its claims again.
+                state.pods[index] = Pod::Waiting;
+                let parts =
+                    self.pods[index].iter().flat_map(|claim| claim.drivers.iter().map(move |driver| (driver, claim)));
+                state.lost.extend(parts.map(|(driver, claim)| (index, driver.clone(), claim.uid.clone())));
+                if !matches!(self.mutation, Some(Mutation::IgnoresLostDevices)) {
+                    state.perform(Event::DevicesLost { pod: pod_uid(index) }, self.mutation);
+                }
+            }
             Action::Release(index) => {
                 let operation = state.next_operation();
                 state.pods[index] = Pod::Releasing(operation);
@@ -297,6 +324,7 @@ impl Model for World {
                     for claim in &call.claims {
                         if state.is_awaited(&call, claim) {
                             state.may_stay.remove(&(call.driver.clone(), claim.uid.clone()));
+                            state.lost.retain(|(_, driver, uid)| (driver, uid) != (&call.driver, &claim.uid));
                         }
                     }
                 }
@@ -368,7 +396,7 @@ impl Model for World {
 
     fn within_boundary(&self, state: &State) -> bool {
         // Each pod may try a few times.
-        let retries = self.faults + self.crashes + 2 * self.give_ups;
+        let retries = self.faults + self.crashes + 2 * self.give_ups + self.losses;
         state.operations <= 2 * self.pods.len() as u64 + u64::from(retries)
     }
 }
@@ -396,7 +424,10 @@ fn reallocated() -> Vec<Vec<NeededClaim>> {
 }
 
 fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8, give_ups: u8) -> usize {
-    let world = World { pods, faults: faults + podwright_random::depth(), crashes, give_ups, mutation: None };
+    explore(World { pods, faults: faults + podwright_random::depth(), crashes, give_ups, losses: 0, mutation: None })
+}
+
+fn explore(world: World) -> usize {
     let checker = world.checker().threads(2).spawn_dfs().join();
     checker.assert_properties();
     checker.unique_state_count()
@@ -453,17 +484,29 @@ fn given_up_drivers_keep_the_invariants() {
     }
 }
 
-/// A step that calls a driver before the file is written, or forgets a claim or a call too early, breaks an invariant.
+#[test]
+fn lost_devices_keep_the_invariants() {
+    let cam = vec![vec![needed("cam", "c-1", &["a"])]; 2];
+    for (pods, faults, crashes) in [(cam.clone(), 1, 0), (cam, 0, 1), (shared(), 0, 0), (reallocated(), 1, 0)] {
+        let states = explore(World { pods, faults, crashes, give_ups: 0, losses: 1, mutation: None });
+        eprintln!("{states} states");
+        assert!(states > 100);
+    }
+}
+
+/// A step that calls a driver before the file is written, forgets a claim or a call too early, or does not notice that devices are lost,
+/// breaks an invariant.
 #[test]
 fn broken_steps_break_an_invariant() {
     let broken = [
-        (Mutation::CallsBeforeFile, 1, (1, 1, 0)),
-        (Mutation::ForgetsBeforeAnswer, 1, (1, 1, 0)),
-        (Mutation::ForgetsAbandonedCalls, 2, (0, 0, 1)),
+        (Mutation::CallsBeforeFile, 1, (1, 1, 0, 0)),
+        (Mutation::ForgetsBeforeAnswer, 1, (1, 1, 0, 0)),
+        (Mutation::ForgetsAbandonedCalls, 2, (0, 0, 1, 0)),
+        (Mutation::IgnoresLostDevices, 1, (0, 0, 0, 1)),
     ];
-    for (mutation, pods, (faults, crashes, give_ups)) in broken {
+    for (mutation, pods, (faults, crashes, give_ups, losses)) in broken {
         let pods = vec![vec![needed("cam", "c-1", &["a"])]; pods];
-        let world = World { pods, faults, crashes, give_ups, mutation: Some(mutation) };
+        let world = World { pods, faults, crashes, give_ups, losses, mutation: Some(mutation) };
         let checker = world.checker().spawn_dfs().join();
         let broken = checker.discoveries().keys().any(|name| *name != "all pods are gone");
         assert!(broken, "no invariant noticed the broken step");

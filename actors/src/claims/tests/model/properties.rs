@@ -18,6 +18,9 @@ pub(super) fn all() -> Vec<Property<World>> {
                 parts.into_iter().all(|(driver, claim)| state.prepared.contains(&(driver.clone(), claim.uid.clone())))
             })
         }),
+        Property::always("a pod that lost devices runs only with new ones", |_, state: &State| {
+            state.lost.iter().all(|(index, ..)| state.pods[*index] != Pod::Running)
+        }),
         Property::always("the file has every claim that a driver has prepared", |_, state: &State| {
             let has = |(driver, uid): &(DriverName, ClaimUid)| {
                 state.file.values().any(|record| record.uid == *uid && record.drivers.contains_key(driver))
