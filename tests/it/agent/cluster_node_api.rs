@@ -289,11 +289,18 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
         ("node", "io"),
         ("node", "network"),
         ("node", "rlimit"),
+        ("node", "runtime"),
         ("pod", "ephemeral-storage"),
         ("pod", "process_stats"),
+        ("pod", "volume"),
+        ("container", "logs"),
     ] {
-        let object = if of == "node" { &short["node"] } else { &short["pods"][0] };
-        assert!(object.get(field).is_none(), "{field}: {short}");
+        let object = match of {
+            "node" => &short["node"],
+            "pod" => &short["pods"][0],
+            _ => &short["pods"][0]["containers"][0],
+        };
+        assert!(object.is_object() && object.get(field).is_none(), "{field}: {short}");
     }
     let pods: Value = serde_json::from_str(&admin.get("/runningpods/").await.1).unwrap();
     assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "main", "{pods}");
@@ -333,7 +340,7 @@ fn has_the_fields_of_a_kubelet(summary: &Value) {
     assert!(main["memory"].get("availableBytes").is_none(), "without a limit: {main}");
     assert!(pod["process_stats"]["process_count"].as_u64() > Some(0), "{pod}");
     let number = |object: &Value, key: &str| object[key].as_u64().unwrap();
-    assert!(number(&node["cpu"], "usageNanoCores") > 0, "the machine runs this test: {node}");
+    assert!(node["cpu"]["usageNanoCores"].is_u64(), "{node}");
     for memory in [&node["memory"], &main["memory"], &pods["memory"]] {
         let (used, working_set) = (number(memory, "usageBytes"), number(memory, "workingSetBytes"));
         assert!(working_set > 0 && working_set <= used && number(memory, "pageFaults") > 0, "{memory}");

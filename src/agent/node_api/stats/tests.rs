@@ -17,6 +17,9 @@ use crate::adapters::storage::{PodSpace, VolumeSpace};
 
 const KUBELET: &str = include_str!("tests/kubelet.json");
 
+const SPACE: FileSystemSpace =
+    FileSystemSpace { device: 1, capacity: 900, available: 800, inodes: 70, inodes_free: 60 };
+
 /// The names of the fields of each kind of object.
 type Keys = BTreeMap<String, BTreeSet<String>>;
 
@@ -53,8 +56,8 @@ fn faults(answer: &Summary, expected: &Keys) -> Vec<String> {
     faults
 }
 
-/// A node with one pod, with every value that the kernel, the runtime and the node report.
-fn node(change: impl Fn(&mut Usage)) -> Summary {
+/// The values of [`node`] without its disks and networks.
+fn measured(change: impl Fn(&mut Usage)) -> Summary {
     let usage = || {
         let some = Some(7);
         let memory = MemoryUsage {
@@ -73,15 +76,26 @@ fn node(change: impl Fn(&mut Usage)) -> Summary {
         change(&mut usage);
         usage
     };
-    let space = FileSystemSpace { device: 1, capacity: 900, available: 800, inodes: 70, inodes_free: 60 };
-    let layer = FileSystemUsage { at: Time::ZERO, used: UsedSpace::new(1, 2), space: Some(space) };
+    let layer = FileSystemUsage { at: Time::ZERO, used: UsedSpace::new(1, 2), space: Some(SPACE) };
     let container = ContainerUsage { usage: usage(), layer: Some(layer), ..used("main", 7, MemoryUsage::default()) };
     let runtime = RuntimeUsage {
         pods: [(PodUid::new("u"), usage())].into(),
         all_pods: Some(usage()),
         containers: vec![container],
     };
-    let fs = FsStats { used_bytes: Some(1), inodes_used: Some(2), ..volumes::of_file_system(&space) };
+    let node = NodeStats {
+        system_containers: assembly::system_containers(Some(&usage()), &runtime, Time::ZERO, Time::ZERO),
+        used: assembly::resources(&usage()),
+        rlimit: Some(RlimitStats::default()),
+        ..NodeStats::default()
+    };
+    Summary { node, pods: vec![pod(&runtime)] }
+}
+
+/// A node with one pod, with every value that the kernel, the runtime and the node report.
+fn node(change: impl Fn(&mut Usage)) -> Summary {
+    let mut summary = measured(change);
+    let fs = FsStats { used_bytes: Some(1), inodes_used: Some(2), ..volumes::of_file_system(&SPACE) };
     let eth0 = InterfaceUsage {
         name: "eth0".to_owned(),
         rx_bytes: Some(1),
@@ -89,30 +103,25 @@ fn node(change: impl Fn(&mut Usage)) -> Summary {
         tx_bytes: Some(2),
         tx_errors: Some(0),
     };
-    let pod_network = || {
+    let network = || {
         let (default, interfaces) = (Some(eth0.clone()), vec![eth0.clone()]);
         Some(network::of_pod(PodNetwork { pod: PodUid::new("u"), at: Time::ZERO, default, interfaces }))
     };
-    let mut stats = pod(&runtime);
-    stats.network = pod_network();
     let volume = VolumeSpace {
         name: "cache".to_owned(),
         used: UsedSpace::new(1, 2),
-        file_system: space,
+        file_system: SPACE,
         is_local_storage: true,
     };
     let space = PodSpace { volumes: vec![volume], logs: [("main".to_owned(), UsedSpace::new(3, 1))].into() };
-    volumes::add(&mut stats, &MeasuredSpace { at: Timestamp::UNIX_EPOCH, space }, Some(&fs));
-    let node = NodeStats {
-        system_containers: assembly::system_containers(Some(&usage()), &runtime, Time::ZERO, Time::ZERO),
-        used: assembly::resources(&usage()),
-        network: pod_network(),
-        fs: Some(fs),
-        runtime: Some(assembly::image_stats(&layer)),
-        rlimit: Some(RlimitStats::default()),
-        ..NodeStats::default()
-    };
-    Summary { node, pods: vec![stats] }
+    for pod in &mut summary.pods {
+        pod.network = network();
+        volumes::add(pod, &MeasuredSpace { at: Timestamp::UNIX_EPOCH, space: space.clone() }, Some(&fs));
+    }
+    let images = FileSystemUsage { at: Time::ZERO, used: UsedSpace::new(1, 2), space: Some(SPACE) };
+    summary.node.runtime = Some(assembly::image_stats(&images));
+    (summary.node.network, summary.node.fs) = (network(), Some(fs));
+    summary
 }
 
 #[test]
@@ -134,14 +143,7 @@ fn kernel_that_measures_no_pressure_leaves_its_fields_out() {
 
 #[test]
 fn short_answer_has_no_disks_and_networks() {
-    let mut short = node(|_| ());
+    let mut short = measured(|_| ());
     short.shorten();
-    // These are not measured for a short answer.
-    (short.node.network, short.node.fs, short.node.runtime) = (None, None, None);
-    for pod in &mut short.pods {
-        (pod.network, pod.ephemeral_storage) = (None, None);
-        pod.volumes.clear();
-        pod.containers.iter_mut().for_each(|container| container.logs = None);
-    }
     assert_eq!(faults(&short, &expected(&["in the short answer"])), [""; 0]);
 }
