@@ -40,10 +40,8 @@ impl BlockingAnswers {
         V: Send + 'static,
         A: IntoResponse,
     {
-        let computing = self.computing.clone().acquire_owned().await;
         let unread = self.unread.clone();
-        let computed = spawn_blocking(move || {
-            let _computing = computing;
+        let computed = self.compute(move || {
             let response = answer(&view).into_response();
             if response.body().size_hint().lower() <= LARGE {
                 return Ok((response, None));
@@ -52,15 +50,25 @@ impl BlockingAnswers {
             unread.try_acquire_owned().map(|permit| (response, Some(permit)))
         });
         match computed.await {
-            Ok(Ok((response, None))) => response,
-            Ok(Ok((response, Some(permit)))) => hold_permit(response, permit).await,
-            Ok(Err(_)) => {
+            Some(Ok((response, None))) => response,
+            Some(Ok((response, Some(permit)))) => hold_permit(response, permit).await,
+            Some(Err(_)) => {
                 let why = "other clients have not read their large answers yet: close their connections, or try again \
                            later\n";
                 (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], why).into_response()
             }
-            Err(_) => failed(),
+            None => failed(),
         }
+    }
+
+    /// Computes a part of an answer on a blocking thread. `None` if it panics. Cancel safe, as [`answer`](Self::answer).
+    pub(crate) async fn compute<T: Send + 'static>(&self, part: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let computing = self.computing.clone().acquire_owned().await;
+        let computed = spawn_blocking(move || {
+            let _computing = computing;
+            part()
+        });
+        computed.await.ok()
     }
 }
 

@@ -119,6 +119,7 @@ impl NodeApiEndpoint {
         };
         let api = NodeApi {
             streams: Arc::new(Streams::new(parts.streams).metrics(parts.view.metrics.streaming.clone())),
+            meters: Arc::default(),
             volumes: Arc::new(VolumeMeter::new(parts.view.logs.clone())),
             rates: Arc::default(),
             started: parts.view.now(),

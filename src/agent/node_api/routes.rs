@@ -38,6 +38,7 @@ pub(super) struct NodeApi {
     pub(super) view: NodeView,
     pub(super) streams: Arc<Streams>,
     pub(super) stats: Arc<dyn RuntimeStats>,
+    pub(super) meters: Arc<stats::Meters>,
     pub(super) volumes: Arc<stats::VolumeMeter>,
     pub(super) rates: Arc<stats::CpuRates>,
     /// When the agent started to serve the node API.

@@ -10,7 +10,7 @@ use crate::actors::time::Time;
 use crate::adapters::stats::{RuntimeUsage, Usage};
 
 /// The shortest time between two measurements. A shorter time says more about the kernel's clock ticks than about the processes.
-const SHORTEST: Duration = Duration::from_millis(500);
+pub(super) const SHORTEST: Duration = Duration::from_millis(500);
 /// The longest time between two measurements. A longer time says little about the present.
 const LONGEST: Duration = Duration::from_secs(120);
 
