@@ -115,7 +115,9 @@ impl Admitted {
     /// not critical. Otherwise pods go in the order of their arrival: `place` is the number of the waiting pods that arrived before this
     /// pod.
     pub(crate) fn ahead_of(&self, pod: &PodObject, place: usize) -> Cow<'_, Admitted> {
-        let is_ahead = |index: usize, other: &PodObject| other.is_critical() || (!pod.is_critical() && index < place);
+        let is_ahead = |index: usize, other: &PodObject| {
+            if pod.is_critical() == other.is_critical() { index < place } else { other.is_critical() }
+        };
         if self.waiting.iter().enumerate().all(|(index, (other, _))| is_ahead(index, other)) {
             return Cow::Borrowed(self);
         }

@@ -156,21 +156,25 @@ mod tests {
     fn critical_pods_go_before_waiting_pods_and_others_in_order_of_arrival() {
         let mut others = beside(vec![], vec![cpu("stops", "4")]);
         ["first", "second"].iter().for_each(|name| others.push_waiting(cpu(name, "2").build()));
-        let names = |pod: &PodObject, place| {
+        let names = |others: &Admitted, pod: &PodObject, place| {
             let ahead = others.ahead_of(pod, place);
             ahead.pods().skip(1).map(|pod| pod.full_name().name().to_owned()).collect::<Vec<_>>()
         };
         let new = cpu("new", "1").build();
-        assert_eq!(names(&new, usize::MAX), ["first", "second"]);
+        assert_eq!(names(&others, &new, usize::MAX), ["first", "second"]);
         assert_eq!(decide(&new, &others.ahead_of(&new, usize::MAX)), "reject: OutOfcpu");
-        assert_eq!(names(&new, 1), ["first"]);
+        assert_eq!(names(&others, &new, 1), ["first"]);
         assert_eq!(decide(&new, &others.ahead_of(&new, 1)), "wait for cpu by []");
 
         let vip = critical("vip", "4");
-        assert_eq!(names(&vip, usize::MAX), [""; 0]);
+        assert_eq!(names(&others, &vip, usize::MAX), [""; 0]);
         assert_eq!(decide(&vip, &others.ahead_of(&vip, usize::MAX)), "wait for cpu by []");
         others.push_waiting(vip);
         assert_eq!(decide(&new, &others.ahead_of(&new, 0)), "reject: OutOfcpu", "the critical pod goes first");
+        // The order of arrival counts among critical pods too. The critical pod at place 2 is judged again before a later one.
+        let late = critical("late", "1");
+        assert_eq!(names(&others, &late, 3), ["vip"]);
+        assert_eq!(names(&others, &late, 2), [""; 0]);
     }
 
     #[test]

@@ -247,9 +247,9 @@ impl Change<'_> {
     /// The pods that a pod has to be judged beside: those that use the node, and the waiting pods that go before it.
     fn ahead_of(&self, pod: &PodObject, place: usize) -> Admitted {
         let goes_before = |(at, other): &(usize, &WaitingPod)| match (pod.is_critical(), other.pod.is_critical()) {
-            (_, true) => true,
+            (false, true) => true,
             (true, false) => false,
-            (false, false) => *at < place,
+            (true, true) | (false, false) => *at < place,
         };
         let before = self.queue.waiting().iter().enumerate().filter(goes_before);
         let before: Vec<Index> = before.map(|(_, other)| self.node.index_of(other.pod.uid())).collect();
