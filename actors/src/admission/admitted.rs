@@ -23,6 +23,8 @@ pub struct Admitted {
     stuck: Vec<Arc<PodObject>>,
     /// The staying pods whose resize gives something back, with what it gives back.
     shrinking: Vec<(Arc<PodObject>, Requests)>,
+    /// The same for resizes that have failed for so long that no pod waits for them.
+    stuck_shrinking: Vec<(Arc<PodObject>, Requests)>,
     /// The pods that wait for admission, in their order, with what is reserved for them.
     waiting: Vec<(Arc<PodObject>, Requests)>,
     now: Requests,
@@ -52,7 +54,12 @@ impl Admitted {
 
     /// Adds a pod that is being resized, and whose resize has failed for so long that no pod waits for what it gives back.
     pub(crate) fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
-        self.add(&larger(&Requests::of(&pod), in_use));
+        let allocated = Requests::of(&pod);
+        let largest = larger(&allocated, in_use);
+        self.add(&largest);
+        if largest != allocated {
+            self.stuck_shrinking.push((pod.clone(), largest.without(&allocated)));
+        }
         self.staying.push(pod);
     }
 
@@ -123,6 +130,23 @@ impl Admitted {
         }
         let ahead = self.waiting.iter().enumerate().filter(|(index, (other, _))| is_ahead(*index, other));
         Cow::Owned(Admitted { waiting: ahead.map(|(_, waiting)| waiting.clone()).collect(), ..self.clone() })
+    }
+
+    /// The same pods for a pod that waits and for which others were stopped: it waits for stops and resizes however long they fail.
+    pub(crate) fn awaiting_stuck(&self) -> Cow<'_, Admitted> {
+        if self.stuck.is_empty() && self.stuck_shrinking.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut awaited = self.clone();
+        for pod in awaited.stuck.drain(..) {
+            awaited.later = awaited.later.without(&Requests::of(&pod));
+            awaited.stopping.push(pod);
+        }
+        for (pod, given) in awaited.stuck_shrinking.drain(..) {
+            awaited.later = awaited.later.without(&given);
+            awaited.shrinking.push((pod, given));
+        }
+        Cow::Owned(awaited)
     }
 
     /// The requests beside which a new pod has to fit.

@@ -51,6 +51,8 @@ pub struct WaitingPod {
     pub lack: String,
     /// The first resource that the node lacks. Empty if the pod lacks a port.
     pub resource: String,
+    /// Whether other pods were stopped for it.
+    pub(crate) has_victims: bool,
 }
 
 /// The earlier decision on a pod that is judged again.
@@ -59,7 +61,7 @@ pub(crate) enum EarlierDecision {
     /// The pod was not judged before.
     None,
     /// The pod waited since this time, with so many pods before it.
-    Waited { since: Time, before: usize },
+    Waited { since: Time, before: usize, has_victims: bool },
     /// The pod was rejected, and has this number in the order of arrival.
     Rejected { number: u64 },
 }
@@ -71,6 +73,11 @@ impl EarlierDecision {
             EarlierDecision::Waited { before, .. } => before,
             EarlierDecision::None | EarlierDecision::Rejected { .. } => usize::MAX,
         }
+    }
+
+    /// Whether the pod waits, and others were stopped for it.
+    pub(crate) fn has_victims(&self) -> bool {
+        matches!(self, EarlierDecision::Waited { has_victims: true, .. })
     }
 }
 
@@ -143,7 +150,8 @@ impl AdmissionQueue {
     /// Removes a pod, because it is judged again or left its source.
     pub(crate) fn take(&mut self, uid: &PodUid) -> EarlierDecision {
         if let Some(before) = self.waiting.iter().position(|waiting| waiting.pod.uid() == uid) {
-            return EarlierDecision::Waited { since: self.waiting.remove(before).since, before };
+            let WaitingPod { since, has_victims, .. } = self.waiting.remove(before);
+            return EarlierDecision::Waited { since, before, has_victims };
         }
         match self.rejected.remove(uid) {
             Some((number, _)) => EarlierDecision::Rejected { number },
@@ -167,8 +175,18 @@ impl AdmissionQueue {
                 let since = if let EarlierDecision::Waited { since, .. } = earlier { *since } else { now };
                 let mut releasing = beside.releasing(&resource);
                 releasing.extend(victims.iter().map(|pod| (pod.clone(), Requests::of(pod).get(&resource))));
-                let (pod, lacked) = (pod.clone(), lack.clone());
-                self.wait(WaitingPod { pod, since, releasing, lack: lacked, resource: resource.clone() }, earlier);
+                let has_victims = earlier.has_victims() || !victims.is_empty();
+                self.wait(
+                    WaitingPod {
+                        pod: pod.clone(),
+                        since,
+                        releasing,
+                        lack: lack.clone(),
+                        resource: resource.clone(),
+                        has_victims,
+                    },
+                    earlier,
+                );
                 Decision::Wait { victims, lack, resource }
             }
             Verdict::Reject(rejection) => {
@@ -222,6 +240,7 @@ mod tests {
             releasing: Vec::new(),
             lack: String::new(),
             resource: String::new(),
+            has_victims: false,
         };
         let (usual, file) = (|name: &str| pod(name).build(), |name: &str| pod(name).static_pod().build());
         queue.reject(file("r"), &EarlierDecision::None);
@@ -231,7 +250,7 @@ mod tests {
         queue.wait(waiting(file("b"), 2), &EarlierDecision::None);
         assert_eq!(names(&queue), ["a", "b", "r", "q", "u"]);
         let earlier = queue.take(&"a".into());
-        assert!(matches!(earlier, EarlierDecision::Waited { since, before: 1 } if since == Time::from_secs(1)));
+        assert!(matches!(earlier, EarlierDecision::Waited { since, before: 1, .. } if since == Time::from_secs(1)));
         assert_eq!(names(&queue), ["b", "r", "q", "u"]);
         queue.wait(waiting(file("a"), 1), &earlier);
         assert_eq!(names(&queue), ["a", "b", "r", "q", "u"]);

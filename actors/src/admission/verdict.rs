@@ -130,6 +130,23 @@ mod tests {
         assert_eq!(decide(&file, &stuck), "reject: UnexpectedAdmissionError");
     }
 
+    // Otherwise each stop that fails would stop one more pod.
+    #[test]
+    fn pod_for_which_others_were_stopped_waits_however_long_stops_and_resizes_fail() {
+        let mut others = beside(vec![cpu("a", "2")], vec![]);
+        others.push_stuck(cpu("b", "2").build());
+        assert_eq!(decide(&critical("c", "2"), &others), "wait for cpu by [\"a\"]");
+        let awaiting = others.awaiting_stuck();
+        assert_eq!(decide(&critical("c", "2"), &awaiting), "wait for cpu by []");
+        let given = awaiting.releasing("cpu").into_iter().map(|(pod, amount)| (pod.uid().to_string(), amount));
+        assert_eq!(given.collect::<Vec<_>>(), [("b".to_owned(), 2000)]);
+
+        let mut others = beside(vec![cpu("a", "1")], vec![]);
+        others.push_stuck_resizing(cpu("b", "1").build(), &cpu("b", "3").build());
+        assert_eq!(decide(&critical("c", "2"), &others), "wait for cpu by [\"b\", \"a\"]");
+        assert_eq!(decide(&critical("c", "2"), &others.awaiting_stuck()), "wait for cpu by []");
+    }
+
     #[test]
     fn pods_wait_for_what_a_resize_gives_back() {
         let usual = cpu("new", "2").build();

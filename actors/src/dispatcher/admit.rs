@@ -166,7 +166,9 @@ impl Dispatcher {
         // What was reserved for the pod is not used by another one.
         beside.remove_waiting(&pod);
         let ahead = beside.ahead_of(&pod, earlier.place());
-        let verdict = catch_unwind(AssertUnwindSafe(|| judge(&pod, &ahead, &|others| self.check(&pod, others))));
+        let judged_beside = if earlier.has_victims() { ahead.awaiting_stuck() } else { Cow::Borrowed(&*ahead) };
+        let verdict =
+            catch_unwind(AssertUnwindSafe(|| judge(&pod, &judged_beside, &|others| self.check(&pod, others))));
         let Ok(verdict) = verdict else {
             self.metrics.actors.hook_panicked();
             tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
@@ -176,7 +178,8 @@ impl Dispatcher {
             }
             return;
         };
-        let decision = desired.queue.settle(&pod, &earlier, verdict, &ahead, start);
+        let decision = desired.queue.settle(&pod, &earlier, verdict, &judged_beside, start);
+        drop(judged_beside);
         let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
         admission.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));
         drop(ahead);

@@ -108,3 +108,25 @@ async fn critical_pod_goes_before_waiting_pods() {
     node.eventually(25.0, "both pods run", || ["vip", "small"].iter().all(|uid| node.phase(uid) == "Running")).await;
     assert_eq!(node.events.of("Preempting"), []);
 }
+
+// A cascade of preemptions would follow otherwise: each stop that fails would stop one more pod.
+#[actix::test]
+async fn critical_pod_waits_for_its_victim_however_long_the_stop_fails_and_stops_no_other_pod() {
+    let node = TestNode::start().await;
+    let (other, small) = (pod("other").cpu("2"), pod("small").cpu("1").grace(10));
+    node.deliver(&[other.clone(), small.clone()]).await;
+    node.runtime.fail_stops();
+    let vip = critical(pod("vip").cpu("2"));
+    node.deliver(&[other.clone(), small.clone(), vip.clone()]).await;
+    node.wait(300.0).await;
+    assert!(waits(&node, "vip"));
+    assert_eq!(["small", "other"].map(|uid| node.events.count(uid, "Preempting")), [1, 0]);
+    let explanation = node.node.explainer().explain(&FullName::new("test", "vip"), None, &|_| Vec::new()).unwrap();
+    assert_eq!(explanation.chain[0].on.name, "test/small");
+    // A pod for which no pod was stopped does not wait for the stop.
+    node.deliver(&[other, small, vip, pod("late").cpu("1")]).await;
+    assert_eq!(node.reason("late"), "OutOfcpu");
+    node.runtime.heal();
+    node.eventually(120.0, "the critical pod runs", || node.phase("vip") == "Running").await;
+    assert_eq!(node.phase("other"), "Running");
+}

@@ -25,7 +25,8 @@ pub(super) enum Law {
     NeededRejection,
     /// A pod for which others were stopped is not rejected.
     Promise,
-    /// Once every stopping pod has stopped, no pod waits and no pod of the queue could start.
+    /// Once every stopping pod has stopped, no pod waits and no pod of the queue could start. A pod for which others were stopped may
+    /// wait for a stop that has failed for long.
     Rest,
 }
 
@@ -113,7 +114,7 @@ fn could_start(node: &Node, world: &World) -> bool {
     })
 }
 
-/// Whether no pod waits and no pod of the queue could start once every stopping pod has stopped.
+/// Whether [`Law::Rest`] holds.
 fn rests(node: &Node, world: &World) -> bool {
     let mut world = world.clone();
     let mut visited = Vec::new();
@@ -126,7 +127,9 @@ fn rests(node: &Node, world: &World) -> bool {
         let stopping = world.in_stages(&[Stage::Stopping]).next();
         let next = node.acted(&world, stopping.map_or(Action::Judge, Action::Stopped));
         if next == world {
-            if !world.waiting.is_empty() || could_start(node, &world) {
+            let is_stuck = world.in_stages(&[Stage::Stuck]).next().is_some();
+            let may_wait = |index: &usize| is_stuck && world.pods[*index].owed;
+            if !world.waiting.iter().all(may_wait) || could_start(node, &world) {
                 return false;
             }
             break;

@@ -1,7 +1,7 @@
 //! Faults that the tests inject into the model. Each fault must break a law.
 
 use super::laws::Law;
-use super::scenarios::{CRITICAL, STATIC, Scenario, USUAL};
+use super::scenarios::{CRITICAL, STATIC, STUCK_VICTIM, Scenario, USUAL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
@@ -31,6 +31,8 @@ pub(super) enum Mutation {
     OvertakenPodsAreNotJudged,
     /// Pods wait for a stop that has failed for long.
     StuckPodsAreAwaited,
+    /// A pod for which others were stopped does not wait for a stop that has failed for long either.
+    PromisesEndWithPatience,
 }
 
 impl Mutation {
@@ -49,5 +51,6 @@ impl Mutation {
         (Mutation::CriticalPodsQueueUp, &USUAL, &[Law::NeededRejection, Law::NeededVictims]),
         (Mutation::OvertakenPodsAreNotJudged, &USUAL, &[Law::Reservation]),
         (Mutation::StuckPodsAreAwaited, &USUAL, &[Law::Rest]),
+        (Mutation::PromisesEndWithPatience, &STUCK_VICTIM, &[Law::NeededVictims, Law::Promise]),
     ];
 }

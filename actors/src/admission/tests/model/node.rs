@@ -208,11 +208,7 @@ impl Node {
                 let pod = &mut change.world.pods[index];
                 pod.stage = if pod.desired { Stage::Ended } else { Stage::Absent };
             }
-            Action::Stuck(index) => {
-                change.world.pods[index].stage = Stage::Stuck;
-                // The pod may never give back what other pods wait for.
-                change.world.pods.iter_mut().for_each(|pod| pod.owed = false);
-            }
+            Action::Stuck(index) => change.world.pods[index].stage = Stage::Stuck,
             Action::Ends(index) => change.world.pods[index].stage = Stage::Ended,
             Action::Judge => change.judge_queue(),
         }
@@ -223,7 +219,8 @@ impl Node {
         let mut queue = AdmissionQueue::default();
         for index in &world.waiting {
             let (pod, lack, resource) = (self.objects[*index].clone(), String::new(), String::new());
-            let waiting = WaitingPod { pod, since: Time::ZERO, releasing: vec![], lack, resource };
+            let (since, has_victims) = (Time::ZERO, world.pods[*index].owed);
+            let waiting = WaitingPod { pod, since, releasing: vec![], lack, resource, has_victims };
             queue.wait(waiting, &EarlierDecision::None);
         }
         for index in &world.rejected {
@@ -244,8 +241,9 @@ impl Change<'_> {
         self.node.admitted(&self.world, &waiting.collect::<Vec<_>>())
     }
 
-    /// The pods that a pod has to be judged beside: those that use the node, and the waiting pods that go before it.
-    fn ahead_of(&self, pod: &PodObject, place: usize) -> Admitted {
+    /// The pods that a pod has to be judged beside: those that use the node, and the waiting pods that go before it. A pod for which
+    /// others were stopped waits for every stop.
+    fn ahead_of(&self, pod: &PodObject, place: usize, is_owed: bool) -> Admitted {
         let goes_before = |(at, other): &(usize, &WaitingPod)| match (pod.is_critical(), other.pod.is_critical()) {
             (false, true) => true,
             (true, false) => false,
@@ -253,7 +251,10 @@ impl Change<'_> {
         };
         let before = self.queue.waiting().iter().enumerate().filter(goes_before);
         let before: Vec<Index> = before.map(|(_, other)| self.node.index_of(other.pod.uid())).collect();
-        self.node.admitted(&self.world, &before)
+        let mut world = self.world.clone();
+        let stuck = world.pods.iter_mut().filter(|pod| is_owed && pod.stage == Stage::Stuck);
+        stuck.for_each(|pod| pod.stage = Stage::Stopping);
+        self.node.admitted(&world, &before)
     }
 
     /// The source has a new or changed pod (`Dispatcher::deliver`).
@@ -307,11 +308,17 @@ impl Change<'_> {
             true => Cow::Borrowed(&*beside),
             false => beside.ahead_of(&object, place),
         };
-        let verdict = judge(&object, &ahead, &|others| node.check(&object, others));
-        let verdict = node.mutated(&object, &ahead, &earlier, verdict);
-        let by_rule = self.ahead_of(&object, earlier.place());
-        let decision = self.queue.settle(&object, &earlier, verdict, &ahead, Time::ZERO);
-        let broken = laws::broken_by_decision(node, &object, &by_rule, self.world.pods[index].owed, &decision);
+        let judged_beside = match earlier.has_victims() && !node.mutates(Mutation::PromisesEndWithPatience) {
+            true => ahead.awaiting_stuck(),
+            false => Cow::Borrowed(&*ahead),
+        };
+        let verdict = judge(&object, &judged_beside, &|others| node.check(&object, others));
+        let verdict = node.mutated(&object, &judged_beside, &earlier, verdict);
+        let is_owed = self.world.pods[index].owed;
+        let by_rule = self.ahead_of(&object, earlier.place(), is_owed);
+        let decision = self.queue.settle(&object, &earlier, verdict, &judged_beside, Time::ZERO);
+        drop(judged_beside);
+        let broken = laws::broken_by_decision(node, &object, &by_rule, is_owed, &decision);
         self.world.broken = self.world.broken.or(broken);
         let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
         self.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));

@@ -69,7 +69,7 @@ const fn with_port(pod: PodSpec) -> PodSpec {
     PodSpec { port: 80, ..pod }
 }
 
-pub(super) static SCENARIOS: [&Scenario; 5] = [&CRITICAL, &STATIC, &PORTS, &PRIORITIES, &USUAL];
+pub(super) static SCENARIOS: [&Scenario; 6] = [&CRITICAL, &STATIC, &PORTS, &PRIORITIES, &USUAL, &STUCK_VICTIM];
 
 pub(super) static CRITICAL: Scenario = Scenario {
     name: "two critical pods take the room of usual pods",
@@ -133,5 +133,18 @@ pub(super) static USUAL: Scenario = Scenario {
         spec("vip", Kind::Critical, 2),
     ],
     gets_stuck: Some(0),
-    states: 4944,
+    states: 5763,
+};
+
+pub(super) static STUCK_VICTIM: Scenario = Scenario {
+    name: "the stop of a victim fails for long while another pod could be stopped",
+    cores: 4,
+    pods: &[
+        spec("other", Kind::Usual, 2),
+        spec("victim", Kind::Usual, 1),
+        spec("vip", Kind::Critical, 2),
+        spec("vip-too", Kind::Critical, 2),
+    ],
+    gets_stuck: Some(1),
+    states: 13834,
 };
