@@ -315,6 +315,16 @@ impl Resizes {
         Ok(())
     }
 
+    /// Records the end of a sync of `pod`.
+    pub(crate) fn synced(&self, pod: &PodObject, has_failed: bool) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        if let Some(resize) = state.pods.get_mut(pod.uid()) {
+            resize.synced(pod, has_failed, now);
+            self.count(&state);
+        }
+    }
+
     /// Drops the records and the resizes of the pods for which `keep` returns false.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
         let mut state = self.state.lock();

@@ -73,31 +73,11 @@ pub(crate) struct NodeSyncer {
 
 impl PodSyncer for NodeSyncer {
     async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
-        let pod = &work.pod;
-        let mirror = work.mirror.as_deref();
-        self.mirrors.changed(pod);
-        let runtime = self.read_to_sync(cx, pod).await?;
-        self.resizes.settle(pod, &runtime, self.cgroups.is_some());
-        let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
-        if Phase::parse(status.phase.as_deref()).is_terminal() {
-            self.report_exceeded_deadline(pod, &status);
-            return Ok(SyncOutcome::Terminal);
+        let synced = self.sync(cx, work).await;
+        if !matches!(synced, Err(SyncError::Cancelled)) {
+            self.resizes.synced(&work.pod, synced.is_err());
         }
-        // The deadline counts from the start time, which the published status has.
-        let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
-
-        self.check_network(pod)?;
-        self.register_objects(pod);
-        if self.make_cgroup(cx, pod, &runtime).await? == CgroupStep::StoppedContainers {
-            return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
-        }
-        let volumes = self.set_up_volumes(cx, pod).await?;
-        self.probes.add_pod(pod);
-        // Probes that were just added have not observed the containers that were read above.
-        self.probes.observe(&cx.uid, &runtime);
-        let needs_sync = self.sync_containers(cx, pod, mirror, &runtime, &volumes).await?;
-        self.observer.mark_synced(&cx.uid);
-        Ok(SyncOutcome::Continue { check_at: if needs_sync { Some(self.clock.now()) } else { check_at } })
+        synced
     }
 
     async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
@@ -155,6 +135,35 @@ impl PodSyncer for NodeSyncer {
 }
 
 impl NodeSyncer {
+    /// The steps of [`sync_pod`](PodSyncer::sync_pod).
+    async fn sync(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
+        let pod = &work.pod;
+        let mirror = work.mirror.as_deref();
+        self.mirrors.changed(pod);
+        let runtime = self.read_to_sync(cx, pod).await?;
+        self.resizes.settle(pod, &runtime, self.cgroups.is_some());
+        let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
+        if Phase::parse(status.phase.as_deref()).is_terminal() {
+            self.report_exceeded_deadline(pod, &status);
+            return Ok(SyncOutcome::Terminal);
+        }
+        // The deadline counts from the start time, which the published status has.
+        let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
+
+        self.check_network(pod)?;
+        self.register_objects(pod);
+        if self.make_cgroup(cx, pod, &runtime).await? == CgroupStep::StoppedContainers {
+            return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
+        }
+        let volumes = self.set_up_volumes(cx, pod).await?;
+        self.probes.add_pod(pod);
+        // Probes that were just added have not observed the containers that were read above.
+        self.probes.observe(&cx.uid, &runtime);
+        let needs_sync = self.sync_containers(cx, pod, mirror, &runtime, &volumes).await?;
+        self.observer.mark_synced(&cx.uid);
+        Ok(SyncOutcome::Continue { check_at: if needs_sync { Some(self.clock.now()) } else { check_at } })
+    }
+
     /// Starts and stops containers as the plan says, and publishes the result. Returns whether more containers can start now,
     /// so that the pod has to be synced again at once.
     async fn sync_containers(

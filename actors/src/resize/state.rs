@@ -60,7 +60,7 @@ impl PendingResize {
 pub(crate) struct ResizeProgress {
     /// The error of the last try.
     pub(crate) error: Option<String>,
-    /// The time of the first failure, if all tries since then have failed.
+    /// The end of the first of the syncs that have failed in a row.
     pub(crate) failing_since: Option<Time>,
     /// The generation of the pod that desired the resize.
     pub(crate) generation: Option<i64>,
@@ -157,6 +157,16 @@ impl PodResize {
         progress.error = error.map(str::to_owned);
         progress.failing_since = error.map(|_| progress.failing_since.unwrap_or(now));
         Ok(is_new)
+    }
+
+    /// Records the end of a sync of `pod`. A sync that failed before it made the calls of the resize counts as a failed try too, but the
+    /// pod does not report its error as one of the resize.
+    pub(crate) fn synced(&mut self, pod: &PodObject, has_failed: bool, now: Time) {
+        let actuated = self.actuated.as_ref().filter(|actuated| actuated.check_newest(pod).is_ok());
+        let Some(actuated) = actuated else { return };
+        let generation = actuated.allocated.metadata().generation;
+        let progress = self.progress.get_or_insert(ResizeProgress { generation, ..ResizeProgress::default() });
+        progress.failing_since = has_failed.then(|| progress.failing_since.unwrap_or(now));
     }
 
     /// Whether the resize has failed for so long that no pod waits for what it gives back.

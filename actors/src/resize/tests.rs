@@ -359,6 +359,26 @@ fn resize_is_stuck_after_two_minutes_of_failures() {
     assert_eq!(tried(Some("it uses more"), 300), [false, false, true]);
 }
 
+// The stop of a container, for example, comes before the calls of the resize.
+#[test]
+fn resize_is_stuck_if_syncs_fail_before_its_calls() {
+    let (old, new) = (one("2", "1Mi"), one("1", "1Mi"));
+    let mut resize = resized(&old, &new);
+    let mut synced = |pod: &PodObject, has_failed, at: u64| {
+        resize.synced(pod, has_failed, Time::from_secs(at));
+        let error = resize.progress.as_ref().and_then(|progress| progress.error.clone());
+        assert_eq!(error, None, "the error is not one of the resize");
+        resize.is_stuck(Time::from_secs(at + 121))
+    };
+    assert!(!synced(&new, false, 0));
+    assert!(!synced(&old, true, 1), "an older allocation");
+    assert!(synced(&new, true, 2));
+    assert!(!synced(&new, false, 3));
+    let mut loaded = PodResize { actuated: resized(&old, &new).actuated, ..PodResize::default() };
+    loaded.synced(&new, true, Time::ZERO);
+    assert!(loaded.is_stuck(Time::from_secs(121)), "an earlier agent allocated it");
+}
+
 #[test]
 fn new_reasons_and_new_generations_are_reported() {
     let refusal = |reason: &str, generation, at| PendingResize {

@@ -316,6 +316,29 @@ async fn new_pod_waits_for_what_a_resize_gives_back() {
     assert_eq!((starts("late"), this.api.status("late").reason.as_deref()), (0, Some("OutOfcpu")));
 }
 
+// The stop comes before the calls of the resize.
+#[actix::test]
+async fn no_pod_waits_for_ever_for_a_container_that_a_resize_cannot_stop() {
+    let this = ResizeNode::start().await;
+    let restarting = |cpu: &str| {
+        let mut container = request(cpu)["containers"][0].clone();
+        container["resizePolicy"] = json!([
+            {"resourceName": "cpu", "restartPolicy": "RestartContainer"},
+            {"resourceName": "memory", "restartPolicy": "NotRequired"}]);
+        container
+    };
+    this.run("web", &json!({"containers": [restarting("3")]})).await;
+    this.node.runtime.fail_stops();
+    this.resize("web", &json!([restarting("1")])).await;
+    this.api.create_pod("late", &request("2"));
+    this.watch().await;
+    this.wait(100).await;
+    let (calls, reason) = (|| this.node.runtime.times_of("start main").len(), || this.api.status("late").reason);
+    assert_eq!((calls(), reason()), (1, None));
+    this.wait(30).await;
+    assert_eq!((calls(), reason().as_deref()), (1, Some("OutOfcpu")));
+}
+
 #[actix::test]
 async fn memory_limit_is_not_set_below_the_usage() {
     let this = ResizeNode::start().await;
