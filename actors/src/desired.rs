@@ -139,9 +139,9 @@ impl DesiredState {
     }
 
     /// Whether every source that may desire a pod has delivered at least once. The API server sends no static pods, so they do not
-    /// wait for it (KF6).
+    /// wait for it (KF6), and only the API server sends other pods.
     pub(crate) fn is_ready_for(&self, pod: &PodObject) -> bool {
-        if pod.is_static() { self.is_ready_for_static_pods() } else { self.is_ready() }
+        if pod.is_static() { self.is_ready_for_static_pods() } else { self.has_delivered(SourceKind::Api) }
     }
 
     /// Whether a source has delivered at least once.

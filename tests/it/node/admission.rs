@@ -46,16 +46,16 @@ async fn pods_of_one_set_share_capacity_and_finished_pods_use_none() {
     assert_eq!(phases, ["Running", "Running", "Running", "Running", "Failed"]);
 }
 
-// No pod is stopped until every source delivered, so a removed pod keeps running. Its capacity must not reject itself.
+// No static pod is stopped until every source of static pods has delivered, so a removed pod keeps running. Its capacity must not reject itself.
 #[actix::test]
 async fn pod_removed_and_added_before_all_sources_delivered_stays_admitted() {
-    let node = Setup::new(true).start();
-    let large = || vec![pod("a").cpu("3").build()];
+    let node = Setup { sources: vec![SourceKind::File, SourceKind::Http], ..Setup::new(true) }.start();
+    let large = || vec![pod("a").of_file().cpu("3").build()];
     for pods in [large(), Vec::new(), large()] {
-        node.deliver_set(SourceKind::Api, pods, Vec::new()).await;
+        node.deliver_set(SourceKind::File, pods, Vec::new()).await;
         node.settled().await;
     }
-    node.deliver_set(SourceKind::File, Vec::new(), Vec::new()).await;
+    node.deliver_set(SourceKind::Http, Vec::new(), Vec::new()).await;
     node.wait(120.0).await;
     assert_eq!(node.phase("a"), "Running");
 }

@@ -154,6 +154,20 @@ async fn no_pod_is_stopped_before_every_source_that_may_desire_it_delivered() {
     assert!(node.node.engine().is_synced());
 }
 
+// Scenario POD-S49. The manifest URL does not answer. Only the API server may desire the pod, so the room of the pod is not kept.
+#[actix::test]
+async fn removed_pod_of_the_api_server_is_stopped_although_a_source_of_static_pods_has_not_delivered() {
+    let mut setup = Setup::new(true);
+    setup.sources = vec![SourceKind::Api, SourceKind::Http];
+    let node = setup.start();
+    for name in ["old", "new"] {
+        node.deliver_set(SourceKind::Api, vec![pod(name).cpu("3").build()], vec![]).await;
+        node.wait(10.0).await;
+        assert_eq!(node.runtime.running(name), ["main"]);
+    }
+    assert_eq!(node.runtime.running("old"), [""; 0]);
+}
+
 // Scenario POD-S51.
 #[actix::test]
 async fn housekeeping_pass_with_failing_list_creates_and_removes_nothing() {
