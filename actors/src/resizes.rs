@@ -236,8 +236,8 @@ impl Resizes {
     /// The pod with the largest resources that it may use, if they differ from the allocated ones.
     pub(crate) fn in_use(&self, pod: &Arc<PodObject>) -> Option<Arc<PodObject>> {
         let state = self.state.lock();
-        let actuated = state.pods.get(pod.uid())?.actuated.as_ref().filter(|it| !it.containers.is_empty())?;
-        Some(pod.with_spec(actuated.spec_in_use(pod)))
+        let actuated = state.pods.get(pod.uid())?.actuated.as_ref()?;
+        Some(pod.with_spec(actuated.counted_spec(pod)?))
     }
 
     /// Whether the resize of a pod has failed for so long that no pod waits for what it gives back.

@@ -84,6 +84,9 @@ pub(crate) struct Actuated {
     pub(crate) containers: BTreeMap<String, Actual<ResourceRequirements>>,
     /// The bounds of the pod's cgroup.
     pub(crate) cgroup: Actual<Bounds>,
+    /// The largest pod-level resources of the earlier allocations. `None` if there were none or if they are the allocated ones, and after
+    /// an agent that did not record them.
+    pub(crate) pod_level: Option<ResourceRequirements>,
 }
 
 /// A newer allocation has replaced the one that a sync applies.
@@ -106,6 +109,19 @@ impl Actuated {
             }
         }
         spec
+    }
+
+    /// The spec of a pod with the largest resources that count for it until the resize is complete. `None` if they are the allocated ones.
+    pub(crate) fn counted_spec(&self, pod: &PodObject) -> Option<PodSpec> {
+        if self.containers.is_empty() && self.pod_level.is_none() {
+            return None;
+        }
+        let mut spec = self.spec_in_use(pod);
+        // Pod-level requests replace those of the containers.
+        if let Some(pod_level) = &self.pod_level {
+            spec.resources = Some(pod_level.clone());
+        }
+        Some(spec)
     }
 
     /// Records that the call of a step begins. Returns whether that is a change.

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use super::actuated::{Actual, Actuated, Superseded};
 use super::allocation::{Bounds, effective, effective_of, resizable, same};
+use super::range::Range;
 use super::steps::Step;
 use crate::admission::PATIENCE;
 use crate::ids::ContainerName;
@@ -75,10 +76,15 @@ impl PodResize {
 
     /// Allocates the desired resources of `to` to a pod that had those of `from`.
     pub(crate) fn allocate(&mut self, from: &PodObject, to: &Arc<PodObject>) {
-        let (mut used, cgroup) = match self.actuated.take() {
-            Some(Actuated { containers, cgroup, .. }) => (containers, cgroup),
-            None => (BTreeMap::new(), Actual::known(Bounds::of(from))),
+        let (mut used, cgroup, earlier) = match self.actuated.take() {
+            Some(Actuated { containers, cgroup, pod_level, .. }) => (containers, cgroup, pod_level),
+            None => (BTreeMap::new(), Actual::known(Bounds::of(from)), None),
         };
+        let pod_level = match (earlier, from.spec().resources.clone()) {
+            (Some(one), Some(other)) => Some(one.larger(&other)),
+            (one, other) => one.or(other),
+        };
+        let pod_level = pod_level.filter(|earlier| !same(Some(earlier), to.spec().resources.as_ref()));
         let mut containers = BTreeMap::new();
         for it in resizable(to) {
             let name = &it.container.name;
@@ -89,7 +95,7 @@ impl PodResize {
                 containers.insert(name.clone(), own);
             }
         }
-        self.actuated = Some(Actuated { allocated: to.clone(), containers, cgroup });
+        self.actuated = Some(Actuated { allocated: to.clone(), containers, cgroup, pod_level });
         self.progress = Some(ResizeProgress { generation: to.metadata().generation, ..ResizeProgress::default() });
         self.withdraw();
     }

@@ -42,6 +42,9 @@ pub(super) struct AllocationRecord {
 pub(super) struct InUse {
     containers: BTreeMap<String, ResourceRequirements>,
     cgroup: Bounds,
+    /// The largest pod-level resources of the earlier allocations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod_level: Option<ResourceRequirements>,
     /// The calls whose results are unknown.
     #[serde(default, skip_serializing_if = "Begun::is_empty")]
     begun: Begun,
@@ -68,6 +71,7 @@ impl InUse {
         InUse {
             containers: containers.map(|(name, actual)| (name.clone(), actual.known.clone())).collect(),
             cgroup: actuated.cgroup.known,
+            pod_level: actuated.pod_level.clone(),
             begun: Begun {
                 containers: begun.map(|(name, actual)| (name.clone(), actual.begun.clone())).collect(),
                 cgroup: actuated.cgroup.begun.clone(),
@@ -77,7 +81,7 @@ impl InUse {
 
     /// The resources in use of a pod with its allocated resources.
     pub(super) fn actuated(self, allocated: Arc<PodObject>) -> Actuated {
-        let InUse { containers, cgroup, mut begun } = self;
+        let InUse { containers, cgroup, pod_level, mut begun } = self;
         let containers = containers.into_iter().map(|(name, known)| {
             let begun = begun.containers.remove(&name).unwrap_or_default();
             (name, Actual { known, begun })
@@ -85,7 +89,7 @@ impl InUse {
         // No call would be made for a container that certainly has what is allocated, so the resize would never be complete.
         let differs = |(name, actual): &(String, Actual<ResourceRequirements>)| actual.may_differ(&allocated, name);
         let containers = containers.filter(differs).collect();
-        Actuated { allocated, containers, cgroup: Actual { known: cgroup, begun: begun.cgroup } }
+        Actuated { allocated, containers, cgroup: Actual { known: cgroup, begun: begun.cgroup }, pod_level }
     }
 }
 

@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::admission::Requests;
 use crate::containers::fixtures::{Is, status};
-use crate::ports::{NoCheckpoint, OpenCheckpoint, SystemClock};
+use crate::ports::{CgroupLimits, NoCheckpoint, OpenCheckpoint, SystemClock};
 use crate::testing::pod;
 
 /// The records that an earlier agent wrote.
@@ -122,6 +123,38 @@ fn loaded_resources_in_use_that_equal_the_allocated_ones_are_no_resize() {
         let resize = resizes.get(pod.uid());
         assert_eq!(resize.is_some_and(|resize| resize.actuated.is_some()), in_progress, "{in_use}");
     }
+}
+
+// Pod-level requests replace those of the containers, so that the pod has less as soon as they are allocated.
+#[test]
+fn larger_pod_level_resources_count_until_the_resize_is_complete() {
+    let whole = |cpu: &str| {
+        let resources = json!({"requests": {"cpu": cpu}});
+        pod("p").spec(|spec| spec.resources = Some(serde_json::from_value(resources).unwrap())).build()
+    };
+    let counted =
+        |resizes: &Resizes, pod: &Arc<PodObject>| resizes.in_use(pod).map(|pod| Requests::of(&pod).get("cpu"));
+    let (large, small, middle) = (whole("3"), whole("1"), whole("2"));
+    let (desired, resizes) = open(&[]);
+    resizes.allocate(&large, &small);
+    assert_eq!(counted(&resizes, &small), Some(3000));
+    resizes.allocate(&small, &middle);
+    assert_eq!(counted(&resizes, &middle), Some(3000), "the first resize is not complete");
+
+    // The next agent finds them in the file. A file without them is one of an older agent.
+    desired.lock().pods.put(middle.clone());
+    let mut records: Vec<Value> = resizes.records().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (_, next) = open(&records);
+    let loaded = next.take(None, middle);
+    assert_eq!(counted(&next, &loaded), Some(3000));
+    records[0]["in_use"].as_object_mut().unwrap().remove("pod_level").unwrap();
+    let (_, older) = open(&records);
+    assert_eq!(counted(&older, &older.take(None, loaded.clone())), None);
+
+    let limits = CgroupLimits { cpu_request: Some(2000), ..CgroupLimits::default() };
+    next.done(loaded.uid(), &Step::Cgroup(limits));
+    next.settle(&loaded, &status(&[("main", Is::Running)]), true);
+    assert_eq!(counted(&next, &loaded), None);
 }
 
 /// A store whose writes wait until they are allowed.

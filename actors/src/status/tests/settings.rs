@@ -84,7 +84,7 @@ fn a_running_container_has_the_resources_that_the_runtime_applied() {
     let mut world = world(spec).runs([running("a", 0)]);
     let before = json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1", "memory": "16Mi"}});
     let containers = [("a".to_owned(), Actual::known(serde_json::from_value(before).unwrap()))].into();
-    let actuated = Actuated { allocated: world.pod.clone(), containers, cgroup: Actual::default() };
+    let actuated = Actuated { allocated: world.pod.clone(), containers, cgroup: Actual::default(), pod_level: None };
     world.resize = Some(PodResize { actuated: Some(actuated), ..PodResize::default() });
     let mut expected = result("2", "64Mi", "1");
     expected["requests"]["memory"] = json!("16Mi");
