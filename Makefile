@@ -40,7 +40,7 @@ demo-dra:
 test: browser containers
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --locked --workspace
-	@.ci/slowest $${CARGO_TARGET_DIR:-target}/nextest/default/junit.xml
+	@.ci/slowest target/nextest/default/junit.xml
 else
 	$(CARGO) build --locked --examples
 	$(CARGO) test --locked --workspace --lib --bins --tests
