@@ -240,7 +240,7 @@ impl Resizes {
         Some(pod.with_spec(actuated.counted_spec(pod)?))
     }
 
-    /// Whether the resize of a pod has failed for so long that no pod waits for what it gives back.
+    /// Whether the resize of a pod has failed for longer than `PATIENCE`. No pod waits for what it gives back.
     pub(crate) fn is_stuck(&self, uid: &PodUid) -> bool {
         let now = self.clock.now();
         self.state.lock().pods.get(uid).is_some_and(|resize| resize.is_stuck(now))

@@ -19,11 +19,11 @@ pub struct Admitted {
     /// The pods that use the node and are not about to stop.
     staying: Vec<Arc<PodObject>>,
     stopping: Vec<Arc<PodObject>>,
-    /// The pods whose stop has failed for so long that no pod waits for it.
+    /// The pods whose stop has failed for longer than `PATIENCE`. No pod waits for them.
     stuck: Vec<Arc<PodObject>>,
     /// The staying pods whose resize gives something back, with what it gives back.
     shrinking: Vec<(Arc<PodObject>, Requests)>,
-    /// The same for resizes that have failed for so long that no pod waits for them.
+    /// The staying pods whose resize has failed for longer than `PATIENCE`, with what it would give back.
     stuck_shrinking: Vec<(Arc<PodObject>, Requests)>,
     /// The pods that wait for admission, in their order, with what is reserved for them.
     waiting: Vec<(Arc<PodObject>, Requests)>,
@@ -52,7 +52,7 @@ impl Admitted {
         self.staying.push(pod);
     }
 
-    /// Adds a pod that is being resized, and whose resize has failed for so long that no pod waits for what it gives back.
+    /// Adds a pod whose resize has failed for longer than `PATIENCE`. No pod waits for what the resize gives back.
     pub(crate) fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let allocated = Requests::of(&pod);
         let largest = larger(&allocated, in_use);
@@ -69,7 +69,7 @@ impl Admitted {
         self.stopping.push(pod);
     }
 
-    /// Adds a pod whose stop has failed for so long that no pod waits for it.
+    /// Adds a pod whose stop has failed for longer than `PATIENCE`. No pod waits for it.
     pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>) {
         self.add(&Requests::of(&pod));
         self.stuck.push(pod);

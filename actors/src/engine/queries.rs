@@ -78,7 +78,7 @@ impl Engine {
         self.lifecycle(&uid) == Some(Lifecycle::Terminating)
     }
 
-    /// Whether the stop of the pod has failed for so long that no pod waits for its end.
+    /// Whether the stop of the pod has failed for longer than `PATIENCE`. No pod waits for its end.
     pub(crate) fn is_stop_overdue(&self, uid: &PodUid) -> bool {
         let end = self.inner().find(uid).and_then(|cell| cell.read(Record::end_of_failing_stop)).flatten();
         end.is_some_and(|end| self.inner().clock.now() > end + PATIENCE)

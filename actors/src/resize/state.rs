@@ -175,7 +175,7 @@ impl PodResize {
         progress.failing_since = has_failed.then(|| progress.failing_since.unwrap_or(now));
     }
 
-    /// Whether the resize has failed for so long that no pod waits for what it gives back.
+    /// Whether the resize has failed for longer than `PATIENCE`. No pod waits for what it gives back.
     pub(crate) fn is_stuck(&self, now: Time) -> bool {
         let failing_since = self.progress.as_ref().and_then(|progress| progress.failing_since);
         failing_since.is_some_and(|since| now > since + PATIENCE)

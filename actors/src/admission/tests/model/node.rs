@@ -29,7 +29,7 @@ pub(super) enum Stage {
     Running,
     /// The stop of the pod was requested, and its containers may still run.
     Stopping,
-    /// The stop has failed for so long that no pod waits for it.
+    /// The stop has failed for longer than `PATIENCE`. No pod waits for it.
     Stuck,
     /// The pod is desired, and its containers have ended for good.
     Ended,
