@@ -59,8 +59,19 @@ pub(crate) struct NodePresence {
     identity: NodeIdentity,
     /// The images of the last list, and a signal for each change.
     images: watch::Sender<Vec<NamedImage>>,
+    own: Mutex<OwnNode>,
+}
+
+/// What is known of the node that this agent creates or adopts.
+#[derive(Clone, Default)]
+enum OwnNode {
+    /// Nothing was requested.
+    #[default]
+    Absent,
+    /// A request may have created or adopted it: no answer has told that it did.
+    Unanswered,
     /// The UID of the node that this agent created or adopted.
-    registered: Mutex<Option<String>>,
+    Registered(String),
 }
 
 /// The newest version of the Node object that this agent knows.
@@ -75,7 +86,7 @@ struct KnownNode {
 impl NodePresence {
     pub(crate) fn new(parts: PresenceParts) -> Self {
         let identity = NodeIdentity { name: parts.name.clone(), host_ips: parts.host_ips.clone() };
-        NodePresence { parts, identity, images: watch::Sender::default(), registered: Mutex::default() }
+        NodePresence { parts, identity, images: watch::Sender::default(), own: Mutex::default() }
     }
 
     /// Registers the node, then keeps its status and its lease up to date. Returns only if another agent runs with the name of the node.
@@ -113,8 +124,9 @@ impl NodePresence {
             self.record(PodEvent::normal(reason, message));
         }
         if let Ok(base) = self.wait_for_lease().await {
+            *self.own.lock() = OwnNode::Unanswered;
             let node = self.register().await;
-            *self.registered.lock() = Some(uid(&node).to_owned());
+            *self.own.lock() = OwnNode::Registered(uid(&node).to_owned());
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
             if let Ok(lease) = self.renew_lease(base, uid(&node)).await {
                 tracing::info!(node = self.name(), "the node is registered");
@@ -140,15 +152,25 @@ impl NodePresence {
         self.parts.settings.progress()
     }
 
-    /// Deletes the node that was registered, and its lease. Returns false if no node was registered, or if another agent runs with its
-    /// name.
+    /// Deletes the node that was registered, and its lease. If the answer to the registration has not come, it deletes the node that the
+    /// server has. Returns false if no node was registered, or if another agent runs with its name.
     ///
     /// # Errors
     /// [`ApiError`].
     pub(crate) async fn deregister(&self) -> Result<bool, ApiError> {
-        let registered = self.registered.lock().clone();
-        let is_taken = matches!(&*self.parts.settings.progress.borrow(), Registration::Taken);
-        let Some(uid) = registered.filter(|_| !is_taken) else { return Ok(false) };
+        let own = self.own.lock().clone();
+        if matches!(&*self.parts.settings.progress.borrow(), Registration::Taken) {
+            return Ok(false);
+        }
+        let uid = match own {
+            OwnNode::Absent => return Ok(false),
+            OwnNode::Unanswered => match self.parts.api.node(Freshness::Newest).await {
+                Ok(node) => uid(&node).to_owned(),
+                Err(ApiError::NotFound) => return Ok(false),
+                Err(error) => return Err(error),
+            },
+            OwnNode::Registered(uid) => uid,
+        };
         match self.parts.api.delete_node(&uid).await {
             Ok(()) | Err(ApiError::NotFound) => {}
             Err(error) => return Err(error),

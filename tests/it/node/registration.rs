@@ -457,3 +457,17 @@ async fn end_of_an_agent_that_leaves_its_pods_running_does_not_change_the_node()
     this.node.wait(1.0).await;
     assert_eq!(this.api.ready(), READY);
 }
+
+#[actix::test]
+async fn agent_that_ends_before_the_answer_to_its_registration_deletes_its_node() {
+    let (setup, server) = Registered::setup();
+    server.hold_answers(Some("node"));
+    let this = Registered::start(setup, &server, settings("agent-1")).await;
+    assert!(matches!(this.progress(), Registration::Pending { .. }) && this.api.read().is_some());
+    this.node.node.shutdown(Duration::ZERO).await;
+    this.node.wait(0.2).await;
+    server.hold_answers(None);
+    // A node may not delete itself.
+    let answer = this.node.node.deregister().await;
+    assert!(matches!(answer, Err(ApiError::Refused(_))), "{answer:?}");
+}

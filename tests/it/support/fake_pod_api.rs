@@ -32,6 +32,8 @@ pub(crate) enum Writer {
 #[derive(Default)]
 struct State {
     latency: Duration,
+    /// The object whose calls are performed and not answered.
+    unanswered: Option<&'static str>,
     /// The error of each call, if calls fail. A failed call changes nothing.
     failure: Option<ApiError>,
     /// Whether watches are broken although calls may succeed.
@@ -48,6 +50,18 @@ struct State {
     most_active: usize,
 }
 
+/// A call in flight. It ends with its answer, or when its caller goes away.
+struct Active<'a> {
+    state: &'a Mutex<State>,
+    key: (Writer, String),
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.state.lock().active.remove(&self.key);
+    }
+}
+
 impl FakePodApi {
     pub(crate) fn new(clock: TokioClock) -> Self {
         let mut store = Store::new(Settings::default(), 1, clock.now().to_timestamp());
@@ -58,6 +72,11 @@ impl FakePodApi {
     /// Sets the time that each call takes.
     pub(crate) fn latency(&self, millis: u64) {
         self.state.lock().latency = Duration::from_millis(millis);
+    }
+
+    /// Performs the calls for an object without an answer, until another object or none is named.
+    pub(crate) fn hold_answers(&self, of: Option<&'static str>) {
+        self.state.lock().unanswered = of;
     }
 
     /// Makes all calls fail from now on, or succeed again.
@@ -208,12 +227,17 @@ impl FakePodApi {
                 }
                 (state.latency, failure)
             };
+            let active = Active { state: &self.state, key };
             sleep(latency).await;
-            self.state.lock().active.remove(&key);
-            match failure {
+            let answer = match failure {
                 Some(failure) => Err(failure),
                 None => perform().map_err(error),
+            };
+            while self.state.lock().unanswered == Some(&active.key.1) {
+                sleep(Duration::from_millis(100)).await;
             }
+            drop(active);
+            answer
         }
         .boxed()
     }
