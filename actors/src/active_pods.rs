@@ -49,13 +49,15 @@ impl ActivePods {
         for pod in desired.pods.pods().filter(|pod| Some(pod.uid()) != one) {
             let lifecycle = self.engine.lifecycle(pod.uid());
             if self.is_active(pod, lifecycle) {
-                match (lifecycle, self.resizes.in_use(pod)) {
-                    (Some(Lifecycle::Terminating), _) => self.push_stopping(&mut admitted, pod.clone()),
-                    (_, None) => admitted.push(pod.clone()),
-                    (_, Some(in_use)) if self.resizes.is_stuck(pod.uid()) => {
+                // A pod that starts again after its stop gives nothing back.
+                let stops = lifecycle == Some(Lifecycle::Terminating) && !self.engine.is_restart_requested(pod.uid());
+                match (stops, self.resizes.in_use(pod)) {
+                    (true, _) => self.push_stopping(&mut admitted, pod.clone()),
+                    (false, None) => admitted.push(pod.clone()),
+                    (false, Some(in_use)) if self.resizes.is_stuck(pod.uid()) => {
                         admitted.push_stuck_resizing(pod.clone(), &in_use);
                     }
-                    (_, Some(in_use)) => admitted.push_resizing(pod.clone(), &in_use),
+                    (false, Some(in_use)) => admitted.push_resizing(pod.clone(), &in_use),
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use super::requests::Requests;
+use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 
 /// The pods that already use the node, with their requests.
@@ -130,6 +131,22 @@ impl Admitted {
         }
         let ahead = self.waiting.iter().enumerate().filter(|(index, (other, _))| is_ahead(*index, other));
         Cow::Owned(Admitted { waiting: ahead.map(|(_, waiting)| waiting.clone()).collect(), ..self.clone() })
+    }
+
+    /// The same pods without one that is being stopped.
+    pub(crate) fn without_stopping(&self, uid: &PodUid) -> Cow<'_, Admitted> {
+        let is_other = |pod: &Arc<PodObject>| pod.uid() != uid;
+        let Some(own) = self.stopping.iter().chain(&self.stuck).find(|pod| !is_other(pod)) else {
+            return Cow::Borrowed(self);
+        };
+        let (mut without, own) = (self.clone(), Requests::of(own));
+        without.now = without.now.without(&own);
+        if !without.stuck.iter().all(is_other) {
+            without.later = without.later.without(&own);
+        }
+        without.stopping.retain(is_other);
+        without.stuck.retain(is_other);
+        Cow::Owned(without)
     }
 
     /// The same pods for a pod that waits and for which others were stopped: it waits for stops and resizes however long they fail.

@@ -132,9 +132,13 @@ impl Dispatcher {
                 continue;
             }
             // A pod that is stopping, or that ended before the agent started, needs no admission: it starts nothing.
+            let starts_again = self.starts_again(&pod);
             let may_start = !pod.phase().is_terminal()
-                && (desired.queue.is_rejected(pod.uid()) || !self.engine.is_pod_termination_requested(pod.uid()));
-            let ending = self.ending(&pod);
+                && (starts_again
+                    || desired.queue.is_rejected(pod.uid())
+                    || !self.engine.is_pod_termination_requested(pod.uid()));
+            // An earlier end of a pod that starts again is no end of its new run.
+            let ending = self.ending(&pod).filter(|_| !starts_again);
             if may_start && ending == Some(Ending::Rejected) && !pod.is_deleting() {
                 // Its status still says that it was rejected, and there is nothing to clean up.
                 desired.pods.put(pod);
@@ -166,7 +170,10 @@ impl Dispatcher {
         // What was reserved for the pod is not used by another one.
         beside.remove_waiting(&pod);
         let ahead = beside.ahead_of(&pod, earlier.place());
-        let judged_beside = if earlier.has_victims() { ahead.awaiting_stuck() } else { Cow::Borrowed(&*ahead) };
+        let awaited = if earlier.has_victims() { ahead.awaiting_stuck() } else { Cow::Borrowed(&*ahead) };
+        // A static pod that was created again starts after its own stop.
+        let judged_beside = awaited.without_stopping(pod.uid());
+        let takes_over = matches!(judged_beside, Cow::Owned(_));
         let verdict =
             catch_unwind(AssertUnwindSafe(|| judge(&pod, &judged_beside, &|others| self.check(&pod, others))));
         let Ok(verdict) = verdict else {
@@ -180,6 +187,7 @@ impl Dispatcher {
         };
         let decision = desired.queue.settle(&pod, &earlier, verdict, &judged_beside, start);
         drop(judged_beside);
+        drop(awaited);
         let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
         admission.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));
         drop(ahead);
@@ -188,7 +196,15 @@ impl Dispatcher {
                 if !matches!(earlier, EarlierDecision::None) {
                     self.note_admission(start, &pod, AdmissionNote::Admitted);
                 }
-                beside.push(pod.clone());
+                // A pod that is deleted already is ended by the engine, which starts nothing.
+                if pod.is_deleting() {
+                    beside.push_stopping(pod.clone())
+                } else {
+                    beside.push(pod.clone())
+                }
+                if takes_over {
+                    *others = None;
+                }
                 self.withdraw_rejection(desired, &earlier, &pod);
                 self.start(desired, pod, None, start);
             }
@@ -296,6 +312,13 @@ impl Dispatcher {
     /// its source and came back before every source had delivered, so it was not stopped in between. Or an earlier agent
     /// admitted it: containers of the pod run, or the runtime lists the pod and its status cannot be read.
     fn was_admitted(&self, pod: &PodObject) -> bool {
-        self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped
+        let is_known = self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped;
+        is_known && !self.starts_again(pod)
+    }
+
+    /// Whether the pod left its source, was or is being stopped for that, and came back with the same UID, as a static pod does. What it
+    /// had may have been given to other pods.
+    fn starts_again(&self, pod: &PodObject) -> bool {
+        pod.is_static() && self.engine.is_pod_termination_requested(pod.uid())
     }
 }

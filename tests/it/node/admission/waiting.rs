@@ -130,3 +130,41 @@ async fn critical_pod_waits_for_its_victim_however_long_the_stop_fails_and_stops
     node.eventually(120.0, "the critical pod runs", || node.phase("vip") == "Running").await;
     assert_eq!(node.phase("other"), "Running");
 }
+
+#[actix::test]
+async fn pod_that_is_deleted_already_gives_its_room_to_a_pod_that_comes_with_it() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("gone").cpu("3").deleting(5), pod("new").cpu("3")]).await;
+    node.eventually(5.0, "new runs", || node.phase("new") == "Running").await;
+    assert_eq!(node.events.count("new", "OutOfcpu"), 0);
+}
+
+// Its record is forgotten two seconds after it has stopped at the earliest. Until then, its UID is known to the engine.
+#[actix::test]
+async fn static_pod_that_comes_back_is_admitted_beside_the_pods_that_got_its_room() {
+    let node = TestNode::start().await;
+    let [first, second] = ["first", "second"].map(|name| pod(name).of_file().cpu("3"));
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.deliver(&[]).await;
+    assert_eq!((node.lifecycle("first"), node.runtime.running("first").len()), (Some(Lifecycle::Finished), 0));
+    node.deliver(std::slice::from_ref(&second)).await;
+    node.deliver(&[first.clone(), second]).await;
+    node.wait(10.0).await;
+    assert_eq!((node.runtime.running("first").len(), node.runtime.running("second").len()), (0, 1));
+    node.deliver(&[first]).await;
+    node.eventually(10.0, "first runs", || node.runtime.running("first") == ["main"]).await;
+}
+
+#[actix::test]
+async fn static_pod_that_comes_back_while_it_stops_keeps_its_room() {
+    let node = TestNode::start().await;
+    node.runtime.script("slow", Script::stubborn());
+    let first = pod("first").of_file().containers(&["slow"]).cpu("3").grace(20);
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.deliver(&[]).await;
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.deliver(&[first, pod("new").cpu("3")]).await;
+    assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "OutOfcpu".into()));
+    node.eventually(30.0, "first runs again", || node.lifecycle("first") == Some(Lifecycle::Sync)).await;
+    assert_eq!(node.events.of("Preempting"), []);
+}
