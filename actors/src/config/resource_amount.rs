@@ -99,6 +99,16 @@ pub(crate) fn decimal(number: u64) -> String {
     ResourceAmount { amount: Amount::from_units(number), binary: false }.to_quantity().0
 }
 
+/// What a pod requests of a resource, for users: `2` or `500m` of `cpu`, `1` of `pods`, and `1Gi` of every other resource. `amount`
+/// has the unit of admission: CPU in thousandths of a core, pods as a number, everything else in bytes.
+pub(crate) fn of_resource(resource: &str, amount: i64) -> String {
+    match resource {
+        "cpu" => canonical(&Quantity(format!("{amount}m"))),
+        "pods" => amount.to_string(),
+        _ => binary(u64::try_from(amount).unwrap_or(0)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +152,22 @@ mod tests {
         }
         assert_eq!(canonical(&Quantity("1024Ki".into())), "1Mi");
         assert_eq!(canonical(&Quantity("much".into())), "much");
+    }
+
+    #[test]
+    fn amounts_of_admission_become_quantities() {
+        for (resource, amount, text) in [
+            ("cpu", 2000, "2"),
+            ("cpu", 500, "500m"),
+            ("cpu", 1500, "1500m"),
+            ("memory", 1 << 30, "1Gi"),
+            ("memory", 1000, "1k"),
+            ("ephemeral-storage", 3 << 20, "3Mi"),
+            ("hugepages-2Mi", 4 << 20, "4Mi"),
+            ("pods", 1000, "1000"),
+        ] {
+            assert_eq!(of_resource(resource, amount), text, "{amount} of {resource}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod summary;
 use k8s_openapi::api::core::v1::PodCondition;
 
 use crate::admission::{WaitingPod, is_lack};
+use crate::config::resource_amount::of_resource;
 use crate::engine::PodSnapshot;
 use crate::final_statuses::is_final;
 use crate::ids::PodUid;
@@ -334,10 +335,11 @@ fn admission(context: &ExplainContext<'_>, waiting: &WaitingPod, followed: &mut 
         uid: releasing.first().map(|(pod, _)| pod.uid.to_string()),
         ..WaitSubject::new(SubjectKind::Pod, joined(&|pod, _| pod.full_name.to_string()))
     };
-    // The amounts have the units of the message: CPU in thousandths of a core, memory in bytes.
     let given = joined(&|pod, amount| match amount {
         0 => pod.full_name.to_string(),
-        amount => format!("{} gives back {}: {amount}", pod.full_name, waiting.resource),
+        amount => {
+            format!("{} gives back {}: {}", pod.full_name, waiting.resource, of_resource(&waiting.resource, amount))
+        }
     });
     let detail =
         format!("the node has no room for it until other pods have stopped or shrunk ({given}): {}", waiting.lack);

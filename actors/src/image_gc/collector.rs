@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use podwright_metrics::{ImageRemoval, Metrics};
 
 use super::plan::{ImageGcPolicy, ImageLedger, Removal};
+use crate::config::resource_amount::binary;
 use crate::metered::guarded;
 use crate::ports::{Clock, EventRecorder, ImageStore, PodEvent, RuntimeError};
 use crate::text::error_chain;
@@ -155,10 +156,10 @@ impl ImageCollector {
         let mut short = None;
         if let Some(excess) = self.policy.excess(disk) {
             let spare = self.ledger.lock().spare(&self.policy, now);
-            let (capacity, available) = (disk.capacity, disk.available);
-            tracing::info!(capacity, available, excess, images = spare.len(), "disk is too full, removing images");
+            let [capacity, available, needed] = [disk.capacity, disk.available, excess].map(binary);
+            tracing::info!(capacity, available, needed, images = spare.len(), "disk is too full, removing images");
             let freed = self.remove(spare, excess, ImageRemoval::Space, &mut failed).await;
-            let used = disk.used_percent();
+            let (used, capacity) = (disk.used_percent(), disk.capacity);
             short = (freed < excess).then_some(CollectError::NotEnough { used, capacity, freed });
         }
         match (failed.first(), short) {
@@ -183,7 +184,7 @@ impl ImageCollector {
             }
             match guarded(&self.metrics, || self.store.remove_image(&id)).await {
                 Ok(()) => {
-                    tracing::info!(image.id = %id, size, why = why.as_str(), "image removed");
+                    tracing::info!(image.id = %id, size = binary(size), why = why.as_str(), "image removed");
                     self.ledger.lock().forget(&id);
                     self.metrics.containers.image_removed(why);
                     freed = freed.saturating_add(size);

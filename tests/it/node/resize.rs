@@ -300,7 +300,7 @@ async fn new_pod_waits_for_what_a_resize_gives_back() {
     this.wait(60).await;
     assert_eq!((starts("new"), this.api.status("new").reason), (0, None));
     let explained = waits(&this.node, "new");
-    assert!(explained.contains("(test/web gives back cpu: 2000)"), "{explained}");
+    assert!(explained.contains("(test/web gives back cpu: 2)"), "{explained}");
     this.node.runtime.heal();
     this.wait(30).await;
     assert_eq!(this.api.phase("new"), "Running");

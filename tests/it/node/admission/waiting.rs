@@ -27,7 +27,7 @@ async fn pod_waits_for_the_capacity_of_a_removed_pod_until_its_containers_stoppe
     let kinds: Vec<_> = explanation.chain.iter().map(|wait| (wait.depth, wait.what)).collect();
     assert_eq!(kinds[..2], [(0, WaitKind::Admission), (1, WaitKind::Grace)]);
     assert_eq!(explanation.chain[0].on.name, "test/a");
-    assert!(explanation.chain[0].detail.contains("(test/a gives back cpu: 3000)"), "{:?}", explanation.chain[0]);
+    assert!(explanation.chain[0].detail.contains("(test/a gives back cpu: 3)"), "{:?}", explanation.chain[0]);
     assert!(explanation.chain[1].next.is_some(), "{:?}", explanation.chain[1]);
     node.wait(3.0).await;
     assert_eq!(node.metric("podwright_admission_pods"), 1.0);
