@@ -14,8 +14,8 @@ use crate::ids::PodUid;
 use crate::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
 use crate::pod_worker::Hook;
 use crate::ports::{
-    HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind, SyncOutcome, SyncPod,
-    TerminatingPod,
+    ContainerState, ContainerStatus, HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind,
+    SyncOutcome, SyncPod, TerminatingPod,
 };
 use crate::time::Time;
 
@@ -85,6 +85,28 @@ impl PodBuilder {
     pub(crate) fn spec(mut self, edit: impl FnOnce(&mut PodSpec)) -> Self {
         edit(self.0.spec.as_mut().expect("`pod` sets a spec"));
         self
+    }
+}
+
+/// A run of the container `name` that was created at time zero in the sandbox `s` and is not started. Its id is its name.
+pub(crate) fn created(name: &str) -> ContainerStatus {
+    ContainerStatus {
+        id: name.into(),
+        sandbox: "s".into(),
+        name: name.into(),
+        restart_count: 0,
+        state: ContainerState::Created,
+        created_at: Time::ZERO,
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        spec_hash: 0,
+        image: String::new(),
+        image_id: String::new(),
+        applied: None,
     }
 }
 

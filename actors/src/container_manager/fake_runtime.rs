@@ -14,6 +14,7 @@ use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, ImageRequest,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, SandboxStatus, TokioClock,
 };
+use crate::testing::created;
 
 /// The behaviour of a container. The default runs for ever and stops at once with exit code 143.
 #[derive(Clone, Copy, Debug)]
@@ -231,20 +232,12 @@ impl ContainerRuntime for FakeRuntime {
             let status = ContainerStatus {
                 id: id.clone(),
                 sandbox: config.sandbox,
-                name: config.name,
                 restart_count: config.restart_count,
-                state: ContainerState::Created,
                 created_at: self.clock.now(),
-                started_at: None,
-                finished_at: None,
-                exit_code: 0,
-                signal: None,
-                reason: String::new(),
-                message: String::new(),
                 spec_hash: config.spec_hash,
                 image: image.to_owned(),
                 image_id: config.image_id,
-                applied: None,
+                ..created(config.name.as_str())
             };
             state.containers.insert(0, Live { status, started: None, asked: None, killed_at: None });
             Ok(id)

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState, SandboxStatus};
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
+use crate::testing::created;
 use crate::time::Time;
 
 use super::definition::Definition;
@@ -106,22 +107,15 @@ pub(crate) fn run(name: &str, is: Is) -> ContainerStatus {
     };
     let time = Time::from_secs(1_000_000);
     ContainerStatus {
-        id: name.into(),
         sandbox: "s0".into(),
-        name: name.into(),
-        restart_count: 0,
         state,
         created_at: time,
         started_at: (state != ContainerState::Created).then_some(time),
         finished_at: (state == ContainerState::Exited).then_some(time),
         exit_code,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
         spec_hash: Definition::new(ContainerKind::Regular, &container).spec_hash(),
         image: IMAGE.into(),
-        image_id: String::new(),
-        applied: None,
+        ..created(name)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::ids::ContainerName;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState, SandboxStatus};
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
+use crate::testing::created;
 use crate::time::Time;
 
 /// The time at which the tests' pods begin.
@@ -64,20 +65,14 @@ pub(super) fn run(name: &str, restarts: u32, state: ContainerState) -> Container
     ContainerStatus {
         id: format!("{name}-{restarts}").into(),
         sandbox: "s0".into(),
-        name: name.into(),
         restart_count: restarts,
         state,
         created_at: at(u64::from(restarts) * 10 + 1),
         started_at: (state != ContainerState::Created).then(|| at(u64::from(restarts) * 10 + 2)),
         finished_at: ended.then(|| at(u64::from(restarts) * 10 + 3)),
-        exit_code: 0,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        spec_hash: 0,
         image: "img:resolved".into(),
         image_id: "sha256:1".into(),
-        applied: None,
+        ..created(name)
     }
 }
 

@@ -3,13 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, ImageRequest, SandboxConfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::containerd::Containerd;
 use super::image::BUSYBOX;
+use crate::support::processes::script;
 
 /// Prints what the device has given to the container.
 const SCRIPT: &str = "echo $GPU $MINE $ALL; cat /opt/vendor/file; test -c /dev/gpu0 && echo x > /dev/gpu0 && \
@@ -41,19 +42,11 @@ async fn a_container_of_containerd_has_the_edits_of_its_cdi_device() {
     let request = ImageRequest { pod: &pod, container: None, image: BUSYBOX, pull_policy: None };
     let image_id = runtime.ensure_image(request, &CancellationToken::new()).await.unwrap();
     let config = |restart_count, device: &str| ContainerConfig {
-        pod: pod.clone(),
-        sandbox: sandbox.clone(),
-        kind: ContainerKind::Regular,
-        name: "main".into(),
         restart_count,
         image_id: image_id.clone(),
-        spec_hash: 1,
-        command: ["/bin/sh", "-c", "exec sleep 1000"].map(str::to_owned).to_vec(),
-        args: vec![],
         env: vec![("MINE".into(), "pod".into())],
-        mounts: vec![],
-        devices: vec![],
         cdi_devices: vec![device.into()],
+        ..script(&pod, &sandbox, "exec sleep 1000")
     };
     // A device that does not exist stops the start, whoever looks for it.
     let error = runtime.create_container(config(0, "vendor.example/gpu=g1")).await.unwrap_err();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, ImageRequest, SandboxConfig};
 use rustix::process::Signal;
 use serde_json::json;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::containerd::Containerd;
 use super::image::BUSYBOX;
 use crate::agent::harness::{AgentHome, eventually, manifest};
-use crate::support::processes::PATIENCE;
+use crate::support::processes::{PATIENCE, script};
 
 const STUBBORN: &str = "trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done";
 
@@ -100,21 +100,7 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     let never = CancellationToken::new();
     let request = ImageRequest { pod: &pod, container: None, image: BUSYBOX, pull_policy: None };
     let image_id = runtime.ensure_image(request, &never).await.unwrap();
-    let config = || ContainerConfig {
-        pod: pod.clone(),
-        sandbox: sandbox.clone(),
-        kind: ContainerKind::Regular,
-        name: "main".into(),
-        restart_count: 0,
-        image_id: image_id.clone(),
-        spec_hash: 1,
-        command: ["/bin/sh", "-c", STUBBORN].map(str::to_owned).to_vec(),
-        args: vec![],
-        env: vec![],
-        mounts: vec![],
-        devices: vec![],
-        cdi_devices: vec![],
-    };
+    let config = || ContainerConfig { image_id: image_id.clone(), ..script(&pod, &sandbox, STUBBORN) };
     let id = runtime.create_container(config()).await.unwrap();
     assert_eq!(again.create_container(config()).await.unwrap(), id);
     let changed = again.create_container(ContainerConfig { spec_hash: 2, ..config() }).await.unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageRequest, SandboxConfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use super::image::BUSYBOX;
 use crate::agent::cluster_streams::clients::{Spdy, WebSocket, get};
 use crate::agent::cluster_streams::kubectl;
 use crate::agent::cluster_streams::server::{EXEC, StreamServer, encode};
+use crate::support::processes::script;
 
 /// Writes lines, and sends back the bytes of each connection to port 8080.
 const SCRIPT: &str = "while true; do echo tick; sleep 0.2; done & exec nc -ll -p 8080 -e cat";
@@ -28,21 +29,8 @@ async fn clients_reach_containers_of_containerd() {
     let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
     let sandbox = runtime.run_sandbox(SandboxConfig { pod: pod.clone(), attempt: 0 }).await.unwrap();
     let request = ImageRequest { pod: &pod, container: None, image: BUSYBOX, pull_policy: None };
-    let config = ContainerConfig {
-        pod: pod.clone(),
-        sandbox: sandbox.clone(),
-        kind: ContainerKind::Regular,
-        name: "main".into(),
-        restart_count: 0,
-        image_id: runtime.ensure_image(request, &CancellationToken::new()).await.unwrap(),
-        spec_hash: 1,
-        command: ["/bin/sh", "-c", SCRIPT].map(str::to_owned).to_vec(),
-        args: vec![],
-        env: vec![],
-        mounts: vec![],
-        devices: vec![],
-        cdi_devices: vec![],
-    };
+    let image_id = runtime.ensure_image(request, &CancellationToken::new()).await.unwrap();
+    let config = ContainerConfig { image_id, ..script(&pod, &sandbox, SCRIPT) };
     let id = runtime.create_container(config).await.unwrap();
     runtime.start_container(&id).await.unwrap();
     let server = StreamServer::start(runtime.clone(), id.clone(), sandbox).await;

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use podwright::adapters::stats::RuntimeStats;
 use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageRequest, PodCgroups, SandboxConfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::containerd::Containerd;
 use super::image::BUSYBOX;
+use crate::support::processes::script;
 
 #[tokio::test]
 async fn cri_containers_and_pods_are_measured_by_their_cgroups() {
@@ -29,21 +30,8 @@ async fn cri_containers_and_pods_are_measured_by_their_cgroups() {
     let image_id = runtime.ensure_image(request, &CancellationToken::new()).await.unwrap();
     let mut ids: Vec<ContainerId> = Vec::new();
     for name in ["free", "limited"] {
-        let config = ContainerConfig {
-            pod: pod.clone(),
-            sandbox: sandbox.clone(),
-            kind: ContainerKind::Regular,
-            name: name.into(),
-            restart_count: 0,
-            image_id: image_id.clone(),
-            spec_hash: 1,
-            command: ["/bin/sh", "-c", "sleep 1000 & wait"].map(str::to_owned).to_vec(),
-            args: vec![],
-            env: vec![],
-            mounts: vec![],
-            devices: vec![],
-            cdi_devices: vec![],
-        };
+        let main = script(&pod, &sandbox, "sleep 1000 & wait");
+        let config = ContainerConfig { name: name.into(), image_id: image_id.clone(), ..main };
         let id = runtime.create_container(config).await.unwrap();
         runtime.start_container(&id).await.unwrap();
         // The command runs.

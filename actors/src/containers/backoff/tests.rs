@@ -2,6 +2,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::*;
 use crate::pod::ContainerKind;
+use crate::testing::created;
 
 const BORN: Time = Time::from_secs(1_000_000);
 
@@ -22,21 +23,16 @@ fn run(count: u32, image: &str, started: Time, finished: Time) -> ContainerStatu
     let container = container(image);
     ContainerStatus {
         id: format!("a{count}").into(),
-        sandbox: "s".into(),
-        name: "a".into(),
         restart_count: count,
         state: ContainerState::Exited,
         created_at: started,
         started_at: Some(started),
         finished_at: Some(finished),
         exit_code: 1,
-        signal: None,
         reason: "Error".into(),
-        message: String::new(),
         spec_hash: Definition::new(ContainerKind::Regular, &container).spec_hash(),
         image: image.into(),
-        image_id: String::new(),
-        applied: None,
+        ..created("a")
     }
 }
 

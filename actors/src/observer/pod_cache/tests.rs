@@ -1,29 +1,12 @@
 //! Reads that overlap, and the changes that they report.
 
 use super::*;
-use crate::ids::SandboxId;
 use crate::ports::{ContainerState, ContainerStatus, SandboxStatus};
+use crate::testing::created;
 use crate::time::Time;
 
 fn status(containers: &[(&str, ContainerState)]) -> PodRuntimeStatus {
-    let container = |(id, state): &(&str, ContainerState)| ContainerStatus {
-        id: (*id).into(),
-        sandbox: SandboxId::from("s"),
-        name: (*id).into(),
-        restart_count: 0,
-        state: *state,
-        created_at: Time::ZERO,
-        started_at: None,
-        finished_at: None,
-        exit_code: 0,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        spec_hash: 0,
-        image: String::new(),
-        image_id: String::new(),
-        applied: None,
-    };
+    let container = |(id, state): &(&str, ContainerState)| ContainerStatus { state: *state, ..created(id) };
     PodRuntimeStatus { sandboxes: Vec::new(), containers: containers.iter().map(container).collect() }
 }
 

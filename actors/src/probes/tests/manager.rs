@@ -15,6 +15,7 @@ use crate::ports::{
 };
 use crate::probes::manager::ProbeManager;
 use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeResult};
+use crate::testing::created;
 use crate::time::Time;
 
 const UID: &str = "u-1";
@@ -64,21 +65,10 @@ fn exec(word: &str, period: u32) -> Value {
 fn container(name: &str, id: &str, state: ContainerState, started: Time) -> ContainerStatus {
     ContainerStatus {
         id: id.into(),
-        sandbox: "s".into(),
-        name: name.into(),
-        restart_count: 0,
         state,
         created_at: started,
         started_at: (state != ContainerState::Created).then_some(started),
-        finished_at: None,
-        exit_code: 0,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        spec_hash: 0,
-        image: String::new(),
-        image_id: String::new(),
-        applied: None,
+        ..created(name)
     }
 }
 

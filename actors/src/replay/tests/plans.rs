@@ -1,12 +1,12 @@
 //! Plans are made again from their recorded inputs.
 
 use crate::containers::{Plan, plan};
-use crate::ids::{ContainerId, ContainerName, SandboxId};
+use crate::ids::{ContainerId, SandboxId};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState, SandboxStatus};
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
 use crate::recorder::Recorder;
 use crate::replay::{Pick, replay};
-use crate::testing::pod;
+use crate::testing::{created, pod};
 use crate::time::Time;
 
 fn exited(code: i32) -> PodRuntimeStatus {
@@ -21,9 +21,6 @@ fn exited(code: i32) -> PodRuntimeStatus {
     };
     let run = ContainerStatus {
         id: ContainerId::from("c0"),
-        sandbox: sandbox.id.clone(),
-        name: ContainerName::from("main".to_owned()),
-        restart_count: 0,
         state: ContainerState::Exited,
         created_at: at,
         started_at: Some(at),
@@ -31,11 +28,10 @@ fn exited(code: i32) -> PodRuntimeStatus {
         exit_code: code,
         signal: Some(9),
         reason: "Error".to_owned(),
-        message: String::new(),
         spec_hash: 7,
         image: "i".to_owned(),
         image_id: "i".to_owned(),
-        applied: None,
+        ..created("main")
     };
     PodRuntimeStatus { sandboxes: vec![sandbox], containers: vec![run] }
 }
