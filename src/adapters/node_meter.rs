@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use podwright_actors::ports::{NodeMeter, ResourceSpace};
 
 use super::stats::CgroupTree;
+use super::stats::kernel_file::bytes;
 
 /// The meter of a machine with Linux. The working set of the machine is the memory of its root cgroup minus the inactive file cache,
 /// as upstream computes it (cAdvisor). If the root cgroup cannot be read, the meter uses the kernel's estimate (`MemAvailable` in
@@ -39,9 +40,8 @@ impl Default for LinuxNodeMeter {
 
 impl NodeMeter for LinuxNodeMeter {
     fn memory(&self) -> io::Result<ResourceSpace> {
-        let kibibytes = |text: &str, key: &str| value(text, key)?.checked_mul(1024);
         let (total, estimate) =
-            self.read("meminfo", |text| Some((kibibytes(text, "MemTotal:")?, kibibytes(text, "MemAvailable:")?)))?;
+            self.read("meminfo", |text| Some((bytes(text, "MemTotal:")?, bytes(text, "MemAvailable:")?)))?;
         let working_set = self.cgroups.cgroup("/").memory().working_set;
         let available = working_set.map_or(estimate, |used| total.saturating_sub(used));
         Ok(ResourceSpace::new(total, available))
@@ -54,12 +54,6 @@ impl NodeMeter for LinuxNodeMeter {
         let used = self.read("loadavg", |text| text.split(' ').nth(3)?.split_once('/')?.1.parse().ok())?;
         Ok(ResourceSpace::new(most, most.saturating_sub(used)))
     }
-}
-
-/// The number after a key at the start of a line.
-fn value(text: &str, key: &str) -> Option<u64> {
-    let mut lines = text.lines().map(str::split_ascii_whitespace);
-    lines.find_map(|mut words| (words.next()? == key).then(|| words.next()?.parse().ok())?)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::layout::Layout;
 use super::settings::NodeSettings;
 use super::tasks::{SharedTasks, blocking};
 use super::{cgroups, v1};
+use crate::adapters::stats::kernel_file;
 use crate::adapters::step_error::StepError;
 
 /// The type of a cgroup version 2 file system in `statfs(2)` (`CGROUP2_SUPER_MAGIC`, `linux/magic.h`).
@@ -186,7 +187,8 @@ async fn read_facts(
                 cpu_limit: None,
                 memory_limit: Some(pods.memory_bytes),
             }),
-            memory: memory(&read_file("/proc/meminfo")),
+            memory: kernel_file::bytes(&read_file("/proc/meminfo"), "MemTotal:")
+                .map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
             huge_pages: huge_pages(version),
             seccomp_profiles,
             selinux: Path::new("/sys/fs/selinux/enforce").exists(),
@@ -253,13 +255,6 @@ fn cgroup_version() -> CgroupVersion {
         }
         _ => CgroupVersion::V1 { swap: Path::new(cgroups::ROOT).join("memory/memory.memsw.limit_in_bytes").exists() },
     }
-}
-
-/// The machine's memory in bytes. `/proc/meminfo` reports it in KiB.
-fn memory(meminfo: &str) -> i64 {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<i64>().ok());
-    kibibytes.unwrap_or(0).saturating_mul(1024)
 }
 
 /// The huge page sizes in bytes, smallest first. Empty if the kernel does not limit huge pages by cgroup.

@@ -13,7 +13,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 use super::record::Cgroup;
-use crate::adapters::stats::CgroupFiles;
+use crate::adapters::stats::{CgroupFiles, kernel_file};
 
 /// The parent of the containers' cgroups; `None` if the agent cannot create cgroups. It exists only while a container has a cgroup.
 ///
@@ -217,9 +217,8 @@ impl Cgroup {
 
     /// Whether the kernel killed a process in the cgroup because memory ran out.
     pub(super) fn ran_out_of_memory(&self) -> bool {
-        fs::read_to_string(self.path.join("memory.events")).is_ok_and(|events| {
-            events.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count != "0"))
-        })
+        let events = fs::read_to_string(self.path.join("memory.events"));
+        events.is_ok_and(|events| kernel_file::value(&events, "oom_kill") > Some(0))
     }
 
     /// Kills all processes in the cgroup, waits until it is empty, and removes it. Blocks for up to [`EMPTY_WITHIN`].
@@ -273,7 +272,7 @@ fn wait_until_empty(path: &Path) -> io::Result<()> {
             Err(error) if is_removed(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        if text.lines().any(|line| line == "populated 0") {
+        if kernel_file::value(&text, "populated") == Some(0) {
             return Ok(());
         }
         let left = end.saturating_duration_since(Instant::now());

@@ -12,17 +12,17 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
+use crate::adapters::stats::kernel_file;
+
 /// The id of this boot of the machine.
 pub(super) fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// The machine's memory in bytes, from the text of `/proc/meminfo`, which has it in KiB. The largest number if the text does not
-/// have it.
+/// The machine's memory in bytes, from the text of `/proc/meminfo`. The largest number if the text does not have it.
 pub(super) fn total_memory(meminfo: &str) -> i64 {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = total.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<i64>().ok());
-    kibibytes.map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+    let total = kernel_file::bytes(meminfo, "MemTotal:");
+    total.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(i64::MAX)
 }
 
 /// The `oom_score_adj` of this process.
@@ -274,11 +274,8 @@ pub(super) fn usage_of(processes: &[Pid]) -> ContainerProcesses {
 
 /// The memory without files in the text of `/proc/PID/status`, in bytes.
 fn own_memory(status: &str) -> u64 {
-    let kibibytes = |line: &str| {
-        let rest = line.strip_prefix("RssAnon:").or_else(|| line.strip_prefix("RssShmem:"))?;
-        rest.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    status.lines().filter_map(kibibytes).fold(0, u64::saturating_add).saturating_mul(1024)
+    let [anonymous, shared] = ["RssAnon:", "RssShmem:"].map(|key| kernel_file::bytes(status, key).unwrap_or(0));
+    anonymous.saturating_add(shared)
 }
 
 /// Kills all other processes of the user `owner` and of this process's user whose environment variable `name` starts with

@@ -11,6 +11,7 @@ use super::CONTAINER_ENV;
 use super::container::Container;
 use super::procfs;
 use super::record::{self, RunRecord, ShimRecord};
+use crate::adapters::stats::kernel_file::bytes;
 use crate::adapters::stats::{CgroupFiles, ContainerUsage, MemoryUsage, RuntimeUsage, Usage};
 
 /// The usage of containers, and of the cgroup that contains their cgroups. A container that was removed is left out. Blocks.
@@ -86,12 +87,6 @@ fn fields(stat: &str, numbers: RangeInclusive<usize>) -> Option<u64> {
     chosen.map(|field| field.parse::<u64>()).sum::<Result<u64, _>>().ok()
 }
 
-/// A value of `/proc/PID/status` in bytes. The kernel reports it in KiB.
-fn bytes(status: &str, key: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix(key))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,13 +97,6 @@ mod tests {
         assert_eq!(fields(stat, CPU_TICKS), Some(37));
         assert_eq!((fields(stat, FAULTS), fields(stat, MAJOR_FAULTS)), (Some(127), Some(7)));
         assert_eq!(fields("nonsense", CPU_TICKS), None);
-    }
-
-    #[test]
-    fn memory_of_a_process_is_in_bytes() {
-        let status = "Name:\tsh\nVmRSS:\t    1200 kB\nRssAnon:\t 100 kB\nVmSwap:\t       3 kB\n";
-        assert_eq!((bytes(status, "VmRSS:"), bytes(status, "VmSwap:")), (Some(1200 << 10), Some(3 << 10)));
-        assert_eq!(bytes("Name:\tkthreadd\n", "VmSwap:"), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use podwright_actors::time::Time;
 
+use super::kernel_file::value;
 use super::{MemoryUsage, Pressure, Stall, StallTime, Usage};
 
 /// Reads a file of a cgroup by its name. `None` if the kernel does not have the file, or does not permit to read it.
@@ -239,11 +240,6 @@ fn limit(read: Read<'_>, file: &str) -> Option<u64> {
 
 fn number(read: Read<'_>, file: &str) -> Option<u64> {
     read(file)?.trim().parse().ok()
-}
-
-/// The number after a key at the start of a line.
-fn value(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 #[cfg(test)]

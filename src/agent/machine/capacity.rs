@@ -10,6 +10,7 @@ use rustix::fs::statvfs;
 
 use crate::actors::admission::NodeCapacity;
 use crate::actors::eviction::EvictionPolicy;
+use crate::adapters::stats::kernel_file;
 
 /// The directories of the kernel with one entry for each size of huge pages.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
@@ -130,10 +131,8 @@ fn cpus(list: &str) -> Option<usize> {
 
 /// The machine's memory in bytes; `i64::MAX` if the system does not report it.
 fn memory_bytes(meminfo: &str) -> i64 {
-    meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<i64>().ok())
-        .map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+    let total = kernel_file::bytes(meminfo, "MemTotal:");
+    total.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(i64::MAX)
 }
 
 /// The size of the file system of a directory in bytes; `i64::MAX` if the system does not report it.

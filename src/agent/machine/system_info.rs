@@ -5,6 +5,7 @@ use std::fs;
 use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo};
 
 use crate::actors::admission::architecture;
+use crate::adapters::stats::kernel_file;
 
 /// The version of the kubelet whose behaviour this agent has. Clients compare it with the version of the API server; the part after
 /// the plus sign does not count in comparisons (semver.org).
@@ -16,7 +17,7 @@ pub(crate) fn system_info() -> NodeSystemInfo {
     // Only the superuser can read the first file.
     let system_uuid = first_of(&["/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid"]);
     let release = first_of(&["/etc/os-release", "/usr/lib/os-release"]);
-    let swap = swap_bytes(&first_of(&["/proc/meminfo"])).filter(|bytes| *bytes > 0);
+    let swap = kernel_file::bytes(&first_of(&["/proc/meminfo"]), "SwapTotal:").filter(|bytes| *bytes > 0);
     NodeSystemInfo {
         architecture: architecture().to_owned(),
         boot_id: first_of(&["/proc/sys/kernel/random/boot_id"]),
@@ -26,7 +27,7 @@ pub(crate) fn system_info() -> NodeSystemInfo {
         machine_id,
         operating_system: "linux".to_owned(),
         os_image: pretty_name(&release).unwrap_or_else(|| "Linux".to_owned()),
-        swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
+        swap: swap.map(|bytes| NodeSwapStatus { capacity: i64::try_from(bytes).ok() }),
         ..NodeSystemInfo::default()
     }
 }
@@ -45,12 +46,6 @@ fn pretty_name(release: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The machine's swap space in bytes.
-fn swap_bytes(meminfo: &str) -> Option<i64> {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("SwapTotal:"))?;
-    total.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,12 +56,6 @@ mod tests {
         assert_eq!(pretty_name(release).as_deref(), Some("Debian GNU/Linux 13 (trixie)"));
         assert_eq!(pretty_name("PRETTY_NAME=Alpine\n").as_deref(), Some("Alpine"));
         assert_eq!(pretty_name("NAME=x\nPRETTY_NAME=\"\"\n"), None);
-    }
-
-    #[test]
-    fn swap_space_is_in_bytes() {
-        assert_eq!(swap_bytes("MemTotal: 1 kB\nSwapTotal:       2048 kB\n"), Some(2 << 20));
-        assert_eq!(swap_bytes("MemTotal: 1 kB\n"), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rustix::param::clock_ticks_per_second;
 use super::fields::RlimitStats;
 use crate::actors::ports::NodeMeter;
 use crate::adapters::node_meter::LinuxNodeMeter;
+use crate::adapters::stats::kernel_file::{bytes, value};
 use crate::adapters::stats::{CgroupTree, MemoryUsage, Usage};
 
 /// What the machine uses. Blocks.
@@ -38,21 +39,14 @@ pub(super) fn process_ids() -> Option<RlimitStats> {
 /// The memory of the root cgroup, with the swap space of the machine, and with the memory of the machine if the agent cannot read the
 /// cgroup. The texts are those of `/proc/meminfo` and `/proc/vmstat`.
 fn node_memory(root: MemoryUsage, info: &str, events: &str) -> MemoryUsage {
-    let bytes = |key: &str| {
-        let value = info.lines().find_map(|line| line.strip_prefix(key))?;
-        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let difference = |all: &str, free: &str| Some(bytes(all)?.saturating_sub(bytes(free)?));
-    let count = |key: &str| {
-        events.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
-    };
+    let difference = |all: &str, free: &str| Some(bytes(info, all)?.saturating_sub(bytes(info, free)?));
     MemoryUsage {
         used: root.used.or_else(|| difference("MemTotal:", "MemFree:")),
-        resident: root.resident.or_else(|| bytes("AnonPages:")),
-        faults: root.faults.or_else(|| count("pgfault")),
-        major_faults: root.major_faults.or_else(|| count("pgmajfault")),
+        resident: root.resident.or_else(|| bytes(info, "AnonPages:")),
+        faults: root.faults.or_else(|| value(events, "pgfault")),
+        major_faults: root.major_faults.or_else(|| value(events, "pgmajfault")),
         swap: difference("SwapTotal:", "SwapFree:"),
-        swap_available: bytes("SwapFree:"),
+        swap_available: bytes(info, "SwapFree:"),
         ..root
     }
 }
