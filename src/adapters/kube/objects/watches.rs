@@ -23,7 +23,7 @@ use super::changes::Changes;
 use super::object_error;
 use crate::KubeError;
 use crate::adapters::kube::listing;
-use crate::adapters::kube::node_authorizer::{PAUSES, is_unknown_relation};
+use crate::adapters::kube::node_authorizer::EarlyRefusals;
 
 /// How long a read waits for the first answer of the API server (upstream `watchBasedManager`, 1.36).
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
@@ -164,7 +164,7 @@ struct WatchTask<K> {
 
 impl<K: WatchedObject> WatchTask<K> {
     async fn run(self) {
-        let (mut events, mut pauses) = (self.events(), PAUSES.into_iter());
+        let (mut events, mut refusals) = (self.events(), EarlyRefusals::new());
         while let Some(event) = events.next().await {
             match event {
                 Ok(Some(mut object)) => {
@@ -177,9 +177,9 @@ impl<K: WatchedObject> WatchTask<K> {
                 }
                 Ok(None) => self.publish(ReportedObject::Missing),
                 Err(error) => {
-                    let is_too_early = error.status().is_some_and(is_unknown_relation);
+                    let pause = error.status().and_then(|status| refusals.next_pause(status));
                     self.failed(error);
-                    if is_too_early && let Some(pause) = pauses.next() {
+                    if let Some(pause) = pause {
                         sleep(pause).await;
                         // A new stream, because the backoff of the old one is longer than the pause.
                         events = self.events();
