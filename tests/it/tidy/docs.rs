@@ -1,8 +1,9 @@
 //! The documents: what they name exists, and they stay short.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use super::layers::{ACTORS, AGENT};
+use super::layers::{ACTORS, ADAPTERS, AGENT, HELPERS};
 use super::{documents, in_repository, root};
 
 /// The README is read in one sitting.
@@ -58,14 +59,34 @@ fn every_page_is_linked() {
 
 #[test]
 fn the_architecture_page_has_the_layers_of_the_test() {
-    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     for (head, layers) in [("| layer, lowest first", ACTORS), ("| layer of the agent, lowest first", AGENT)] {
-        let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with(head)).skip(2).collect();
-        for (row, (layer, rooms)) in layers.iter().enumerate() {
-            let expected = format!("| {layer} | {} |", rooms.join(", "));
-            assert_eq!(table.get(row), Some(&expected.as_str()), "docs/architecture.md, the table of layers");
-        }
+        let expected = layers.iter().map(|(layer, rooms)| format!("| {layer} | {} |", rooms.join(", ")));
+        let expected: Vec<_> = expected.collect();
+        assert_eq!(rows_of_architecture(head), expected, "docs/architecture.md and layers.rs, {head}");
     }
+}
+
+#[test]
+fn the_architecture_page_has_the_adapters_of_the_test() {
+    let rows = rows_of_architecture("| folder or file below `src/adapters`");
+    for (is_helper, expected) in [(true, HELPERS), (false, ADAPTERS)] {
+        let rows = rows.iter().filter(|row| row.contains("| helper") == is_helper);
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let found: BTreeSet<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(without_rs).collect();
+        let expected: BTreeSet<&str> = expected.iter().copied().collect();
+        assert_eq!(found, expected, "docs/architecture.md and layers.rs, helpers: {is_helper}");
+    }
+}
+
+/// The rows of the table of docs/architecture.md whose first line starts with `head`.
+fn rows_of_architecture(head: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let below = text.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+    below.take_while(|line| line.starts_with('|')).map(str::to_owned).collect()
+}
+
+fn without_rs(file: &str) -> &str {
+    file.trim_end_matches(".rs")
 }
 
 fn is_path(word: &str) -> bool {

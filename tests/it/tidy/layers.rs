@@ -65,7 +65,7 @@ pub(super) const ACTORS: Layers = &[
 ];
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
-const HELPERS: &[&str] = &[
+pub(super) const HELPERS: &[&str] = &[
     "adoption",
     "cdi",
     "changed_pods",
@@ -86,7 +86,7 @@ const HELPERS: &[&str] = &[
     "tree",
     "trusted_dir",
 ];
-const ADAPTERS: &[&str] = &[
+pub(super) const ADAPTERS: &[&str] = &[
     "checkpoint",
     "cri",
     "dra",
