@@ -6,18 +6,19 @@
 //! from the file; then the pods whose containers run keep running.
 
 mod properties;
+mod scenarios;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stateright::{Checker, Model, Property};
+use stateright::{Model, Property};
 
-use super::{allocated, needed};
+use self::state::{Call, Pod, Snapshot, State, pod_uid};
 use crate::claims::fault::{ClaimFault, DriverAnswer};
-use crate::claims::file;
-use crate::claims::record::{ClaimRecord, NeededClaim, ReleaseDuty};
-use crate::claims::step::{Effect, Event, Method};
-use crate::claims::table::{ClaimTable, OperationId};
-use crate::ids::{ClaimName, ClaimUid, DriverName, PodUid};
+use crate::claims::record::{NeededClaim, ReleaseDuty};
+use crate::claims::step::{Event, Method};
+use crate::claims::table::ClaimTable;
+use crate::ids::{ClaimName, DriverName};
 use crate::ports::{ClaimRef, PreparedDevice};
 
 /// A configuration: the claims that each pod needs, and how many faults, crashes, decisions of an operator and losses of devices may
@@ -45,51 +46,6 @@ enum Mutation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Pod {
-    /// Not prepared, and no operation under way.
-    Waiting,
-    Preparing(OperationId),
-    Running,
-    Stopped,
-    Releasing(OperationId),
-    Gone,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Call {
-    operation: OperationId,
-    driver: DriverName,
-    method: Method,
-    claims: Vec<ClaimRef>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Snapshot {
-    version: u64,
-    records: Vec<(ClaimName, Option<ClaimRecord>)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State {
-    table: ClaimTable,
-    file: BTreeMap<ClaimName, ClaimRecord>,
-    saving: Option<Snapshot>,
-    save_requested: bool,
-    calls: Vec<Call>,
-    prepared: BTreeSet<(DriverName, ClaimUid)>,
-    /// The claims for which an operator gave the driver up, until the driver has prepared them again. They may stay prepared.
-    may_stay: BTreeSet<(DriverName, ClaimUid)>,
-    /// What pods have lost, until the driver has prepared it again.
-    lost: BTreeSet<(usize, DriverName, ClaimUid)>,
-    pods: Vec<Pod>,
-    operations: OperationId,
-    faults: u8,
-    crashes: u8,
-    give_ups: u8,
-    losses: u8,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Action {
     Prepare(usize),
     Stop(usize),
@@ -102,88 +58,6 @@ enum Action {
     Unsent { call: usize },
     GiveUp { claim: ClaimName, driver: DriverName },
     Crash { is_written: bool, is_done: bool },
-}
-
-fn pod_uid(index: usize) -> PodUid {
-    PodUid::new(&format!("p-{index}"))
-}
-
-impl State {
-    fn perform(&mut self, event: Event, mutation: Option<Mutation>) {
-        for effect in self.table.step(event) {
-            match effect {
-                Effect::Save => self.save_requested = true,
-                Effect::Call { operation, driver, method, claims } => {
-                    if matches!((mutation, method), (Some(Mutation::ForgetsBeforeAnswer), Method::Unprepare)) {
-                        claims.iter().for_each(|claim| {
-                            self.file.remove(&claim.name);
-                        });
-                    }
-                    self.calls.push(Call { operation, driver, method, claims });
-                }
-                Effect::Done { operation, faults } => self.done(operation, faults.is_empty()),
-                Effect::Released(_) => {}
-            }
-        }
-        self.calls.sort_by_key(|call| (call.operation, call.driver.clone()));
-        if matches!(mutation, Some(Mutation::CallsBeforeFile)) && self.save_requested && self.saving.is_none() {
-            self.save_requested = false;
-            let version = self.table.unsaved().0;
-            self.perform(Event::Saved(version), None);
-        }
-        if self.table.operations.is_empty() && self.table.unsaved.is_empty() {
-            // States that differ only in version numbers are equal.
-            self.table.version = 0;
-            self.save_requested = false;
-        }
-    }
-
-    fn done(&mut self, operation: OperationId, success: bool) {
-        for pod in &mut self.pods {
-            *pod = match (&*pod, success) {
-                (Pod::Preparing(id), true) if *id == operation => Pod::Running,
-                (Pod::Preparing(id), false) if *id == operation => Pod::Waiting,
-                (Pod::Releasing(id), true) if *id == operation => Pod::Gone,
-                (Pod::Releasing(id), false) if *id == operation => Pod::Stopped,
-                _ => continue,
-            };
-        }
-    }
-
-    fn apply(&mut self, call: &Call) {
-        for claim in &call.claims {
-            let key = (call.driver.clone(), claim.uid.clone());
-            match call.method {
-                Method::Prepare => self.prepared.insert(key),
-                Method::Unprepare => self.prepared.remove(&key),
-            };
-        }
-    }
-
-    fn write(&mut self, snapshot: &Snapshot) {
-        for (name, record) in &snapshot.records {
-            match record {
-                Some(record) => self.file.insert(name.clone(), on_disk(name, record)),
-                None => self.file.remove(name),
-            };
-        }
-    }
-
-    /// Whether the operation of a call waits for its answer for a claim.
-    fn is_awaited(&self, call: &Call, claim: &ClaimRef) -> bool {
-        !self.table.abandoned.contains(&(call.operation, call.driver.clone(), claim.name.clone()))
-    }
-
-    fn next_operation(&mut self) -> OperationId {
-        self.operations += 1;
-        self.operations
-    }
-}
-
-/// The record as a later agent reads it.
-fn on_disk(name: &ClaimName, record: &ClaimRecord) -> ClaimRecord {
-    let mut read = file::read(&[file::write(name, Some(record))]).expect("a written record can be read");
-    read.remove(name).expect("the record is of this claim")
 }
 
 impl Model for World {
@@ -398,117 +272,5 @@ impl Model for World {
         // Each pod may try a few times.
         let retries = self.faults + self.crashes + 2 * self.give_ups + self.losses;
         state.operations <= 2 * self.pods.len() as u64 + u64::from(retries)
-    }
-}
-
-/// Two pods share a claim of two drivers, and one of them has a claim of its own.
-fn shared() -> Vec<Vec<NeededClaim>> {
-    let cam = needed("cam", "c-1", &["a", "b"]);
-    vec![vec![cam.clone(), needed("own", "c-2", &["a"])], vec![cam]]
-}
-
-/// The claim of the second pod has replaced that of the first one, under the same name.
-fn replaced() -> Vec<Vec<NeededClaim>> {
-    vec![vec![needed("cam", "c-1", &["a"])], vec![needed("cam", "c-9", &["a", "b"])]]
-}
-
-/// The second pod waits for the claim of the first one, while the third pod overtakes it.
-fn overtaken() -> Vec<Vec<NeededClaim>> {
-    let (cam, mic) = (needed("cam", "c-1", &["a"]), needed("mic", "c-2", &["a"]));
-    vec![vec![cam.clone()], vec![cam, mic.clone()], vec![mic]]
-}
-
-/// The control plane has allocated another device to the claim after the first pod was deleted by force.
-fn reallocated() -> Vec<Vec<NeededClaim>> {
-    ["g0", "g1"].map(|device| vec![allocated("cam", "c-1", &["a"], device)]).into()
-}
-
-fn check(pods: Vec<Vec<NeededClaim>>, faults: u8, crashes: u8, give_ups: u8) -> usize {
-    explore(World { pods, faults: faults + podwright_random::depth(), crashes, give_ups, losses: 0, mutation: None })
-}
-
-fn explore(world: World) -> usize {
-    let checker = world.checker().threads(2).spawn_dfs().join();
-    checker.assert_properties();
-    checker.unique_state_count()
-}
-
-#[test]
-fn shared_claims_keep_the_invariants() {
-    let states = check(shared(), 1, 0, 0);
-    eprintln!("{states} states");
-    assert!(states > 1_000);
-}
-
-#[test]
-fn replaced_claims_keep_the_invariants() {
-    let states = check(replaced(), 1, 1, 0);
-    eprintln!("{states} states");
-    assert!(states > 1_000);
-}
-
-#[test]
-fn overtaken_prepares_keep_the_invariants() {
-    let states = check(overtaken(), 0, 0, 0);
-    eprintln!("{states} states");
-    assert!(states > 1_000);
-}
-
-#[test]
-fn reallocated_claims_keep_the_invariants() {
-    let states = check(reallocated(), 1, 1, 0);
-    eprintln!("{states} states");
-    assert!(states > 1_000);
-}
-
-#[test]
-fn claims_keep_the_invariants_over_a_crash() {
-    let states = check(vec![vec![needed("cam", "c-1", &["a"])]; 2], 1, 1, 0);
-    eprintln!("{states} states");
-    assert!(states > 1_000);
-}
-
-/// An operator gives a driver up at any time, and the driver answers at any time after that.
-#[test]
-fn given_up_drivers_keep_the_invariants() {
-    for (pods, faults, crashes) in [
-        (vec![vec![needed("cam", "c-1", &["a"])]; 2], 1, 0),
-        (vec![vec![needed("cam", "c-1", &["a"])]; 2], 0, 1),
-        (vec![vec![needed("cam", "c-1", &["a", "b"])]; 2], 0, 0),
-        (replaced(), 0, 0),
-        (reallocated(), 0, 0),
-    ] {
-        let states = check(pods, faults, crashes, 1);
-        eprintln!("{states} states");
-        assert!(states > 1_000);
-    }
-}
-
-#[test]
-fn lost_devices_keep_the_invariants() {
-    let cam = vec![vec![needed("cam", "c-1", &["a"])]; 2];
-    for (pods, faults, crashes) in [(cam.clone(), 1, 0), (cam, 0, 1), (shared(), 0, 0), (reallocated(), 1, 0)] {
-        let states = explore(World { pods, faults, crashes, give_ups: 0, losses: 1, mutation: None });
-        eprintln!("{states} states");
-        assert!(states > 100);
-    }
-}
-
-/// A step that calls a driver before the file is written, forgets a claim or a call too early, or does not notice that devices are lost,
-/// breaks an invariant.
-#[test]
-fn broken_steps_break_an_invariant() {
-    let broken = [
-        (Mutation::CallsBeforeFile, 1, (1, 1, 0, 0)),
-        (Mutation::ForgetsBeforeAnswer, 1, (1, 1, 0, 0)),
-        (Mutation::ForgetsAbandonedCalls, 2, (0, 0, 1, 0)),
-        (Mutation::IgnoresLostDevices, 1, (0, 0, 0, 1)),
-    ];
-    for (mutation, pods, (faults, crashes, give_ups, losses)) in broken {
-        let pods = vec![vec![needed("cam", "c-1", &["a"])]; pods];
-        let world = World { pods, faults, crashes, give_ups, losses, mutation: Some(mutation) };
-        let checker = world.checker().spawn_dfs().join();
-        let broken = checker.discoveries().keys().any(|name| *name != "all pods are gone");
-        assert!(broken, "no invariant noticed the broken step");
     }
 }
