@@ -1,0 +1,118 @@
+//! What a pass does about the differences between the desired pods, the records and the runtime's pods.
+
+use std::sync::Arc;
+
+use podwright_metrics::BySource;
+
+use super::plan::{self, PodAction};
+use super::{Coverage, Housekeeping};
+use crate::desired::DesiredState;
+use crate::final_statuses::runs_again_after_shutdown;
+use crate::pod::PodObject;
+use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
+use crate::ports::RuntimePod;
+use crate::status::deadline;
+use crate::time::Grace;
+
+impl Housekeeping {
+    /// Brings the engine in line with the desired and the listed pods (POD-K9 to POD-K12). `known` holds the records from
+    /// before the list. Pods that this step adds to the engine are added to `known`.
+    pub(super) fn apply_plan(&self, coverage: Coverage, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
+        let desired = self.desired.lock();
+        let missing = self.count_pods(&desired, known);
+        let before = known.iter().map(|pod| &pod.uid);
+        let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
+        let is_covered = |action: &PodAction| coverage == Coverage::All || !action.is_of_runtime_only_pod();
+        // A pod that was created again while it stopped does not run again before the node goes down.
+        let may_start = !self.gate.is_closed();
+        let is_possible = |action: &PodAction| may_start || !matches!(action, PodAction::Restart(_));
+        let actions = actions.into_iter().filter(|action| is_covered(action) && is_possible(action));
+        actions.for_each(|action| self.apply(&desired, action, known));
+        desired.pods.unmatched_mirrors().for_each(|name| self.mirrors.add(name));
+        self.mirrors.add_undelivered();
+        self.run_again_after_shutdown(&desired);
+        self.request_overdue_syncs(&desired);
+    }
+
+    /// Sets the gauges of desired and active pods (POD-K9). Returns the active pods that have no record.
+    fn count_pods(&self, desired: &DesiredState, known: &[KnownPod]) -> Vec<Arc<PodObject>> {
+        let (mut active, mut active_statics, mut missing) = (0, 0, Vec::new());
+        for pod in desired.pods.pods() {
+            let lifecycle = self.engine.lifecycle(pod.uid());
+            if self.active.is_active(pod, lifecycle) {
+                active += 1;
+                active_statics += usize::from(pod.is_static());
+                missing.extend(lifecycle.is_none().then(|| pod.clone()));
+            }
+        }
+        let metrics = &self.metrics.housekeeping;
+        let count = |statics: usize, all: usize| BySource { static_pods: statics, api_pods: all - statics };
+        metrics.desired_pods(count(desired.pods.statics(), desired.pods.len()));
+        metrics.active_pods(count(active_statics, active));
+        metrics.mirror_pods(desired.pods.mirrors().count());
+        metrics.admission_pods(active + plan::occupying_orphans(known));
+        self.metrics.containers.ephemeral_containers(desired.pods.ephemeral_containers());
+        missing
+    }
+
+    /// Runs the static pods again that a shutdown stopped which was cancelled since, once they have finished. The next pass
+    /// drops the record of such a pod, and starts it.
+    fn run_again_after_shutdown(&self, desired: &DesiredState) {
+        self.gate.run_again(|uid| {
+            let Some(pod) = desired.pods.pod(uid) else { return true };
+            match self.engine.lifecycle(uid) {
+                Some(Lifecycle::Finished) => {}
+                // It was created again while it stopped, so its record is gone. The pass starts it, unless its status says that it ended.
+                None if self.active.is_active(pod, None) => return true,
+                None => {}
+                Some(_) => return false,
+            }
+            // A pod that was stopped before it started has no status.
+            if self.statuses.get(uid).is_none_or(|status| runs_again_after_shutdown(pod, &status)) {
+                tracing::info!(pod = %pod.full_name(), "the shutdown was cancelled: the pod runs again");
+                self.statuses.forget(uid);
+                let mirror = desired.pods.mirror_of(pod).cloned();
+                self.engine.update_pod(Update::create(pod.clone()).with_mirror(mirror));
+            }
+            true
+        });
+    }
+
+    fn apply(&self, desired: &DesiredState, action: PodAction, known: &mut Vec<KnownPod>) {
+        let metrics = &self.metrics.housekeeping;
+        match action {
+            PodAction::Restart(pod) => {
+                let mirror = desired.pods.mirror_of(&pod).cloned();
+                metrics.restarted(pod.is_static());
+                known.push(plan::restarted(&pod, self.clock.now()));
+                self.engine.update_pod(Update::create(pod).with_mirror(mirror));
+            }
+            PodAction::Finish(pod) => self.engine.update_pod(Update::kill(pod)),
+            PodAction::Stop(pod) => {
+                metrics.orphaned_runtime_pod();
+                known.push(plan::stopped(&pod, self.clock.now()));
+                self.engine.update_pod(Update::kill(pod));
+            }
+            PodAction::StopRuntimeOnly(running) => {
+                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that only the runtime knows");
+                metrics.orphaned_runtime_pod();
+                known.push(plan::runtime_only(&running, self.clock.now()));
+                let options = KillOptions { grace: Some(Grace::MIN), ..KillOptions::default() };
+                self.engine.update_pod(Update::kill_runtime(running).with_options(options));
+            }
+        }
+    }
+
+    /// Requests a sync of each pod whose active deadline has passed. A worker does this by itself, except while a crash backoff of a
+    /// container outlasts the deadline.
+    fn request_overdue_syncs(&self, desired: &DesiredState) {
+        let now = self.clock.now();
+        for pod in desired.pods.with_deadline() {
+            let status = self.statuses.get(pod.uid());
+            let is_overdue = deadline(pod, status.as_deref()).is_some_and(|at| at <= now);
+            if is_overdue && self.engine.lifecycle(pod.uid()) == Some(Lifecycle::Sync) {
+                self.engine.update_pod(Update::sync(pod.clone()));
+            }
+        }
+    }
+}
