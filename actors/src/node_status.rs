@@ -8,8 +8,9 @@
 //!        Taken <-------------------------------------------------+-------------------------- another agent has taken it
 //! ```
 //!
-//! `object`, `conditions`, `next` and `lease` decide. `presence` performs. The server's status is patched only if it differs from the
-//! desired one, and every five minutes. Conditions, labels, taints and resources that other programs set stay as they are.
+//! `object`, `conditions`, `next` and `lease` decide. `presence`, `updates` and `renewal` perform. The server's status is patched only
+//! if it differs from the desired one, and every five minutes. Conditions, labels, taints and resources that other programs set stay as
+//! they are.
 
 mod conditions;
 mod lease;
@@ -18,6 +19,7 @@ mod object;
 mod presence;
 mod registration;
 mod renewal;
+mod updates;
 
 pub(crate) use presence::{NodePresence, PresenceParts};
 pub use registration::{NodeRegistration, Registration};
