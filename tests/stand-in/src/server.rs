@@ -1,8 +1,9 @@
-//! The server around the store: the listener, credentials, the record of requests, and the methods that tests call.
+//! The server around the store: its state, the record of requests, and the methods that tests call.
 
 mod builder;
 mod credentials;
 mod handler;
+mod listener;
 mod proxy;
 mod service;
 mod tls;
@@ -10,20 +11,14 @@ mod watches;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
+use axum::Router;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::access::User;
 use crate::call::{Call, Verb};
@@ -34,8 +29,9 @@ use crate::refusal::Refusal;
 use crate::schema;
 use crate::store::{Answer, Env, Store, Write};
 
+use listener::{BACKLOG, Port, Running, reserve};
 use proxy::Kubelets;
-use tls::{Peer, Tls};
+use tls::Tls;
 
 pub use builder::Builder;
 pub use service::StandInService;
@@ -110,95 +106,6 @@ impl ServerState {
 
     fn router(self: &Arc<Self>) -> Router {
         Router::new().fallback(handler::handle).with_state(self.clone())
-    }
-}
-
-/// The tasks of a server that accepts connections.
-struct Running {
-    stop: CancellationToken,
-    tasks: TaskTracker,
-}
-
-impl Running {
-    fn start(listener: TcpListener, shared: Arc<ServerState>) -> Self {
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let router = shared.router();
-        let (accept_stop, connections) = (stop.clone(), tasks.clone());
-        tasks.spawn(async move {
-            loop {
-                let accepted = tokio::select! {
-                    () = accept_stop.cancelled() => return,
-                    accepted = listener.accept() => accepted,
-                };
-                if let Ok((stream, _)) = accepted {
-                    let (shared, router, cut) = (shared.clone(), router.clone(), accept_stop.child_token());
-                    connections.spawn(async move {
-                        tokio::select! {
-                            // A client that breaks its connection off is no fault of the server.
-                            _ = connection(stream, &shared, router, cut.clone()) => {}
-                            () = cut.cancelled() => {}
-                        }
-                    });
-                }
-            }
-        });
-        Self { stop, tasks }
-    }
-
-    async fn stop(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-}
-
-/// Serves one connection until the client closes it. The first byte says whether the client speaks TLS.
-async fn connection(stream: TcpStream, shared: &ServerState, router: Router, cut: CancellationToken) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    if Tls::is_started(&stream).await? {
-        let (stream, peer) = shared.tls.accept(stream).await?;
-        serve(stream, peer, router, cut).await
-    } else {
-        serve(stream, Peer::Unknown, router, cut).await
-    }
-}
-
-/// Serves the requests of one connection. A request cancels `cut` to end the connection without an answer.
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    peer: Peer,
-    router: Router,
-    cut: CancellationToken,
-) -> io::Result<()> {
-    let service = TowerToHyperService::new(router.layer(Extension(cut)).layer(Extension(peer)));
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    connection.with_upgrades().await.map_err(io::Error::other)
-}
-
-/// The connections that wait for the server.
-const BACKLOG: u32 = 1024;
-
-/// A socket with an address that other sockets of this kind may have too.
-fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    Ok(socket)
-}
-
-/// The port of a server.
-struct Port {
-    address: SocketAddr,
-    /// Keeps the port while the server is stopped. Otherwise the system gives it to another server, or to the client that connects to it.
-    _reserved: TcpSocket,
-    running: Mutex<Option<Running>>,
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.get_mut() {
-            running.stop.cancel();
-        }
     }
 }
 

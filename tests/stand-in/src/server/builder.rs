@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::credentials::ADMIN_TOKEN;
+use super::listener::{BACKLOG, Port, Running, reserve};
 use super::proxy::Kubelets;
 use super::tls::Tls;
-use super::{Clock, Port, Running, ServerState, StandIn, WriteHook};
+use super::{Clock, ServerState, StandIn, WriteHook};
 use crate::access::User;
 use crate::faults::Faults;
 use crate::store::{Settings, Store, Write};
@@ -105,9 +106,9 @@ impl Builder {
     ///
     /// If the port cannot be bound.
     pub async fn start(self) -> io::Result<StandIn> {
-        let reserved = super::reserve((Ipv4Addr::LOCALHOST, self.port).into())?;
+        let reserved = reserve((Ipv4Addr::LOCALHOST, self.port).into())?;
         let address = reserved.local_addr()?;
-        let listener = super::reserve(address)?.listen(super::BACKLOG)?;
+        let listener = reserve(address)?.listen(BACKLOG)?;
         let StandIn { shared, .. } = self.without_port();
         let running = Mutex::new(Some(Running::start(listener, shared.clone())));
         Ok(StandIn { shared, port: Some(Port { address, _reserved: reserved, running }) })
