@@ -1,19 +1,15 @@
 //! The node API of the agent, requested directly and through the API server that the stand-in serves.
 
+mod client;
+
 use std::fs;
 use std::io::ErrorKind;
-use std::sync::Arc;
 
-use podwright_stand_in::{ClientCertificate, Grant, StandIn, User};
-use reqwest::{Client, Response};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use podwright_stand_in::{Grant, StandIn, User};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use self::client::{NodeClient, https};
 use super::harness::{Agent, AgentHome, eventually, manifest, text};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -50,97 +46,6 @@ impl Cluster {
             (pod["status"]["phase"] == "Running").then_some(())
         })
         .await;
-    }
-}
-
-/// A client of the node API.
-struct NodeClient {
-    client: Client,
-    url: String,
-    token: Option<String>,
-}
-
-impl NodeClient {
-    async fn new(agent: &Agent, certificate: Option<ClientCertificate>, token: Option<String>) -> Self {
-        let line = agent.wait_for_line("the node API is served").await;
-        let port = line.rsplit(':').next().unwrap().trim();
-        NodeClient { client: https(certificate), url: format!("https://127.0.0.1:{port}"), token }
-    }
-
-    async fn send(&self, method: &str, path: &str) -> Response {
-        let request = self.client.request(method.parse().unwrap(), format!("{}{path}", self.url));
-        let request = match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        };
-        request.send().await.unwrap()
-    }
-
-    async fn get(&self, path: &str) -> (u16, String) {
-        let response = self.send("GET", path).await;
-        (response.status().as_u16(), response.text().await.unwrap())
-    }
-
-    async fn code(&self, path: &str) -> u16 {
-        self.get(path).await.0
-    }
-}
-
-/// A client that trusts any server.
-fn https(certificate: Option<ClientCertificate>) -> Client {
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
-    let config = match certificate {
-        Some(own) => {
-            let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).unwrap();
-            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
-            config.with_client_auth_cert(vec![certificate], key).unwrap()
-        }
-        None => config.with_no_client_auth(),
-    };
-    Client::builder().tls_backend_preconfigured(config).no_proxy().build().unwrap()
-}
-
-/// Accepts the certificate of any server.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 
