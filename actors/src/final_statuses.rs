@@ -13,7 +13,7 @@
 //! agent restores the statuses and starts none of these pods.
 //!
 //! A change appends one line to the file, and the last line of a pod is its final status. Once the file has more than twice as
-//! many lines as entries, plus `OUTDATED_LINES`, all entries are saved again. So the cost of a change does not grow with the
+//! many lines as entries, plus `lines::OUTDATED_LINES`, all entries are saved again. So the cost of a change does not grow with the
 //! number of entries, and the file does not grow with time.
 //!
 //! A disk that cannot be written delays a status by at most `WRITE_TIMEOUT`. The failure is logged, the decision
@@ -22,20 +22,21 @@
 //! The writer belongs to one opening of the file. If another node of the process opens the file, this store writes nothing more,
 //! so that it cannot erase records of the other node. Its node then publishes no more final statuses.
 
+mod lines;
+
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::lines::{Entry, FinalStatus, Line, State, Unwritten, Write};
 use crate::admission::is_lack;
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
@@ -77,103 +78,6 @@ pub fn runs_again_after_shutdown(pod: &PodObject, status: &PodStatus) -> bool {
         _ => false,
     };
     pod.is_static() && Phase::parse(status.phase.as_deref()) == Phase::Failed && restarts
-}
-
-/// How many outdated lines the file may have, besides one for each entry.
-const OUTDATED_LINES: usize = 256;
-
-/// A line of the file. `S` is a status, or a reference to one.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "ending")]
-enum Line<S> {
-    Rejected(FinalStatus<S>),
-    Ended(FinalStatus<S>),
-    Forgotten { uid: String },
-}
-
-/// The final status of one pod.
-#[derive(Serialize, Deserialize)]
-struct FinalStatus<S> {
-    uid: String,
-    /// The full name, for readers of the file.
-    #[serde(default)]
-    pod: String,
-    status: S,
-}
-
-impl<S: Serialize> Line<S> {
-    fn to_record(&self) -> serde_json::Result<Arc<str>> {
-        Ok(serde_json::to_string(self)?.into())
-    }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    entries: BTreeMap<PodUid, Entry>,
-    /// Grows with every change.
-    version: u64,
-    /// The last version that is on disk.
-    stored: u64,
-    /// The number of lines in the file.
-    lines: usize,
-    unwritten: Unwritten,
-}
-
-/// The changes that are not in the file.
-#[derive(Debug, Default)]
-enum Unwritten {
-    /// The content of the file is not known, so all entries have to be saved.
-    #[default]
-    All,
-    /// These lines have to be appended.
-    Lines(Vec<Arc<str>>),
-}
-
-#[derive(Debug)]
-struct Entry {
-    ending: Ending,
-    record: Arc<str>,
-    /// The version of the state that has this entry first.
-    version: u64,
-}
-
-/// The next write.
-enum Write {
-    Append(Vec<Arc<str>>),
-    Save(Vec<Arc<str>>),
-}
-
-impl State {
-    /// The largest number of lines in the file before all entries are saved again.
-    fn limit(&self) -> usize {
-        2 * self.entries.len() + OUTDATED_LINES
-    }
-
-    /// Queues a line to be written. Returns the version of the state with this line.
-    fn push(&mut self, record: Arc<str>) -> u64 {
-        self.version += 1;
-        let limit = self.limit();
-        match &mut self.unwritten {
-            Unwritten::Lines(lines) if lines.len() < limit => lines.push(record),
-            // If the disk cannot be written for hours, the queue must not fill the memory.
-            unwritten => *unwritten = Unwritten::All,
-        }
-        self.version
-    }
-
-    /// Takes the next write. The state assumes that it succeeds.
-    fn take(&mut self) -> Write {
-        match std::mem::replace(&mut self.unwritten, Unwritten::Lines(Vec::new())) {
-            Unwritten::Lines(lines) if self.lines + lines.len() <= self.limit() => {
-                self.lines += lines.len();
-                Write::Append(lines)
-            }
-            Unwritten::Lines(_) | Unwritten::All => {
-                self.lines = self.entries.len();
-                Write::Save(self.entries.values().map(|entry| entry.record.clone()).collect())
-            }
-        }
-    }
 }
 
 /// Another node of this process has opened the file of final statuses, so this store no longer writes it.

@@ -1,9 +1,11 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::lines::OUTDATED_LINES;
 use super::*;
 use crate::testing::pod;
 
