@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
-use super::garbage::{Emptied, Sweep};
+use super::garbage::{GarbageScope, Sweep};
 use super::{Coverage, Housekeeping};
 use crate::container_manager::{ContainerManager, RunningParts};
 use crate::engine::Engine;
@@ -48,7 +48,7 @@ impl Housekeeping {
         let Ok(turn) = self.state.sweeping.clone().try_lock_owned() else { return };
         let (sweep, listed) = (self.new_sweep(), self.swept(coverage, listed));
         self.state.spawn(async move {
-            sweep.collect_garbage(&listed, Emptied::Unneeded).await;
+            sweep.collect_garbage(&listed, GarbageScope::Unneeded).await;
             if coverage == Coverage::All {
                 sweep.remove_leftovers(&listed).await;
             }
@@ -62,7 +62,7 @@ impl Housekeeping {
         let _turn = self.state.sweeping.lock().await;
         let Some(coverage) = Coverage::of(&self.desired.lock()) else { return };
         match guarded(&self.metrics, || self.runtime.list_pods()).await {
-            Ok(listed) => self.new_sweep().collect_garbage(&self.swept(coverage, listed), Emptied::Ended).await,
+            Ok(listed) => self.new_sweep().collect_garbage(&self.swept(coverage, listed), GarbageScope::Ended).await,
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "cannot list the runtime's pods to remove dead containers");
             }

@@ -63,9 +63,9 @@ enum Leftover {
     Directory(StorageError),
 }
 
-/// The pods that lose all of their dead containers. Other pods keep the newest dead run of each container.
+/// Which pods lose all of their dead containers in a sweep. Other pods keep the newest dead run of each container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Emptied {
+pub(super) enum GarbageScope {
     /// Pods that have ended, and whose content is not needed any more: they were deleted or evicted.
     Unneeded,
     /// All pods that have ended (upstream `DeleteAllUnusedContainers`, kubelet 1.36), and that no later agent can run again.
@@ -91,11 +91,11 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// Removes dead containers and ended sandboxes of the listed pods.
-    pub(super) async fn collect_garbage(&self, listed: &[RuntimePod], emptied: Emptied) {
+    pub(super) async fn collect_garbage(&self, listed: &[RuntimePod], scope: GarbageScope) {
         let with_garbage: Vec<&RuntimePod> = listed.iter().filter(|pod| may_have_garbage(pod)).collect();
         let failures: Vec<String> = stream::iter(with_garbage)
             .map(|pod| async move {
-                let collected = timeout(COLLECT_LIMIT, self.collect(pod, emptied)).await;
+                let collected = timeout(COLLECT_LIMIT, self.collect(pod, scope)).await;
                 let slow = || format!("not done after {} s", COLLECT_LIMIT.as_secs());
                 let error =
                     collected.map_or_else(|_| Some(slow()), |done| done.err().map(|it| error_chain(&it).to_string()));
@@ -109,16 +109,16 @@ impl Sweep {
     }
 
     /// Removes the garbage of one pod. The next sweep retries failed removals.
-    async fn collect(&self, pod: &RuntimePod, emptied: Emptied) -> Result<(), RuntimeError> {
-        let is_emptied = self.is_emptied(&pod.uid, emptied);
+    async fn collect(&self, pod: &RuntimePod, scope: GarbageScope) -> Result<(), RuntimeError> {
+        let loses_all = self.loses_all(&pod.uid, scope);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);
             runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
         };
-        let garbage = garbage(pod, if is_emptied { Keep::Nothing } else { Keep::Newest }, read);
+        let garbage = garbage(pod, if loses_all { Keep::Nothing } else { Keep::Newest }, read);
         // A pod that is created again during the sweep continues from the containers that are left, so their exits are needed.
-        let was_created_again = || is_emptied && !self.is_emptied(&pod.uid, emptied);
+        let was_created_again = || loses_all && !self.loses_all(&pod.uid, scope);
         for run in &garbage.containers {
             if was_created_again() {
                 return Ok(());
@@ -136,19 +136,19 @@ impl Sweep {
     }
 
     /// Whether the pod loses all of its dead containers.
-    fn is_emptied(&self, uid: &PodUid, emptied: Emptied) -> bool {
+    fn loses_all(&self, uid: &PodUid, scope: GarbageScope) -> bool {
         // A desired pod without a record was rejected, or is about to start: it may still need its dead containers.
         let is_decided = self.engine.is_pod_known(uid) || !self.is_desired(uid);
         is_decided
-            && match emptied {
+            && match scope {
                 // The content of an evicted pod may be removed while the pod is still stopping. But its exit codes are read only at
                 // the end of the stop, and an agent that restarts during it finds them only in the dead containers.
-                Emptied::Unneeded => {
+                GarbageScope::Unneeded => {
                     self.engine.should_pod_content_be_removed(uid)
                         && self.engine.lifecycle(uid) != Some(Lifecycle::Terminating)
                 }
                 // A pod that was created again continues from the containers that are left.
-                Emptied::Ended => {
+                GarbageScope::Ended => {
                     self.engine.should_pod_runtime_be_removed(uid)
                         && !self.engine.is_restart_requested(uid)
                         && self.is_end_known(uid)
