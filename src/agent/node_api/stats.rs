@@ -42,7 +42,7 @@ const SECOND_MEASUREMENT: Duration = Duration::from_secs(1);
 /// The measurements of the node. Requests share them.
 #[derive(Default)]
 pub(super) struct Meters {
-    cpu_and_memory: Meter<Measured>,
+    cpu_and_memory: Meter<NodeMeasurement>,
     full: Meter<Summary>,
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn resource_metrics(State(api): State<NodeApi>) -> Response {
 }
 
 /// One measurement of the node.
-struct Measured {
+struct NodeMeasurement {
     /// The CPU time and the memory of the node, its pods and their containers.
     summary: Arc<Summary>,
     /// The objects of these pods.
@@ -92,12 +92,12 @@ struct Measured {
     has_rates: bool,
 }
 
-async fn cpu_and_memory(api: &NodeApi) -> Shared<Measured> {
+async fn cpu_and_memory(api: &NodeApi) -> Shared<NodeMeasurement> {
     api.meters.cpu_and_memory.measure(measure(api.clone())).await
 }
 
 /// A measurement with the cores in use.
-async fn with_rates(api: &NodeApi) -> Shared<Measured> {
+async fn with_rates(api: &NodeApi) -> Shared<NodeMeasurement> {
     let measured = cpu_and_memory(api).await?;
     if measured.has_rates {
         return Ok(measured);
@@ -110,7 +110,7 @@ async fn with_rates(api: &NodeApi) -> Shared<Measured> {
 ///
 /// # Errors
 /// The text of the error of the runtime.
-async fn measure(api: NodeApi) -> Result<Measured, String> {
+async fn measure(api: NodeApi) -> Result<NodeMeasurement, String> {
     let view = api.view.clone();
     let pods = api.blocking.compute(move || view.pods()).await.ok_or(PANIC)?;
     let objects: Vec<Arc<PodObject>> = pods.iter().filter_map(|pod| pod.object.clone()).collect();
@@ -121,7 +121,7 @@ async fn measure(api: NodeApi) -> Result<Measured, String> {
 }
 
 /// Blocking: reads the usage of the node and of the agent.
-fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> Measured {
+fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> NodeMeasurement {
     let (mut node, mut agent) = (machine::node(), machine::agent());
     api.rates.set_all(&mut usage);
     if let Some(agent) = &mut agent {
@@ -152,7 +152,7 @@ fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> Me
         rlimit: machine::process_ids(),
         ..NodeStats::default()
     };
-    Measured { summary: Arc::new(Summary { node, pods }), pods: objects, has_rates }
+    NodeMeasurement { summary: Arc::new(Summary { node, pods }), pods: objects, has_rates }
 }
 
 /// Measures also the disks and the networks of the node and its pods. What cannot be measured is left out.
