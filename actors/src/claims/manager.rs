@@ -26,7 +26,7 @@ use super::status::{ContainerClaim, StatusSources, container_claims};
 use super::step::{Effect, Event};
 use super::table::{ClaimTable, OperationId};
 use super::tasks::{ClaimTasks, Work};
-use super::tries::{News, Tries};
+use super::tries::{Tries, UnblockingChange};
 use crate::containers::definition::Definition;
 use crate::ids::{ClaimName, DriverName, PodUid};
 use crate::pod::PodObject;
@@ -152,12 +152,12 @@ impl ClaimManager {
 
     /// A driver can be called from now on. The pods whose claims wait for it are tried again at once.
     pub fn driver_usable(&self, driver: &DriverName) {
-        self.arrived(News::Usable(driver.clone()));
+        self.unblock(UnblockingChange::DriverUsable(driver.clone()));
     }
 
-    /// Tries the operations again that may succeed after the news.
-    fn arrived(&self, news: News) {
-        let pods = self.tries.lock().arrived(news);
+    /// Tries the operations again that may succeed after the change.
+    fn unblock(&self, change: UnblockingChange) {
+        let pods = self.tries.lock().unblocked_by(change);
         self.try_again(pods);
     }
 
@@ -251,7 +251,7 @@ impl ClaimManager {
                 Effect::Call { operation, driver, method, claims } => {
                     let _ = self.work.send(Work::Call { operation, driver, method, claims });
                 }
-                Effect::Released(claim) => self.arrived(News::Released(claim)),
+                Effect::Released(claim) => self.unblock(UnblockingChange::ClaimReleased(claim)),
                 Effect::Done { operation, faults } => {
                     let caller = self.callers.lock().as_mut().and_then(|callers| callers.remove(&operation));
                     if let Some(caller) = caller {

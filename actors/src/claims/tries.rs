@@ -24,25 +24,25 @@ struct PodTries {
     tries: u32,
     /// Why the last try failed.
     causes: Vec<Cause>,
-    /// The news since the last try began, which the try may have missed.
-    news: Vec<News>,
+    /// The changes since the last try began, which the try may have missed.
+    changes: Vec<UnblockingChange>,
 }
 
 /// A change after which a failed try may succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum UnblockingChange {
     /// A driver can be called.
-    Usable(DriverName),
+    DriverUsable(DriverName),
     /// A pod no longer refers to a claim.
-    Released(ClaimName),
+    ClaimReleased(ClaimName),
 }
 
-impl News {
-    /// Whether a try that failed for this cause may succeed after the news.
+impl UnblockingChange {
+    /// Whether a try that failed for this cause may succeed after the change.
     fn ends(&self, cause: &Cause) -> bool {
         match self {
-            News::Usable(driver) => cause.driver.as_ref() == Some(driver),
-            News::Released(claim) => cause.driver.is_none() && cause.claim.as_ref() == Some(claim),
+            UnblockingChange::DriverUsable(driver) => cause.driver.as_ref() == Some(driver),
+            UnblockingChange::ClaimReleased(claim) => cause.driver.is_none() && cause.claim.as_ref() == Some(claim),
         }
     }
 }
@@ -50,12 +50,12 @@ impl News {
 impl Tries {
     /// A try has begun.
     pub(super) fn begun(&mut self, uid: &PodUid, operation: ClaimOperation, now: Time) {
-        let new = || PodTries { operation, since: now, tries: 0, causes: Vec::new(), news: Vec::new() };
+        let new = || PodTries { operation, since: now, tries: 0, causes: Vec::new(), changes: Vec::new() };
         let tries = self.pods.entry(uid.clone()).or_insert_with(new);
         if tries.operation != operation {
             *tries = new();
         }
-        tries.news.clear();
+        tries.changes.clear();
     }
 
     /// A try has ended. Returns whether the next one should follow at once, because the cause of its failure may have gone meanwhile.
@@ -67,15 +67,15 @@ impl Tries {
         let Some(tries) = self.pods.get_mut(uid).filter(|tries| tries.operation == operation) else { return false };
         tries.tries = tries.tries.saturating_add(1);
         tries.causes = error.causes();
-        tries.causes.iter().any(|cause| tries.news.iter().any(|news| news.ends(cause)))
+        tries.causes.iter().any(|cause| tries.changes.iter().any(|change| change.ends(cause)))
     }
 
-    /// Takes news. Returns the pods whose last try may succeed now.
-    pub(super) fn arrived(&mut self, news: News) -> Vec<PodUid> {
-        for tries in self.pods.values_mut().filter(|tries| !tries.news.contains(&news)) {
-            tries.news.push(news.clone());
+    /// A change has happened. Returns the pods whose last try may succeed now.
+    pub(super) fn unblocked_by(&mut self, change: UnblockingChange) -> Vec<PodUid> {
+        for tries in self.pods.values_mut().filter(|tries| !tries.changes.contains(&change)) {
+            tries.changes.push(change.clone());
         }
-        let waits = |tries: &PodTries| tries.causes.iter().any(|cause| news.ends(cause));
+        let waits = |tries: &PodTries| tries.causes.iter().any(|cause| change.ends(cause));
         self.pods.iter().filter(|(_, tries)| waits(tries)).map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -117,8 +117,8 @@ mod tests {
         Err(ClaimsError::NoDriver { claim: cam(), driver: driver.into() })
     }
 
-    fn usable(driver: &str) -> News {
-        News::Usable(driver.into())
+    fn usable(driver: &str) -> UnblockingChange {
+        UnblockingChange::DriverUsable(driver.into())
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             tries.begun(&pod.into(), prepare, Time::from_secs(1));
             assert!(!tries.ended(&pod.into(), prepare, &failed(driver)));
         }
-        assert_eq!(tries.arrived(usable("gpu")), [PodUid::from("a")]);
+        assert_eq!(tries.unblocked_by(usable("gpu")), [PodUid::from("a")]);
         assert_eq!(tries.waits(&"b".into(), &[])[0].driver.as_deref(), Some("nic"));
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn driver_that_becomes_usable_during_a_try_leads_to_another_try() {
         let (mut tries, prepare, pod) = (Tries::default(), ClaimOperation::Prepare, PodUid::from("a"));
         tries.begun(&pod, prepare, Time::from_secs(1));
-        assert_eq!(tries.arrived(usable("gpu")), []);
+        assert_eq!(tries.unblocked_by(usable("gpu")), []);
         assert!(tries.ended(&pod, prepare, &failed("gpu")));
         tries.begun(&pod, prepare, Time::from_secs(3));
         assert!(!tries.ended(&pod, prepare, &failed("gpu")));
@@ -148,20 +148,20 @@ mod tests {
     #[test]
     fn pod_that_waits_for_a_release_is_tried_again_after_it() {
         let (mut tries, prepare, pod) = (Tries::default(), ClaimOperation::Prepare, PodUid::from("a"));
-        let released = |name: &str| News::Released(ClaimName::new("shop", name));
+        let released = |name: &str| UnblockingChange::ClaimReleased(ClaimName::new("shop", name));
         for fault in
             [ClaimFault::Replaced { claim: cam(), old: "u-0".into() }, ClaimFault::Reallocated { claim: cam() }]
         {
             tries.begun(&pod, prepare, Time::from_secs(1));
             assert!(!tries.ended(&pod, prepare, &Err(ClaimsError::Failed(vec![fault.clone()]))));
-            assert_eq!(tries.arrived(released("mic")), []);
-            assert_eq!(tries.arrived(released("cam")), std::slice::from_ref(&pod));
+            assert_eq!(tries.unblocked_by(released("mic")), []);
+            assert_eq!(tries.unblocked_by(released("cam")), std::slice::from_ref(&pod));
             tries.begun(&pod, prepare, Time::from_secs(2));
-            tries.arrived(released("cam"));
+            tries.unblocked_by(released("cam"));
             assert!(tries.ended(&pod, prepare, &Err(ClaimsError::Failed(vec![fault]))));
         }
         tries.begun(&pod, prepare, Time::from_secs(3));
         assert!(!tries.ended(&pod, prepare, &failed("gpu")));
-        assert_eq!(tries.arrived(released("cam")), [], "it waits for the driver");
+        assert_eq!(tries.unblocked_by(released("cam")), [], "it waits for the driver");
     }
 }
