@@ -39,9 +39,9 @@ pub(super) struct Scanned {
     pub(super) next: Option<Instant>,
 }
 
-/// How one scan reads its files.
+/// Which files one scan reads, and when.
 #[derive(Clone, Copy)]
-struct Pass {
+struct ReadScope {
     now: Instant,
     /// Whether it also reads files of which no change was noticed.
     reads_all: bool,
@@ -102,7 +102,7 @@ impl Scan {
                 Presence::Unknown => Visit::Read,
                 Presence::Listed | Presence::Missing => {
                     let is_listed = presence == Presence::Listed;
-                    self.visit(&path, &what, is_listed, events, Pass { now, reads_all })
+                    self.visit(&path, &what, is_listed, events, ReadScope { now, reads_all })
                 }
             };
             match visit {
@@ -164,8 +164,8 @@ impl Scan {
     }
 
     /// Reads one file if it has changed and is whole.
-    fn visit(&mut self, path: &Path, what: &str, is_listed: bool, events: &FileEvents, pass: Pass) -> Visit {
-        let Pass { now, reads_all } = pass;
+    fn visit(&mut self, path: &Path, what: &str, is_listed: bool, events: &FileEvents, scope: ReadScope) -> Visit {
+        let ReadScope { now, reads_all } = scope;
         let found = is_listed.then(|| fs::metadata(path).ok()).flatten();
         let stamp = found.as_ref().map(Stamp::of);
         let event = events.last(path);

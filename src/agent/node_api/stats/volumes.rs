@@ -31,7 +31,7 @@ const WAIT: Duration = Duration::from_secs(5);
 pub(in crate::agent::node_api) struct VolumeMeter {
     storage: FileStorage,
     pods: Arc<Mutex<HashMap<PodUid, PodMeasurement>>>,
-    pass: Mutex<Option<Pass>>,
+    pass: Mutex<Option<MeasuringPass>>,
 }
 
 /// The last measurement of a pod.
@@ -50,7 +50,7 @@ pub(super) struct MeasuredSpace {
 }
 
 /// A task that measures several pods, one after another.
-struct Pass {
+struct MeasuringPass {
     done: CancellationToken,
     _task: JoinSet<()>,
 }
@@ -91,7 +91,7 @@ impl VolumeMeter {
         let done = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(measure(self.storage.clone(), due, self.pods.clone(), done.clone()));
-        *pass = Some(Pass { done: done.clone(), _task: task });
+        *pass = Some(MeasuringPass { done: done.clone(), _task: task });
         Some(done)
     }
 }

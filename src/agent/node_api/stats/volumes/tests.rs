@@ -112,7 +112,7 @@ async fn a_request_does_not_wait_for_a_slow_measurement() {
     rig.set_up(&pod).await;
     let pods = [pod];
     // A pass that does not end.
-    let pass = Pass { done: CancellationToken::new(), _task: JoinSet::new() };
+    let pass = MeasuringPass { done: CancellationToken::new(), _task: JoinSet::new() };
     *rig.meter.pass.lock() = Some(pass);
     tokio::time::pause();
     let start = Instant::now();
