@@ -29,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::schema;
 use crate::store::{Answer, Env, Store, Write};
 
-use listener::{BACKLOG, Port, Running, reserve};
+use listener::{BACKLOG, Listener, Running, reserve};
 use proxy::Kubelets;
 use tls::Tls;
 
@@ -113,12 +113,12 @@ impl ServerState {
 pub struct StandIn {
     shared: Arc<ServerState>,
     /// `None` if only [`StandIn::service`] reaches the server.
-    port: Option<Port>,
+    listener: Option<Listener>,
 }
 
 impl fmt::Debug for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = self.port.as_ref().map(|port| port.address);
+        let address = self.listener.as_ref().map(|listener| listener.address);
         f.debug_struct("StandIn").field("address", &address).finish_non_exhaustive()
     }
 }
@@ -291,7 +291,7 @@ impl StandIn {
     ///
     /// Cancel safe: the server stops even if the caller does not wait.
     pub async fn stop(&self) {
-        let running = self.port.as_ref().and_then(|port| port.running.lock().take());
+        let running = self.listener.as_ref().and_then(|listener| listener.running.lock().take());
         if let Some(running) = running {
             running.stop().await;
         }
@@ -303,9 +303,9 @@ impl StandIn {
     ///
     /// If another program has taken the port, or if the server has none.
     pub async fn resume(&self) -> io::Result<()> {
-        let port = self.port.as_ref().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let listener = reserve(port.address)?.listen(BACKLOG)?;
-        *port.running.lock() = Some(Running::start(listener, self.shared.clone()));
+        let listener = self.listener.as_ref().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let socket = reserve(listener.address)?.listen(BACKLOG)?;
+        *listener.running.lock() = Some(Running::start(socket, self.shared.clone()));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::credentials::ADMIN_TOKEN;
-use super::listener::{BACKLOG, Port, Running, reserve};
+use super::listener::{BACKLOG, Listener, Running, reserve};
 use super::proxy::Kubelets;
 use super::tls::Tls;
 use super::{Clock, ServerState, StandIn, WriteHook};
@@ -108,10 +108,10 @@ impl Builder {
     pub async fn start(self) -> io::Result<StandIn> {
         let reserved = reserve((Ipv4Addr::LOCALHOST, self.port).into())?;
         let address = reserved.local_addr()?;
-        let listener = reserve(address)?.listen(BACKLOG)?;
+        let socket = reserve(address)?.listen(BACKLOG)?;
         let StandIn { shared, .. } = self.without_port();
-        let running = Mutex::new(Some(Running::start(listener, shared.clone())));
-        Ok(StandIn { shared, port: Some(Port { address, _reserved: reserved, running }) })
+        let running = Mutex::new(Some(Running::start(socket, shared.clone())));
+        Ok(StandIn { shared, listener: Some(Listener { address, _reserved: reserved, running }) })
     }
 
     /// A server that only [`StandIn::service`] reaches. It needs no tokio runtime.
@@ -132,6 +132,6 @@ impl Builder {
             anonymous: self.anonymous,
             bookmark_period: self.bookmark_period,
         });
-        StandIn { shared, port: None }
+        StandIn { shared, listener: None }
     }
 }

@@ -36,7 +36,7 @@ impl StandIn {
     }
 
     fn address(&self) -> SocketAddr {
-        self.port.as_ref().expect("a server without a port has no address").address
+        self.listener.as_ref().expect("a server without a port has no address").address
     }
 
     /// The certificate of the cluster's authority in PEM. It signed the certificate of the server.

@@ -89,15 +89,15 @@ pub(super) fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// The port of a server.
-pub(super) struct Port {
+/// The address of a server, and the tasks that accept its connections.
+pub(super) struct Listener {
     pub(super) address: SocketAddr,
     /// Keeps the port while the server is stopped. Otherwise the system gives it to another server, or to the client that connects to it.
     pub(super) _reserved: TcpSocket,
     pub(super) running: Mutex<Option<Running>>,
 }
 
-impl Drop for Port {
+impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(running) = self.running.get_mut() {
             running.stop.cancel();
