@@ -56,7 +56,7 @@ pub(super) fn is_pod_group(owner: &OwnerReference) -> bool {
 
 /// What may be done for the claims of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClaimWork {
+pub(super) enum AllowedWork {
     /// They are generated, recorded and reserved.
     All,
     /// Only the names of the claims that exist are recorded. The pod is being deleted on a node, and a kubelet cannot release claims whose
@@ -115,12 +115,12 @@ impl Owner {
     }
 
     /// What may still be done for the claims of the object.
-    pub(super) fn claim_work(&self) -> ClaimWork {
+    pub(super) fn allowed_work(&self) -> AllowedWork {
         match self {
-            Owner::Pod(pod) if is_terminal(pod) => ClaimWork::Nothing,
-            owner if owner.metadata().deletion_timestamp.is_none() => ClaimWork::All,
-            Owner::Pod(pod) if node_name(pod).is_some() => ClaimWork::Record,
-            Owner::Pod(_) | Owner::PodGroup(_) => ClaimWork::Nothing,
+            Owner::Pod(pod) if is_terminal(pod) => AllowedWork::Nothing,
+            owner if owner.metadata().deletion_timestamp.is_none() => AllowedWork::All,
+            Owner::Pod(pod) if node_name(pod).is_some() => AllowedWork::Record,
+            Owner::Pod(_) | Owner::PodGroup(_) => AllowedWork::Nothing,
         }
     }
 

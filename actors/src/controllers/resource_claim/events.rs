@@ -12,7 +12,7 @@ use super::api::StatusEntry;
 use super::cache::{Core, claim_keys, uses_claims};
 use super::keys::{Key, ObjectKey};
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{ClaimWork, Owner, extended_claim, is_done, node_name, object_key, owner_key};
+use super::owners::{AllowedWork, Owner, extended_claim, is_done, node_name, object_key, owner_key};
 use super::ownership::{
     BindTarget, NotOwned, belongs_to_group, belongs_to_pod, bind_target, is_allocated, is_reservable,
     is_reserved_for_pod,
@@ -209,11 +209,11 @@ impl Core {
 
     fn add_pod(&self, pod: &Arc<Pod>, keys: &mut Vec<Key>) {
         let owner = Owner::Pod(pod.clone());
-        let (work, statuses) = (owner.claim_work(), owner.statuses());
+        let (work, statuses) = (owner.allowed_work(), owner.statuses());
         let needs = |entry: &ClaimEntry| match (work, entry.named(&statuses)) {
-            (ClaimWork::All, named) => self.pod_claim_needs_work(pod, entry, named),
-            (ClaimWork::Record, named) => matches!(named, Err(NameError::NotCreated(_))),
-            (ClaimWork::Nothing, _) => false,
+            (AllowedWork::All, named) => self.pod_claim_needs_work(pod, entry, named),
+            (AllowedWork::Record, named) => matches!(named, Err(NameError::NotCreated(_))),
+            (AllowedWork::Nothing, _) => false,
         };
         if owner.claims().iter().any(needs) {
             keys.push(owner.work_key());
@@ -261,7 +261,7 @@ impl Core {
             }
             Ok(Named::Claim { .. } | Named::NotNeeded) => false,
         };
-        if owner.claim_work() == ClaimWork::All && owner.claims().iter().any(needs) {
+        if owner.allowed_work() == AllowedWork::All && owner.claims().iter().any(needs) {
             keys.push(owner.work_key());
         }
     }

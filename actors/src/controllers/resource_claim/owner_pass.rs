@@ -17,7 +17,7 @@ use super::generate::{check_template, new_claim};
 use super::keys::ObjectKey;
 use super::memory::PendingClaim;
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{ClaimWork, Owner, OwnerId, OwnerKind, object_key, pod_group_name};
+use super::owners::{AllowedWork, Owner, OwnerId, OwnerKind, object_key, pod_group_name};
 use super::ownership::{BindTarget, BindTargetError, bind_target};
 use super::pass::{ClaimWrite, Fact, Fault, Step, fault, report};
 use super::unanswered::Settling;
@@ -90,8 +90,8 @@ impl OwnerPass {
         // The object may have ended or been replaced during the call.
         let Some(owner) = core.current(&self.owner) else { return self.end() };
         self.owner = owner;
-        let work = self.owner.claim_work();
-        if work == ClaimWork::Nothing {
+        let work = self.owner.allowed_work();
+        if work == AllowedWork::Nothing {
             return self.end();
         }
         loop {
@@ -102,7 +102,7 @@ impl OwnerPass {
                         && core.group_of(pod).is_none()
                     {
                         // A pod that is being deleted may outlive its group.
-                        if work == ClaimWork::All {
+                        if work == AllowedWork::All {
                             self.faults.push(Fault::GroupNotFound(ObjectKey::new(&self.owner.key().namespace, group)));
                         }
                         return self.end();
@@ -111,7 +111,7 @@ impl OwnerPass {
                     None
                 }
                 Stage::Generating => match self.claims.get(self.at).cloned() {
-                    Some(entry) if work == ClaimWork::Record => {
+                    Some(entry) if work == AllowedWork::Record => {
                         self.adopt(core, &entry, now);
                         self.next()
                     }

@@ -5,7 +5,7 @@ use super::cache::Core;
 use super::keys::ObjectKey;
 use super::names::{ClaimEntry, Named};
 use super::owner_pass::{OwnerPass, Stage};
-use super::owners::{ClaimWork, Owner, node_name};
+use super::owners::{AllowedWork, Owner, node_name};
 use super::ownership::{
     BindTarget, belongs_to_pod, bind_target, is_allocated, is_full, is_reservable, is_reserved_for_pod,
 };
@@ -23,7 +23,7 @@ impl OwnerPass {
 
     fn reservation(&mut self, core: &Core, entry: &ClaimEntry) -> Option<Request> {
         let Owner::Pod(pod) = &self.owner else { return None };
-        if node_name(pod).is_none() || self.owner.claim_work() != ClaimWork::All {
+        if node_name(pod).is_none() || self.owner.allowed_work() != AllowedWork::All {
             return None;
         }
         // The watch may not show the names yet that this pass has written.

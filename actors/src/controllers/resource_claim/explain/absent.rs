@@ -8,7 +8,7 @@ use super::super::cache::{Core, Found};
 use super::super::generate::check_template;
 use super::super::keys::ObjectKey;
 use super::super::names::{ClaimEntry, NameError, Named, generate_name, is_cut};
-use super::super::owners::{ClaimWork, Owner, object_key, pod_group_name};
+use super::super::owners::{AllowedWork, Owner, object_key, pod_group_name};
 use super::super::ownership::{BindTarget, bind_target};
 use super::super::pass::Fault;
 use super::{ClaimExplanation, ClaimReason, ReasonKind};
@@ -88,7 +88,7 @@ impl Core {
                 let detail = format!("The status of {of} says that its claim {:?} is not needed.", entry.name);
                 return reason(ReasonKind::NotNeeded, detail, "the component that wrote the status changes it");
             }
-            Ok(Named::Claim { is_generated: true, .. }) | Err(_) if owner.claim_work() != ClaimWork::All => {
+            Ok(Named::Claim { is_generated: true, .. }) | Err(_) if owner.allowed_work() != AllowedWork::All => {
                 let detail = format!("{of} has ended or is being deleted, so no claim is generated for it.");
                 return reason(ReasonKind::OwnerEnded, detail, "nothing");
             }
