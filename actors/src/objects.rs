@@ -9,5 +9,5 @@ mod services;
 pub use projection::{ProjectionError, VolumeNeeds, VolumeObjects, downward_files, files, needs};
 pub(crate) use references::of_variables;
 pub use references::{ObjectRef, references};
-pub use renewal::{Failures, Lease, MAX_JITTER, ReadPlan};
+pub use renewal::{Failures, MAX_JITTER, ReadPlan, RenewalTimes};
 pub use services::service_variables;

@@ -20,23 +20,23 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The longest pause without a usable value: the pod waits for one.
 const MAX_PAUSE_WITHOUT: Duration = Duration::from_secs(5);
 
-/// How long a value is used.
+/// When a value is renewed, and how long it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct RenewalTimes {
     /// From this time on, a read requests the value again.
     pub renew_from: Time,
     /// From this time on, the value is not used. `None` if it is used until another value replaces it.
     pub expires: Option<Time>,
 }
 
-impl Lease {
-    /// The lease of a token: it is renewed when less than a fifth of its lifetime is left, or when it is a day old. `lifetime` is the time
+impl RenewalTimes {
+    /// The times of a token: it is renewed when less than a fifth of its lifetime is left, or when it is a day old. `lifetime` is the time
     /// that the server granted, and `jitter` is at most [`MAX_JITTER`].
     pub fn of_token(obtained: Time, expires: Time, lifetime: Duration, jitter: Duration) -> Self {
         let left = (lifetime / 5).max(lifetime.saturating_sub(MAX_AGE)) + jitter;
         let due = Time::ZERO + expires.since(Time::ZERO).saturating_sub(left);
         let earliest = obtained + MIN_AGE.min(lifetime / 2).max(PAUSE);
-        Lease { renew_from: due.max(earliest).min(expires), expires: Some(expires) }
+        RenewalTimes { renew_from: due.max(earliest).min(expires), expires: Some(expires) }
     }
 
     /// Whether the value can be used.
@@ -78,13 +78,13 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// Decides on a read. `lease` is that of the value, if there is one.
+    /// Decides on a read. `times` are those of the value, if there is one.
     ///
     /// A reader waits only if there is no usable value and no request has failed since the last answer. So an API server that does not answer
     /// delays one sync of a pod, and not each of them. The pod is synced again when the value is there.
-    pub fn of(now: Time, lease: Option<Lease>, failures: Option<Failures>) -> Self {
-        let is_fresh = lease.is_some_and(|lease| now < lease.renew_from);
-        let is_usable = lease.is_some_and(|lease| lease.is_usable(now));
+    pub fn of(now: Time, times: Option<RenewalTimes>, failures: Option<Failures>) -> Self {
+        let is_fresh = times.is_some_and(|times| now < times.renew_from);
+        let is_usable = times.is_some_and(|times| times.is_usable(now));
         let request = !is_fresh && failures.is_none_or(|failures| now >= failures.until);
         ReadPlan { request, wait: request && !is_usable && failures.is_none() }
     }
@@ -112,46 +112,46 @@ mod tests {
             (600, 10, 470),
         ] {
             let seconds = Duration::from_secs;
-            let lease = Lease::of_token(START, after(lifetime), seconds(lifetime), seconds(jitter));
-            let expected = Lease { renew_from: after(renewed_after), expires: Some(after(lifetime)) };
-            assert_eq!(lease, expected, "{lifetime} {jitter}");
+            let times = RenewalTimes::of_token(START, after(lifetime), seconds(lifetime), seconds(jitter));
+            let expected = RenewalTimes { renew_from: after(renewed_after), expires: Some(after(lifetime)) };
+            assert_eq!(times, expected, "{lifetime} {jitter}");
         }
     }
 
     #[test]
     fn new_token_is_not_renewed_at_once() {
-        let lease = |expires: u64, lifetime| {
+        let renewed_after = |expires: u64, lifetime| {
             let lifetime = Duration::from_secs(lifetime);
-            Lease::of_token(START, after(expires), lifetime, MAX_JITTER).renew_from.since(START).as_millis()
+            RenewalTimes::of_token(START, after(expires), lifetime, MAX_JITTER).renew_from.since(START).as_millis()
         };
-        assert_eq!(lease(600, 3600), 60_000, "the clock of the node is 50 minutes ahead");
-        assert_eq!(lease(5, 5), 2500, "the token lives for 5 s");
-        assert_eq!(lease(1, 0), 1000, "the server granted no lifetime");
-        assert_eq!(lease(0, 3600), 0, "the token has expired");
+        assert_eq!(renewed_after(600, 3600), 60_000, "the clock of the node is 50 minutes ahead");
+        assert_eq!(renewed_after(5, 5), 2500, "the token lives for 5 s");
+        assert_eq!(renewed_after(1, 0), 1000, "the server granted no lifetime");
+        assert_eq!(renewed_after(0, 3600), 0, "the token has expired");
     }
 
     #[test]
     fn reader_waits_only_while_there_is_nothing_to_use_and_no_request_has_failed() {
-        let lease = Lease { renew_from: after(100), expires: Some(after(200)) };
+        let times = RenewalTimes { renew_from: after(100), expires: Some(after(200)) };
         // Each pause of these failures ends 10 s after the read before.
         let failed = |now: u64, pauses: bool| Failures { count: 3, until: after(now + u64::from(pauses) * 10) };
-        let read = |now, lease, failures| {
-            let ReadPlan { request, wait } = ReadPlan::of(after(now), lease, failures);
+        let read = |now, times, failures| {
+            let ReadPlan { request, wait } = ReadPlan::of(after(now), times, failures);
             (request, wait)
         };
-        for (what, now, lease, failures, expected) in [
-            ("fresh", 99, Some(lease), None, (false, false)),
-            ("due", 100, Some(lease), None, (true, false)),
-            ("due, a renewal has failed", 150, Some(lease), Some(false), (true, false)),
-            ("due, in the pause", 150, Some(lease), Some(true), (false, false)),
-            ("expired", 200, Some(lease), None, (true, true)),
-            ("expired, a renewal has failed", 200, Some(lease), Some(false), (true, false)),
-            ("expired, in the pause", 200, Some(lease), Some(true), (false, false)),
+        for (what, now, times, failures, expected) in [
+            ("fresh", 99, Some(times), None, (false, false)),
+            ("due", 100, Some(times), None, (true, false)),
+            ("due, a renewal has failed", 150, Some(times), Some(false), (true, false)),
+            ("due, in the pause", 150, Some(times), Some(true), (false, false)),
+            ("expired", 200, Some(times), None, (true, true)),
+            ("expired, a renewal has failed", 200, Some(times), Some(false), (true, false)),
+            ("expired, in the pause", 200, Some(times), Some(true), (false, false)),
             ("no value", 0, None, None, (true, true)),
             ("no value, a request has failed", 0, None, Some(false), (true, false)),
             ("no value, in the pause", 0, None, Some(true), (false, false)),
         ] {
-            assert_eq!(read(now, lease, failures.map(|pauses| failed(now, pauses))), expected, "{what}");
+            assert_eq!(read(now, times, failures.map(|pauses| failed(now, pauses))), expected, "{what}");
         }
     }
 

@@ -10,7 +10,7 @@ use kube::core::Selector;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
-use podwright_actors::objects::Lease;
+use podwright_actors::objects::RenewalTimes;
 use podwright_actors::ports::{Clock, ObjectError, ObjectKind, TrustBundleNeed};
 use tokio::time::timeout;
 
@@ -102,10 +102,10 @@ async fn request(api: Api<DynamicObject>, clock: Arc<dyn Clock>, need: TrustBund
         Err(elapsed) => return Err(ObjectError::unavailable(ObjectKind::TrustBundle, name, elapsed)),
     };
     if bundles.is_empty() {
-        return Ok((None, Lease { renew_from: now, expires: Some(now) }));
+        return Ok((None, RenewalTimes { renew_from: now, expires: Some(now) }));
     }
     let certificates = join(bundles.iter().filter_map(|bundle| bundle.data["spec"]["trustBundle"].as_str()));
-    Ok((Some(certificates), Lease { renew_from: now + FRESH, expires: None }))
+    Ok((Some(certificates), RenewalTimes { renew_from: now + FRESH, expires: None }))
 }
 
 async fn list(api: &Api<DynamicObject>, need: &TrustBundleNeed, name: &str) -> Result<Vec<DynamicObject>, ObjectError> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
-use podwright_actors::objects::{Failures, Lease, ReadPlan};
+use podwright_actors::objects::{Failures, ReadPlan, RenewalTimes};
 use podwright_actors::ports::{Clock, ObjectError, ObjectKind};
 use podwright_actors::text::error_chain;
 use podwright_actors::time::Time;
 use tokio::sync::watch;
 
 /// The answer to a request: the value, and how long it is used.
-pub(super) type Answer<T> = Result<(T, Lease), ObjectError>;
+pub(super) type Answer<T> = Result<(T, RenewalTimes), ObjectError>;
 
 /// The answer to a running request; `None` until it arrives. The channel closes with the request.
 type Awaited<T> = watch::Receiver<Option<Result<T, ObjectError>>>;
@@ -24,7 +24,7 @@ pub(super) struct Renewed<T> {
 }
 
 struct RenewedState<T> {
-    value: Option<(T, Lease)>,
+    value: Option<(T, RenewalTimes)>,
     /// The failed requests since the last answer, and the last error.
     failure: Option<(Failures, ObjectError)>,
     request: Option<Awaited<T>>,
@@ -73,9 +73,9 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Renewed<T> {
     {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let lease = state.value.as_ref().map(|(_, lease)| *lease);
+        let times = state.value.as_ref().map(|(_, times)| *times);
         let failures = state.failure.as_ref().map(|(failures, _)| *failures);
-        let plan = ReadPlan::of(now, lease, failures);
+        let plan = ReadPlan::of(now, times, failures);
         let is_under_way = state.request.as_ref().is_some_and(|request| request.has_changed().is_ok());
         if plan.request && !is_under_way {
             let changed = (!plan.wait).then_some(changed);
@@ -112,13 +112,13 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Renewed<T> {
         let now = self.clock.now();
         let mut state = self.state.lock();
         match answer {
-            Ok((value, lease)) => {
+            Ok((value, times)) => {
                 state.failure = None;
-                let before = state.value.replace((value.clone(), *lease));
+                let before = state.value.replace((value.clone(), *times));
                 before.is_none_or(|(before, _)| before != *value)
             }
             Err(error) => {
-                let is_usable = state.value.as_ref().is_some_and(|(_, lease)| lease.is_usable(now));
+                let is_usable = state.value.as_ref().is_some_and(|(_, times)| times.is_usable(now));
                 let earlier = state.failure.as_ref().map(|(failures, _)| *failures);
                 let failures = Failures::after(earlier, now, is_usable);
                 let text = error_chain(error);
@@ -138,7 +138,7 @@ impl<T: Clone> RenewedState<T> {
     /// The value, or else the last error.
     fn current(&self, now: Time, kind: ObjectKind) -> Result<T, ObjectError> {
         match (&self.value, &self.failure) {
-            (Some((value, lease)), _) if lease.is_usable(now) => Ok(value.clone()),
+            (Some((value, times)), _) if times.is_usable(now) => Ok(value.clone()),
             (_, Some((_, error))) => Err(error.clone()),
             (_, None) => Err(ObjectError::NotYet(kind)),
         }
@@ -207,9 +207,9 @@ mod tests {
             sleep(Duration::from_millis(1)).await;
             let now = self.clock.now();
             let after = |seconds| now + Duration::from_secs(seconds);
-            let lease = Lease { renew_from: after(100), expires: Some(after(200)) };
+            let times = RenewalTimes { renew_from: after(100), expires: Some(after(200)) };
             let request = self.requests.lock().pop_front().expect("a request is under way");
-            request.send(answer.map(|value| (value, lease))).unwrap();
+            request.send(answer.map(|value| (value, times))).unwrap();
             sleep(Duration::from_millis(1)).await;
         }
 

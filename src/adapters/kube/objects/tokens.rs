@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
-use podwright_actors::objects::{Lease, MAX_JITTER};
+use podwright_actors::objects::{MAX_JITTER, RenewalTimes};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, Confidential, ObjectError, ObjectKind, TokenNeed};
 use podwright_actors::time::Time;
@@ -104,8 +104,8 @@ fn request(
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(need.expiration_seconds);
         let lifetime = Duration::from_secs(seconds.try_into().unwrap_or_default());
         let jitter = MAX_JITTER.mul_f64(f64::from(jitter(&uid)) / f64::from(u8::MAX));
-        let lease = Lease::of_token(clock.now(), Time::from_timestamp(expires.0), lifetime, jitter);
-        Ok((Confidential::from(token.into_bytes()), lease))
+        let times = RenewalTimes::of_token(clock.now(), Time::from_timestamp(expires.0), lifetime, jitter);
+        Ok((Confidential::from(token.into_bytes()), times))
     }
 }
 
