@@ -12,10 +12,11 @@ use super::super::owners::{
 };
 use super::super::table::{Change, WatchEvent};
 use super::api::{ObjectKey, PodId, RuleId};
-use super::cache::Core;
+use super::cache::{Core, STATUS_DELAY};
 use super::evaluate::results;
 use super::limit::annotation;
 use super::pools::PoolKey;
+use super::rule_pass::has_conditions;
 use super::rules::{EvictingRule, rule_id};
 use crate::time::Time;
 
@@ -122,12 +123,22 @@ impl Core {
                         self.effects.rule_now(rule_id(new));
                         self.release_held(&rule_id(new), now);
                     }
+                    self.status_changed(new, now);
                 }
                 Change::Gone { known, .. } => {
                     self.records.remove(&rule_id(known));
                     self.rule_changed(&rule_id(known), None, now);
                 }
             }
+        }
+    }
+
+    /// If another writer has changed the conditions of this controller, queues the write of the status. The writer may be an earlier
+    /// leader whose write reached the server late. A change of the evictions need not follow, so nothing else would correct the status.
+    fn status_changed(&mut self, rule: &DeviceTaintRule, now: Time) {
+        let id = rule_id(rule);
+        if self.records.get(&id).is_some_and(|record| !has_conditions(rule, &record.conditions)) {
+            self.effects.rule_at(&id, now + STATUS_DELAY);
         }
     }
 

@@ -12,6 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::api::{PodId, RuleId};
 use super::cache::{Core, STATUS_DELAY};
@@ -72,6 +73,8 @@ pub(super) struct RuleRecord {
     earlier: u64,
     slots: BTreeMap<PodUid, Slot>,
     held: BTreeSet<PodId>,
+    /// The conditions that the last pass of the rule has written, or has found in the status.
+    pub(super) conditions: Vec<Condition>,
     /// A time in the status of the rule that is ahead of this clock, and when this controller first read it.
     ahead: Option<(Time, Time)>,
 }

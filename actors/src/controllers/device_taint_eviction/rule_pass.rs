@@ -54,15 +54,10 @@ impl RulePass {
             return done(Outcome::Again(at));
         }
         let contents = core.conditions(&rule, now);
-        let is_stored = |new: &Condition| {
-            condition(&rule, &new.type_).is_some_and(|old| {
-                old.status == new.status
-                    && old.reason == new.reason
-                    && old.message == new.message
-                    && old.observed_generation == new.observed_generation
-            })
-        };
-        if contents.iter().all(is_stored) {
+        if let Some(record) = core.records.get_mut(&self.rule) {
+            record.conditions.clone_from(&contents);
+        }
+        if has_conditions(&rule, &contents) {
             return done(Outcome::Finished);
         }
         self.stage = Stage::Writing;
@@ -81,6 +76,18 @@ fn next_write(rule: &DeviceTaintRule, record: &mut RuleRecord, now: Time) -> Opt
     // The clock of the machine that wrote the status may be ahead. Then the delay begins when this controller first read the status.
     let since = if stamp > now { record.first_read(stamp, now) } else { stamp };
     Some(since + STATUS_DELAY).filter(|at| *at > now)
+}
+
+/// Whether the status of a rule has these conditions, at whatever time they were written.
+pub(super) fn has_conditions(rule: &DeviceTaintRule, conditions: &[Condition]) -> bool {
+    conditions.iter().all(|new| {
+        condition(rule, &new.type_).is_some_and(|old| {
+            old.status == new.status
+                && old.reason == new.reason
+                && old.message == new.message
+                && old.observed_generation == new.observed_generation
+        })
+    })
 }
 
 /// A condition of a rule.

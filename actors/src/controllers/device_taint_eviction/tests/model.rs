@@ -1,7 +1,8 @@
 //! The laws of the controller, checked by stateright in every state that small configurations can reach.
 //!
 //! Watches show each change at any time, or list anew. Pods are evaluated later than they are marked. Calls succeed, are refused, or have
-//! no answer, and then the server has performed them or not. Another leader takes over at any point. Users change objects meanwhile.
+//! no answer, and then the server has performed them or not. Another leader takes over at any point, while the server may still perform the
+//! writes of the earlier one. Users change objects meanwhile.
 
 mod laws;
 mod world;
@@ -82,6 +83,7 @@ enum Action {
     Fill,
     Begin(Item),
     Answer(usize, Outcome),
+    PerformLate(usize),
     NextLeader,
     Wait,
     Change(UserChange),
@@ -121,6 +123,7 @@ impl Model for Configuration {
                 actions.extend([Outcome::Refused].into_iter().chain(lost).map(|outcome| Action::Answer(at, outcome)));
             }
         }
+        actions.extend((0..world.late.len()).map(Action::PerformLate));
         if left.terms > 0 {
             actions.push(Action::NextLeader);
         }
@@ -144,6 +147,7 @@ impl Model for Configuration {
                 left.faults -= u8::from(outcome != Outcome::Performed);
                 world.step(at, outcome);
             }
+            Action::PerformLate(at) => world.perform_late(at),
             Action::NextLeader => {
                 left.terms -= 1;
                 world.begin_term();
@@ -237,6 +241,12 @@ fn claim_that_is_released_keeps_the_laws() {
 #[test]
 fn rule_that_is_deleted_keeps_the_laws() {
     check(&ruled(), &[UserChange::DeleteRule], None, &[left(0, 0, 0, 1), one_worker(left(1, 0, 0, 1))]);
+}
+
+/// Two leaders overlap: the server performs the writes of the first one while the second one works.
+#[test]
+fn late_writes_of_an_earlier_leader_keep_the_laws() {
+    check(&ruled(), &[], None, &[one_worker(left(0, 1, 0, 1))]);
 }
 
 #[test]

@@ -233,6 +233,24 @@ fn a_change_of_the_metadata_of_a_rule_evaluates_and_queues_nothing() {
     assert!(!world.core.has_work());
 }
 
+/// The write of an earlier leader may reach the server after those of the next one.
+#[test]
+fn a_status_that_another_writer_has_changed_is_written_again() {
+    let mut world = World::after([Change::Rule(rule())]);
+    world.run_until(after(60));
+    world.calls();
+    let mut late = world.rule();
+    let condition = &mut late.status.as_mut().unwrap().conditions.as_mut().unwrap()[0];
+    (condition.status, condition.reason) = ("True".to_owned(), "PodsPendingEviction".to_owned());
+    world.apply(Change::Rule(late));
+    world.run_until(after(69));
+    assert_eq!(world.calls(), Vec::<String>::new());
+    world.run_until(after(70));
+    assert_eq!(world.calls(), ["status r: False NotStarted"]);
+    world.run_until(after(3600));
+    assert_eq!((world.calls(), world.queue.len()), (vec![], 0), "its own write is no change of another writer");
+}
+
 #[test]
 fn a_status_with_a_time_of_the_future_is_replaced_after_ten_seconds() {
     let claim = tolerating(claim(), &[for_seconds(9000)]);

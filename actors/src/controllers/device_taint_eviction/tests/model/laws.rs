@@ -123,7 +123,8 @@ impl World {
         let hidden: Vec<_> =
             self.hidden.iter().map(|events| events.iter().map(event_text).collect::<Vec<_>>()).collect();
         let running: Vec<_> = self.running.iter().map(|running| (&running.item, &running.pass)).collect();
-        let outside = (&self.queue, running, &self.events, &self.deleted, &self.reported, self.terms, self.now);
+        let outside =
+            (&self.queue, running, &self.late, &self.events, &self.deleted, &self.reported, self.terms, self.now);
         format!("{known:?} {memory:?} {stored:?} {hidden:?} {outside:?} {:?}", self.broken)
     }
 }

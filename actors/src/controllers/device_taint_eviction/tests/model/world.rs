@@ -64,6 +64,8 @@ pub(super) struct World {
     /// The items that wait, with their times.
     pub(super) queue: BTreeMap<Item, Time>,
     pub(super) running: Vec<Running>,
+    /// The writes of earlier leaders that the server may still perform.
+    pub(super) late: Vec<Request>,
     /// The events of each pod in this term.
     pub(super) events: Vec<EvictionEvent>,
     /// The pods that the controller has deleted on the server.
@@ -87,6 +89,7 @@ impl World {
             hidden: Default::default(),
             queue: BTreeMap::new(),
             running: Vec::new(),
+            late: Vec::new(),
             events: Vec::new(),
             deleted: Vec::new(),
             reported: Vec::new(),
@@ -98,12 +101,13 @@ impl World {
         world
     }
 
-    /// Another leader takes over, and lists all objects. The calls in flight are not performed.
+    /// Another leader takes over, and lists all objects. The server performs the writes in flight later, or never.
     pub(super) fn begin_term(&mut self) {
         self.core = Core::new(self.settings);
         self.terms += 1;
         self.queue.clear();
-        self.running.clear();
+        let writes = self.running.drain(..).map(|running| running.request);
+        self.late.extend(writes.filter(|request| !matches!(request, Request::GetPod(_))));
         self.events.clear();
         (0..KINDS).for_each(|kind| self.list(kind));
     }
@@ -254,6 +258,12 @@ impl World {
         };
         let step = pass.step(&mut self.core, Some(answer), self.now);
         self.stepped(item, pass, step);
+    }
+
+    /// The server performs a write of an earlier leader. Nobody receives the answer.
+    pub(super) fn perform_late(&mut self, at: usize) {
+        let request = self.late.remove(at);
+        let _ = self.perform(request);
     }
 
     /// The pod of the server, if it has this UID.
