@@ -17,9 +17,8 @@ use crate::actors::controllers::resource_claim::{self, Features};
 
 #[derive(Args, Debug)]
 pub(crate) struct ControllersArgs {
-    /// The kubeconfig of the cluster. The credentials need the permissions of examples/deploy/controllers.yaml for the
-    /// ResourceClaim controller, of device-taint-eviction.yaml for the device taint eviction controller, and of
-    /// device-taint-rules.yaml for DeviceTaintRules.
+    /// The kubeconfig of the cluster. The credentials need the permissions that examples/deploy/controllers.yaml has for the controllers,
+    /// and those of device-taint-rules.yaml for DeviceTaintRules.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
     /// The controllers to run.

@@ -1,4 +1,4 @@
-//! The manifests of `examples/deploy` grant what each controller uses, and no more.
+//! The manifests of `examples/deploy` grant what each controller uses, and no more, and run both controllers.
 
 use std::collections::BTreeSet;
 
@@ -33,9 +33,14 @@ const UNUSED_FOR_TAINTS: [Unused; 4] =
 /// The same for its permissions for rules.
 const UNUSED_FOR_RULES: [Unused; 2] = [("devicetaintrules", "get"), ("devicetaintrules/status", "update")];
 
-const CLAIMS_FILE: &str = "controllers.yaml";
-const TAINTS_FILE: &str = "device-taint-eviction.yaml";
+const CONTROLLERS_FILE: &str = "controllers.yaml";
 const RULES_FILE: &str = "device-taint-rules.yaml";
+/// The service account of all controllers.
+const ACCOUNT: &str = "podwright-controllers";
+/// The roles of each controller, and those for rules.
+const CLAIM_ROLE: &str = "podwright-resourceclaim-controller";
+const TAINT_ROLE: &str = "podwright-device-taint-eviction-controller";
+const RULE_ROLE: &str = "podwright-device-taint-rules";
 
 fn documents(file: &str) -> Vec<Value> {
     let path = format!("{}/examples/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -47,12 +52,18 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// The permissions that manifests grant to a service account.
-fn granted(files: &[&str], account: &str) -> BTreeSet<Permission> {
-    let documents: Vec<_> = files.iter().flat_map(|file| documents(file)).collect();
+/// The bindings of the manifests.
+fn bindings() -> Vec<Value> {
+    let documents = [CONTROLLERS_FILE, RULES_FILE].into_iter().flat_map(documents);
+    documents.filter(|document| document["kind"].as_str().unwrap().ends_with("RoleBinding")).collect()
+}
+
+/// The permissions of these roles, which the manifests grant to the service account of the controllers.
+fn granted(roles: &[&str]) -> BTreeSet<Permission> {
+    let documents: Vec<_> = [CONTROLLERS_FILE, RULES_FILE].into_iter().flat_map(documents).collect();
     let mut granted = BTreeSet::new();
-    for binding in documents.iter().filter(|document| document["kind"].as_str().unwrap().ends_with("RoleBinding")) {
-        assert_eq!(binding["subjects"][0]["name"], account);
+    for binding in bindings().iter().filter(|binding| roles.iter().any(|role| binding["roleRef"]["name"] == **role)) {
+        assert_eq!(binding["subjects"][0]["name"], ACCOUNT);
         let is_role = |document: &&Value| {
             let same = |field: &str| document[field] == binding["roleRef"][field];
             same("kind") && document["metadata"]["name"] == binding["roleRef"]["name"]
@@ -105,9 +116,9 @@ struct Account {
 }
 
 impl Account {
-    /// The server refuses everything that the manifests do not grant.
-    fn of(cluster: &Cluster, files: &[&str], account: &str) -> Self {
-        let (user, granted) = (format!("system:serviceaccount:kube-system:{account}"), granted(files, account));
+    /// The server refuses everything that these roles do not grant.
+    fn of(cluster: &Cluster, roles: &[&str]) -> Self {
+        let (user, granted) = (format!("system:serviceaccount:kube-system:{ACCOUNT}"), granted(roles));
         for (_, _, resource, _, verb) in &granted {
             cluster.server.grant(Grant::new(&user, verb, resource));
         }
@@ -139,7 +150,7 @@ impl Account {
 #[tokio::test]
 async fn manifests_grant_exactly_what_the_controller_uses() {
     let cluster = Cluster::start().await;
-    let account = Account::of(&cluster, &[CLAIMS_FILE], "podwright-controllers");
+    let account = Account::of(&cluster, &[CLAIM_ROLE]);
     // Two failures with the same text are written as one event with a count, by a patch.
     cluster.pod("without", &["none"], &json!({}));
     cluster.template("one");
@@ -200,7 +211,7 @@ async fn evict_and_cancel(account: &Account, cluster: &Cluster, settings: Settin
 #[tokio::test]
 async fn manifests_grant_exactly_what_the_device_taint_eviction_controller_uses() {
     let cluster = Cluster::start().await;
-    let account = Account::of(&cluster, &[TAINTS_FILE], "podwright-device-taint-eviction");
+    let account = Account::of(&cluster, &[TAINT_ROLE]);
     cluster.user(0, &forever());
     cluster.user(1, &json!([]));
     cluster.slice_with_tainted(&["i0", "i1"]);
@@ -211,36 +222,80 @@ async fn manifests_grant_exactly_what_the_device_taint_eviction_controller_uses(
 #[tokio::test]
 async fn manifests_grant_exactly_what_rules_need_beside_it() {
     let cluster = Cluster::start().await;
-    let account = Account::of(&cluster, &[TAINTS_FILE, RULES_FILE], "podwright-device-taint-eviction");
+    let account = Account::of(&cluster, &[TAINT_ROLE, RULE_ROLE]);
     cluster.user(0, &forever());
     cluster.user(1, &json!([]));
     cluster.tainted_slice();
     cluster.rule_for(&json!({"device": "i1"}));
     evict_and_cancel(&account, &cluster, Settings::default()).await;
     account.assert_exact(&cluster, &[&UNUSED_FOR_TAINTS[..], &UNUSED_FOR_RULES].concat());
-    let of_rules = granted(&[RULES_FILE], "podwright-device-taint-eviction");
+    let of_rules = granted(&[RULE_ROLE]);
     assert!(of_rules.iter().all(|permission| permission.2.starts_with("devicetaintrules")), "{of_rules:?}");
 }
 
+/// The document of a kind in the manifest of the controllers.
+fn of_kind(kind: &str) -> Value {
+    documents(CONTROLLERS_FILE).into_iter().find(|document| document["kind"] == kind).unwrap()
+}
+
 #[test]
-fn deployments_have_two_replicas_that_a_disruption_budget_protects() {
-    for (file, controller) in [(CLAIMS_FILE, "resourceclaim"), (TAINTS_FILE, "device-taint-eviction")] {
-        let documents = documents(file);
-        let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
-        let deployment = of_kind("Deployment");
-        assert_eq!(deployment["spec"]["replicas"], 2);
-        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-        assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
-        let budget = of_kind("PodDisruptionBudget");
-        assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
-        assert_eq!(budget["spec"]["maxUnavailable"], 1);
-        let pod = &deployment["spec"]["template"]["spec"];
-        assert_eq!(pod["serviceAccountName"], of_kind("ServiceAccount")["metadata"]["name"]);
-        let container = &pod["containers"][0];
-        let args = texts(&container["args"]);
-        assert!(args.contains(&format!("--controllers={controller}")), "{args:?}");
-        let kubeconfig = of_kind("ConfigMap")["data"]["kubeconfig"].as_str().unwrap().to_owned();
-        let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig).unwrap();
-        assert_eq!(kubeconfig["current-context"], kubeconfig["contexts"][0]["name"]);
+fn deployment_has_two_replicas_that_a_disruption_budget_protects() {
+    let (deployment, budget) = (of_kind("Deployment"), of_kind("PodDisruptionBudget"));
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
+    assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+}
+
+#[test]
+fn deployment_runs_both_controllers_with_their_roles() {
+    let pod = of_kind("Deployment")["spec"]["template"]["spec"].clone();
+    assert_eq!(
+        (&pod["serviceAccountName"], &of_kind("ServiceAccount")["metadata"]["name"]),
+        (&json!(ACCOUNT), &json!(ACCOUNT))
+    );
+    let args = texts(&pod["containers"][0]["args"]);
+    assert!(args.contains(&"--controllers=resourceclaim,device-taint-eviction".to_owned()), "{args:?}");
+    let bound: BTreeSet<_> = bindings().iter().map(|binding| binding["roleRef"]["name"].clone().to_string()).collect();
+    assert_eq!(bound, BTreeSet::from([CLAIM_ROLE, TAINT_ROLE, RULE_ROLE].map(|role| json!(role).to_string())));
+    let kubeconfig = of_kind("ConfigMap")["data"]["kubeconfig"].as_str().unwrap().to_owned();
+    let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig).unwrap();
+    assert_eq!(kubeconfig["current-context"], kubeconfig["contexts"][0]["name"]);
+}
+
+/// The root file system is read only, so the root directory is on a volume that each container has.
+#[test]
+fn deployment_writes_to_volumes_only() {
+    let container = of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0].clone();
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    let root = "--root=/dev/shm/podwright";
+    assert!(texts(&container["args"]).contains(&root.to_owned()));
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert!(texts(&container[probe]["exec"]["command"]).contains(&root.to_owned()), "{probe}");
     }
+}
+
+/// Prometheus reaches each replica through the headless service, with TLS and a token of the secret.
+#[test]
+fn deployment_serves_metrics_to_the_cluster() {
+    let (deployment, service) = (of_kind("Deployment"), of_kind("Service"));
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(service["spec"]["clusterIP"], "None");
+    assert_eq!(service["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]);
+    assert_eq!(service["spec"]["ports"][0]["port"], container["ports"][0]["containerPort"]);
+    let args = texts(&container["args"]);
+    assert!(args.contains(&"--admin=0.0.0.0:10255".to_owned()), "{args:?}");
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let mount = mounts.iter().find(|mount| mount["name"] == "admin").unwrap()["mountPath"].as_str().unwrap().to_owned();
+    for (flag, file) in [("cert", "tls.crt"), ("key", "tls.key")] {
+        assert!(args.contains(&format!("--admin-tls-{flag}={mount}/{file}")), "{args:?}");
+    }
+    assert!(args.contains(&format!("--admin-token-file={mount}/token")), "{args:?}");
+    let volumes = pod["volumes"].as_array().unwrap();
+    let secret = &volumes.iter().find(|volume| volume["name"] == "admin").unwrap()["secret"];
+    assert_eq!(secret["secretName"], "podwright-controllers-admin");
+    // The files of a secret belong to root, so the group of the containers must be able to read them.
+    assert_eq!(pod["securityContext"]["fsGroup"], pod["securityContext"]["runAsGroup"]);
 }

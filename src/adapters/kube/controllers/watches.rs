@@ -172,7 +172,7 @@ async fn deliver_all<K: Resource<DynamicType = ()>, C>(
                 }
             }
             Err(error) => {
-                let (plural, error) = (K::plural(&()), problem::<K>(&error, name));
+                let (plural, error) = (K::plural(&()), problem::<K>(&error));
                 if problems.set(&plural, &error) {
                     tracing::warn!(controller = name, resource = &*plural, error, "watch failed, retrying");
                 }
@@ -182,9 +182,9 @@ async fn deliver_all<K: Resource<DynamicType = ()>, C>(
 }
 
 /// The text of an error of a watch, with the remedy if a permission is missing or the API server does not serve the kind.
-fn problem<K: Resource<DynamicType = ()>>(error: &KubeError, controller: &str) -> String {
+fn problem<K: Resource<DynamicType = ()>>(error: &KubeError) -> String {
     match error.code() {
-        Some(403) => format!("{error}: grant the permissions of {}", manifest(&K::kind(&()), controller)),
+        Some(403) => format!("{error}: grant the permissions of {}", manifest(&K::kind(&()))),
         Some(404) => format!(
             "the API server does not serve {} of {}: {}",
             K::plural(&()),
@@ -195,11 +195,10 @@ fn problem<K: Resource<DynamicType = ()>>(error: &KubeError, controller: &str) -
     }
 }
 
-/// The file with the permissions that a controller needs for a kind.
-fn manifest(kind: &str, controller: &str) -> &'static str {
-    match (kind, controller) {
-        ("DeviceTaintRule", _) => "examples/deploy/device-taint-rules.yaml",
-        (_, TAINT_CONTROLLER_NAME) => "examples/deploy/device-taint-eviction.yaml",
+/// The file with the permissions that the controllers need for a kind.
+fn manifest(kind: &str) -> &'static str {
+    match kind {
+        "DeviceTaintRule" => "examples/deploy/device-taint-rules.yaml",
         _ => "examples/deploy/controllers.yaml",
     }
 }
