@@ -20,7 +20,7 @@ HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v m
 # Lints the library without its default features. The caller adds the features to lint.
 LINT_LIBRARY = K8S_OPENAPI_ENABLED_VERSION=1.36 $(CARGO) clippy --locked -p podwright --no-default-features
 
-.PHONY: run release demo-dra test test-vm nextest browser containers lint lint-features deny bench instructions simulate soak
+.PHONY: run release demo-dra demo-taint test test-vm nextest browser containers lint lint-features deny bench instructions simulate soak
 
 # Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
@@ -36,6 +36,11 @@ release:
 demo-dra:
 	$(CARGO) build --locked --bin podwright --example dra_driver --example dra_demo
 	$${CARGO_TARGET_DIR:-target}/debug/examples/dra_demo
+
+# Shows how a rule taints the device of a pod and the pod goes, without a cluster: the parts of demo-dra and the controller.
+demo-taint:
+	$(CARGO) build --locked --bin podwright --example dra_driver --example taint_demo
+	$${CARGO_TARGET_DIR:-target}/debug/examples/taint_demo
 
 test: browser containers
 ifeq ($(NEXTEST),yes)

@@ -2,155 +2,34 @@
 //! one pod with a claim. The pod prints the name of its device, and the claim is released when the pod ends. `make demo-dra` runs
 //! it.
 
-use std::error::Error;
+#[path = "../support/demo.rs"]
+mod demo;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
-use podwright_stand_in::{Refusal, StandIn, User};
-use serde_json::{Value, json};
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
-
-const DRIVER: &str = "simulated.example.com";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-/// The time limit of one step.
-const LIMIT: Duration = Duration::from_secs(180);
-
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+use demo::{Demo, Result, read, until};
+use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let root = folder.path();
-    let server = StandIn::start().await?;
-    request(&server, "POST", "/api/v1/nodes", &json!({"metadata": {"name": "demo"}}))?;
-    println!("1. An API server in memory serves on {}. It has one node, demo.", server.url());
-
-    let _agent = agent(&server, root)?;
-    println!("2. The agent runs pods of this node as processes.");
-    let _driver = driver(&server, root)?;
-    until("the driver serves", || read(&root.join("driver.log")).contains("serves on")).await?;
-    println!("3. The driver {DRIVER} registered in {}.", root.join("plugins_registry").display());
-
-    request(&server, "POST", CLAIMS, &claim())?;
+    let demo = Demo::start().await?;
     // The pod runs until this file exists.
     let shared = tempfile::tempdir()?;
     let end = shared.path().join("end");
-    let pod = request(&server, "POST", PODS, &pod(&end))?;
-    request(&server, "PATCH", &format!("{CLAIMS}/camera/status"), &allocation(&pod["metadata"]["uid"]))?;
-    println!(
-        "4. ResourceClaim camera got the device device-0 and is reserved for the pod web. In a cluster, the scheduler does this."
-    );
-    let binding = json!({"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "demo"}});
-    request(&server, "POST", &format!("{PODS}/web/binding"), &binding)?;
-
-    until("the driver prepares the claim", || cdi_file(root).is_some()).await?;
+    demo.run_pod(&end).await?;
     println!("5. The agent called the driver, and the driver wrote a CDI file:");
-    println!("     {}", cdi_file(root).map(|path| read(&path)).unwrap_or_default());
-    until("the pod prints its device", || log(root).is_ok_and(|text| text.contains("DEVICE_0="))).await?;
+    println!("     {}", demo.cdi_file().map(|path| read(&path)).unwrap_or_default());
+    demo.until_device_is_used().await?;
     println!("6. The log of the pod has the device:");
-    log(root)?.lines().for_each(|line| println!("     {line}"));
+    demo.log()?.lines().for_each(|line| println!("     {line}"));
     fs::write(&end, "")?;
 
-    let web = || server.get("pods", "default", "web").map(|pod| pod["status"]["phase"].clone());
+    let web = || demo.server.get("pods", "default", "web").map(|pod| pod["status"]["phase"].clone());
     until("the pod succeeds", || web() == Some(json!("Succeeded"))).await?;
-    if let Some(left) = cdi_file(root) {
+    if let Some(left) = demo.cdi_file() {
         return Err(format!("the pod is Succeeded, and its claim is not released: {} exists", left.display()).into());
     }
     println!("7. The container ended. The agent released the claim and then wrote the phase of the pod, Succeeded.");
-    println!("   The calls, as the driver printed them:");
-    read(&root.join("driver.log")).lines().for_each(|line| println!("     {line}"));
-    Ok(())
-}
-
-fn agent(server: &StandIn, root: &Path) -> Result<Child> {
-    let kubeconfig = root.join("agent.kubeconfig");
-    server.write_kubeconfig(&kubeconfig, &User::node("demo"))?;
-    let manifests = root.join("manifests");
-    fs::create_dir(&manifests)?;
-    let mut agent = Command::new(program("podwright")?);
-    agent.args(["run", "--node-name", "demo", "--node-api", "off", "--admin", "127.0.0.1:0", "--eviction-hard", ""]);
-    agent.arg("--root").arg(root).arg("--manifests").arg(manifests).arg("--kubeconfig").arg(kubeconfig);
-    agent.arg("--cdi-spec-dirs").arg(root.join("cdi"));
-    start(agent, &root.join("agent.log"))
-}
-
-fn driver(server: &StandIn, root: &Path) -> Result<Child> {
-    let kubeconfig = root.join("driver.kubeconfig");
-    server.write_kubeconfig(&kubeconfig, &User::admin())?;
-    let mut driver = Command::new(program("examples/dra_driver")?);
-    driver.args(["--name", DRIVER, "--node-name", "demo"]).arg("--kubeconfig").arg(kubeconfig);
-    driver.arg("--plugins-dir").arg(root.join("plugins")).arg("--registry-dir").arg(root.join("plugins_registry"));
-    driver.arg("--cdi-dir").arg(root.join("cdi"));
-    start(driver, &root.join("driver.log"))
-}
-
-/// Starts a program that ends with this one.
-fn start(mut command: Command, log: &Path) -> Result<Child> {
-    let log = fs::File::create(log)?;
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-    Ok(command.spawn()?)
-}
-
-/// A program that Cargo builds beside this one.
-fn program(name: &str) -> Result<PathBuf> {
-    let this = std::env::current_exe()?;
-    let path = this.parent().and_then(Path::parent).ok_or("the path of this program has no directory")?.join(name);
-    if path.exists() { Ok(path) } else { Err(format!("{} is missing: run `make demo-dra`", path.display()).into()) }
-}
-
-fn request(server: &StandIn, method: &str, path: &str, body: &Value) -> Result<Value> {
-    let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    server.request(method, path, content_type, body).map_err(|refusal: Refusal| refusal.message.into())
-}
-
-fn claim() -> Value {
-    let requests = json!([{"name": "camera", "exactly": {"deviceClassName": "cameras"}}]);
-    json!({"metadata": {"name": "camera"}, "spec": {"devices": {"requests": requests}}})
-}
-
-fn allocation(pod: &Value) -> Value {
-    let results = json!([{"request": "camera", "driver": DRIVER, "pool": "demo", "device": "device-0"}]);
-    let reserved_for = json!([{"resource": "pods", "name": "web", "uid": pod}]);
-    json!({"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved_for}})
-}
-
-/// A pod that prints its device, and runs until the file `end` exists.
-fn pod(end: &Path) -> Value {
-    let script = format!("echo \"my device: DEVICE_0=$DEVICE_0\"; until [ -e {} ]; do sleep 0.1; done", end.display());
-    let command = ["/bin/sh", "-c", script.as_str()];
-    json!({"metadata": {"name": "web"}, "spec": {
-        "restartPolicy": "Never", "automountServiceAccountToken": false,
-        "resourceClaims": [{"name": "camera", "resourceClaimName": "camera"}],
-        "containers": [{"name": "main", "image": "none", "command": command,
-            "resources": {"claims": [{"name": "camera"}]}}]}})
-}
-
-fn cdi_file(root: &Path) -> Option<PathBuf> {
-    let mut files = fs::read_dir(root.join("cdi")).ok()?.flatten().map(|file| file.path());
-    files.find(|path| path.extension().is_some_and(|end| end == "json"))
-}
-
-/// The log of the pod, empty as long as it has none.
-fn log(root: &Path) -> Result<String> {
-    let mut logs = std::process::Command::new(program("podwright")?);
-    Ok(String::from_utf8(logs.args(["logs", "default/web", "--root"]).arg(root).output()?.stdout)?)
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-async fn until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
-    let limit = Instant::now() + LIMIT;
-    while !holds() {
-        if Instant::now() > limit {
-            return Err(format!("not reached within {} s: {what}", LIMIT.as_secs()).into());
-        }
-        sleep(Duration::from_millis(50)).await;
-    }
+    demo.print_calls_of_driver();
     Ok(())
 }

@@ -37,3 +37,24 @@ fn example_dra_demo_gives_a_pod_its_device_and_releases_it() {
         assert!(printed.contains(part), "{part}: {printed}");
     }
 }
+
+#[cfg(all(
+    feature = "agent",
+    feature = "controllers",
+    feature = "dra",
+    feature = "dra-driver",
+    feature = "kube",
+    feature = "process"
+))]
+#[test]
+fn example_taint_demo_evicts_the_pod_of_a_tainted_device() {
+    let printed = run("taint_demo");
+    for part in [
+        "1 allocated device matches; 1 pod in 1 namespace is evicted\n",
+        "DeviceTaintManagerEviction: Marking for deletion\n",
+        "unprepared claim ",
+        "1 pod evicted since controller start",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+}
