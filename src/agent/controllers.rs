@@ -81,7 +81,8 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
     let metrics = ControllersMetrics::new();
     let identity = running::identity().map_err(ControllersError::Identity)?;
     let stop = CancellationToken::new();
-    let process = Process { args: &args, client, metrics: metrics.clone(), identity, stop: stop.clone() };
+    let address = running::address(args.admin.admin);
+    let process = Process { args: &args, client, metrics: metrics.clone(), identity, address, stop: stop.clone() };
     let enabled: Vec<_> = args.enabled().collect();
     let off = args.controllers.iter().filter(|kind| !enabled.contains(kind));
     off.for_each(|kind| tracing::warn!(controller = kind.name(), "controller is not started: its feature gate is off"));

@@ -104,8 +104,8 @@ impl ControllerView {
 
     fn not_leading(&self, objects: &str) -> Response {
         let leader = match &*self.leadership.borrow() {
-            Leadership::Following { holder: Some(holder), .. } => {
-                format!(", which is {}", plain(holder, MAX_ECHO_BYTES))
+            Leadership::Following { holder: Some(holder), address, .. } => {
+                format!(", which is {}", leader(holder, address.as_deref()))
             }
             Leadership::Following { holder: None, .. } | Leadership::Leading { .. } => String::new(),
         };
@@ -113,6 +113,18 @@ impl ControllerView {
             format!("this replica does not lead, so it has read no {objects}: run the command on the leader{leader}\n");
         (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
     }
+}
+
+/// The leader, and where to run a command on it. The identity of a replica begins with the name of its machine or pod.
+fn leader(identity: &str, address: Option<&str>) -> String {
+    let mut text = plain(identity, MAX_ECHO_BYTES).into_owned();
+    if let Some((host, _)) = identity.rsplit_once('_') {
+        text.push_str(&format!(", on the machine or in the pod {}", plain(host, MAX_ECHO_BYTES)));
+    }
+    if let Some(address) = address {
+        text.push_str(&format!(", or from here with --admin {}", plain(address, MAX_ECHO_BYTES)));
+    }
+    text
 }
 
 /// The routes, without any check of the client.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::actors::controllers::device_taint_controller::{DeviceTaintControllerC
 use crate::actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName};
 use crate::actors::ports::{SystemClock, TokioClock, WallClock};
 use crate::adapters::kube::{ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims};
-use crate::agent::cli::{ControllerKind, ControllersArgs};
+use crate::agent::cli::{AdminAddress, ControllerKind, ControllersArgs};
 use crate::agent::machine;
 use crate::metrics::ControllersMetrics;
 
@@ -38,6 +39,8 @@ pub(super) struct Process<'a> {
     pub(super) metrics: ControllersMetrics,
     /// The identity of this replica in the elections.
     pub(super) identity: String,
+    /// Where the admin endpoints of this replica are reachable from other machines.
+    pub(super) address: Option<String>,
     /// Ends the work of all controllers.
     pub(super) stop: CancellationToken,
 }
@@ -142,6 +145,7 @@ impl Election {
         let (leadership, guard, task) = if args.leader_elect {
             let lease = LeaseName { namespace: args.leader_elect_resource_namespace.clone(), name: name.to_owned() };
             let candidate = Candidate::new(process.identity.clone(), lease.clone(), args.timing());
+            let candidate = candidate.with_address(process.address.clone());
             let leases = Arc::new(KubeLeases::new(process.client.clone(), &lease));
             let elector = Elector::new(leases, candidate, Arc::new(SystemClock::new()));
             (elector.leadership(), elector.guard(), tokio::spawn(elector.run(resign.clone())))
@@ -182,4 +186,38 @@ async fn count_leadership(
 pub(super) fn identity() -> io::Result<String> {
     let random = fs::read_to_string(RANDOM_UUID)?;
     Ok(format!("{}_{}", machine::node_name(), random.trim()))
+}
+
+/// Where the admin endpoints are reachable from other machines. `None` if they are not, or if the system chooses the port.
+pub(super) fn address(admin: AdminAddress) -> Option<String> {
+    let AdminAddress::Listen(address) = admin else { return None };
+    let ip = match address.ip() {
+        ip if ip.is_loopback() => return None,
+        // An IPv6 socket that listens on all addresses has those of IPv4 too.
+        ip if ip.is_unspecified() => machine::host_ips().into_iter().find(|own| own.is_ipv4() || ip.is_ipv6())?,
+        ip => ip,
+    };
+    (address.port() != 0).then(|| format!("https://{}", SocketAddr::new(ip, address.port())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_that_other_machines_reach_is_written_to_the_lease() {
+        for (listens, expected) in [
+            ("127.0.0.1:10255", None),
+            ("[::1]:10255", None),
+            ("10.0.0.5:0", None),
+            ("10.0.0.5:10255", Some("https://10.0.0.5:10255")),
+            ("[fd00::5]:10255", Some("https://[fd00::5]:10255")),
+        ] {
+            assert_eq!(address(AdminAddress::Listen(listens.parse().unwrap())).as_deref(), expected, "{listens}");
+        }
+        assert_eq!(address(AdminAddress::Off), None);
+        let own = machine::host_ips().into_iter().find(|own| own.is_ipv4());
+        let expected = own.map(|ip| format!("https://{ip}:10255"));
+        assert_eq!(address(AdminAddress::Listen("0.0.0.0:10255".parse().unwrap())), expected);
+    }
 }

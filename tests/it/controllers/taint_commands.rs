@@ -150,12 +150,16 @@ async fn controllers_explain_pods_and_rules() {
     controllers.crash().await;
     // Another replica leads.
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE}");
-    let taken = json!({"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}});
+    let address = json!({"podwright.dev/admin-address": "https://10.0.0.5:10255"});
+    let spec = json!({"holderIdentity": "another-pod_1", "leaseDurationSeconds": 3600});
+    let taken = json!({"metadata": {"annotations": address}, "spec": spec});
     cluster.server.request("PATCH", &lease, MERGE, &taken).unwrap();
     let controllers = home.start_controllers(&flags).await;
     eventually("the replica follows", || async {
         let output = controllers.run_client(&["explain", "pod", "default/p0"]).await;
-        text(&output.stderr).contains("run the command on the leader, which is another").then_some(())
+        let leader = "run the command on the leader, which is another-pod_1, on the machine or in the pod another-pod, or from here with \
+                      --admin https://10.0.0.5:10255";
+        text(&output.stderr).contains(leader).then_some(())
     })
     .await;
 }

@@ -2,15 +2,14 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use super::record::{LeaseName, Timing, created, duration, held, holder, released};
+use super::record::{LeaseName, Replica, Timing, address, created, duration, held, holder, released};
 use crate::time::Time;
 
 /// One replica in the election.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    identity: String,
+    replica: Replica,
     name: LeaseName,
-    timing: Timing,
     state: State,
     /// How often this replica has become the leader.
     terms: u64,
@@ -103,17 +102,25 @@ pub enum Next {
 impl Candidate {
     /// A replica that follows. No two replicas may have the same identity.
     pub fn new(identity: impl Into<String>, name: LeaseName, timing: Timing) -> Self {
-        Candidate { identity: identity.into(), name, timing, state: State::Following { observed: None }, terms: 0 }
+        let replica = Replica { identity: identity.into(), address: None, timing };
+        Candidate { replica, name, state: State::Following { observed: None }, terms: 0 }
+    }
+
+    /// Writes to the lease where the admin endpoints of this replica are reachable from other machines.
+    #[must_use]
+    pub fn with_address(mut self, address: Option<String>) -> Self {
+        self.replica.address = address;
+        self
     }
 
     /// Its identity.
     pub fn identity(&self) -> &str {
-        &self.identity
+        &self.replica.identity
     }
 
     /// The durations of the election.
     pub fn timing(&self) -> Timing {
-        self.timing
+        self.replica.timing
     }
 
     /// Until when this replica leads, by its local clock. `None` if it does not lead.
@@ -138,8 +145,16 @@ impl Candidate {
     pub fn holder(&self) -> Option<&str> {
         match &self.state {
             State::Following { observed } => holder(&observed.as_ref()?.lease),
-            State::Leading { .. } => Some(&self.identity),
+            State::Leading { .. } => Some(self.identity()),
             State::Releasing { .. } => None,
+        }
+    }
+
+    /// Where the admin endpoints of the holder are reachable, by the lease that was last read.
+    pub fn address_of_holder(&self) -> Option<&str> {
+        match &self.state {
+            State::Following { observed } => address(&observed.as_ref()?.lease),
+            State::Leading { .. } | State::Releasing { .. } => None,
         }
     }
 
@@ -182,11 +197,11 @@ impl Candidate {
         match (call, answer) {
             (Call::Read, Ok(lease)) => self.observed(lease, now),
             (Call::Read, Err(CallFailure::NotFound)) => {
-                Next::Call(Call::Create(Box::new(created(&self.name, &self.identity, self.timing, now.wall))))
+                Next::Call(Call::Create(Box::new(created(&self.name, &self.replica, now.wall))))
             }
             (Call::Create(_) | Call::Renew(_) | Call::Replace(_), Ok(lease)) => {
                 // The server may have stored the lease at any time since the call was sent, and others count from then.
-                let until = sent + self.timing.renew_deadline;
+                let until = sent + self.replica.timing.renew_deadline;
                 if !matches!(self.state, State::Leading { .. }) {
                     self.terms += 1;
                 }
@@ -204,7 +219,7 @@ impl Candidate {
 
     /// Decides on a lease that was read.
     fn observed(&mut self, lease: Lease, now: Moment) -> Next {
-        let is_own = holder(&lease) == Some(&self.identity);
+        let is_own = holder(&lease) == Some(self.identity());
         if is_own && matches!(self.state, State::Leading { .. }) {
             return Next::Call(Call::Replace(Box::new(self.next_version(&lease, now))));
         }
@@ -223,14 +238,14 @@ impl Candidate {
     }
 
     fn next_version(&self, lease: &Lease, now: Moment) -> Lease {
-        held(lease, &self.identity, self.timing, now.wall)
+        held(lease, &self.replica, now.wall)
     }
 
     fn release(&mut self, now: Moment) -> Next {
         let next = match &self.state {
             State::Leading { lease, .. } => Next::Call(Call::Release(Box::new(released(lease, now.wall)))),
             // The deadline is over, or the answer that would have made this replica the leader was lost.
-            State::Following { observed: Some(observed) } if holder(&observed.lease) == Some(&self.identity) => {
+            State::Following { observed: Some(observed) } if holder(&observed.lease) == Some(self.identity()) => {
                 Next::Call(Call::Read)
             }
             State::Following { .. } | State::Releasing { .. } => Next::End,
@@ -247,7 +262,7 @@ impl Candidate {
         now: Moment,
     ) -> Next {
         match (call, answer) {
-            (Call::Read, Ok(lease)) if holder(&lease) == Some(&self.identity) => {
+            (Call::Read, Ok(lease)) if holder(&lease) == Some(self.identity()) => {
                 self.state = State::Releasing { has_read: true };
                 Next::Call(Call::Release(Box::new(released(&lease, now.wall))))
             }

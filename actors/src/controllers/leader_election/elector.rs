@@ -28,6 +28,8 @@ pub enum Leadership {
     Following {
         /// The replica that holds the lease, if one is known.
         holder: Option<String>,
+        /// Where the admin endpoints of the holder are reachable, if it has written that to the lease.
+        address: Option<String>,
         /// Why the last attempt failed, if it did.
         problem: Option<String>,
     },
@@ -39,6 +41,9 @@ pub enum Leadership {
 }
 
 impl Leadership {
+    /// No replica is known to lead.
+    const NOBODY: Leadership = Leadership::Following { holder: None, address: None, problem: None };
+
     /// Whether the replica leads.
     pub fn is_leading(&self) -> bool {
         matches!(self, Leadership::Leading { .. })
@@ -63,7 +68,7 @@ pub struct Elector {
 impl Elector {
     /// An election that has not begun. `wall` gives the times that are written to the lease.
     pub fn new(api: Arc<dyn LeaseApi>, candidate: Candidate, wall: Arc<dyn Clock>) -> Self {
-        let leadership = watch::Sender::new(Leadership::Following { holder: None, problem: None });
+        let leadership = watch::Sender::new(Leadership::NOBODY);
         let local = TokioClock::new();
         let guard = LeaseGuard::new(local);
         Elector { api, candidate, local, wall, leadership, guard, logged_leader: None, problem: None, failures: 0 }
@@ -83,7 +88,7 @@ impl Elector {
     /// before it cancels `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let _stopped = stop.run_until_cancelled(self.take_part()).await;
-        self.publish(Leadership::Following { holder: None, problem: None });
+        self.publish(Leadership::NOBODY);
         let limit = self.call_timeout();
         // The process may end without this. Other replicas then wait for the lease duration.
         let release = async {
@@ -193,6 +198,7 @@ impl Elector {
             true => Leadership::Leading { term: self.candidate.term() },
             false => Leadership::Following {
                 holder: self.candidate.holder().map(str::to_owned),
+                address: self.candidate.address_of_holder().map(str::to_owned),
                 problem: self.problem.clone(),
             },
         });

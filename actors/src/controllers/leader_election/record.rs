@@ -58,6 +58,33 @@ pub struct LeaseName {
     pub name: String,
 }
 
+/// The annotation of a lease with the admin address of its holder.
+const ADDRESS_ANNOTATION: &str = "podwright.dev/admin-address";
+
+/// Where the admin endpoints of the holder are reachable, if the holder has written that.
+pub(super) fn address(lease: &Lease) -> Option<&str> {
+    holder(lease)?;
+    lease.metadata.annotations.as_ref()?.get(ADDRESS_ANNOTATION).map(String::as_str)
+}
+
+fn set_address(lease: &mut Lease, address: Option<&str>) {
+    let mut annotations = lease.metadata.annotations.take().unwrap_or_default();
+    match address {
+        Some(address) => drop(annotations.insert(ADDRESS_ANNOTATION.to_owned(), address.to_owned())),
+        None => drop(annotations.remove(ADDRESS_ANNOTATION)),
+    }
+    lease.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+}
+
+/// A replica, as it is written to the lease.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Replica {
+    pub(super) identity: String,
+    /// Where its admin endpoints are reachable from other machines.
+    pub(super) address: Option<String>,
+    pub(super) timing: Timing,
+}
+
 /// The holder of a lease. `None` if the lease is free.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
@@ -70,27 +97,28 @@ pub(super) fn duration(lease: &Lease) -> Duration {
 }
 
 /// The first version of a lease.
-pub(super) fn created(name: &LeaseName, identity: &str, timing: Timing, wall: Time) -> Lease {
+pub(super) fn created(name: &LeaseName, replica: &Replica, wall: Time) -> Lease {
     let metadata =
         ObjectMeta { namespace: Some(name.namespace.clone()), name: Some(name.name.clone()), ..ObjectMeta::default() };
     let base = Lease { metadata, spec: None };
-    let mut lease = held(&base, identity, timing, wall);
+    let mut lease = held(&base, replica, wall);
     lease.spec.get_or_insert_with(LeaseSpec::default).lease_transitions = Some(0);
     lease
 }
 
 /// The lease with this holder, as it is written next. A change of the holder is counted.
-pub(super) fn held(base: &Lease, identity: &str, timing: Timing, wall: Time) -> Lease {
-    let is_renewal = holder(base) == Some(identity);
+pub(super) fn held(base: &Lease, Replica { identity, address, timing }: &Replica, wall: Time) -> Lease {
+    let is_renewal = holder(base) == Some(identity.as_str());
     let mut lease = base.clone();
     lease.metadata.managed_fields = None;
+    set_address(&mut lease, address.as_deref());
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     let now = MicroTime(wall.to_timestamp());
     if !is_renewal {
         spec.acquire_time = Some(now.clone());
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1));
     }
-    spec.holder_identity = Some(identity.to_owned());
+    spec.holder_identity = Some(identity.clone());
     spec.lease_duration_seconds = Some(i32::try_from(timing.lease_duration.as_secs()).unwrap_or(i32::MAX));
     spec.renew_time = Some(now);
     lease
@@ -100,6 +128,7 @@ pub(super) fn held(base: &Lease, identity: &str, timing: Timing, wall: Time) -> 
 pub(super) fn released(base: &Lease, wall: Time) -> Lease {
     let mut lease = base.clone();
     lease.metadata.managed_fields = None;
+    set_address(&mut lease, None);
     let now = MicroTime(wall.to_timestamp());
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     spec.holder_identity = Some(String::new());

@@ -211,7 +211,7 @@ async fn first_replica_leads_at_once_and_keeps_the_lease() {
     assert_eq!(last.lease_transitions, Some(0));
     let renewals = one.api.calls.load(Ordering::Relaxed);
     assert!((50..54).contains(&renewals), "one call every 2 s: {renewals}");
-    let Leadership::Following { holder, problem } = two.leadership.borrow().clone() else { panic!() };
+    let Leadership::Following { holder, problem, .. } = two.leadership.borrow().clone() else { panic!() };
     assert_eq!((holder.as_deref(), problem), (Some("one"), None));
 }
 
@@ -313,6 +313,30 @@ async fn stopped_follower_leaves_the_lease_of_the_leader() {
     assert!(one.leads());
 }
 
+/// An attempt of a candidate, or the end of its work.
+fn attempt(candidate: &mut Candidate, server: &mut Server, event: Event) {
+    let now = Moment { local: Time::from_secs(100), wall: Time::from_secs(1_800_000_000) };
+    let mut next = candidate.step(event, now);
+    while let Next::Call(call) = next {
+        let answer = server.perform(&call).map(Box::new);
+        next = candidate.step(Event::Answered { call, sent: now.local, answer }, now);
+    }
+}
+
+#[test]
+fn follower_knows_where_the_leader_is_reachable() {
+    let mut server = Server::default();
+    let address = "https://10.0.0.1:10255";
+    let mut one = Candidate::new("one", name(), Timing::default()).with_address(Some(address.to_owned()));
+    let mut two = Candidate::new("two", name(), Timing::default());
+    attempt(&mut one, &mut server, Event::Due);
+    attempt(&mut two, &mut server, Event::Due);
+    assert_eq!((two.holder(), two.address_of_holder()), (Some("one"), Some(address)));
+    attempt(&mut one, &mut server, Event::Release);
+    attempt(&mut two, &mut server, Event::Due);
+    assert_eq!((two.holder(), server.lease.unwrap().metadata.annotations), (Some("two"), None));
+}
+
 #[tokio::test(start_paused = true)]
 async fn jumps_of_the_wall_clock_change_nothing() {
     let server = Arc::default();
@@ -358,7 +382,7 @@ async fn refused_calls_are_reported_and_tried_again() {
     ] {
         one.set_link(link);
         sleep(PATIENCE).await;
-        let Leadership::Following { holder, problem } = one.leadership.borrow().clone() else { panic!() };
+        let Leadership::Following { holder, problem, .. } = one.leadership.borrow().clone() else { panic!() };
         assert_eq!(holder, None);
         let problem = problem.unwrap_or_default();
         assert!(problem.contains(text), "{problem}");
