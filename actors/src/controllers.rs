@@ -16,3 +16,5 @@ mod ownership;
 mod pass_errors;
 pub mod resource_claim;
 mod table;
+#[cfg(test)]
+mod test_log;

@@ -46,8 +46,9 @@ use tracing::field::display;
 
 use self::clock_jumps::ClockJumps;
 use super::device_taint_eviction::{
-    CONTROLLER_NAME, Core, Effects, FailedPass, Item, ObjectKey, Outcome as PassOutcome, PodTaintExplanation,
-    QUEUE_NAME, Report, RuleExplanation, Settings, Step,
+    CONTROLLER_NAME, Core, Effects, EvictionEventKind, FailedPass, IN_PROGRESS_CONDITION, Item, ObjectKey,
+    Outcome as PassOutcome, PodCondition, PodTaintExplanation, QUEUE_NAME, Report, Request, RuleExplanation, Settings,
+    Step,
 };
 use super::leader_election::LeaseGuard;
 use super::pass_errors::PassErrors;
@@ -313,6 +314,9 @@ impl Shared {
             }
         }
         for event in effects.enqueue(queue, self.ports.clock.now()) {
+            if event.kind == EvictionEventKind::Cancellation {
+                tracing::info!(controller = CONTROLLER_NAME, object = %event.pod, "the eviction of the pod was cancelled");
+            }
             if catch_unwind(AssertUnwindSafe(|| self.ports.api.record(event))).is_err() {
                 self.ports.metrics.panics.caught();
                 tracing::error!(controller = CONTROLLER_NAME, "the recorder of events panicked");
@@ -368,15 +372,31 @@ impl Shared {
                 self.changed.notify_one();
             }
             match step {
-                Step::Call(request) => answer = Some(self.ports.api.call(request).await),
+                Step::Call(request) => {
+                    let write = written(&request);
+                    let result = self.ports.api.call(request).await;
+                    if let (Some(what), Ok(_)) = (write, &result) {
+                        tracing::debug!(what, "wrote a status");
+                    }
+                    answer = Some(result);
+                }
                 Step::Done(report) => break report,
             }
         };
         if let Some(evicted) = evicted {
             self.ports.metrics.device_taint_evictions.deleted(evicted.late);
-            tracing::info!("the pod was deleted because of a device taint");
+            tracing::info!(reasons = %evicted.reasons, "the pod was deleted because of device taints");
         }
         outcome
+    }
+}
+
+/// What a call writes to a status.
+fn written(request: &Request) -> Option<&'static str> {
+    match request {
+        Request::PatchPodStatus(_) => Some(PodCondition::TYPE),
+        Request::ApplyRuleStatus(_) => Some(IN_PROGRESS_CONDITION),
+        Request::GetPod(_) | Request::DeletePod(_) => None,
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod handlers;
 mod lists;
-mod log;
 mod terms;
 
 use std::collections::BTreeSet;
@@ -13,6 +12,7 @@ use podwright_metrics::Format;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::super::test_log::Log;
 use super::*;
 use crate::ports::TokioClock;
 use crate::ports::resource_claims::{Answer, ApiError, ApiErrorKind, OwnerWarning, Request};
@@ -266,7 +266,7 @@ async fn at_most_one_pass_per_key_and_as_many_as_there_are_workers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_panics_is_counted_logged_and_repeated() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Panic);
     fixture.list(&["p", "q"], true);
@@ -287,7 +287,7 @@ async fn a_pass_that_panics_is_counted_logged_and_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_is_counted_logged_and_ends_nothing() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Success);
     fixture.list(&[], true);
@@ -303,7 +303,7 @@ async fn a_handler_that_panics_is_counted_logged_and_ends_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn each_line_of_a_pass_has_its_key() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Refused);
     fixture.list(&["p"], true);
@@ -316,7 +316,7 @@ async fn each_line_of_a_pass_has_its_key() {
 /// The log says what the controller has done: a pod gets a claim, another claim is reserved, and the claim of an ended pod is released.
 #[tokio::test(start_paused = true)]
 async fn each_write_is_logged_with_its_objects() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Success);
     let claim = |name: &str, owner: &str, consumers: Value| {
@@ -362,7 +362,7 @@ async fn each_write_is_logged_with_its_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn failure_is_logged_once_for_each_reason() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Refused);
     fixture.list(&["p"], true);

@@ -10,9 +10,10 @@ use podwright_metrics::Format;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::super::test_log::Log;
 use super::*;
 use crate::ports::TokioClock;
-use crate::ports::device_taints::{Answer, ApiError, ApiErrorKind, EvictionEvent, Request};
+use crate::ports::device_taints::{Answer, ApiError, ApiErrorKind, EvictionEvent};
 
 /// 2000-01-01T00:00:00Z.
 const T0: Time = Time::from_secs(946_684_800);
@@ -454,4 +455,31 @@ async fn a_busy_server_gets_the_next_call_after_the_delay_that_it_requests() {
     *fixture.api.reply.lock() = Reply::Success;
     sleep(Duration::from_millis(200)).await;
     assert_eq!(*fixture.api.deleted.lock(), ["p"]);
+}
+
+/// Who deleted a pod, and why, is in the log.
+#[tokio::test(start_paused = true)]
+async fn evictions_and_cancellations_are_logged_with_the_pod_and_the_reasons() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let fixture = Fixture::new(Reply::Success);
+    fixture.add("kept", &tolerate(3600));
+    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
+    fixture.complete_lists();
+    rest().await;
+    fixture.controller.slice_event(WatchEvent::Apply(slice("None")));
+    rest().await;
+    fixture.add("gone", &json!([]));
+    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
+    fixture.controller.rule_event(WatchEvent::Apply(rule()));
+    sleep(Duration::from_secs(20)).await;
+    let lines = log.lines();
+    for parts in [
+        ["object=shop/kept", "the eviction of the pod was cancelled"],
+        ["object=pod:shop/gone", "reasons=DeviceTaintRule r; ResourceSlice s, taint 0 of device d/w/i"],
+        ["object=pod:shop/gone", "DisruptionTarget"],
+        ["object=rule:r", "EvictionInProgress"],
+    ] {
+        assert!(lines.iter().any(|line| parts.iter().all(|part| line.contains(part))), "{parts:?}: {lines:#?}");
+    }
 }

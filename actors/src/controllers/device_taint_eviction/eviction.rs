@@ -1,6 +1,7 @@
 //! When a pod must be evicted, and which taints are the reasons.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use super::api::RuleId;
@@ -30,6 +31,19 @@ pub enum Reason {
     Slice(Arc<SliceTaint>),
 }
 
+/// Prints the object that has the taint, such as `DeviceTaintRule r`.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Rule(rule) => write!(f, "DeviceTaintRule {rule}"),
+            Reason::Slice(taint) => {
+                let SliceTaint { driver, pool, device, index, slice } = &**taint;
+                write!(f, "ResourceSlice {slice}, taint {index} of device {driver}/{pool}/{device}")
+            }
+        }
+    }
+}
+
 /// The reasons of an eviction: at least one, each once, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reasons(BTreeSet<Reason>);
@@ -51,6 +65,16 @@ impl Reasons {
     /// Whether a rule is among the reasons.
     pub fn names(&self, rule: &RuleId) -> bool {
         self.rules().any(|other| other == rule)
+    }
+}
+
+/// Prints the reasons in their order.
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, reason) in self.0.iter().enumerate() {
+            write!(f, "{}{reason}", if at == 0 { "" } else { "; " })?;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::api::{Answer, ApiError, PodId, Request};
 use super::cache::Core;
+use super::eviction::Reasons;
 use super::item::Item;
 use super::pod_pass::PodPass;
 use super::rule_pass::RulePass;
@@ -45,6 +46,8 @@ pub struct Evicted {
     pub pod: PodId,
     /// The time since its eviction was due.
     pub late: Duration,
+    /// The taints that have evicted it.
+    pub reasons: Reasons,
 }
 
 /// What becomes of an item.

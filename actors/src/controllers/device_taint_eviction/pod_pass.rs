@@ -172,7 +172,8 @@ impl PodPass {
                 core.effects.rule_at(rule, now + super::cache::STATUS_DELAY);
             }
         }
-        let evicted = Evicted { pod: self.pod.clone(), late: now.since(eviction.at) };
+        let late = now.since(eviction.at);
+        let evicted = Evicted { pod: self.pod.clone(), late, reasons: eviction.reasons.clone() };
         Step::Done(Report { outcome: Outcome::Finished, evicted: Some(evicted) })
     }
 

@@ -83,7 +83,7 @@ async fn removed_handler_is_dropped_at_once_and_the_others_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn handler_that_panics_is_counted_logged_and_receives_the_next_event() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Success);
     fixture.list(&[], true);

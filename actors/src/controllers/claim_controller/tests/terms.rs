@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn stop_ends_passes_and_timers_within_a_second() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Hang);
     fixture.list(&["p", "q"], true);
@@ -45,7 +45,7 @@ async fn stop_waits_for_a_create_in_flight() {
 /// The second call of the pass does not end. What the pass has done before is counted, recorded and logged.
 #[tokio::test(start_paused = true)]
 async fn stop_loses_no_report_of_a_pass() {
-    let log = log::Log::default();
+    let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let fixture = Fixture::new(Reply::Success);
     *fixture.api.reply_to_apply.lock() = Some(Reply::Hang);
