@@ -139,7 +139,7 @@ async fn controllers_explain_pods_and_rules() {
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["state"], &json["counts"]["pending"]), (&json!("inProgress"), &json!(1)), "{json}");
     let output = controllers.run_client(&["explain", "pod", "default/absent"]).await;
-    assert!(text(&output.stdout).contains("The pod does not exist. Check the namespace and the name."), "{output:?}");
+    assert!(text(&output.stdout).contains("There is no pod of this name that uses ResourceClaims."), "{output:?}");
     let output = controllers.run_client(&["explain", "rule", "No Name"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let output = controllers.run_client(&["explain", "claim", "default/c0"]).await;

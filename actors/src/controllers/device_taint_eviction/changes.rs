@@ -21,9 +21,12 @@ use super::rules::{EvictingRule, rule_id};
 use crate::time::Time;
 
 impl Core {
-    /// Takes an event of the watch of pods.
+    /// Takes an event of the watch of pods. Most pods of a cluster use no claim. They are not kept, because no taint evicts them.
     pub fn pod_event(&mut self, event: WatchEvent<Pod>, now: Time) {
         for change in self.pods.changes(event) {
+            if matches!(&change, Change::Added(pod) if !uses_claims(pod)) {
+                continue;
+            }
             self.pods.commit(&change);
             let key = object_key(&change.object().metadata);
             let group = |pod: Option<&Arc<Pod>>| Some(ObjectKey::new(&key.namespace, pod_group_name(pod?)?));
@@ -205,6 +208,12 @@ impl Core {
             }
         }
     }
+}
+
+/// Whether a pod uses claims. A pod gets a claim of extended resources after its creation, and keeps it.
+fn uses_claims(pod: &Pod) -> bool {
+    let names = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref());
+    names.is_some_and(|names| !names.is_empty()) || extended_claim(pod).is_some()
 }
 
 /// Whether a change of a pod may change its eviction. A change of the condition that this controller writes does not.

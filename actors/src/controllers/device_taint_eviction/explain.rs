@@ -54,7 +54,7 @@ pub struct PodTaintExplanation {
 pub enum PodTaintState {
     /// The controller has not completed its first lists.
     NotSynced,
-    /// The pod does not exist.
+    /// The pod does not exist, or uses no claims.
     Absent,
     /// The pod has no node, has ended or is being deleted, so that no taint evicts it.
     NotEvictable,
@@ -120,11 +120,8 @@ impl Core {
             item: None,
         };
         let Some(pod) = self.pods.get(key) else {
-            let (state, detail) = if self.is_synced() {
-                (PodTaintState::Absent, "The pod does not exist. Check the namespace and the name.")
-            } else {
-                (PodTaintState::NotSynced, NOT_SYNCED)
-            };
+            let (state, detail) =
+                if self.is_synced() { (PodTaintState::Absent, NO_POD) } else { (PodTaintState::NotSynced, NOT_SYNCED) };
             (explanation.state, explanation.detail) = (state, detail.to_owned());
             return explanation;
         };
@@ -254,5 +251,7 @@ impl Core {
     }
 }
 
+const NO_POD: &str = "There is no pod of this name that uses ResourceClaims. Device taints evict no other pod. If the pod should use claims, \
+                      check the namespace and the name.";
 const NOT_SYNCED: &str = "The controller has not completed its first lists, so it evicts no pod yet, and this explanation may be \
                           incomplete.";

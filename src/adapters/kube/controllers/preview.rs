@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec, ResourceSlice};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
@@ -14,7 +14,7 @@ use podwright_actors::controllers::resource_claim::WatchEvent;
 use podwright_actors::time::Time;
 use serde::de::DeserializeOwned;
 
-use super::watches::{keep_claims_of_pod, keep_taints_of_slice, unserved};
+use super::watches::{keep_claims_of_pod, keep_results_of_claim, keep_taints_of_slice, unserved};
 use crate::KubeError;
 
 /// The number of objects in one page of a list (client-go's default page size, 1.36).
@@ -122,14 +122,6 @@ fn keep<K: Resource<DynamicType = ()>>(
             }
         }
     }
-}
-
-/// Removes the largest fields of a claim that the preview does not read.
-fn keep_results_of_claim(claim: &mut ResourceClaim) {
-    claim.metadata.managed_fields = None;
-    claim.metadata.annotations = None;
-    claim.metadata.labels = None;
-    claim.spec = ResourceClaimSpec::default();
 }
 
 impl ListError {

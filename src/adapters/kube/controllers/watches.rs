@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
-use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use kube::core::DeserializeGuard;
@@ -90,11 +90,7 @@ pub(super) fn start_taints(
     // An event only marks pods, so no watch waits.
     let room = |_: &DeviceTaintController| std::future::ready(()).boxed();
     watch.start(keep_claims_of_pod, room, DeviceTaintController::pod_event);
-    watch.start(
-        |claim: &mut ResourceClaim| claim.metadata.managed_fields = None,
-        room,
-        DeviceTaintController::claim_event,
-    );
+    watch.start(keep_results_of_claim, room, DeviceTaintController::claim_event);
     watch.start(keep_taints_of_slice, room, DeviceTaintController::slice_event);
     if settings.rules {
         watch.start(
@@ -283,6 +279,19 @@ pub(super) fn keep_claims_of_pod(pod: &mut Pod) {
             resource_claim_statuses: status.resource_claim_statuses,
             ..PodStatus::default()
         });
+    }
+}
+
+/// Removes the largest fields of a claim that the device taint eviction controller does not read.
+pub(super) fn keep_results_of_claim(claim: &mut ResourceClaim) {
+    claim.metadata.managed_fields = None;
+    claim.metadata.annotations = None;
+    claim.metadata.labels = None;
+    claim.spec = ResourceClaimSpec::default();
+    let Some(status) = &mut claim.status else { return };
+    status.devices = None;
+    if let Some(devices) = status.allocation.as_mut().and_then(|allocation| allocation.devices.as_mut()) {
+        devices.config = None;
     }
 }
 

@@ -37,6 +37,18 @@ fn a_slice_that_moves_to_another_pool_leaves_no_taint_behind() {
     assert_eq!((world.claim_eviction(), world.pending()), (None, vec![]));
 }
 
+/// A cluster has many pods without claims, and no taint evicts them.
+#[test]
+fn pods_without_claims_are_not_kept() {
+    let mut world = World::after([Change::Pod(pod_of("without", &[])), Change::Pod(pod())]);
+    let kept: Vec<_> = world.core.pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+    assert_eq!(kept, ["p"]);
+    let mut replaced = pod_of("p", &[]);
+    replaced.metadata.uid = Some("other".to_owned());
+    world.apply(Change::Pod(replaced));
+    assert_eq!(world.core.pods.iter().count(), 0);
+}
+
 /// TAINT-S4.
 #[test]
 fn a_claim_of_an_untainted_device_has_no_eviction() {

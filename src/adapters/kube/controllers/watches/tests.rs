@@ -237,3 +237,26 @@ fn pod_keeps_what_the_controller_reads() {
             "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}}});
     assert_eq!(kept, expected);
 }
+
+/// The device taint eviction controller keeps of a claim what an eviction depends on.
+#[test]
+fn claim_is_shrunk_to_its_devices_and_consumers() {
+    let result =
+        json!({"request": "r", "driver": "d", "pool": "w", "device": "i", "tolerations": [{"operator": "Exists"}]});
+    let allocation = json!({"devices": {"results": [result], "config": [{"source": "FromClass"}]}});
+    let consumers = json!([{"resource": "pods", "name": "p", "uid": "u"}]);
+    let mut claim: ResourceClaim = serde_json::from_value(json!({
+        "metadata": {"name": "c", "annotations": {"a": "b"}, "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]},
+        "spec": {"devices": {"requests": [{"name": "r"}]}},
+        "status": {"allocation": allocation, "reservedFor": consumers, "devices": [{"driver": "d", "pool": "w", "device": "i"}]},
+    }))
+    .unwrap();
+    keep_results_of_claim(&mut claim);
+    let kept = serde_json::to_value(&claim).unwrap();
+    assert_eq!(kept["status"], json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}));
+    assert_eq!(
+        (&kept["metadata"]["ownerReferences"][0]["uid"], &kept["metadata"]["annotations"]),
+        (&json!("u"), &json!(null))
+    );
+    assert_eq!(kept["spec"], json!({}));
+}
