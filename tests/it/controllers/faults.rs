@@ -64,7 +64,7 @@ async fn create_that_is_performed_and_answered_with_504_makes_one_claim() {
     cluster.has_all_claims().await;
 }
 
-// The cache of the controller shows none of its own claims, the answers to creates are lost, and the writes of the statuses fail.
+// KF45. The cache of the controller shows none of its own claims, the answers to creates are lost, and the writes of the statuses fail.
 #[tokio::test]
 async fn claims_that_no_watch_shows_are_not_generated_again() {
     let cluster = Cluster::start().await;
@@ -185,6 +185,19 @@ async fn deletions_during_an_outage_are_found_by_the_next_list() {
     cluster.server.resume().await.unwrap();
     eventually("the claim of the deleted pod is free", || async { (cluster.consumers("a") == 0).then_some(()) }).await;
     assert_eq!(cluster.consumers("b"), 1);
+}
+
+/// KF45.
+#[tokio::test]
+async fn claim_whose_pod_was_deleted_before_the_start_is_released() {
+    let cluster = Cluster::start().await;
+    cluster.claim("a", PARAMETERS);
+    cluster.pod_with("p", &json!([{"name": "c0", "resourceClaimName": "a"}]), &json!({}));
+    cluster.allocate("a", &["p"]);
+    cluster.delete(PODS, "p");
+    let replica = Replica::alone(cluster.client().await);
+    eventually("the claim is free", || async { (cluster.consumers("a") == 0).then_some(()) }).await;
+    replica.stop().await;
 }
 
 /// An object that is deleted before the end of the first list is gone for the controller too.

@@ -65,7 +65,7 @@ fn a_generated_claim_evicts_the_pod_whose_status_names_it() {
     evicts(Settings::default(), &changes);
 }
 
-/// TAINT-S58.
+/// TAINT-S58 and KF46.
 #[test]
 fn the_claim_of_extended_resources_evicts_its_pod() {
     let mut extended = pod_of("p", &[]);
@@ -167,7 +167,7 @@ fn two_claims_evict_at_the_earlier_time_with_all_reasons() {
     in_all_orders(Settings::default(), &changes, |world| assert_eq!(world.pending(), [("p".into(), after(20))]));
 }
 
-/// TAINT-S13, TAINT-S21 to TAINT-S22, TAINT-S24 to TAINT-S31.
+/// TAINT-S13, TAINT-S21 to TAINT-S22, TAINT-S24 to TAINT-S31, KF46.
 #[test]
 fn these_pods_stay() {
     let [slice, claim, pod] = [Change::Slice(tainted_slice()), Change::Claim(claim()), Change::Pod(pod())];

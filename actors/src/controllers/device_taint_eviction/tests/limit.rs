@@ -3,10 +3,16 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
+
 use super::*;
 
 /// Five pods, a limit, and a rule for all of them.
 fn limited(limit: u64) -> World {
+    limited_by(limit, rule())
+}
+
+fn limited_by(limit: u64, rule: DeviceTaintRule) -> World {
     let settings = Settings { max_evictions_per_rule: NonZeroU64::new(limit), ..Settings::default() };
     let mut world = World::with(settings);
     for number in 1..=5 {
@@ -14,7 +20,7 @@ fn limited(limit: u64) -> World {
         world.apply(Change::Claim(claim_for(&claim, &pod)));
         world.apply(Change::Pod(pod_of(&pod, &[&claim])));
     }
-    world.apply(Change::Rule(rule()));
+    world.apply(Change::Rule(rule));
     world
 }
 
@@ -27,6 +33,14 @@ fn continue_to(world: &mut World, number: &str) {
 fn limit_condition(world: &World) -> Option<String> {
     let conditions = world.rule().status?.conditions?;
     conditions.into_iter().find(|condition| condition.type_ == LIMIT_CONDITION).map(|condition| condition.status)
+}
+
+/// KF47.
+#[test]
+fn a_rule_for_all_devices_evicts_no_more_pods_than_the_limit() {
+    let mut world = limited_by(2, rule_with("NoExecute", serde_json::json!({})));
+    world.run_until(after(3600));
+    assert_eq!((world.evicted.len(), world.pending().len()), (2, 3));
 }
 
 #[test]

@@ -59,6 +59,7 @@ fn preview_of_another_effect_shows_what_no_execute_would_evict() {
     assert!(text.contains("2 pods in 1 namespace would be evicted under NoExecute"), "{text}");
 }
 
+/// KF47.
 #[test]
 fn preview_warns_of_a_selector_without_fields() {
     let world = cluster();

@@ -36,7 +36,7 @@ fn fresh_pod_on_a_node_needs_no_retry() {
     assert_eq!(cluster.calls, ["create p-res-", "apply p res=p-res-00001"]);
 }
 
-/// CLAIM-S23: no claim is reserved again for a pod that has ended.
+/// CLAIM-S23 and KF45: no claim is reserved again for a pod that has ended.
 #[test]
 fn no_claim_is_reserved_for_an_ended_pod() {
     let mut cluster = Cluster::new(Features::default());
