@@ -3,7 +3,8 @@
 //! The core of a controller keeps the known objects and makes all decisions. It opens no connection and reads no clock. A pass works on
 //! one object: it names the next API call, and takes the answer.
 //!
-//! The controllers share the modules that belong to none of them: known objects, and pods and pod groups as users of claims.
+//! The controllers share the modules that belong to none of them: known objects, pods and pod groups as users of claims, and the retries
+//! of passes.
 
 pub mod claim_controller;
 pub mod device_taint_controller;
@@ -13,7 +14,7 @@ pub mod leader_election;
 mod names;
 mod owners;
 mod ownership;
-mod pass_errors;
+mod passes;
 pub mod resource_claim;
 mod table;
 #[cfg(test)]

@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
@@ -41,33 +40,25 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::Instrument;
 
 use self::handlers::AllHandlers;
 pub use self::handlers::{WatchHandler, WatchedKind};
 use self::shared_lists::SharedLists;
 use super::leader_election::LeaseGuard;
-use super::pass_errors::PassErrors;
+use super::passes::{PassEnd, Passes};
 use super::resource_claim::{
-    CONTROLLER_NAME, ClaimCounts, ClaimExplanation, Core, Fact, FailedPass, Features, Key, ObjectKey, PassError,
-    QUEUE_NAME, Report, Step, UnansweredCreates, WatchEvent,
+    CONTROLLER_NAME, ClaimCounts, ClaimExplanation, Core, Fact, Features, Key, ObjectKey, PassError, QUEUE_NAME,
+    Report, Step, UnansweredCreates, WatchEvent,
 };
 use crate::ports::Clock;
 use crate::ports::resource_claims::{Answer, ApiError, Request, ResourceClaimApi};
-use crate::text::panic_text;
 use crate::time::Time;
-use crate::work_queue::{Backoff, Outcome, Pace, Work, WorkQueue, work};
+use crate::work_queue::{Outcome, Work, WorkQueue, work};
 
 /// The number of workers, as in upstream.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(50).unwrap();
-/// The delays of a key whose pass failed (client-go `DefaultTypedControllerRateLimiter`).
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
-/// The rate of the retries of all keys (as above).
-const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
 /// How long the end of a term waits for creates in flight. Short enough that a term ends within a second.
 const CREATES_TIMEOUT: Duration = Duration::from_millis(800);
-/// The shortest delay after a pass that panicked.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// The settings of the controller.
 #[derive(Clone, Copy, Debug)]
@@ -123,13 +114,12 @@ struct Shared {
     core: Mutex<Core>,
     /// Whether all watches have completed their first lists, and all keys were queued.
     is_synced: AtomicBool,
-    queue: Mutex<WorkQueue<Key>>,
+    passes: Passes<Key>,
     /// Notified when keys were added to the queue.
     added: Notify,
     handlers: AllHandlers,
     lists: SharedLists,
     end: TermEnd,
-    errors: PassErrors<Key>,
 }
 
 impl ClaimController {
@@ -143,12 +133,11 @@ impl ClaimController {
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(config.features).with_unanswered(unanswered)),
             is_synced: AtomicBool::new(false),
-            queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
+            passes: Passes::new(CONTROLLER_NAME, ports.metrics.panics.clone()),
             added: Notify::new(),
             handlers: AllHandlers::default(),
             lists: SharedLists::default(),
             end: TermEnd::default(),
-            errors: PassErrors::default(),
             config,
             ports,
         });
@@ -159,7 +148,9 @@ impl ClaimController {
         });
         let weak = Arc::downgrade(&shared);
         shared.ports.metrics.work_queues.observe(QUEUE_NAME, move || {
-            weak.upgrade().map(|shared| shared.queue.lock().numbers(shared.ports.clock.now())).unwrap_or_default()
+            weak.upgrade()
+                .map(|shared| shared.passes.queue.lock().numbers(shared.ports.clock.now()))
+                .unwrap_or_default()
         });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(run(shared.clone(), stop.clone()));
@@ -225,7 +216,7 @@ impl ClaimController {
 
     /// The number of keys in the queue, with those whose passes run or wait for a backoff.
     pub fn queued(&self) -> usize {
-        self.shared.queue.lock().len()
+        self.shared.passes.queue.lock().len()
     }
 
     /// The number of known claims by their labels.
@@ -237,12 +228,7 @@ impl ClaimController {
     /// that the server appends.
     pub fn explain(&self, claim: &ObjectKey) -> ClaimExplanation {
         let mut explanation = self.shared.core.lock().explain(claim, self.shared.ports.clock.now());
-        let failure = |key: &Key| {
-            let (failures, next) = self.shared.queue.lock().failures(key)?;
-            let error = self.shared.errors.get(key).unwrap_or_default();
-            Some(FailedPass::new(key, failures.since, failures.count, next, error))
-        };
-        explanation.failures = explanation.keys.iter().filter_map(failure).collect();
+        explanation.failures = explanation.keys.iter().filter_map(|key| self.shared.passes.failures(key)).collect();
         explanation
     }
 
@@ -283,7 +269,7 @@ impl Drop for ClaimController {
 /// Performs passes until `stop` is cancelled. Passes that run at that time are dropped.
 async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let passes = Work {
-        queue: &shared.queue,
+        queue: &shared.passes.queue,
         limit: shared.config.workers.get(),
         fill: |_: &mut WorkQueue<Key>| {},
         added: || shared.added.notified(),
@@ -317,7 +303,7 @@ impl Shared {
             return;
         }
         let now = self.ports.clock.now();
-        let mut queue = self.queue.lock();
+        let mut queue = self.passes.queue.lock();
         // `add_at` ends a backoff, because the pass may wait for what this event announces.
         keys.iter().for_each(|key| queue.add_at(key, now));
         drop(queue);
@@ -344,29 +330,16 @@ impl Shared {
     }
 
     async fn perform(&self, key: Key) -> Outcome {
-        let span = tracing::info_span!("pass", controller = CONTROLLER_NAME, object = %key);
-        let pass = AssertUnwindSafe(self.pass(&key)).catch_unwind().instrument(span.clone());
-        let result = pass.await;
-        let _entered = span.enter();
-        match result {
-            Ok(Ok(())) => {
-                self.errors.succeeded(&key);
-                Outcome::Finished
+        let pass = async {
+            match self.pass(&key).await {
+                Ok(()) => PassEnd::Finished,
+                Err(error) if let Some(delay) = error.only_waits() => {
+                    PassEnd::Waits { reason: error.to_string(), delay }
+                }
+                Err(error) => PassEnd::Failed { error: error.to_string(), at_least: error.delay_at_least() },
             }
-            Ok(Err(error)) if let Some(delay) = error.only_waits() => {
-                tracing::debug!(%error, "pass waits");
-                Outcome::Wait(delay)
-            }
-            Ok(Err(error)) => {
-                self.errors.failed(key, error.to_string());
-                Outcome::Retry { at_least: error.delay_at_least() }
-            }
-            Err(panic) => {
-                self.ports.metrics.panics.caught();
-                self.errors.panicked(key, panic_text(&*panic));
-                Outcome::Retry { at_least: AFTER_PANIC }
-            }
-        }
+        };
+        self.passes.perform(key.clone(), pass).await
     }
 
     /// Runs one pass.

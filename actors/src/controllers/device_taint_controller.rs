@@ -29,7 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -41,7 +40,6 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 use tracing::field::display;
 
 use self::clock_jumps::ClockJumps;
@@ -51,22 +49,15 @@ use super::device_taint_eviction::{
     Step,
 };
 use super::leader_election::LeaseGuard;
-use super::pass_errors::PassErrors;
+use super::passes::{PassEnd, Passes};
 use super::resource_claim::WatchEvent;
 use crate::ports::Clock;
 use crate::ports::device_taints::DeviceTaintApi;
-use crate::text::panic_text;
 use crate::time::Time;
-use crate::work_queue::{Backoff, Outcome, Pace, Work, WorkQueue, work};
+use crate::work_queue::{Outcome, Work, WorkQueue, work};
 
 /// The number of workers, as in upstream.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
-/// The delays of an item whose pass failed (client-go `DefaultTypedControllerRateLimiter`).
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
-/// The rate of the retries of all items (as above).
-const PACE: Pace = Pace { every: Duration::from_millis(100), burst: 100 };
-/// The shortest delay after a pass that panicked.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// The number of pods in one batch of evaluations. Events are handled between the batches.
 const BATCH: usize = 64;
 /// How often the wall clock is checked for a jump.
@@ -115,10 +106,9 @@ struct Shared {
     core: Mutex<Core>,
     /// Whether all watches have completed their first lists.
     is_synced: AtomicBool,
-    queue: Mutex<WorkQueue<Item>>,
+    passes: Passes<Item>,
     /// Notified when the core has effects, or pods to evaluate.
     changed: Notify,
-    errors: PassErrors<Item>,
     clock_jumps: ClockJumps,
 }
 
@@ -131,16 +121,17 @@ impl DeviceTaintController {
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(config.settings)),
             is_synced: AtomicBool::new(false),
-            queue: Mutex::new(WorkQueue::new(BACKOFF).paced(PACE)),
+            passes: Passes::new(CONTROLLER_NAME, ports.metrics.panics.clone()),
             changed: Notify::new(),
-            errors: PassErrors::default(),
             clock_jumps: ClockJumps::new(ports.clock.now()),
             config,
             ports,
         });
         let weak = Arc::downgrade(&shared);
         shared.ports.metrics.work_queues.observe(QUEUE_NAME, move || {
-            weak.upgrade().map(|shared| shared.queue.lock().numbers(shared.ports.clock.now())).unwrap_or_default()
+            weak.upgrade()
+                .map(|shared| shared.passes.queue.lock().numbers(shared.ports.clock.now()))
+                .unwrap_or_default()
         });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(run(shared.clone(), stop.clone()));
@@ -180,7 +171,7 @@ impl DeviceTaintController {
 
     /// The number of items in the queue, with those whose passes run or wait.
     pub fn queued(&self) -> usize {
-        self.shared.queue.lock().len()
+        self.shared.passes.queue.lock().len()
     }
 
     /// The number of pods that wait for their eviction.
@@ -255,7 +246,7 @@ impl Drop for DeviceTaintController {
 /// Performs passes until `stop` is cancelled. Passes that run at that time are dropped.
 async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let passes = Work {
-        queue: &shared.queue,
+        queue: &shared.passes.queue,
         limit: shared.config.workers.get(),
         fill: |queue: &mut WorkQueue<Item>| shared.fill(queue),
         added: || shared.until_changed(),
@@ -270,12 +261,7 @@ async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 impl Shared {
     /// The failed passes of an item of the queue.
     fn failures(&self, item: Option<&Item>) -> Vec<FailedPass> {
-        let failure = |item: &Item| {
-            let (failures, next) = self.queue.lock().failures(item)?;
-            let error = self.errors.get(item).unwrap_or_default();
-            Some(FailedPass::new(item, failures.since, failures.count, next, error))
-        };
-        item.and_then(failure).into_iter().collect()
+        item.and_then(|item| self.passes.failures(item)).into_iter().collect()
     }
 
     /// Waits until the core has effects, or pods to evaluate, or until the clock must be checked. Cancel safe.
@@ -325,31 +311,16 @@ impl Shared {
     }
 
     async fn perform(&self, item: Item) -> Outcome {
-        let span = tracing::info_span!("pass", controller = CONTROLLER_NAME, object = %item);
-        let pass = AssertUnwindSafe(self.pass(&item)).catch_unwind().instrument(span.clone());
-        let result = pass.await;
-        let _entered = span.enter();
-        match result {
-            Ok(PassOutcome::Failed(fault)) => {
-                self.errors.failed(item, fault.to_string());
-                Outcome::Retry { at_least: fault.delay_at_least() }
+        let pass = async {
+            match self.pass(&item).await {
+                PassOutcome::Finished => PassEnd::Finished,
+                PassOutcome::Again(at) => PassEnd::Again(at),
+                PassOutcome::Failed(fault) => {
+                    PassEnd::Failed { error: fault.to_string(), at_least: fault.delay_at_least() }
+                }
             }
-            Ok(PassOutcome::Finished) => {
-                self.errors.succeeded(&item);
-                Outcome::Finished
-            }
-            Ok(PassOutcome::Again(at)) => {
-                self.errors.succeeded(&item);
-                // The item is in work, so the queue takes this as the time of its next pass.
-                self.queue.lock().add_at(&item, at);
-                Outcome::Finished
-            }
-            Err(panic) => {
-                self.ports.metrics.panics.caught();
-                self.errors.panicked(item, panic_text(&*panic));
-                Outcome::Retry { at_least: AFTER_PANIC }
-            }
-        }
+        };
+        self.passes.perform(item.clone(), pass).await
     }
 
     /// One pass.

@@ -7,6 +7,7 @@ mod terms;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_metrics::Format;
 use serde_json::{Value, json};

@@ -5,6 +5,7 @@ mod times;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use podwright_metrics::Format;
 use serde_json::{Value, json};
