@@ -2,6 +2,7 @@
 
 mod calls;
 mod claim_bytes;
+mod claim_terms;
 mod claims;
 mod leases;
 mod preview;
@@ -11,10 +12,10 @@ mod terms;
 mod watch_problems;
 mod watches;
 
+pub use claim_terms::ClaimTerms;
 pub use claims::KubeResourceClaims;
 pub use leases::KubeLeases;
 pub use preview::{ListError, PreviewedCluster};
 pub use taint_terms::DeviceTaintTerms;
 pub use taints::KubeDeviceTaints;
-pub use terms::ClaimTerms;
 pub use watch_problems::WatchProblems;
