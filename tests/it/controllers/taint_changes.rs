@@ -181,6 +181,38 @@ async fn rule_that_is_deleted_during_an_outage_keeps_the_pods() {
     replica.stop().await;
 }
 
+/// Two replicas lead at the same time, such as after the machine of one was suspended. Neither disturbs the other.
+#[tokio::test]
+async fn leaders_that_overlap_delete_all_pods_and_no_other() {
+    const PODS: usize = 16;
+    let cluster = Cluster::start().await;
+    cluster.users(PODS, &json!([]));
+    cluster.claim_of_device("other", "untainted", &json!([]));
+    cluster.pod_with("other", &json!([{"name": "c0", "resourceClaimName": "other"}]), &json!({"nodeName": "n1"}));
+    cluster.reserve("other", &json!([cluster.consumer("other")]));
+    let leaders = [
+        TaintReplica::start(cluster.client().await, Settings::default()),
+        TaintReplica::start(cluster.client().await, Settings::default()),
+    ];
+    for leader in &leaders {
+        leader.until_pending(0).await;
+    }
+    let devices: Vec<_> = (0..PODS).map(|at| format!("i{at}")).collect();
+    cluster.slice_with_tainted(&devices.iter().map(String::as_str).collect::<Vec<_>>());
+    eventually("all pods are deleted", || async {
+        (0..PODS).all(|at| cluster.is_deleted(&format!("p{at}"))).then_some(())
+    })
+    .await;
+    for leader in leaders {
+        leader.until_pending(0).await;
+        leader.stop().await;
+    }
+    assert!(!cluster.is_deleted("other"));
+    let refused =
+        cluster.calls(Verb::Delete, "pods").into_iter().find(|served| served.code >= 400 && served.code != 404);
+    assert!(refused.is_none(), "{refused:?}");
+}
+
 /// The leader dies while it deletes pods. The next one deletes the others, and none twice.
 #[tokio::test]
 async fn next_leader_deletes_the_pods_that_are_left() {
