@@ -74,6 +74,14 @@ fn the_claim_of_extended_resources_evicts_its_pod() {
     evicts(Settings::default(), &[Change::Slice(tainted_slice()), Change::Claim(claim()), Change::Pod(extended)]);
 }
 
+#[test]
+fn a_device_with_admin_access_evicts_its_pod() {
+    let mut admin = claim();
+    let allocation = admin.status.as_mut().and_then(|status| status.allocation.as_mut()).unwrap();
+    allocation.devices.as_mut().and_then(|devices| devices.results.as_mut()).unwrap()[0].admin_access = Some(true);
+    evicts(Settings::default(), &[Change::Slice(tainted_slice()), Change::Claim(admin), Change::Pod(pod())]);
+}
+
 /// TAINT-S10.
 #[test]
 fn a_pod_that_gets_its_node_is_evicted() {
