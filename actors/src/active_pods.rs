@@ -63,7 +63,8 @@ impl ActivePods {
         }
         let orphans = self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none());
         orphans.for_each(|pod| self.push_stopping(&mut admitted, pod));
-        desired.queue.waiting().iter().for_each(|waiting| admitted.push_waiting(waiting.pod.clone()));
+        let waiting = desired.queue.waiting().iter();
+        waiting.for_each(|waiting| admitted.push_waiting(waiting.pod.clone(), waiting.has_victims));
         admitted
     }
 

@@ -7,36 +7,55 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use super::requests::Requests;
+use super::verdict::Check;
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 
 /// The pods that already use the node, with their requests.
 ///
-/// Some of them are stopping, and what they free may be reserved for pods that wait for admission. A new pod has to fit twice:
-/// beside the pods that use the node now, and beside those that use it once the stopping pods are gone and the waiting pods are
-/// admitted.
+/// Some of them are stopping, and what they free may be reserved for pods that wait for admission. A new pod has to fit beside the
+/// pods that use the node now, and beside those that use it once the stopping pods are gone and the waiting pods are admitted.
+///
+/// If the stop of a pod fails for longer than `PATIENCE`, the pod may stay or go, so a new pod has to fit in both cases. A waiting pod for
+/// which others were stopped may need the room of such a pod. These two never use the node together, so they never count together.
 #[derive(Clone, Debug, Default)]
 pub struct Admitted {
     /// The pods that use the node and are not about to stop.
     staying: Vec<Arc<PodObject>>,
     stopping: Vec<Arc<PodObject>>,
-    /// The pods whose stop has failed for longer than `PATIENCE`. No pod waits for them.
+    /// The pods whose stop has failed for longer than `PATIENCE`. Only pods for which others were stopped wait for them.
     stuck: Vec<Arc<PodObject>>,
     /// The staying pods whose resize gives something back, with what it gives back.
     shrinking: Vec<(Arc<PodObject>, Requests)>,
     /// The staying pods whose resize has failed for longer than `PATIENCE`, with what it would give back.
     stuck_shrinking: Vec<(Arc<PodObject>, Requests)>,
-    /// The pods that wait for admission, in their order, with what is reserved for them.
-    waiting: Vec<(Arc<PodObject>, Requests)>,
+    /// The pods that wait for admission, in the order of their arrival.
+    waiting: Vec<Waiting>,
     now: Requests,
-    /// The requests once the stopping pods are gone and the resizes are complete, without the waiting pods.
+    /// The requests once all stops and resizes are complete, without the waiting pods.
     later: Requests,
+    /// What the stuck pods and resizes have beyond that.
+    stuck_requests: Requests,
+}
+
+/// A pod that waits for admission.
+#[derive(Clone, Debug)]
+struct Waiting {
+    pod: Arc<PodObject>,
+    /// What is reserved for the pod.
+    requests: Requests,
+    /// Whether other pods were stopped for it.
+    has_victims: bool,
+    /// Whether it cannot start before stuck stops and resizes are complete.
+    awaits_stuck: bool,
 }
 
 impl Admitted {
     /// Adds a pod that uses the node.
     pub fn push(&mut self, pod: Arc<PodObject>) {
-        self.add(&Requests::of(&pod));
+        let requests = Requests::of(&pod);
+        self.now.add(&requests);
+        self.later.add(&requests);
         self.staying.push(pod);
     }
 
@@ -53,13 +72,16 @@ impl Admitted {
         self.staying.push(pod);
     }
 
-    /// Adds a pod whose resize has failed for longer than `PATIENCE`. No pod waits for what the resize gives back.
+    /// Adds a pod whose resize has failed for longer than `PATIENCE`. No new pod waits for what the resize gives back.
     pub(crate) fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let allocated = Requests::of(&pod);
         let largest = larger(&allocated, in_use);
-        self.add(&largest);
+        self.now.add(&largest);
+        self.later.add(&allocated);
         if largest != allocated {
-            self.stuck_shrinking.push((pod.clone(), largest.without(&allocated)));
+            let given = largest.without(&allocated);
+            self.stuck_requests.add(&given);
+            self.stuck_shrinking.push((pod.clone(), given));
         }
         self.staying.push(pod);
     }
@@ -70,36 +92,34 @@ impl Admitted {
         self.stopping.push(pod);
     }
 
-    /// Adds a pod whose stop has failed for longer than `PATIENCE`. No pod waits for it.
+    /// Adds a pod whose stop has failed for longer than `PATIENCE`. No new pod waits for it.
     pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>) {
-        self.add(&Requests::of(&pod));
+        let requests = Requests::of(&pod);
+        self.now.add(&requests);
+        self.stuck_requests.add(&requests);
         self.stuck.push(pod);
     }
 
     /// Adds a pod that waits until other pods give something back, behind those that wait already. What it needs is reserved for it.
-    pub(crate) fn push_waiting(&mut self, pod: Arc<PodObject>) {
-        self.insert_waiting(usize::MAX, pod);
+    pub(crate) fn push_waiting(&mut self, pod: Arc<PodObject>, has_victims: bool) {
+        self.insert_waiting(usize::MAX, pod, has_victims);
     }
 
-    /// Adds a waiting pod at a place in the order of the waiting pods.
-    pub(crate) fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>) {
+    /// Adds a waiting pod at a place in the order of the waiting pods. `has_victims` is whether other pods were stopped for it.
+    pub(crate) fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>, has_victims: bool) {
         let requests = Requests::of(&pod);
-        self.waiting.insert(place.min(self.waiting.len()), (pod, requests));
+        let waiting = Waiting { pod, requests, has_victims, awaits_stuck: false };
+        self.waiting.insert(place.min(self.waiting.len()), waiting);
     }
 
     /// Removes a pod from the waiting pods, if it is one of them. What was reserved for it is free.
     pub(crate) fn remove_waiting(&mut self, pod: &PodObject) {
-        self.waiting.retain(|(other, _)| other.uid() != pod.uid());
-    }
-
-    fn add(&mut self, requests: &Requests) {
-        self.now.add(requests);
-        self.later.add(requests);
+        self.waiting.retain(|other| other.pod.uid() != pod.uid());
     }
 
     /// The pods: those that use the node, and those for which room is reserved.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
-        let waiting = self.waiting.iter().map(|(pod, _)| pod);
+        let waiting = self.waiting.iter().map(|waiting| &waiting.pod);
         self.staying.iter().chain(&self.stopping).chain(&self.stuck).chain(waiting)
     }
 
@@ -109,13 +129,17 @@ impl Admitted {
     }
 
     /// The pods that are about to give some of a resource back, each with the amount. An empty name means something that is no resource,
-    /// such as a port. Only stopping pods give that back, with the amount 0.
-    pub(super) fn releasing(&self, resource: &str) -> Vec<(Arc<PodObject>, i64)> {
-        let stopping = self.stopping.iter().map(|pod| (pod.clone(), Requests::of(pod).get(resource)));
-        let shrinking = self.shrinking.iter().map(|(pod, given)| (pod.clone(), given.get(resource)));
+    /// such as a port. Only stopping pods give that back, with the amount 0. The stuck ones count for a pod that waits for them.
+    pub(super) fn releasing(&self, resource: &str, awaits_stuck: bool) -> Vec<(Arc<PodObject>, i64)> {
+        let stuck = self.stuck.iter().filter(|_| awaits_stuck);
+        let stopping = self.stopping.iter().chain(stuck);
+        let stopping = stopping.map(|pod| (pod.clone(), Requests::of(pod).get(resource)));
         if resource.is_empty() {
             return stopping.collect();
         }
+        let stuck = self.stuck_shrinking.iter().filter(|_| awaits_stuck);
+        let shrinking = self.shrinking.iter().chain(stuck);
+        let shrinking = shrinking.map(|(pod, given)| (pod.clone(), given.get(resource)));
         stopping.chain(shrinking).filter(|(_, amount)| *amount > 0).collect()
     }
 
@@ -126,10 +150,10 @@ impl Admitted {
         let is_ahead = |index: usize, other: &PodObject| {
             if pod.is_critical() == other.is_critical() { index < place } else { other.is_critical() }
         };
-        if self.waiting.iter().enumerate().all(|(index, (other, _))| is_ahead(index, other)) {
+        if self.waiting.iter().enumerate().all(|(index, other)| is_ahead(index, &other.pod)) {
             return Cow::Borrowed(self);
         }
-        let ahead = self.waiting.iter().enumerate().filter(|(index, (other, _))| is_ahead(*index, other));
+        let ahead = self.waiting.iter().enumerate().filter(|(index, other)| is_ahead(*index, &other.pod));
         Cow::Owned(Admitted { waiting: ahead.map(|(_, waiting)| waiting.clone()).collect(), ..self.clone() })
     }
 
@@ -142,55 +166,70 @@ impl Admitted {
         let (mut without, own) = (self.clone(), Requests::of(own));
         without.now = without.now.without(&own);
         if !without.stuck.iter().all(is_other) {
-            without.later = without.later.without(&own);
+            without.stuck_requests = without.stuck_requests.without(&own);
         }
         without.stopping.retain(is_other);
         without.stuck.retain(is_other);
         Cow::Owned(without)
     }
 
-    /// The same pods for a pod that waits and for which others were stopped: it waits for stops and resizes however long they fail.
-    pub(crate) fn awaiting_stuck(&self) -> Cow<'_, Admitted> {
-        if self.stuck.is_empty() && self.stuck_shrinking.is_empty() {
+    /// The same pods, after `check` has found the waiting pods that cannot start before stuck stops and resizes are complete. Only a pod
+    /// for which others were stopped waits for these.
+    pub(crate) fn counted_once(&self, check: Check<'_>) -> Cow<'_, Admitted> {
+        let is_any_stuck = !(self.stuck.is_empty() && self.stuck_shrinking.is_empty());
+        if !is_any_stuck || !self.waiting.iter().any(|waiting| waiting.has_victims) {
             return Cow::Borrowed(self);
         }
-        let mut awaited = self.clone();
-        for pod in awaited.stuck.drain(..) {
-            awaited.later = awaited.later.without(&Requests::of(&pod));
-            awaited.stopping.push(pod);
+        let mut counted = self.clone();
+        let mut beside = Admitted { waiting: Vec::new(), ..self.clone() }.settled(false);
+        // Pods that are not critical have no victims, and all critical pods go before them.
+        for waiting in counted.waiting.iter_mut().filter(|waiting| waiting.pod.is_critical()) {
+            waiting.awaits_stuck = waiting.has_victims && check(&waiting.pod, &beside).is_err();
+            if !waiting.awaits_stuck {
+                beside.push(waiting.pod.clone());
+            }
         }
-        for (pod, given) in awaited.stuck_shrinking.drain(..) {
-            awaited.later = awaited.later.without(&given);
-            awaited.shrinking.push((pod, given));
-        }
-        Cow::Owned(awaited)
+        Cow::Owned(counted)
     }
 
     /// The requests beside which a new pod has to fit.
     pub(super) fn used(&self) -> Requests {
         let mut used = self.reserved();
+        used.raise(&self.reserved_beside_stuck());
         used.raise(&self.now);
         used
     }
 
-    /// The requests once the stopping pods are gone and the waiting pods are admitted.
+    /// The requests once all stops and resizes are complete and the waiting pods are admitted.
     fn reserved(&self) -> Requests {
         let mut reserved = self.later.clone();
-        self.waiting.iter().for_each(|(_, requests)| reserved.add(requests));
+        self.waiting.iter().for_each(|waiting| reserved.add(&waiting.requests));
         reserved
     }
 
-    /// The pods that use the node once the stopping pods are gone, the resizes are complete and the waiting pods are admitted.
-    pub(crate) fn settled(&self) -> Admitted {
-        let waiting = self.waiting.iter().map(|(pod, _)| pod);
-        let reserved = self.reserved();
-        Admitted {
-            staying: self.staying.iter().chain(waiting).cloned().collect(),
-            stuck: self.stuck.clone(),
-            now: reserved.clone(),
-            later: reserved,
-            ..Admitted::default()
+    /// The requests if the stuck stops and resizes never complete, and the waiting pods that do not wait for these are admitted.
+    fn reserved_beside_stuck(&self) -> Requests {
+        let mut reserved = self.later.clone();
+        reserved.add(&self.stuck_requests);
+        let admitted = self.waiting.iter().filter(|waiting| !waiting.awaits_stuck);
+        admitted.for_each(|waiting| reserved.add(&waiting.requests));
+        reserved
+    }
+
+    /// The pods that use the node once the stopping pods are gone, the resizes are complete and the waiting pods are admitted. The stuck
+    /// stops and resizes are complete too for a pod that waits for them.
+    pub(crate) fn settled(&self, awaits_stuck: bool) -> Admitted {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.pod);
+        let mut settled =
+            Admitted { staying: self.staying.iter().chain(waiting).cloned().collect(), ..Admitted::default() };
+        let mut requests = self.reserved();
+        if !awaits_stuck {
+            requests.raise(&self.reserved_beside_stuck());
+            settled.stuck.clone_from(&self.stuck);
         }
+        settled.now = requests.clone();
+        settled.later = requests;
+        settled
     }
 
     /// A hash of the pods that use the node, are stopping or wait, and of their requests, which a resize changes. Their order does
@@ -200,8 +239,8 @@ impl Admitted {
         let digest = |pods: &[Arc<PodObject>], kind: u8| {
             pods.iter().fold(0u64, |sum, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
         };
-        let waiting = self.waiting.iter().map(|(pod, requests)| hasher.hash_one((pod.uid(), requests)));
-        let requests = hasher.hash_one((&self.now, &self.later));
+        let waiting = self.waiting.iter().map(|waiting| hasher.hash_one((waiting.pod.uid(), &waiting.requests)));
+        let requests = hasher.hash_one((&self.now, &self.later, &self.stuck_requests));
         let pods = [digest(&self.staying, 0), digest(&self.stopping, 1), digest(&self.stuck, 2)];
         pods.into_iter().chain(waiting).fold(requests, u64::wrapping_add)
     }

@@ -173,7 +173,7 @@ impl AdmissionQueue {
             Verdict::Admit => Decision::Start,
             Verdict::Wait(Wait { victims, lack, resource }) => {
                 let since = if let EarlierDecision::Waited { since, .. } = earlier { *since } else { now };
-                let mut releasing = beside.releasing(&resource);
+                let mut releasing = beside.releasing(&resource, earlier.has_victims());
                 releasing.extend(victims.iter().map(|pod| (pod.clone(), Requests::of(pod).get(&resource))));
                 let has_victims = earlier.has_victims() || !victims.is_empty();
                 self.wait(

@@ -181,16 +181,16 @@ fn room_that_a_stopping_pod_frees_is_kept_for_the_waiting_pod() {
     let mut others = Admitted::default();
     others.push(cpu("stays", "1"));
     others.push_stopping(cpu("victim", "2"));
-    others.push_waiting(cpu("critical", "3"));
+    others.push_waiting(cpu("critical", "3"), false);
     // One core is free now, and none once the critical pod runs.
     assert_eq!(node.admit(&cpu("late", "1"), &others).unwrap_err().reason, "OutOfcpu");
     assert_eq!(node.admit(&cpu("late", "0"), &others), Ok(()));
-    let settled = others.settled();
+    let settled = others.settled(false);
     assert_eq!(settled.pods().map(|pod| pod.full_name().name()).collect::<Vec<_>>(), ["stays", "critical"]);
     let mut others = Admitted::default();
     others.push(cpu("stays", "1"));
     others.push_stopping(cpu("victim", "2"));
-    others.push_waiting(cpu("critical", "2"));
+    others.push_waiting(cpu("critical", "2"), false);
     assert_eq!(node.admit(&cpu("late", "1"), &others), Ok(()), "the free core is not needed by the critical pod");
 }
 
@@ -210,7 +210,7 @@ proptest! {
                 let mut others = Admitted::default();
                 staying.iter().for_each(|pod| others.push(pod.clone()));
                 stopping.iter().for_each(|pod| others.push_stopping(pod.clone()));
-                waiting.iter().for_each(|pod| others.push_waiting(pod.clone()));
+                waiting.iter().for_each(|pod| others.push_waiting(pod.clone(), false));
                 others
             };
             match event {
@@ -219,7 +219,7 @@ proptest! {
                     let all = others(&staying, &stopping, &waiting);
                     if node.admit(&new, &all).is_ok() {
                         staying.push(new);
-                    } else if node.admit(&new, &all.settled()).is_ok() {
+                    } else if node.admit(&new, &all.settled(false)).is_ok() {
                         waiting.push(new);
                     }
                 }

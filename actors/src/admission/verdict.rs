@@ -27,14 +27,19 @@ pub(crate) struct Wait {
     pub(crate) resource: String,
 }
 
-/// Decides on a pod. `check` runs the admission handlers of the node against the pods that it is given.
+/// Runs the admission handlers of the node for a pod beside other pods.
+pub(crate) type Check<'a> = &'a dyn Fn(&PodObject, &Admitted) -> Result<(), Rejection>;
+
+/// Decides on a pod. `has_victims` is whether the pod waits and others were stopped for it: then it waits for stops and resizes however
+/// long they fail.
 ///
 /// A pod that lacks only what other pods are about to give back waits for it. If it were rejected, it would be lost, and its controller
 /// would make the next pod at once. Upstream does not count pods that the API server no longer has, and starts the new pod while their
 /// containers still run. A critical pod waits for victims too (upstream `HandleAdmissionFailure`, kubelet 1.36, which blocks until they
 /// have stopped).
-pub(crate) fn judge(pod: &PodObject, others: &Admitted, check: &dyn Fn(&Admitted) -> Result<(), Rejection>) -> Verdict {
-    let Err(rejection) = check(others) else { return Verdict::Admit };
+pub(crate) fn judge(pod: &PodObject, others: &Admitted, has_victims: bool, check: Check<'_>) -> Verdict {
+    let others = others.counted_once(check);
+    let Err(rejection) = check(pod, &others) else { return Verdict::Admit };
     if !rejection.may_end() {
         return Verdict::Reject(rejection);
     }
@@ -42,7 +47,7 @@ pub(crate) fn judge(pod: &PodObject, others: &Admitted, check: &dyn Fn(&Admitted
         let resource = rejection.shortages().first().map(|short| short.resource.clone()).unwrap_or_default();
         Verdict::Wait(Wait { victims, lack: rejection.message.clone(), resource })
     };
-    let Err(settled) = check(&others.settled()) else { return wait(&rejection, Vec::new()) };
+    let Err(settled) = check(pod, &others.settled(has_victims)) else { return wait(&rejection, Vec::new()) };
     if !pod.is_critical() || settled.shortages().is_empty() {
         return Verdict::Reject(settled);
     }
@@ -75,8 +80,12 @@ mod tests {
     }
 
     fn decide(pod: &PodObject, others: &Admitted) -> String {
+        decide_again(pod, others, false)
+    }
+
+    fn decide_again(pod: &PodObject, others: &Admitted, has_victims: bool) -> String {
         let node = NodePredicates::new("n", NodeCapacity::new(4000, i64::MAX, 10));
-        match judge(pod, others, &|others| node.admit(pod, others)) {
+        match judge(pod, others, has_victims, &|pod, others| node.admit(pod, others)) {
             Verdict::Admit => "admit".to_owned(),
             Verdict::Wait(wait) => {
                 let names: Vec<_> = wait.victims.iter().map(|pod| pod.full_name().name()).collect();
@@ -91,6 +100,11 @@ mod tests {
         let mut others: Admitted = staying.into_iter().map(PodBuilder::build).collect();
         stopping.into_iter().for_each(|pod| others.push_stopping(pod.build()));
         others
+    }
+
+    fn released(others: &Admitted, resource: &str, awaits_stuck: bool) -> Vec<(String, i64)> {
+        let releasing = others.releasing(resource, awaits_stuck);
+        releasing.into_iter().map(|(pod, amount)| (pod.uid().to_string(), amount)).collect()
     }
 
     fn critical(name: &str, amount: &str) -> Arc<PodObject> {
@@ -136,15 +150,38 @@ mod tests {
         let mut others = beside(vec![cpu("a", "2")], vec![]);
         others.push_stuck(cpu("b", "2").build());
         assert_eq!(decide(&critical("c", "2"), &others), "wait for cpu by [\"a\"]");
-        let awaiting = others.awaiting_stuck();
-        assert_eq!(decide(&critical("c", "2"), &awaiting), "wait for cpu by []");
-        let given = awaiting.releasing("cpu").into_iter().map(|(pod, amount)| (pod.uid().to_string(), amount));
-        assert_eq!(given.collect::<Vec<_>>(), [("b".to_owned(), 2000)]);
+        assert_eq!(decide_again(&critical("c", "2"), &others, true), "wait for cpu by []");
+        assert_eq!(released(&others, "cpu", true), [("b".to_owned(), 2000)]);
 
         let mut others = beside(vec![cpu("a", "1")], vec![]);
         others.push_stuck_resizing(cpu("b", "1").build(), &cpu("b", "3").build());
         assert_eq!(decide(&critical("c", "2"), &others), "wait for cpu by [\"b\", \"a\"]");
-        assert_eq!(decide(&critical("c", "2"), &others.awaiting_stuck()), "wait for cpu by []");
+        assert_eq!(decide_again(&critical("c", "2"), &others, true), "wait for cpu by []");
+        assert_eq!(released(&others, "cpu", true), [("b".to_owned(), 2000)]);
+    }
+
+    // The node has 4 CPUs. The first critical pod waits for the stop of `stuck`.
+    #[test]
+    fn stuck_pod_and_the_pod_that_waits_for_it_count_once() {
+        let beside = |stuck: &str, first: &str, stopping: Vec<PodBuilder>| {
+            let mut others = beside(vec![cpu("a", "1"), cpu("b", "1")], stopping);
+            others.push_stuck(cpu("stuck", stuck).build());
+            others.push_waiting(critical("first", first), true);
+            others
+        };
+        let late = |cpus| critical("late", cpus);
+        // The late pod fits beside the stuck pod, and beside the first pod once the stuck pod is gone.
+        let others = beside("1.5", "1", vec![]);
+        assert_eq!([decide(&late("0.5"), &others), decide(&cpu("usual", "0.5").build(), &others)], ["admit", "admit"]);
+        assert_eq!(decide(&late("1"), &others), "wait for cpu by [\"b\"]");
+        // A late pod may lack room only while the stuck pod stays, or only once it is gone.
+        assert_eq!(decide(&late("1"), &beside("2", "1", vec![])), "wait for cpu by [\"b\"]");
+        assert_eq!(decide(&late("1"), &beside("1", "2", vec![])), "wait for cpu by [\"b\"]");
+        assert_eq!(decide(&cpu("usual", "1").build(), &beside("1", "2", vec![])), "reject: OutOfcpu");
+        // The victim stops, so the first pod will start although the stuck pod stays. So both count.
+        let others = beside("0.5", "1.5", vec![cpu("victim", "1")]);
+        assert_eq!(decide(&late("0.5"), &others), "wait for cpu by [\"b\"]");
+        assert_eq!(decide_again(&late("0.5"), &others, true), "wait for cpu by []");
     }
 
     #[test]
@@ -155,10 +192,8 @@ mod tests {
         assert_eq!(decide(&usual, &shrinks), "wait for cpu by []");
         assert_eq!(decide(&critical("c", "2"), &shrinks), "wait for cpu by []", "no pod is stopped");
         assert_eq!(decide(&cpu("new", "3").build(), &shrinks), "reject: OutOfcpu");
-        let names =
-            |resource| shrinks.releasing(resource).into_iter().map(|(pod, amount)| (pod.uid().to_string(), amount));
-        assert_eq!(names("cpu").collect::<Vec<_>>(), [("b".to_owned(), 2000)]);
-        assert_eq!((names("memory").count(), names("").count()), (0, 0));
+        assert_eq!(released(&shrinks, "cpu", false), [("b".to_owned(), 2000)]);
+        assert_eq!(["memory", ""].map(|resource| released(&shrinks, resource, false)), [vec![], vec![]]);
 
         let mut grows = beside(vec![cpu("a", "1")], vec![]);
         grows.push_resizing(cpu("b", "3").build(), &cpu("b", "1").build());
@@ -172,7 +207,7 @@ mod tests {
     #[test]
     fn critical_pods_go_before_waiting_pods_and_others_in_order_of_arrival() {
         let mut others = beside(vec![], vec![cpu("stops", "4")]);
-        ["first", "second"].iter().for_each(|name| others.push_waiting(cpu(name, "2").build()));
+        ["first", "second"].iter().for_each(|name| others.push_waiting(cpu(name, "2").build(), false));
         let names = |others: &Admitted, pod: &PodObject, place| {
             let ahead = others.ahead_of(pod, place);
             ahead.pods().skip(1).map(|pod| pod.full_name().name().to_owned()).collect::<Vec<_>>()
@@ -186,7 +221,7 @@ mod tests {
         let vip = critical("vip", "4");
         assert_eq!(names(&others, &vip, usize::MAX), [""; 0]);
         assert_eq!(decide(&vip, &others.ahead_of(&vip, usize::MAX)), "wait for cpu by []");
-        others.push_waiting(vip);
+        others.push_waiting(vip, false);
         assert_eq!(decide(&new, &others.ahead_of(&new, 0)), "reject: OutOfcpu", "the critical pod goes first");
         // The order of arrival counts among critical pods too. The critical pod at place 2 is judged again before a later one.
         let late = critical("late", "1");

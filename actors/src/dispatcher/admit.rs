@@ -170,12 +170,13 @@ impl Dispatcher {
         // What was reserved for the pod is not used by another one.
         beside.remove_waiting(&pod);
         let ahead = beside.ahead_of(&pod, earlier.place());
-        let awaited = if earlier.has_victims() { ahead.awaiting_stuck() } else { Cow::Borrowed(&*ahead) };
         // A static pod that was created again starts after its own stop.
-        let judged_beside = awaited.without_stopping(pod.uid());
+        let judged_beside = ahead.without_stopping(pod.uid());
         let takes_over = matches!(judged_beside, Cow::Owned(_));
-        let verdict =
-            catch_unwind(AssertUnwindSafe(|| judge(&pod, &judged_beside, &|others| self.check(&pod, others))));
+        let has_victims = earlier.has_victims();
+        let verdict = catch_unwind(AssertUnwindSafe(|| {
+            judge(&pod, &judged_beside, has_victims, &|pod, others| self.check(pod, others))
+        }));
         let Ok(verdict) = verdict else {
             self.metrics.actors.hook_panicked();
             tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
@@ -187,7 +188,6 @@ impl Dispatcher {
         };
         let decision = desired.queue.settle(&pod, &earlier, verdict, &judged_beside, start);
         drop(judged_beside);
-        drop(awaited);
         let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
         admission.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));
         drop(ahead);
@@ -209,7 +209,7 @@ impl Dispatcher {
                 self.start(desired, pod, None, start);
             }
             Decision::Wait { victims, lack, resource } => {
-                beside.insert_waiting(earlier.place(), pod.clone());
+                beside.insert_waiting(earlier.place(), pod.clone(), has_victims || !victims.is_empty());
                 if !victims.is_empty() {
                     *others = None;
                 }

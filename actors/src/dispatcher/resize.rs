@@ -6,6 +6,7 @@ use std::sync::Arc;
 use podwright_metrics::RetryTrigger;
 
 use super::Dispatcher;
+use crate::admission::Admitted;
 use crate::desired::DesiredState;
 use crate::pod::PodObject;
 use crate::pod_worker::Update;
@@ -70,7 +71,9 @@ impl Dispatcher {
             return;
         }
         let others = self.active.admitted_beside(desired, Some(uid));
-        let verdict = catch_unwind(AssertUnwindSafe(|| decide(&pod, allocated, || self.check(&pod, &others))));
+        let check = |pod: &PodObject, others: &Admitted| self.check(pod, others);
+        let verdict =
+            catch_unwind(AssertUnwindSafe(|| decide(&pod, allocated, || check(&pod, &others.counted_once(&check)))));
         let Ok(verdict) = verdict else {
             // The resize stays in the queue.
             self.metrics.actors.hook_panicked();

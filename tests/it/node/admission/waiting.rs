@@ -7,7 +7,7 @@ use podwright_actors::pod_worker::Lifecycle;
 use super::critical;
 use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
-use crate::support::test_node::TestNode;
+use crate::support::test_node::{Setup, TestNode};
 
 /// Whether a pod waits for admission: it has no record and no status, and no call was made for it.
 fn waits(node: &TestNode, uid: &str) -> bool {
@@ -167,4 +167,23 @@ async fn static_pod_that_comes_back_while_it_stops_keeps_its_room() {
     assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "OutOfcpu".into()));
     node.eventually(30.0, "first runs again", || node.lifecycle("first") == Some(Lifecycle::Sync)).await;
     assert_eq!(node.events.of("Preempting"), []);
+}
+
+// The first critical pod starts only once its victim has stopped, so the two never use the node together.
+#[actix::test]
+async fn critical_pod_stops_no_other_pod_for_room_that_a_victim_and_its_critical_pod_share() {
+    let node = Setup { cpu_millis: 6000, ..Setup::new(true) }.start();
+    let (other, victim) = (pod("other").cpu("3"), pod("victim").cpu("2").grace(10));
+    node.deliver(&[other.clone(), victim.clone()]).await;
+    node.runtime.fail_stops();
+    let vip = critical(pod("vip").cpu("2"));
+    node.deliver(&[other.clone(), victim.clone(), vip.clone()]).await;
+    node.wait(300.0).await;
+    assert!(waits(&node, "vip"));
+    node.deliver(&[other, victim, vip, critical(pod("late").cpu("1"))]).await;
+    assert_eq!(node.phase("late"), "Running");
+    assert_eq!(["victim", "other"].map(|uid| node.events.count(uid, "Preempting")), [1, 0]);
+    node.runtime.heal();
+    node.eventually(120.0, "the first critical pod runs", || node.phase("vip") == "Running").await;
+    assert_eq!(["other", "late"].map(|uid| node.phase(uid)), ["Running", "Running"]);
 }

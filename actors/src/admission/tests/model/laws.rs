@@ -7,8 +7,8 @@ use std::sync::Arc;
 use stateright::Property;
 
 use super::CheckedScenario;
-use super::node::{Action, Node, Stage, World};
-use crate::admission::{Admitted, Decision, Verdict, judge};
+use super::node::{Action, Index, Node, Stage, World};
+use crate::admission::{Decision, Verdict, judge};
 use crate::pod::PodObject;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub(super) enum Law {
     Reservation,
     /// Each desired pod has a decision. The queue has each pod whose decision is not final, once, and no other pod.
     Queued,
-    /// A pod that waits fits once the victims and the stopping pods are gone, and each victim is needed.
+    /// A pod that waits fits once the victims and the stopping pods are gone, whether stuck pods go or stay, and each victim is needed.
     NeededVictims,
     /// A pod that is rejected does not fit once the stopping pods are gone either, beside the waiting pods that go before it.
     NeededRejection,
@@ -110,7 +110,7 @@ fn could_start(node: &Node, world: &World) -> bool {
     let others = node.admitted(world, &world.waiting);
     world.rejected.iter().any(|index| {
         let pod = &node.objects[*index];
-        matches!(judge(pod, &others, &|others| node.check(pod, others)), Verdict::Admit)
+        matches!(judge(pod, &others, false, &|pod, others| node.check(pod, others)), Verdict::Admit)
     })
 }
 
@@ -145,34 +145,35 @@ fn rests(node: &Node, world: &World) -> bool {
     true
 }
 
-/// Checks a decision on a pod. `beside` has the pods that the pod has to be judged beside.
+/// Checks a decision on a pod. Each of the cases has the pods that the pod may have to fit beside in the end.
 pub(super) fn broken_by_decision(
     node: &Node,
     pod: &PodObject,
-    beside: &Admitted,
+    cases: &[Vec<Index>],
     is_owed: bool,
     decision: &Decision,
 ) -> Option<Law> {
     match decision {
         Decision::Start => None,
-        Decision::Wait { victims, .. } => broken_by_victims(node, pod, beside, victims),
+        Decision::Wait { victims, .. } => broken_by_victims(node, pod, cases, victims),
         // `Law::Promise` covers the rejection of a pod for which others were stopped.
         Decision::Reject(_) | Decision::StaysRejected if is_owed => None,
         Decision::Reject(_) | Decision::StaysRejected => {
-            node.check(pod, &beside.settled()).is_ok().then_some(Law::NeededRejection)
+            cases.iter().all(|beside| node.fits(pod, beside)).then_some(Law::NeededRejection)
         }
     }
 }
 
 /// Checks the victims of a pod: with all of them gone the pod fits, and without any one of them it would not.
-fn broken_by_victims(node: &Node, pod: &PodObject, beside: &Admitted, victims: &[Arc<PodObject>]) -> Option<Law> {
-    let settled = beside.settled();
-    let fits_without = |gone: &dyn Fn(&PodObject) -> bool| {
-        let left: Admitted = settled.pods().filter(|other| !gone(other)).cloned().collect();
-        node.check(pod, &left).is_ok()
+fn broken_by_victims(node: &Node, pod: &PodObject, cases: &[Vec<Index>], victims: &[Arc<PodObject>]) -> Option<Law> {
+    let victims: Vec<Index> = victims.iter().map(|victim| node.index_of(victim.uid())).collect();
+    let fits_if_gone = |is_gone: &dyn Fn(Index) -> bool| {
+        cases.iter().all(|beside| {
+            let left: Vec<Index> = beside.iter().copied().filter(|index| !is_gone(*index)).collect();
+            node.fits(pod, &left)
+        })
     };
-    let is_victim = |other: &PodObject| victims.iter().any(|victim| victim.uid() == other.uid());
-    let is_needed =
-        |victim: &Arc<PodObject>| !fits_without(&|other: &PodObject| is_victim(other) && other.uid() != victim.uid());
-    (!fits_without(&is_victim) || !victims.iter().all(is_needed)).then_some(Law::NeededVictims)
+    let is_needed = |victim: &Index| !fits_if_gone(&|index| victims.contains(&index) && index != *victim);
+    let suffice = fits_if_gone(&|index| victims.contains(&index));
+    (!suffice || !victims.iter().all(is_needed)).then_some(Law::NeededVictims)
 }

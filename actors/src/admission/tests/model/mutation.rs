@@ -1,7 +1,7 @@
 //! Faults that the tests inject into the model. Each fault must break a law.
 
 use super::laws::Law;
-use super::scenarios::{CRITICAL, STATIC, STUCK_VICTIM, Scenario, USUAL};
+use super::scenarios::{CRITICAL, SHARED_VICTIM, STATIC, STUCK_VICTIM, Scenario, USUAL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
@@ -33,13 +33,15 @@ pub(super) enum Mutation {
     StuckPodsAreAwaited,
     /// A pod for which others were stopped does not wait for a stop that has failed for long either.
     PromisesEndWithPatience,
+    /// A stuck pod counts together with the pod that waits for it.
+    StuckPodsCountTwice,
 }
 
 impl Mutation {
     /// The mutations with the laws that they break in a scenario.
     pub(super) const ALL: &'static [(Mutation, &'static Scenario, &'static [Law])] = &[
         (Mutation::StoppingPodsDoNotCount, &CRITICAL, &[Law::Capacity]),
-        (Mutation::NothingIsReserved, &CRITICAL, &[Law::Reservation]),
+        (Mutation::NothingIsReserved, &CRITICAL, &[Law::Reservation, Law::NeededVictims]),
         (Mutation::QueueIsNotJudgedAgain, &CRITICAL, &[Law::Rest]),
         (Mutation::JudgementCountsForNewPods, &STATIC, &[Law::Rest]),
         (Mutation::RejectedPodsAreForgotten, &STATIC, &[Law::Queued]),
@@ -50,7 +52,8 @@ impl Mutation {
         (Mutation::PodsBehindCount, &USUAL, &[Law::NeededRejection]),
         (Mutation::CriticalPodsQueueUp, &USUAL, &[Law::NeededRejection, Law::NeededVictims]),
         (Mutation::OvertakenPodsAreNotJudged, &USUAL, &[Law::Reservation]),
-        (Mutation::StuckPodsAreAwaited, &USUAL, &[Law::Rest]),
+        (Mutation::StuckPodsAreAwaited, &USUAL, &[Law::NeededVictims]),
         (Mutation::PromisesEndWithPatience, &STUCK_VICTIM, &[Law::NeededVictims, Law::Promise]),
+        (Mutation::StuckPodsCountTwice, &SHARED_VICTIM, &[Law::NeededVictims]),
     ];
 }

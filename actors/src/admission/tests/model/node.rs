@@ -175,9 +175,22 @@ impl Node {
             }
         }
         if !self.mutates(Mutation::NothingIsReserved) {
-            waiting.iter().for_each(|index| admitted.push_waiting(self.objects[*index].clone()));
+            for index in waiting {
+                admitted.push_waiting(self.objects[*index].clone(), self.has_victims(world.pods[*index].owed));
+            }
         }
         admitted
+    }
+
+    /// Whether others were stopped for a waiting pod, as the pods that are judged beside it know.
+    fn has_victims(&self, is_owed: bool) -> bool {
+        is_owed && !self.mutates(Mutation::StuckPodsCountTwice)
+    }
+
+    /// Whether a pod fits beside the pods with these indices.
+    pub(super) fn fits(&self, pod: &PodObject, beside: &[Index]) -> bool {
+        let beside: Admitted = beside.iter().map(|index| self.objects[*index].clone()).collect();
+        self.check(pod, &beside).is_ok()
     }
 
     pub(super) fn index_of(&self, uid: &PodUid) -> Index {
@@ -241,20 +254,29 @@ impl Change<'_> {
         self.node.admitted(&self.world, &waiting.collect::<Vec<_>>())
     }
 
-    /// The pods that a pod has to be judged beside: those that use the node, and the waiting pods that go before it. A pod for which
-    /// others were stopped waits for every stop.
-    fn ahead_of(&self, pod: &PodObject, place: usize, is_owed: bool) -> Admitted {
+    /// The pods that a pod has to fit beside once the stopping pods are gone: if the stuck pods go too, and if they stay. The waiting
+    /// pods that go before it count. If the stuck pods stay, a pod for which others were stopped counts only if it fits beside them, and
+    /// waits on if it is the pod that is judged.
+    fn cases(&self, pod: &PodObject, place: usize, is_owed: bool) -> Vec<Vec<Index>> {
         let goes_before = |(at, other): &(usize, &WaitingPod)| match (pod.is_critical(), other.pod.is_critical()) {
             (false, true) => true,
             (true, false) => false,
             (true, true) | (false, false) => *at < place,
         };
         let before = self.queue.waiting().iter().enumerate().filter(goes_before);
-        let before: Vec<Index> = before.map(|(_, other)| self.node.index_of(other.pod.uid())).collect();
-        let mut world = self.world.clone();
-        let stuck = world.pods.iter_mut().filter(|pod| is_owed && pod.stage == Stage::Stuck);
-        stuck.for_each(|pod| pod.stage = Stage::Stopping);
-        self.node.admitted(&world, &before)
+        let mut before: Vec<Index> = before.map(|(_, other)| self.node.index_of(other.pod.uid())).collect();
+        before.sort_by_key(|index| !self.node.objects[*index].is_critical());
+        let all_go = self.world.in_stages(&[Stage::Running]).chain(before.iter().copied()).collect();
+        if is_owed {
+            return vec![all_go];
+        }
+        let mut stuck_stay: Vec<Index> = self.world.in_stages(&[Stage::Running, Stage::Stuck]).collect();
+        for index in before {
+            if !self.world.pods[index].owed || self.node.fits(&self.node.objects[index], &stuck_stay) {
+                stuck_stay.push(index);
+            }
+        }
+        vec![all_go, stuck_stay]
     }
 
     /// The source has a new or changed pod (`Dispatcher::deliver`).
@@ -308,17 +330,13 @@ impl Change<'_> {
             true => Cow::Borrowed(&*beside),
             false => beside.ahead_of(&object, place),
         };
-        let judged_beside = match earlier.has_victims() && !node.mutates(Mutation::PromisesEndWithPatience) {
-            true => ahead.awaiting_stuck(),
-            false => Cow::Borrowed(&*ahead),
-        };
-        let verdict = judge(&object, &judged_beside, &|others| node.check(&object, others));
-        let verdict = node.mutated(&object, &judged_beside, &earlier, verdict);
+        let has_victims = earlier.has_victims() && !node.mutates(Mutation::PromisesEndWithPatience);
+        let verdict = judge(&object, &ahead, has_victims, &|pod, others| node.check(pod, others));
+        let verdict = node.mutated(&object, &ahead, &earlier, verdict);
         let is_owed = self.world.pods[index].owed;
-        let by_rule = self.ahead_of(&object, earlier.place(), is_owed);
-        let decision = self.queue.settle(&object, &earlier, verdict, &judged_beside, Time::ZERO);
-        drop(judged_beside);
-        let broken = laws::broken_by_decision(node, &object, &by_rule, is_owed, &decision);
+        let cases = self.cases(&object, earlier.place(), is_owed);
+        let decision = self.queue.settle(&object, &earlier, verdict, &ahead, Time::ZERO);
+        let broken = laws::broken_by_decision(node, &object, &cases, is_owed, &decision);
         self.world.broken = self.world.broken.or(broken);
         let gets_room = matches!(decision, Decision::Start | Decision::Wait { .. });
         self.overtakes |= gets_room && matches!(ahead, Cow::Owned(_));
@@ -331,7 +349,7 @@ impl Change<'_> {
             }
             Decision::Wait { victims, .. } => {
                 if !node.mutates(Mutation::NothingIsReserved) {
-                    beside.insert_waiting(earlier.place(), object);
+                    beside.insert_waiting(earlier.place(), object, node.has_victims(earlier.has_victims()));
                 }
                 pod.stage = Stage::Waiting;
                 pod.owed |= !victims.is_empty();

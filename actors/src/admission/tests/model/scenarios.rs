@@ -69,7 +69,8 @@ const fn with_port(pod: PodSpec) -> PodSpec {
     PodSpec { port: 80, ..pod }
 }
 
-pub(super) static SCENARIOS: [&Scenario; 6] = [&CRITICAL, &STATIC, &PORTS, &PRIORITIES, &USUAL, &STUCK_VICTIM];
+pub(super) static SCENARIOS: [&Scenario; 7] =
+    [&CRITICAL, &STATIC, &PORTS, &PRIORITIES, &USUAL, &STUCK_VICTIM, &SHARED_VICTIM];
 
 pub(super) static CRITICAL: Scenario = Scenario {
     name: "two critical pods take the room of usual pods",
@@ -146,5 +147,18 @@ pub(super) static STUCK_VICTIM: Scenario = Scenario {
         spec("vip-too", Kind::Critical, 2),
     ],
     gets_stuck: Some(1),
-    states: 13834,
+    states: 13718,
+};
+
+pub(super) static SHARED_VICTIM: Scenario = Scenario {
+    name: "the stop of a victim fails for long, and it leaves room for a second critical pod",
+    cores: 6,
+    pods: &[
+        spec("other", Kind::Usual, 3),
+        spec("victim", Kind::Usual, 2),
+        spec("vip", Kind::Critical, 2),
+        spec("vip-too", Kind::Critical, 1),
+    ],
+    gets_stuck: Some(1),
+    states: 3982,
 };
