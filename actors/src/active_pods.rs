@@ -62,7 +62,11 @@ impl ActivePods {
             }
         }
         let orphans = self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none());
-        orphans.for_each(|pod| self.push_stopping(&mut admitted, pod));
+        for pod in orphans {
+            // No orphan is stopped before every source that may desire it has delivered, and a source may never answer.
+            let stops = self.engine.lifecycle(pod.uid()) >= Some(Lifecycle::Terminating) || desired.is_ready_for(&pod);
+            if stops { self.push_stopping(&mut admitted, pod) } else { admitted.push_stuck(pod) }
+        }
         let waiting = desired.queue.waiting().iter();
         waiting.for_each(|waiting| admitted.push_waiting(waiting.pod.clone(), waiting.has_victims));
         admitted

@@ -16,14 +16,16 @@ use crate::pod::{Phase, PodObject};
 /// Some of them are stopping, and what they free may be reserved for pods that wait for admission. A new pod has to fit beside the
 /// pods that use the node now, and beside those that use it once the stopping pods are gone and the waiting pods are admitted.
 ///
-/// If the stop of a pod fails for longer than `PATIENCE`, the pod may stay or go, so a new pod has to fit in both cases. A waiting pod for
-/// which others were stopped may need the room of such a pod. These two never use the node together, so they never count together.
+/// If the stop of a pod fails for longer than `PATIENCE`, or does not begin, the pod is stuck: it may stay or go, so a new pod has to fit
+/// in both cases. Some waiting pods wait for stuck pods. Such a pod never uses the node together with the stuck pods whose room it needs,
+/// so they never count together.
 #[derive(Clone, Debug, Default)]
 pub struct Admitted {
     /// The pods that use the node and are not about to stop.
     staying: Vec<Arc<PodObject>>,
     stopping: Vec<Arc<PodObject>>,
-    /// The pods whose stop has failed for longer than `PATIENCE`. Only pods for which others were stopped wait for them.
+    /// The pods whose stop has failed for longer than `PATIENCE`, or that are not stopped before a source has delivered that may desire
+    /// them.
     stuck: Vec<Arc<PodObject>>,
     /// The staying pods whose resize gives something back, with what it gives back.
     shrinking: Vec<(Arc<PodObject>, Requests)>,
@@ -92,7 +94,7 @@ impl Admitted {
         self.stopping.push(pod);
     }
 
-    /// Adds a pod whose stop has failed for longer than `PATIENCE`. No new pod waits for it.
+    /// Adds a stuck pod: its stop has failed for longer than `PATIENCE`, or does not begin.
     pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>) {
         let requests = Requests::of(&pod);
         self.now.add(&requests);
@@ -173,18 +175,25 @@ impl Admitted {
         Cow::Owned(without)
     }
 
-    /// The same pods, after `check` has found the waiting pods that cannot start before stuck stops and resizes are complete. Only a pod
-    /// for which others were stopped waits for these.
+    /// Whether a pod waits for stuck stops and resizes however long they last: others were stopped for it, or it is a static pod and a
+    /// stuck pod has its full name. It cannot start beside such a pod, so nothing else is stopped to make room beside it.
+    pub(super) fn awaits_stuck(&self, pod: &PodObject, has_victims: bool) -> bool {
+        let has_its_name = |other: &Arc<PodObject>| other.is_static() && other.full_name() == pod.full_name();
+        has_victims || (pod.is_static() && self.stuck.iter().any(has_its_name))
+    }
+
+    /// The same pods, after `check` has found the waiting pods that cannot start before stuck stops and resizes are complete.
     pub(crate) fn counted_once(&self, check: Check<'_>) -> Cow<'_, Admitted> {
         let is_any_stuck = !(self.stuck.is_empty() && self.stuck_shrinking.is_empty());
-        if !is_any_stuck || !self.waiting.iter().any(|waiting| waiting.has_victims) {
+        let awaits_stuck = |waiting: &Waiting| self.awaits_stuck(&waiting.pod, waiting.has_victims);
+        if !is_any_stuck || !self.waiting.iter().any(awaits_stuck) {
             return Cow::Borrowed(self);
         }
         let mut counted = self.clone();
         let mut beside = Admitted { waiting: Vec::new(), ..self.clone() }.settled(false);
-        // Pods that are not critical have no victims, and all critical pods go before them.
+        // Only critical pods wait for stuck pods, and they go before the other pods.
         for waiting in counted.waiting.iter_mut().filter(|waiting| waiting.pod.is_critical()) {
-            waiting.awaits_stuck = waiting.has_victims && check(&waiting.pod, &beside).is_err();
+            waiting.awaits_stuck = awaits_stuck(waiting) && check(&waiting.pod, &beside).is_err();
             if !waiting.awaits_stuck {
                 beside.push(waiting.pod.clone());
             }

@@ -30,8 +30,7 @@ pub(crate) struct Wait {
 /// Runs the admission handlers of the node for a pod beside other pods.
 pub(crate) type Check<'a> = &'a dyn Fn(&PodObject, &Admitted) -> Result<(), Rejection>;
 
-/// Decides on a pod. `has_victims` is whether the pod waits and others were stopped for it: then it waits for stops and resizes however
-/// long they fail.
+/// Decides on a pod. `has_victims` is whether the pod waits and others were stopped for it.
 ///
 /// A pod that lacks only what other pods are about to give back waits for it. If it were rejected, it would be lost, and its controller
 /// would make the next pod at once. Upstream does not count pods that the API server no longer has, and starts the new pod while their
@@ -47,7 +46,8 @@ pub(crate) fn judge(pod: &PodObject, others: &Admitted, has_victims: bool, check
         let resource = rejection.shortages().first().map(|short| short.resource.clone()).unwrap_or_default();
         Verdict::Wait(Wait { victims, lack: rejection.message.clone(), resource })
     };
-    let Err(settled) = check(pod, &others.settled(has_victims)) else { return wait(&rejection, Vec::new()) };
+    let settled = others.settled(others.awaits_stuck(pod, has_victims));
+    let Err(settled) = check(pod, &settled) else { return wait(&rejection, Vec::new()) };
     if !pod.is_critical() || settled.shortages().is_empty() {
         return Verdict::Reject(settled);
     }
@@ -182,6 +182,20 @@ mod tests {
         let others = beside("0.5", "1.5", vec![cpu("victim", "1")]);
         assert_eq!(decide(&late("0.5"), &others), "wait for cpu by [\"b\"]");
         assert_eq!(decide_again(&late("0.5"), &others, true), "wait for cpu by []");
+    }
+
+    // The two versions have one full name, so the new one cannot start before the stuck one has stopped.
+    #[test]
+    fn new_version_of_a_stuck_static_pod_waits_for_it_and_stops_no_other_pod() {
+        let version = |uid: &str, cpus: &str| cpu("web", cpus).uid(uid).static_pod().build();
+        let mut others = beside(vec![cpu("a", "1")], vec![]);
+        others.push_stuck(version("1", "2"));
+        let new = version("2", "2");
+        assert_eq!(decide(&new, &others), "wait for cpu by []");
+        assert_eq!(released(&others, "cpu", others.awaits_stuck(&new, false)), [("1".to_owned(), 2000)]);
+        assert_eq!(decide(&version("2", "4"), &others), "wait for cpu by [\"a\"]");
+        others.push_waiting(new, false);
+        assert_eq!(decide(&cpu("usual", "1").build(), &others), "admit", "the two versions count once");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use podwright_actors::explain::WaitKind;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::SourceKind;
 
 use super::critical;
 use crate::support::fake_runtime::Script;
@@ -186,4 +187,46 @@ async fn critical_pod_stops_no_other_pod_for_room_that_a_victim_and_its_critical
     node.runtime.heal();
     node.eventually(120.0, "the first critical pod runs", || node.phase("vip") == "Running").await;
     assert_eq!(["other", "late"].map(|uid| node.phase(uid)), ["Running", "Running"]);
+}
+
+/// A node with a manifest URL that has not answered yet.
+fn with_silent_url() -> TestNode {
+    Setup { sources: vec![SourceKind::File, SourceKind::Api, SourceKind::Http], ..Setup::new(true) }.start()
+}
+
+// The URL may desire the removed pod, so the removed pod runs on. It may run for ever, so no pod waits for it.
+#[actix::test]
+async fn no_pod_waits_for_a_removed_static_pod_that_a_silent_source_may_desire() {
+    let node = with_silent_url();
+    node.deliver(&[pod("old").of_file().cpu("3")]).await;
+    let (usual, file) = (pod("usual").cpu("3"), pod("file").of_file().cpu("2"));
+    node.deliver(&[usual.clone(), file.clone()]).await;
+    assert_eq!((node.phase("usual"), node.reason("usual")), ("Failed".into(), "OutOfcpu".into()));
+    assert_eq!(node.reason("file"), "UnexpectedAdmissionError");
+    node.wait(60.0).await;
+    assert_eq!(node.runtime.running("old"), ["main"]);
+    // What fits beside the removed pod starts.
+    node.deliver(&[usual, file, pod("small").cpu("1")]).await;
+    assert_eq!(node.phase("small"), "Running");
+    node.deliver_set(SourceKind::Http, vec![], vec![]).await;
+    node.eventually(10.0, "the static pod runs", || node.phase("file") == "Running").await;
+    assert_eq!(node.runtime.running("old"), [""; 0]);
+}
+
+#[actix::test]
+async fn new_version_of_a_static_pod_waits_for_the_old_one_and_for_the_silent_source_and_stops_no_pod() {
+    let node = with_silent_url();
+    let (web, other) = (pod("web").of_file().cpu("2"), pod("other").cpu("2"));
+    node.deliver(&[web.clone(), other.clone()]).await;
+    node.deliver(&[web.uid("web-2"), other]).await;
+    node.wait(300.0).await;
+    assert!(waits(&node, "web-2"));
+    let (name, uid) = (FullName::new("test", "web"), "web-2".into());
+    let explanation = node.node.explainer().explain(&name, Some(&uid), &|_| Vec::new()).unwrap();
+    let kinds: Vec<_> = explanation.chain.iter().map(|wait| (wait.depth, wait.what)).collect();
+    assert_eq!(kinds, [(0, WaitKind::Admission), (1, WaitKind::Housekeeping), (2, WaitKind::Source)]);
+    assert_eq!(explanation.chain[0].on.name, "test/web");
+    node.deliver_set(SourceKind::Http, vec![], vec![]).await;
+    node.eventually(10.0, "the new version runs", || node.phase("web-2") == "Running").await;
+    assert_eq!((node.phase("other"), node.events.of("Preempting").len()), ("Running".into(), 0));
 }
