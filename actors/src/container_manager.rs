@@ -44,6 +44,7 @@ use crate::ports::{
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
 use crate::resizes::Resizes;
+use crate::run_facts::RunFacts;
 use crate::starts::PodStarts;
 use crate::statuses::Statuses;
 use crate::time::Time;
@@ -86,6 +87,8 @@ pub struct ContainerPorts {
     pub cgroups: Option<Arc<dyn PodCgroups>>,
     /// What is allocated to pods that are being resized.
     pub(crate) resizes: Arc<Resizes>,
+    /// What the next agent has to know of the runs.
+    pub(crate) run_facts: Arc<RunFacts>,
     /// Holds the pod statuses; a new sandbox sets the pod's condition there.
     pub statuses: Arc<Statuses>,
     /// Counts starts.

@@ -56,6 +56,7 @@ use crate::ports::{
 use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
 use crate::resizes::Resizes;
+use crate::run_facts::RunFacts;
 use crate::shutdown::ShutdownGate;
 use crate::statuses::Statuses;
 use crate::text::error_chain;
@@ -90,6 +91,7 @@ pub(crate) struct Housekeeping {
     pub(crate) active: ActivePods,
     pub(crate) mirrors: Arc<MirrorChecks>,
     pub(crate) resizes: Arc<Resizes>,
+    pub(crate) run_facts: Arc<RunFacts>,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     /// Knows which container exits were read.
     pub(crate) observer: Arc<Observer>,
@@ -219,7 +221,7 @@ impl Housekeeping {
         let listed = guarded(&self.metrics, || self.runtime.list_pods()).await?;
         counts.listed = count(listed.len());
         if coverage == Coverage::All {
-            self.drop_leftovers();
+            self.drop_leftovers(&listed);
         }
         self.apply_plan(coverage, &listed, &mut known);
         self.metrics.housekeeping.working_pods(&plan::working_pods(&known));
@@ -251,7 +253,7 @@ impl Housekeeping {
 
     /// Removes probes, statuses, final statuses, backoffs and start errors of pods that no longer need them (POD-K5, POD-K6,
     /// POD-K15).
-    fn drop_leftovers(&self) {
+    fn drop_leftovers(&self, listed: &[RuntimePod]) {
         let engine = &self.engine;
         // Uses the current records: the dispatcher may have added pods since `sync_known_pods`.
         self.probes.retain(|uid| engine.could_have_running_containers(uid));
@@ -262,6 +264,9 @@ impl Housekeeping {
         self.final_statuses.retain(is_needed);
         self.containers.retain(is_needed);
         self.resizes.retain(is_needed);
+        // A pod that only the runtime knows has no record before this pass stops it.
+        let listed: HashSet<&PodUid, RandomState> = listed.iter().map(|pod| &pod.uid).collect();
+        self.run_facts.retain(|uid| is_needed(uid) || listed.contains(uid));
         if let Some(objects) = &self.objects {
             objects.retain(&is_needed);
         }

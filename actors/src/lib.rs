@@ -39,6 +39,8 @@ pub(crate) mod resize;
 #[cfg(feature = "engine")]
 pub(crate) mod resizes;
 #[cfg(feature = "engine")]
+mod run_facts;
+#[cfg(feature = "engine")]
 mod starts;
 #[cfg(feature = "engine")]
 mod status_writer;

@@ -62,6 +62,9 @@ pub enum StartNodeError {
     /// The final statuses cannot be read. Without them, pods that have ended would run again.
     #[error("cannot read which pods have ended: make the file readable, or move it away to run those pods again")]
     FinalStatuses(#[from] CheckpointError),
+    /// What the last agent was doing with the containers cannot be read.
+    #[error("cannot read the facts of containers: make the file readable, or move it away")]
+    RunFacts(#[source] CheckpointError),
 }
 
 impl Node {

@@ -31,6 +31,7 @@ use crate::ports::{
 };
 use crate::probes::manager::ProbeManager;
 use crate::resizes::Resizes;
+use crate::run_facts::RunFacts;
 use crate::status::{NodeFacts, deadline};
 use crate::statuses::Statuses;
 use crate::text::error_chain;
@@ -59,6 +60,8 @@ pub(crate) struct NodeSyncer {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     /// What is allocated to pods that are being resized.
     pub(crate) resizes: Arc<Resizes>,
+    /// What the last agent was doing with the containers.
+    pub(crate) run_facts: Arc<RunFacts>,
     /// Releases the resources of pods; `None` if pods may need none.
     pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     /// Absent if pods have no cgroups of their own.
@@ -141,6 +144,7 @@ impl NodeSyncer {
         let mirror = work.mirror.as_deref();
         self.mirrors.changed(pod);
         let runtime = self.read_to_sync(cx, pod).await?;
+        self.undo_abandoned_starts(cx).await?;
         self.resizes.settle(pod, &runtime, self.cgroups.is_some());
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         if Phase::parse(status.phase.as_deref()).is_terminal() {
@@ -192,6 +196,17 @@ impl NodeSyncer {
             Some(error) => Err(error),
             None => Ok(needs_sync),
         }
+    }
+
+    /// Removes the runs that never started because the last agent died. Until they are removed, the pod is not synced: its containers
+    /// start again with the numbers and the logs of these runs.
+    async fn undo_abandoned_starts(&self, cx: &HookContext) -> Result<(), SyncError> {
+        for run in self.run_facts.abandoned(&cx.uid) {
+            tracing::info!(pod.uid = %cx.uid, container.id = %run, "the last agent died during the start of a container: it starts again");
+            self.containers.remove_abandoned(&run).await?;
+            self.run_facts.start_ended(&cx.uid, &run);
+        }
+        Ok(())
     }
 
     /// The error of a stop, with the containers that run although their own stops succeeded.

@@ -1,5 +1,6 @@
-//! The final statuses of pods in one file, which outlives the agent. Each record is a line with a checksum. The first line
-//! is a header with the number of records that were saved together. Later records were appended.
+//! The final statuses of pods, the allocations of pods, or the facts of containers, in one file, which outlives the agent. Each record
+//! is a line with a checksum. The first line is a header with the number of records that were saved together. Later records were
+//! appended.
 //!
 //! If an agent was killed during an append, or the disk was full, the last line has no newline. That append was never
 //! acknowledged, so the line is ignored. Any other difference counts as damage.
@@ -54,6 +55,7 @@ pub struct FileCheckpoint {
 enum Records {
     FinalStatuses,
     Allocations,
+    RunFacts,
 }
 
 impl Records {
@@ -68,6 +70,18 @@ impl Records {
                 "the file of allocations is damaged, the agent uses its intact lines: the allocations of the other pods are taken \
                  from their statuses, and their resizes are decided again"
             }
+            Records::RunFacts => {
+                "the file of the facts of containers is damaged, the agent uses its intact lines: a start that the last agent did not \
+                 finish may count as a failed one; after a loss of power that is expected and harmless"
+            }
+        }
+    }
+
+    /// No container outlives the boot, and neither do the facts of containers.
+    fn durability(self) -> Durability {
+        match self {
+            Records::FinalStatuses | Records::Allocations => Durability::Disk,
+            Records::RunFacts => Durability::Boot,
         }
     }
 }
@@ -152,6 +166,11 @@ impl FileCheckpoint {
         FileCheckpoint { path, records: Records::Allocations }
     }
 
+    /// The same for the facts of containers. The file survives the end of the agent. A loss of power may damage it.
+    pub fn of_run_facts(path: PathBuf) -> Self {
+        FileCheckpoint { path, records: Records::RunFacts }
+    }
+
     fn open_within(&self, wait: Duration) -> Result<OpenCheckpoint, CheckpointError> {
         let file = SharedFile::at(&self.path)?;
         let Some(mut openings) = file.openings.try_lock_for(wait) else {
@@ -177,7 +196,7 @@ impl FileCheckpoint {
         if damaged {
             repair(&file.path, &records, self.records.consequence());
         }
-        let writer = FileWriter { opening: *openings, file: file.clone() };
+        let writer = FileWriter { opening: *openings, file: file.clone(), durability: self.records.durability() };
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }
@@ -227,6 +246,7 @@ struct FileWriter {
     file: Arc<SharedFile>,
     /// The number of the opening that made this writer.
     opening: u64,
+    durability: Durability,
 }
 
 impl FileWriter {
@@ -252,15 +272,17 @@ impl FileWriter {
 
 impl CheckpointWriter for FileWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.write(move |path| record::replace(path, whole(&records).as_bytes(), Durability::Disk))
+        let durability = self.durability;
+        self.write(move |path| record::replace(path, whole(&records).as_bytes(), durability))
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let durability = self.durability;
         self.write(move |path| {
             // A missing file must be saved as a whole, so this does not create it.
             let mut file = OpenOptions::new().append(true).open(path)?;
             file.write_all(lines(&records).as_bytes())?;
-            file.sync_data()
+            if durability == Durability::Disk { file.sync_data() } else { Ok(()) }
         })
     }
 }

@@ -32,6 +32,7 @@ mod orphans;
 mod probes;
 mod registration;
 mod resize;
+mod restarts;
 mod shutdown;
 mod start_metrics;
 mod static_pods;

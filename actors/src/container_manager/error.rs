@@ -64,6 +64,9 @@ pub enum ContainerError {
     /// A container could not be removed before all containers of its pod start again.
     #[error("removing a container before all start again")]
     RemoveContainer(#[source] RuntimeError),
+    /// A run that never started, because the agent that started it died, could not be removed.
+    #[error("removing a container whose start the last agent did not finish")]
+    RemoveAbandoned(#[source] RuntimeError),
     /// The resources of running containers could not be changed.
     #[error("cannot resize the pod: {0}")]
     Resize(String),

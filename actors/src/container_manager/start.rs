@@ -130,6 +130,7 @@ impl ContainerManager {
                 id
             }
         };
+        self.ports.run_facts.starts(work.pod.uid(), &id).await;
         // The creation may have taken long. The next sync starts the created container, or the container is removed
         // with its pod.
         if work.cancel.is_cancelled() {
@@ -142,12 +143,16 @@ impl ContainerManager {
             let started =
                 open && work.cancel.run_until_cancelled(self.has_started(work.pod.uid(), &id)).await == Some(true);
             if !started {
+                if !open {
+                    self.ports.run_facts.start_ended(work.pod.uid(), &id);
+                }
                 return Err(StartFailure::Start { refused: (!open).then_some(id), error });
             }
         }
         request.started();
         drop(doing);
         self.record_of(work.pod, container, PodEvent::normal("Started", texts::STARTED));
+        self.ports.run_facts.start_ended(work.pod.uid(), &id);
         self.post_start(work, target, container, id).await
     }
 

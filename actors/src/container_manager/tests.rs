@@ -53,6 +53,7 @@ impl Rig {
             recorder: None,
             cgroups: None,
             resizes: Arc::new(Resizes::in_memory(Arc::new(clock), fakes.clone(), metrics.resize.clone())),
+            run_facts: Arc::new(RunFacts::in_memory()),
             runtime: runtime.clone(),
             network: fakes.clone(),
             storage: fakes.clone(),

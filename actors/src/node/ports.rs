@@ -26,6 +26,7 @@ pub struct NodePorts {
     pub(super) resources: Option<Arc<dyn ResourcePhase>>,
     pub(super) final_statuses: Arc<dyn Checkpoint>,
     pub(super) allocations: Arc<dyn Checkpoint>,
+    pub(super) run_facts: Arc<dyn Checkpoint>,
     pub(super) shutdown_times: Arc<dyn Checkpoint>,
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
@@ -56,6 +57,7 @@ impl NodePorts {
             resources: None,
             final_statuses: Arc::new(NoCheckpoint),
             allocations: Arc::new(NoCheckpoint),
+            run_facts: Arc::new(NoCheckpoint),
             shutdown_times: Arc::new(NoCheckpoint),
             pod_api: None,
             objects: None,
@@ -112,6 +114,13 @@ impl NodePorts {
     /// the allocations from the statuses of the API server.
     pub fn allocations(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
         self.allocations = checkpoint;
+        self
+    }
+
+    /// The file of the facts of containers that the runtime does not know, which outlives the agent, and which a reboot may damage. By
+    /// default none: an agent that restarts takes a start that the death of the last agent interrupted for a failed one.
+    pub fn run_facts(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
+        self.run_facts = checkpoint;
         self
     }
 

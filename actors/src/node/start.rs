@@ -29,6 +29,7 @@ use crate::pod_worker::Lifecycle;
 use crate::ports::{Clock, ContainerRuntime, ResourcePhase};
 use crate::probes::manager::{ProbeManager, ProbePorts};
 use crate::resizes::Resizes;
+use crate::run_facts::RunFacts;
 use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};
 use crate::starts::PodStarts;
 use crate::status_writer::{StatusWriter, WriterState};
@@ -61,6 +62,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         resources,
         final_statuses,
         allocations,
+        run_facts,
         shutdown_times,
         pod_api,
         objects,
@@ -92,6 +94,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
     let resizes =
         Arc::new(Resizes::open(&*allocations, desired.clone(), clock.clone(), events.clone(), metrics.resize.clone())?);
+    let run_facts = Arc::new(RunFacts::open(&*run_facts).map_err(StartNodeError::RunFacts)?);
     let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
 
     // Containers, probes, and the hooks that use them.
@@ -111,6 +114,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             resources: resources.clone(),
             cgroups: cgroups.clone(),
             resizes: resizes.clone(),
+            run_facts: run_facts.clone(),
             statuses: statuses.clone(),
             metrics: metrics.clone(),
             starts: starts.clone(),
@@ -143,6 +147,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         allocatable,
         runtime: runtime.clone(),
         resizes: resizes.clone(),
+        run_facts: run_facts.clone(),
         resources: resources.clone(),
         cgroups: cgroups.clone(),
         events: events.clone(),
@@ -319,6 +324,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         active,
         mirrors,
         resizes: resizes.clone(),
+        run_facts: run_facts.clone(),
         runtime,
         observer: observer.clone(),
         probes,
@@ -339,6 +345,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     ObserverActor::new(observer.clone(), pods, health, stop.clone()).start();
     let (resizes, stop_allocating) = (resizes.clone(), stop.clone());
     actix::spawn(async move { resizes.run(&stop_allocating).await });
+    let stop_recording = stop.clone();
+    actix::spawn(async move { run_facts.run(&stop_recording).await });
     let stop_writing = stop.clone();
     actix::spawn(async move { final_statuses.run(&stop_writing).await });
     let dispatcher_actor =

@@ -54,7 +54,7 @@ impl NodeSyncer {
         self.read_ended(cx, Some(pod), cx.cancel().run_until_cancelled(self.observer.read_again(&cx.uid)).await)
     }
 
-    /// Passes the status that was read to the probes. A read that failed becomes an event of the pod, unless only the runtime
+    /// Passes the status that was read to the facts of runs and to the probes. A read that failed becomes an event of the pod, unless only the runtime
     /// knows the pod. `read` is `None` if the read was cancelled.
     fn read_ended(
         &self,
@@ -69,6 +69,7 @@ impl NodeSyncer {
             }
             SyncError::failed(error)
         })?;
+        let runtime = self.run_facts.observe(&cx.uid, runtime);
         self.probes.observe(&cx.uid, &runtime);
         Ok(runtime)
     }

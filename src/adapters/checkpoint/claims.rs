@@ -152,7 +152,7 @@ impl Checkpoint for ClaimCheckpoint {
             }
         }
         *openings += 1;
-        let writer = ClaimWriter(FileWriter { opening: *openings, file: shared.clone() });
+        let writer = ClaimWriter(FileWriter { opening: *openings, file: shared.clone(), durability: Durability::Disk });
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }

@@ -42,6 +42,8 @@ const ADDRESSES_READ_EVERY: Duration = Duration::from_secs(10);
 const JOURNAL: &str = "journal";
 /// The file below the root directory that keeps the resources that are allocated to pods.
 const ALLOCATIONS: &str = "allocations";
+/// The file below the root directory that keeps the facts of containers that the runtime does not know.
+const RUN_FACTS: &str = "run_facts";
 /// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
 /// scheduler binds a pod that needs one of these features only to a node that declares the feature. The API server accepts a resize that
 /// needs one of them only if the node of the pod declares it.
@@ -161,6 +163,7 @@ pub(super) async fn start(
     let mut ports = NodePorts::new(runtime, network, Arc::new(storage.clone()))
         .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
         .allocations(Arc::new(FileCheckpoint::of_allocations(root.path().join(ALLOCATIONS))))
+        .run_facts(Arc::new(FileCheckpoint::of_run_facts(root.path().join(RUN_FACTS))))
         .shutdown_times(Arc::new(FileCheckpoint::new(root.path().join(SHUTDOWN_TIMES))))
         .events(events.clone())
         .clock(clock.clone())

@@ -44,6 +44,7 @@ pub(crate) struct TestNode {
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
+    pub(crate) run_facts: Arc<FakeFinalStatuses>,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Metrics,
     pub(crate) clock: TokioClock,
@@ -74,6 +75,8 @@ pub(crate) struct Setup {
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     /// The store of the resources that are allocated to pods.
     pub(crate) allocations: Arc<FakeFinalStatuses>,
+    /// The store of what the next agent has to know of the containers.
+    pub(crate) run_facts: Arc<FakeFinalStatuses>,
     /// The store of the times of the last shutdown.
     pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
     /// The store of final statuses to use instead of the fake.
@@ -113,6 +116,7 @@ impl Setup {
             node_api: None,
             final_statuses: Arc::default(),
             allocations: Arc::default(),
+            run_facts: Arc::default(),
             shutdown_times: Arc::default(),
             checkpoint: None,
             cpu_millis: 4000,
@@ -139,6 +143,7 @@ impl Setup {
             node_api,
             final_statuses,
             allocations,
+            run_facts,
             shutdown_times,
             checkpoint,
             cpu_millis,
@@ -157,6 +162,7 @@ impl Setup {
         let mut ports = NodePorts::new(below, network, storage.clone())
             .final_statuses(checkpoint.unwrap_or_else(|| final_statuses.clone()))
             .allocations(allocations)
+            .run_facts(run_facts.clone())
             .shutdown_times(shutdown_times)
             .events(events.clone())
             .clock(Arc::new(clock))
@@ -203,7 +209,8 @@ impl Setup {
             .start()
             .unwrap();
         let last_sets = Mutex::default();
-        TestNode { node, runtime, storage, final_statuses, events, metrics, clock, begin: Instant::now(), last_sets }
+        let begin = Instant::now();
+        TestNode { node, runtime, storage, final_statuses, run_facts, events, metrics, clock, begin, last_sets }
     }
 }
 
@@ -213,6 +220,14 @@ impl TestNode {
         let node = Setup::new(true).start();
         node.deliver(&[]).await;
         node
+    }
+
+    /// Kills the agent. Returns the setup of the next one on the same machine.
+    pub(crate) fn killed(self) -> Setup {
+        let TestNode { node, runtime, storage, final_statuses, run_facts, clock, .. } = self;
+        drop(node);
+        let with_events = runtime.has_events();
+        Setup { runtime, storage, final_statuses, run_facts, clock, ..Setup::again(with_events) }
     }
 
     /// Delivers full sets: static pods from the file source, the others from the API server.

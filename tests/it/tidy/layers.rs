@@ -35,6 +35,7 @@ pub(super) const ACTORS: Layers = &[
             "desired",
             "active_pods",
             "resizes",
+            "run_facts",
             "health",
             "metered",
             "mirrors::checks",

@@ -27,6 +27,8 @@ pub(super) struct ContainerRun {
     pub(super) replaced: bool,
     /// When a stop of the container last failed.
     pub(super) stop_failed: Option<Time>,
+    /// The runtime cancelled the start, because the agent that requested it was killed. The next agent knows that.
+    pub(super) cancelled: bool,
 }
 
 impl ContainerRun {
@@ -65,6 +67,7 @@ impl ContainerRuns {
                         record,
                         replaced: false,
                         stop_failed: None,
+                        cancelled: false,
                     });
                     known.last_mut().unwrap()
                 }
@@ -88,6 +91,11 @@ impl ContainerRuns {
     pub(super) fn stop_failed(&mut self, uid: &PodUid, id: &ContainerId, now: Time) {
         let runs = self.0.get_mut(uid).into_iter().flatten();
         runs.filter(|run| run.id == *id).for_each(|run| run.stop_failed = Some(now));
+    }
+
+    pub(super) fn start_cancelled(&mut self, uid: &PodUid, id: &ContainerId) {
+        let runs = self.0.get_mut(uid).into_iter().flatten();
+        runs.filter(|run| run.id == *id).for_each(|run| run.cancelled = true);
     }
 
     pub(super) fn of(&self, uid: &PodUid) -> &[ContainerRun] {

@@ -1,4 +1,4 @@
-//! The pods' directories, the stored final statuses and the stored claims. They outlive the agent.
+//! The pods' directories, and the stored final statuses, claims, allocations and facts of containers. They outlive the agent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
+use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     Checkpoint, CheckpointError, OpenCheckpoint, PodStorage, StorageError, Unused, VolumeMounts,
 };
+use serde_json::Value;
 
 use super::faulty_ports::{NODE, SimulatedError};
 use super::journal::Journal;
@@ -23,6 +24,7 @@ pub(super) struct Disk {
     journal: Arc<Journal>,
     claims: Arc<Journal>,
     allocations: Arc<Journal>,
+    run_facts: Arc<Journal>,
 }
 
 impl SimulatedError for StorageError {
@@ -36,7 +38,8 @@ impl Disk {
         let journal = Journal::new(machine.clone(), Op::Append, "final statuses");
         let claims = Journal::new(machine.clone(), Op::AppendClaims, "claims");
         let allocations = Journal::new(machine.clone(), Op::SaveAllocations, "allocations");
-        Disk { machine, directories: Mutex::default(), journal, claims, allocations }
+        let run_facts = Journal::new(machine.clone(), Op::SaveRunFacts, "facts of containers");
+        Disk { machine, directories: Mutex::default(), journal, claims, allocations, run_facts }
     }
 
     /// Whether the final status of a pod is stored.
@@ -54,6 +57,18 @@ impl Disk {
     /// The file of allocations.
     pub(super) fn allocations(&self) -> &Arc<Journal> {
         &self.allocations
+    }
+
+    /// The file of the facts of containers.
+    pub(super) fn run_facts(&self) -> &Arc<Journal> {
+        &self.run_facts
+    }
+
+    /// What the file says last of a run.
+    pub(super) fn facts_of(&self, run: &ContainerId) -> Option<Value> {
+        let records = self.run_facts.records();
+        let mut facts = records.iter().filter_map(|record| serde_json::from_str::<Value>(record).ok());
+        facts.rfind(|facts| facts["run"] == run.as_str())
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {
@@ -94,14 +109,15 @@ impl PodStorage for Disk {
         self.machine.call(Op::ListDirectories, &NODE, CallDetail::Nothing, async { Ok(self.directories()) }).boxed()
     }
 
-    /// The logs of a container are numbered by its restarts. They exist as long as the pod's directory.
+    /// The logs of a container are numbered by its restarts. They exist as long as the pod's directory. The log of a run that never
+    /// started is removed with the run.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
         async move {
             if !self.directories.lock().contains(pod.uid()) {
                 return None;
             }
             self.machine.with_runs(|runs| {
-                let of = runs.of(pod.uid()).iter().filter(|run| run.name.as_str() == container);
+                let of = runs.of(pod.uid()).iter().filter(|run| run.name.as_str() == container && !run.cancelled);
                 of.map(|run| run.restart_count + 1).max()
             })
         }

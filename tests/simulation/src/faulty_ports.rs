@@ -227,7 +227,15 @@ impl ContainerRuntime for FaultyRuntime {
             let (uid, name) = self.machine.owner_of_container(id);
             let about = CallDetail::Run { name, id: id.clone() };
             self.machine.check_devices(&uid, None);
-            self.machine.call(Op::Start, &uid, about, self.machine.runtime.start_container(id)).await
+            let work = async {
+                let mut dropped = DroppedStart { machine: &self.machine, start: Some((uid.clone(), id.clone())) };
+                self.machine.reach(Op::Start, Moment::Begin).await;
+                let started = self.machine.runtime.start_container(id).await;
+                dropped.start = None;
+                self.machine.reach(Op::Start, Moment::End).await;
+                started
+            };
+            self.machine.call(Op::Start, &uid, about, work).await
         }
         .boxed()
     }
@@ -343,6 +351,20 @@ impl Drop for LateSandbox<'_> {
         let config = self.config.take().filter(chosen);
         if let Some(config) = config {
             self.machine.add_late_sandbox(config);
+        }
+    }
+}
+
+/// Reports the start of a container whose call is dropped before it took effect.
+struct DroppedStart<'a> {
+    machine: &'a Machine,
+    start: Option<(PodUid, ContainerId)>,
+}
+
+impl Drop for DroppedStart<'_> {
+    fn drop(&mut self) {
+        if let Some((uid, id)) = self.start.take() {
+            self.machine.start_dropped(uid, id);
         }
     }
 }

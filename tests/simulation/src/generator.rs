@@ -91,6 +91,7 @@ pub(super) fn scenario(driver: Driver, seed: u64) -> Scenario {
         adapters::watches(&mut rng, &mut steps);
         adapters::crashes(&mut rng, &mut steps);
     }
+    additions::restarts(&mut rng, &mut steps);
     steps.sort_by_key(|step| step.at);
     Scenario { driver, seed, with_events, pods, claims, steps }
 }

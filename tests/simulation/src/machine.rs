@@ -17,7 +17,7 @@ use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
+use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodEvent, PodRuntimeStatus, SandboxConfig};
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -65,6 +65,8 @@ struct MachineState {
     windows: Vec<(Time, Window)>,
     /// Sandboxes whose call was dropped and that are created later nevertheless.
     late_sandboxes: Vec<SandboxConfig>,
+    /// The containers whose start had not ended when the agent was killed.
+    dropped_starts: Vec<(PodUid, ContainerId)>,
     /// The end of the last fault of calls.
     faults_until: Time,
     violation: Option<String>,
@@ -147,6 +149,7 @@ impl Machine {
             calls: BTreeMap::new(),
             windows: Vec::new(),
             late_sandboxes: Vec::new(),
+            dropped_starts: Vec::new(),
             faults_until: Time::ZERO,
             violation: None,
             devices: Devices::default(),
@@ -252,6 +255,32 @@ impl Machine {
 
     pub(super) fn take_late_sandboxes(&self) -> Vec<SandboxConfig> {
         std::mem::take(&mut self.state.lock().late_sandboxes)
+    }
+
+    /// The start of a container is dropped before it took effect.
+    pub(super) fn start_dropped(&self, uid: PodUid, id: ContainerId) {
+        self.state.lock().dropped_starts.push((uid, id));
+    }
+
+    /// Cancels some of the starts that the agent had requested when it was killed, as a runtime does whose client is gone. `is_known`
+    /// says whether the next agent knows that the start was under way.
+    pub(super) fn cancel_starts(&self, is_known: impl Fn(&ContainerId) -> bool) {
+        let dropped = std::mem::take(&mut self.state.lock().dropped_starts);
+        for (uid, id) in dropped {
+            let status = self.runtime_status(&uid);
+            let is_created = status.containers.iter().any(|run| run.id == id && run.state == ContainerState::Created);
+            let chosen = Rng::of(self.scenario.seed, &[id.as_str().as_bytes()]).percent(70);
+            if !is_created || !chosen {
+                continue;
+            }
+            self.note(format!("{uid} the start of {id} is cancelled"));
+            // A container that is stopped before its start ends at once, and never starts.
+            self.runtime.stop_container(&id, Duration::ZERO).now_or_never().expect("a created container ends").unwrap();
+            self.runtime_status(&uid);
+            if is_known(&id) {
+                self.state.lock().runs.start_cancelled(&uid, &id);
+            }
+        }
     }
 
     /// Ends all faults.

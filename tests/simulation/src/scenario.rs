@@ -185,6 +185,7 @@ pub(super) enum Op {
     NodeApi,
     ReadPods,
     WriteEvent,
+    SaveRunFacts,
 }
 
 /// A moment of a call.

@@ -1,4 +1,5 @@
-//! The parts of a scenario that are drawn last, so that the steps of a seed before them stay the same: claims, watches and resizes.
+//! The parts of a scenario that are drawn last, so that the steps of a seed before them stay the same: claims, watches, resizes and
+//! restarts.
 
 use std::time::Duration;
 
@@ -92,6 +93,20 @@ pub(super) fn resizes(rng: &mut Rng, pods: &mut [PodPlan], steps: &mut Vec<Step>
         let moment = rng.pick(&[Moment::Begin, Moment::End]);
         let down = rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(20)]);
         steps.push(Step { at: when(rng), what: StepAction::CrashIn { op, moment, down } });
+    }
+}
+
+/// Draws kills of the agent in the calls that the next agent has to continue.
+pub(super) fn restarts(rng: &mut Rng, steps: &mut Vec<Step>) {
+    if !rng.percent(30) {
+        return;
+    }
+    for _ in 0..rng.pick(&[1, 1, 2, 3]) {
+        let op = rng.pick(&[Op::Start, Op::Start, Op::SaveRunFacts]);
+        let moment = rng.pick(&[Moment::Begin, Moment::Begin, Moment::End]);
+        let down = rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(20)]);
+        let at = if rng.percent(30) { Duration::ZERO } else { when(rng) };
+        steps.push(Step { at, what: StepAction::CrashIn { op, moment, down } });
     }
 }
 

@@ -125,6 +125,7 @@ impl UnawareAdmission<'_> {
 impl Simulation {
     pub(super) fn start(&self) -> AgentLife {
         let machine = &self.machine;
+        machine.cancel_starts(|run| self.disk.facts_of(run).is_some_and(|facts| facts["starting"] == true));
         let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
         adopted.retain(|uid| machine.runtime_status(uid).is_running());
         let mut early: BTreeSet<PodUid> = self.early.intersection(&adopted).cloned().collect();
@@ -145,6 +146,7 @@ impl Simulation {
         )
         .final_statuses(self.disk.clone())
         .allocations(self.disk.allocations().clone())
+        .run_facts(self.disk.run_facts().clone())
         .disks(usage.clone())
         .clock(machine.clock.clone())
         .admission(capacity.clone())

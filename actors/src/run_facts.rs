@@ -1,0 +1,135 @@
+//! The facts of container runs that the next agent has to know, and their file.
+//!
+//! ```text
+//!  container manager: a start begins, ends --+
+//!  hooks: the pod was read ------------------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
+//!  housekeeping: retain ---------------------+
+//! ```
+//!
+//! The runtime knows which containers run. It does not know what the agent was doing with them. A fact is kept for as long as that
+//! matters: until the start has ended, or until the runtime no longer has the run.
+//!
+//! | fact | written | the next agent |
+//! |---|---|---|
+//! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run |
+//!
+//! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
+//! lines as runs, plus `OUTDATED_LINES`, all facts are saved again.
+//!
+//! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again.
+
+mod file;
+mod state;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::ids::{ContainerId, PodUid};
+use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint, PodRuntimeStatus};
+
+use file::Unwritten;
+use state::State;
+use step::{Event, step};
+
+/// The facts of all runs. Every method except `starts` and `run` returns at once.
+pub(crate) struct RunFacts {
+    kept: Mutex<Kept>,
+    writer: Box<dyn CheckpointWriter>,
+    changed: Notify,
+    /// The version of the last write.
+    written: AtomicU64,
+    /// Whether nobody waits for the file: its writes fail, or nothing writes it.
+    is_broken: AtomicBool,
+    write_ended: Notify,
+}
+
+#[derive(Default)]
+struct Kept {
+    facts: State,
+    /// Grows with each change.
+    version: u64,
+    /// The number of lines in the file.
+    lines: usize,
+    unwritten: Unwritten,
+}
+
+impl RunFacts {
+    /// Reads the facts that an earlier agent wrote. Blocks. Earlier stores of the same file are superseded.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if the file exists and cannot be read.
+    pub(crate) fn open(checkpoint: &dyn Checkpoint) -> Result<Self, CheckpointError> {
+        let OpenCheckpoint { records, writer } = checkpoint.open()?;
+        // The last line may be incomplete, so nothing is appended to it: the first write saves all facts.
+        let kept = Kept { facts: file::parse(&records), ..Kept::default() };
+        Ok(RunFacts {
+            kept: Mutex::new(kept),
+            writer,
+            changed: Notify::new(),
+            written: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+            write_ended: Notify::new(),
+        })
+    }
+
+    /// A store for tests, without a file.
+    #[cfg(test)]
+    pub(crate) fn in_memory() -> Self {
+        let facts = RunFacts::open(&crate::ports::NoCheckpoint).expect("a checkpoint that keeps nothing opens");
+        facts.is_broken.store(true, std::sync::atomic::Ordering::Release);
+        facts
+    }
+
+    /// Records that the start of a run is about to be requested, and waits until the file has it. Cancel safe.
+    pub(crate) async fn starts(&self, pod: &PodUid, run: &ContainerId) {
+        let version = self.change(Event::Starts { pod, run });
+        self.until_written(version).await;
+    }
+
+    /// Records that the start of a run has ended, or that the runtime has refused it.
+    pub(crate) fn start_ended(&self, pod: &PodUid, run: &ContainerId) {
+        self.change(Event::StartEnded { pod, run });
+    }
+
+    /// Forgets the facts that no longer matter, after a hook of the pod has read the pod. Returns the status without the runs that never
+    /// started, because the agent that started them died: they are no runs of their containers.
+    pub(crate) fn observe(&self, pod: &PodUid, status: Arc<PodRuntimeStatus>) -> Arc<PodRuntimeStatus> {
+        self.change(Event::Observed { pod, status: &status });
+        let abandoned = self.abandoned(pod);
+        if abandoned.is_empty() {
+            return status;
+        }
+        let mut status = PodRuntimeStatus::clone(&status);
+        status.containers.retain(|run| !abandoned.contains(&run.id));
+        Arc::new(status)
+    }
+
+    /// Drops the facts of the pods for which `keep` returns false.
+    pub(crate) fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.change(Event::Retained { keep: &keep });
+    }
+
+    /// The runs of a pod that never started, because the agent that started them died. The runtime still has them.
+    pub(crate) fn abandoned(&self, pod: &PodUid) -> Vec<ContainerId> {
+        self.kept.lock().facts.abandoned(pod).cloned().collect()
+    }
+
+    /// Applies an event. Returns the version of the facts after it.
+    fn change(&self, event: Event<'_>) -> u64 {
+        let mut kept = self.kept.lock();
+        let changed = step(&mut kept.facts, event);
+        kept.queue(&changed);
+        let version = kept.version;
+        drop(kept);
+        if !changed.is_empty() {
+            self.changed.notify_one();
+        }
+        version
+    }
+}

@@ -1,0 +1,61 @@
+//! The changes of the facts.
+
+use super::state::{RunFact, State};
+use crate::ids::{ContainerId, PodUid};
+use crate::ports::PodRuntimeStatus;
+
+/// What happened to a run or to a pod.
+pub(super) enum Event<'a> {
+    /// The start of a run is about to be requested.
+    Starts { pod: &'a PodUid, run: &'a ContainerId },
+    /// The start of a run has ended, or the runtime has refused it.
+    StartEnded { pod: &'a PodUid, run: &'a ContainerId },
+    /// A hook of the pod has read the pod from the runtime.
+    Observed { pod: &'a PodUid, status: &'a PodRuntimeStatus },
+    /// Only the pods for which the function returns true may still run.
+    Retained { keep: &'a dyn Fn(&PodUid) -> bool },
+}
+
+/// The runs whose facts have changed, each with its pod.
+pub(super) type Changed = Vec<(PodUid, ContainerId)>;
+
+/// Applies an event. Total: no I/O, no clock, no lock, no panic.
+#[must_use]
+pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
+    match event {
+        Event::Starts { pod, run } => state.edit(pod, run, |fact| fact.starting = true),
+        Event::StartEnded { pod, run } => state.edit(pod, run, |fact| fact.starting = false),
+        // Hooks of a pod do not overlap, so the runtime had each run with a fact before this hook read the pod.
+        Event::Observed { pod, status } => state.forget(pod, |run, fact| fact.observe(run, status)),
+        Event::Retained { keep } => {
+            let dropped: Vec<PodUid> = state.pods.keys().filter(|pod| !keep(pod)).cloned().collect();
+            dropped.iter().flat_map(|pod| state.forget(pod, |_, _| false)).collect()
+        }
+    }
+}
+
+impl State {
+    fn edit(&mut self, pod: &PodUid, run: &ContainerId, edit: impl FnOnce(&mut RunFact)) -> Changed {
+        let before = self.fact(pod, run).cloned().unwrap_or_default();
+        let mut fact = before.clone();
+        edit(&mut fact);
+        if fact == before {
+            return Vec::new();
+        }
+        if fact.is_empty() {
+            return self.forget(pod, |known, _| known != run);
+        }
+        self.pods.entry(pod.clone()).or_default().insert(run.clone(), fact);
+        vec![(pod.clone(), run.clone())]
+    }
+
+    /// Forgets the runs of a pod that `keep` rejects.
+    fn forget(&mut self, pod: &PodUid, mut keep: impl FnMut(&ContainerId, &mut RunFact) -> bool) -> Changed {
+        let Some(facts) = self.pods.get_mut(pod) else { return Vec::new() };
+        let forgotten = facts.extract_if(.., |run, fact| !keep(run, fact)).map(|(run, _)| (pod.clone(), run)).collect();
+        if facts.is_empty() {
+            self.pods.remove(pod);
+        }
+        forgotten
+    }
+}

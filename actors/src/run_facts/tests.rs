@@ -1,0 +1,274 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use proptest::prelude::*;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::file::Write;
+use super::*;
+use crate::containers::fixtures::{Is, run, status};
+use crate::ports::{ContainerState, ContainerStatus};
+
+/// A file in memory, which the stores of several agents open one after the other.
+#[derive(Clone, Default)]
+struct Disk(Arc<Content>);
+
+#[derive(Default)]
+struct Content {
+    records: Mutex<Vec<String>>,
+    broken: AtomicBool,
+}
+
+impl Disk {
+    /// The store of the next agent, with a running writer.
+    fn agent(&self) -> Arc<RunFacts> {
+        let facts = Arc::new(RunFacts::open(self).unwrap());
+        let writer = facts.clone();
+        tokio::spawn(async move { writer.run(&CancellationToken::new()).await });
+        facts
+    }
+
+    fn write(&self, all: bool, records: &[Arc<str>]) -> Result<(), CheckpointError> {
+        if self.0.broken.load(Ordering::Relaxed) {
+            return Err(CheckpointError::new("/run_facts", "no space is left"));
+        }
+        let mut kept = self.0.records.lock();
+        if all {
+            kept.clear();
+        }
+        kept.extend(records.iter().map(|record| record.to_string()));
+        Ok(())
+    }
+}
+
+impl Checkpoint for Disk {
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        Ok(OpenCheckpoint { records: self.0.records.lock().clone(), writer: Box::new(self.clone()) })
+    }
+}
+
+impl CheckpointWriter for Disk {
+    fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async move { self.write(true, &records) }.boxed()
+    }
+
+    fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async move { self.write(false, &records) }.boxed()
+    }
+}
+
+fn uid() -> PodUid {
+    "u".into()
+}
+
+/// A run that the runtime ended before its process was executed.
+fn never_started(name: &str) -> ContainerStatus {
+    ContainerStatus { started_at: None, reason: "StartError".into(), ..run(name, Is::Exited(128)) }
+}
+
+fn of(runs: Vec<ContainerStatus>) -> PodRuntimeStatus {
+    PodRuntimeStatus { containers: runs, ..status(&[]) }
+}
+
+/// The runs of a pod that are left, and those whose starts were abandoned.
+fn observe(facts: &RunFacts, pod: &str, status: &PodRuntimeStatus) -> (Vec<String>, Vec<String>) {
+    let left = facts.observe(&pod.into(), Arc::new(status.clone()));
+    let left = left.containers.iter().map(|run| run.id.to_string()).collect();
+    (left, facts.abandoned(&pod.into()).iter().map(ToString::to_string).collect())
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_that_never_started_is_abandoned_only_if_an_earlier_agent_was_starting_it() {
+    let disk = Disk::default();
+    let first = disk.agent();
+    for name in ["a", "b", "c"] {
+        first.starts(&uid(), &name.into()).await;
+    }
+    first.start_ended(&uid(), &"b".into());
+    // The file has every change before this one.
+    first.starts(&uid(), &"d".into()).await;
+    let all = of(vec![never_started("a"), never_started("b"), run("c", Is::Exited(128)), never_started("e")]);
+    let next = disk.agent();
+    assert_eq!(observe(&next, "u", &all), (names(&["b", "c", "e"]), names(&["a"])));
+    assert_eq!(observe(&next, "another", &all), (names(&["a", "b", "c", "e"]), names(&[])));
+
+    // Its own start failed.
+    assert_eq!(observe(&first, "u", &all), (names(&["a", "b", "c", "e"]), names(&[])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_with_a_successor_is_not_abandoned() {
+    let disk = Disk::default();
+    disk.agent().starts(&uid(), &"a".into()).await;
+    let newer = ContainerStatus { name: "a".into(), ..run("a2", Is::Running) };
+    let status = of(vec![newer, never_started("a")]);
+    assert_eq!(observe(&disk.agent(), "u", &status), (names(&["a2", "a"]), names(&[])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn abandoned_start_that_is_repeated_stays_abandoned_until_it_ends() {
+    let disk = Disk::default();
+    disk.agent().starts(&uid(), &"a".into()).await;
+    let next = disk.agent();
+    // The start of the dead agent may still be under way when the next agent starts the run.
+    next.starts(&uid(), &"a".into()).await;
+    let ended = of(vec![never_started("a")]);
+    assert_eq!(observe(&next, "u", &ended), (names(&[]), names(&["a"])));
+    next.start_ended(&uid(), &"a".into());
+    assert_eq!(observe(&next, "u", &ended), (names(&["a"]), names(&[])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn facts_of_runs_and_pods_that_are_gone_leave_the_file() {
+    let disk = Disk::default();
+    let facts = disk.agent();
+    for (pod, name) in [("u", "a"), ("u", "b"), ("gone", "c")] {
+        facts.starts(&pod.into(), &name.into()).await;
+    }
+    observe(&facts, "u", &status(&[("a", Is::Created)]));
+    facts.retain(|pod| *pod == uid());
+    facts.starts(&uid(), &"d".into()).await;
+    let kept = RunFacts::open(&disk).unwrap().kept.into_inner().facts;
+    assert_eq!(kept.pods.keys().cloned().collect::<Vec<_>>(), [uid()]);
+    assert_eq!(kept.pods[&uid()].keys().cloned().collect::<Vec<_>>(), ["a".into(), "d".into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_file_delays_no_start_and_is_written_once_it_can_be() {
+    let disk = Disk::default();
+    disk.0.broken.store(true, Ordering::Relaxed);
+    let facts = disk.agent();
+    let begin = Instant::now();
+    for name in ["a", "b"] {
+        facts.starts(&uid(), &name.into()).await;
+    }
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    disk.0.broken.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let ended = of(vec![never_started("a"), never_started("b")]);
+    assert_eq!(observe(&disk.agent(), "u", &ended).1, names(&["a", "b"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn file_does_not_grow_with_the_number_of_starts() {
+    let disk = Disk::default();
+    let facts = disk.agent();
+    for n in 0..2_000 {
+        let run = format!("run-{n}").into();
+        facts.starts(&uid(), &run).await;
+        facts.start_ended(&uid(), &run);
+    }
+    assert!(disk.0.records.lock().len() < 600);
+}
+
+/// What happens to two pods with three runs each.
+#[derive(Clone, Debug)]
+enum Change {
+    Starts(usize, usize),
+    StartEnded(usize, usize),
+    Observed(usize, Vec<Option<ContainerState>>),
+    Gone(usize),
+    NextAgent,
+}
+
+const PODS: [&str; 2] = ["p", "q"];
+const RUNS: [&str; 3] = ["a", "b", "c"];
+
+fn changes() -> impl Strategy<Value = Change> {
+    let state = prop_oneof![
+        Just(None),
+        Just(Some(ContainerState::Created)),
+        Just(Some(ContainerState::Running)),
+        Just(Some(ContainerState::Exited)),
+    ];
+    let run = || (0..PODS.len(), 0..RUNS.len());
+    prop_oneof![
+        4 => run().prop_map(|(pod, run)| Change::Starts(pod, run)),
+        3 => run().prop_map(|(pod, run)| Change::StartEnded(pod, run)),
+        4 => (0..PODS.len(), proptest::collection::vec(state, RUNS.len())).prop_map(|(pod, states)| Change::Observed(pod, states)),
+        1 => (0..PODS.len()).prop_map(Change::Gone),
+        1 => Just(Change::NextAgent),
+    ]
+}
+
+/// The pod as the runtime has it. A run that has ended never started.
+fn observed(states: &[Option<ContainerState>]) -> PodRuntimeStatus {
+    let runs = RUNS.iter().zip(states).filter_map(|(name, state)| {
+        Some(match (*state)? {
+            ContainerState::Exited => never_started(name),
+            state => ContainerStatus { state, ..run(name, Is::Created) },
+        })
+    });
+    of(runs.collect())
+}
+
+fn apply(kept: &mut Kept, change: &Change) {
+    let changed = match change {
+        Change::Starts(pod, run) => {
+            step(&mut kept.facts, Event::Starts { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
+        }
+        Change::StartEnded(pod, run) => {
+            step(&mut kept.facts, Event::StartEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
+        }
+        Change::Observed(pod, states) => {
+            step(&mut kept.facts, Event::Observed { pod: &PODS[*pod].into(), status: &observed(states) })
+        }
+        Change::Gone(pod) => {
+            step(&mut kept.facts, Event::Retained { keep: &|uid: &PodUid| *uid != PodUid::from(PODS[*pod]) })
+        }
+        Change::NextAgent => Vec::new(),
+    };
+    kept.queue(&changed);
+}
+
+/// The facts as the next agent has them.
+fn inherited(facts: &State) -> State {
+    let mut facts = facts.clone();
+    let all = facts.pods.values_mut().flat_map(|runs| runs.values_mut());
+    all.for_each(|fact| (fact.inherited, fact.is_abandoned) = (true, false));
+    facts
+}
+
+proptest! {
+    #![proptest_config(podwright_random::cases(256))]
+
+    #[test]
+    fn file_has_the_facts_after_every_change(changes in proptest::collection::vec(changes(), 0..60)) {
+        let (mut kept, mut file) = (Kept::default(), Vec::<String>::new());
+        for change in changes {
+            apply(&mut kept, &change);
+            let (all, lines) = match kept.take() {
+                Write::Save(lines) => (true, lines),
+                Write::Append(lines) => (false, lines),
+            };
+            if all {
+                file.clear();
+            }
+            file.extend(lines.iter().map(|line| line.to_string()));
+            let read = super::file::parse(&file);
+            prop_assert_eq!(&read, &inherited(&kept.facts));
+            if let Change::NextAgent = change {
+                kept = Kept { facts: read, ..Kept::default() };
+            }
+            if let Change::Observed(pod, states) = change {
+                let facts = kept.facts.pods.get(&PODS[pod].into());
+                for (run, fact) in facts.into_iter().flatten() {
+                    let state = RUNS.iter().position(|name| *name == run.as_str()).and_then(|at| states[at]);
+                    let is_kept = match state {
+                        None => false,
+                        Some(ContainerState::Exited) => fact.starting && fact.inherited && fact.is_abandoned,
+                        Some(_) => true,
+                    };
+                    prop_assert!(is_kept, "{} is {:?} and has {:?}", run, state, fact);
+                }
+            }
+        }
+    }
+}
