@@ -4,7 +4,8 @@
 //! ```
 //! use std::sync::Arc;
 //! use podwright::{
-//!     Engine, HookContext, PodObject, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, Update,
+//!     Engine, Grace, HookContext, PodObject, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
+//!     Update,
 //! };
 //!
 //! struct MyNode;
@@ -18,7 +19,7 @@
 //!         println!("{} must stop within {}", work.pod.full_name(), work.grace);
 //!         Ok(())
 //!     }
-//!     async fn sync_terminating_runtime_pod(&self, _: &HookContext, _: &RunningPod) -> Result<(), SyncError> {
+//!     async fn sync_terminating_runtime_pod(&self, _: &HookContext, _: &RunningPod, _: Grace) -> Result<(), SyncError> {
 //!         Ok(())
 //!     }
 //!     async fn sync_terminated_pod(&self, _: &HookContext, _: &Arc<PodObject>) -> Result<(), SyncError> {

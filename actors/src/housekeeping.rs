@@ -13,8 +13,8 @@
 //! started and not awaited, so the dispatcher never waits for it (POD-W30). The second step uses the records of its own
 //! time, not those from before the list.
 //!
-//! Until the API server has delivered its pods once, a pass covers only static pods: pods without a record may belong to the API server, so
-//! nothing of theirs is stopped or removed (KF6).
+//! Until the API server has delivered its pods once, a pass covers only static pods: other pods without a record may belong to the API
+//! server, so nothing of theirs is stopped or removed (KF6).
 //!
 //! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). While the node lacks disk space, the evictor
 //! requests the removal of further dead containers. A pass only names the mirror pods that do not fit the static pods (POD-K8): the writer

@@ -17,8 +17,8 @@ mod messages;
 mod pod_cache;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::health::OngoingFailure;
-use crate::ids::PodUid;
+use crate::ids::{FullName, PodUid};
 use crate::metered::guarded;
 use crate::pod::PodObject;
 use crate::ports::{
@@ -53,6 +53,8 @@ pub struct Observer {
     /// Numbers the reads in the order in which they began.
     reads: AtomicU64,
     cache: PodCache,
+    /// The static pods of the first list. The agent has a record of every static pod that starts after it.
+    found: OnceLock<Vec<(FullName, PodUid)>>,
     runtime_state: Mutex<RuntimeState>,
     healthy: watch::Sender<bool>,
 }
@@ -75,6 +77,7 @@ impl Observer {
             metrics,
             reads: AtomicU64::new(0),
             cache: PodCache::default(),
+            found: OnceLock::new(),
             runtime_state: Mutex::default(),
             healthy: watch::Sender::new(false),
         }
@@ -83,6 +86,12 @@ impl Observer {
     /// The last status of a pod that was read.
     pub fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
         self.cache.last(uid)
+    }
+
+    /// A static pod of the same full name and another UID that ran before this agent, and may still run.
+    pub(crate) fn earlier_version(&self, pod: &PodObject) -> Option<PodUid> {
+        let mut others = self.found.get()?.iter().filter(|(name, uid)| name == pod.full_name() && uid != pod.uid());
+        others.find(|(_, uid)| self.cache.observed(uid) != Observed::Stopped).map(|(_, uid)| uid.clone())
     }
 
     /// Whether the runtime was listed within the last three minutes, and every pod of the first list was read.
@@ -194,6 +203,8 @@ impl Observer {
     /// The error of the runtime.
     async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
         let pods = guarded(&self.metrics, || self.runtime.list_pods()).await?;
+        let statics = || pods.iter().filter(|pod| pod.is_static).map(|pod| (pod.full_name.clone(), pod.uid.clone()));
+        self.found.get_or_init(|| statics().collect());
         self.count(&pods);
         Ok(self.cache.compare(&pods))
     }

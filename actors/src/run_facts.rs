@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!  container manager: a start begins, ends --+
-//!  hooks: the pod was read ------------------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
+//!                     a stop begins, ends ---+
+//!                     the pod runs ----------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
+//!  hooks: the pod was read ------------------+
 //!  housekeeping: retain ---------------------+
 //! ```
 //!
@@ -12,6 +14,7 @@
 //! | fact | written | the next agent |
 //! |---|---|---|
 //! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run |
+//! | killed at | when a stop begins | gives the container the rest of its grace period |
 //!
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
 //! lines as runs, plus `OUTDATED_LINES`, all facts are saved again.
@@ -26,12 +29,14 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::ids::{ContainerId, PodUid};
-use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint, PodRuntimeStatus};
+use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint, PodRuntimeStatus, RuntimePod};
+use crate::time::{Grace, Time};
 
 use file::Unwritten;
 use state::State;
@@ -95,6 +100,31 @@ impl RunFacts {
     /// Records that the start of a run has ended, or that the runtime has refused it.
     pub(crate) fn start_ended(&self, pod: &PodUid, run: &ContainerId) {
         self.change(Event::StartEnded { pod, run });
+    }
+
+    /// Records when a run that stops is killed.
+    pub(crate) fn stops(&self, pod: &PodUid, run: &ContainerId, killed_at: Time) {
+        self.change(Event::Stops { pod, run, killed_at });
+    }
+
+    /// Records that the stop of a run has succeeded or failed.
+    pub(crate) fn stop_ended(&self, pod: &PodUid, run: &ContainerId) {
+        self.change(Event::StopEnded { pod, run });
+    }
+
+    /// Records that the pod is expected to run.
+    pub(crate) fn runs(&self, pod: &PodUid) {
+        self.change(Event::Runs { pod });
+    }
+
+    /// How long a run that stops may still take. `None` if it does not stop.
+    pub(crate) fn rest_of_stop(&self, pod: &PodUid, run: &ContainerId, now: Time) -> Option<Duration> {
+        self.kept.lock().facts.rest(pod, run, now)
+    }
+
+    /// The grace period of a pod without a spec (POD-K12).
+    pub(crate) fn grace_of(&self, pod: &RuntimePod, now: Time) -> Grace {
+        self.kept.lock().facts.grace(pod, now)
     }
 
     /// Forgets the facts that no longer matter, after a hook of the pod has read the pod. Returns the status without the runs that never

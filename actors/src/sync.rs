@@ -14,6 +14,7 @@ mod resources;
 mod status;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -40,6 +41,9 @@ use crate::time::Grace;
 
 use resources::CgroupStep;
 use status::Stage;
+
+/// How often a static pod checks whether its earlier version has stopped.
+const EARLIER_VERSION_CHECK: Duration = Duration::from_secs(1);
 
 /// Runs pods by their specs.
 pub(crate) struct NodeSyncer {
@@ -106,10 +110,15 @@ impl PodSyncer for NodeSyncer {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, cx: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        cx: &HookContext,
+        running: &RunningPod,
+        grace: Grace,
+    ) -> Result<(), SyncError> {
         let runtime = self.read(cx, None).await?;
         let parts = RunningParts::from(&*runtime);
-        if let Err(error) = self.containers.kill_pod(cx.cancel(), &running.uid, None, &parts, Some(Grace::MIN)).await {
+        if let Err(error) = self.containers.kill_pod(cx.cancel(), &running.uid, None, &parts, Some(grace)).await {
             return Err(self.stop_failed(cx, None, error).await);
         }
         let runtime = self.read(cx, None).await?;
@@ -151,6 +160,7 @@ impl NodeSyncer {
             self.report_exceeded_deadline(pod, &status);
             return Ok(SyncOutcome::Terminal);
         }
+        self.check_earlier_version(pod, &runtime)?;
         // The deadline counts from the start time, which the published status has.
         let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
 
@@ -195,6 +205,21 @@ impl NodeSyncer {
         match done.error {
             Some(error) => Err(error),
             None => Ok(needs_sync),
+        }
+    }
+
+    /// Checks that no earlier version of a static pod still runs, which an earlier agent started and whose manifest is gone (POD-I8). The
+    /// engine knows only the pods that have a record.
+    fn check_earlier_version(&self, pod: &PodObject, runtime: &PodRuntimeStatus) -> Result<(), SyncError> {
+        if !pod.is_static() || runtime.is_running() {
+            return Ok(());
+        }
+        match self.observer.earlier_version(pod) {
+            Some(uid) => {
+                let what = format!("its earlier version, the pod with UID {uid}, has not stopped yet");
+                Err(SyncError::BackOff { what, until: self.clock.now() + EARLIER_VERSION_CHECK })
+            }
+            None => Ok(()),
         }
     }
 

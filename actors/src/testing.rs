@@ -17,7 +17,7 @@ use crate::ports::{
     ContainerState, ContainerStatus, HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind,
     SyncOutcome, SyncPod, TerminatingPod,
 };
-use crate::time::Time;
+use crate::time::{Grace, Time};
 
 /// Begins a pod named `name` in namespace `test` with UID `name`, one container and a grace of 30 s.
 pub(crate) fn pod(name: &str) -> PodBuilder {
@@ -325,7 +325,12 @@ impl PodSyncer for Hooks {
         self.act(cx, Hook::Terminating, call).await.map(drop)
     }
 
-    async fn sync_terminating_runtime_pod(&self, cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         self.act(cx, Hook::TerminatingRuntime, Call::StopRuntime).await.map(drop)
     }
 

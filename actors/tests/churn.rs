@@ -14,6 +14,7 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::pod_worker::Update;
 use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
+use podwright_actors::time::Grace;
 
 /// The environment variable that sets the number of pods. A million pods take about a minute without optimisation.
 const COUNT: &str = "PODWRIGHT_CHURN";
@@ -35,7 +36,12 @@ impl PodSyncer for Nothing {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        _cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         Ok(())
     }
 

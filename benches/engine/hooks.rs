@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
+use podwright_actors::time::Grace;
 
 use crate::refused::Refused;
 
@@ -70,7 +71,12 @@ impl PodSyncer for Counting {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        _cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         Ok(())
     }
 
@@ -121,7 +127,12 @@ impl PodSyncer for Timing {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        _cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         Ok(())
     }
 
@@ -151,7 +162,12 @@ impl PodSyncer for Failing {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        _cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         Ok(())
     }
 

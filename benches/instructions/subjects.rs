@@ -18,7 +18,7 @@ use podwright_actors::ports::{
     Clock, HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
 };
 use podwright_actors::recorder::Recorder;
-use podwright_actors::time::Time;
+use podwright_actors::time::{Grace, Time};
 
 use crate::pods::{pod, pods};
 use crate::refused::Refused;
@@ -268,7 +268,12 @@ impl PodSyncer for Hooks {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        _cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright::{
-    Engine, HookContext, PodObject, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, Update,
+    Engine, Grace, HookContext, PodObject, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
+    Update,
 };
 
 /// Runs no container, and prints what the engine requests.
@@ -24,8 +25,13 @@ impl PodSyncer for Printer {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, _: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
-        println!("terminating {}: stop its containers, there is no spec", running.uid);
+    async fn sync_terminating_runtime_pod(
+        &self,
+        _: &HookContext,
+        running: &RunningPod,
+        grace: Grace,
+    ) -> Result<(), SyncError> {
+        println!("terminating {}: stop its containers within {grace}, there is no spec", running.uid);
         Ok(())
     }
 

@@ -180,8 +180,11 @@ impl ContainerManager {
     ) -> Result<(), ContainerError> {
         let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
         let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.forced);
-        let (time, first) = self.stops.begin(cx.uid, &container.id, grace);
-        let killed_at = self.ports.clock.now() + time.left();
+        let (facts, now) = (&self.ports.run_facts, self.ports.clock.now());
+        let rest = facts.rest_of_stop(cx.uid, &container.id, now);
+        let (time, first) = self.stops.begin(cx.uid, &container.id, grace, rest);
+        let killed_at = now + time.left();
+        facts.stops(cx.uid, &container.id, killed_at);
         let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
         if first && let Some(pod) = cx.pod {
             self.record_stop(pod, definition.as_ref(), PodEvent::normal("Killing", message));
@@ -204,7 +207,9 @@ impl ContainerManager {
         let until = Some(self.ports.clock.now() + left);
         let task = Task::StopContainer;
         let _doing = self.activities.begin_with(cx.uid, task, Some(container.name.clone()), until);
-        match self.ports.runtime.stop_container(&container.id, left).await {
+        let stopped = self.ports.runtime.stop_container(&container.id, left).await;
+        facts.stop_ended(cx.uid, &container.id);
+        match stopped {
             Ok(()) | Err(RuntimeError::NotFound(_)) => {
                 self.stops.forget(cx.uid, &container.id);
                 self.contradictions.stopped(cx.uid, &container.id);
@@ -317,15 +322,17 @@ impl StopTime {
 
 impl StopMemory {
     /// Begins or continues a stop with this grace period from now on. Returns the stop's time limit, and whether this
-    /// is the container's first call. If an earlier call set a time limit, the earlier end counts.
-    fn begin(&self, uid: &PodUid, id: &ContainerId, grace: Duration) -> (StopTime, bool) {
+    /// is the container's first call. If an earlier call set a time limit, the earlier end counts. `rest` is what an earlier agent left
+    /// of the grace period, if it began the stop.
+    fn begin(&self, uid: &PodUid, id: &ContainerId, grace: Duration, rest: Option<Duration>) -> (StopTime, bool) {
         let mut pods = self.pods.lock();
         let mut first = false;
         let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_insert_with(|| {
             first = true;
             BegunStop::default()
         });
-        let time = begun.time.get_or_insert_with(|| StopTime { began: Instant::now(), limit: grace });
+        let limit = rest.map_or(grace, |rest| rest.min(grace));
+        let time = begun.time.get_or_insert_with(|| StopTime { began: Instant::now(), limit });
         time.limit = time.limit.min(time.began.elapsed().saturating_add(grace));
         (*time, first)
     }

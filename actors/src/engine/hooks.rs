@@ -31,7 +31,9 @@ impl HookCaller {
                         Err(error) => Err(error),
                     },
                     HookCall::Terminating(work) => syncer.sync_terminating_pod(&cx, work).await,
-                    HookCall::TerminatingRuntime(running) => syncer.sync_terminating_runtime_pod(&cx, running).await,
+                    HookCall::TerminatingRuntime(running, grace) => {
+                        syncer.sync_terminating_runtime_pod(&cx, running, *grace).await
+                    }
                     HookCall::Terminated(pod) => syncer.sync_terminated_pod(&cx, pod).await,
                 };
                 match result {

@@ -8,6 +8,7 @@ use super::plan::{self, PodAction};
 use super::{Coverage, Housekeeping};
 use crate::desired::DesiredState;
 use crate::final_statuses::runs_again_after_shutdown;
+use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::RuntimePod;
@@ -22,12 +23,17 @@ impl Housekeeping {
         let missing = self.count_pods(&desired, known);
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
-        let is_covered = |action: &PodAction| coverage == Coverage::All || !action.is_of_runtime_only_pod();
+        // Before the API server has delivered, only the source of a runtime-only pod tells whether it may be one of its pods.
+        let is_static = |uid: &PodUid| listed.iter().any(|pod| pod.uid == *uid && pod.is_static);
+        let is_covered = |action: &PodAction| match action {
+            PodAction::StopRuntimeOnly(running) => coverage == Coverage::All || is_static(&running.uid),
+            PodAction::Restart(_) | PodAction::Finish(_) | PodAction::Stop(_) => true,
+        };
         // A pod that was created again while it stopped does not run again before the node goes down.
         let may_start = !self.gate.is_closed();
         let is_possible = |action: &PodAction| may_start || !matches!(action, PodAction::Restart(_));
         let actions = actions.into_iter().filter(|action| is_covered(action) && is_possible(action));
-        actions.for_each(|action| self.apply(&desired, action, known));
+        actions.for_each(|action| self.apply(&desired, action, listed, known));
         desired.pods.unmatched_mirrors().for_each(|name| self.mirrors.add(name));
         self.mirrors.add_undelivered();
         self.run_again_after_shutdown(&desired);
@@ -78,7 +84,7 @@ impl Housekeeping {
         });
     }
 
-    fn apply(&self, desired: &DesiredState, action: PodAction, known: &mut Vec<KnownPod>) {
+    fn apply(&self, desired: &DesiredState, action: PodAction, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
         let metrics = &self.metrics.housekeeping;
         match action {
             PodAction::Restart(pod) => {
@@ -94,10 +100,18 @@ impl Housekeeping {
                 self.engine.update_pod(Update::kill(pod));
             }
             PodAction::StopRuntimeOnly(running) => {
-                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that only the runtime knows");
+                let now = self.clock.now();
+                let of = listed.iter().find(|pod| pod.uid == running.uid);
+                let grace = of.map_or(Grace::MIN, |pod| self.run_facts.grace_of(pod, now));
+                tracing::warn!(
+                    pod = %running.full_name,
+                    pod.uid = %running.uid,
+                    grace.seconds = grace.seconds(),
+                    "stopping a pod that only the runtime knows"
+                );
                 metrics.orphaned_runtime_pod();
-                known.push(plan::runtime_only(&running, self.clock.now()));
-                let options = KillOptions { grace: Some(Grace::MIN), ..KillOptions::default() };
+                known.push(plan::runtime_only(&running, now));
+                let options = KillOptions { grace: Some(grace), ..KillOptions::default() };
                 self.engine.update_pod(Update::kill_runtime(running).with_options(options));
             }
         }

@@ -28,11 +28,6 @@ pub(crate) enum PodAction {
 }
 
 impl PodAction {
-    /// Whether no source desires the pod.
-    pub(crate) fn is_of_runtime_only_pod(&self) -> bool {
-        matches!(self, PodAction::StopRuntimeOnly(_))
-    }
-
     /// The pod's UID.
     pub(crate) fn uid(&self) -> &PodUid {
         match self {

@@ -16,7 +16,7 @@ use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
 use crate::ports::{FailureCause, Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
-use crate::time::Time;
+use crate::time::{Grace, Time};
 
 /// The delay after an error without a delay of its own (upstream `backOffPeriod`).
 pub const ERROR_BACKOFF: Duration = Duration::from_secs(10);
@@ -184,7 +184,7 @@ pub enum HookCall {
     /// `sync_terminating_pod`.
     Terminating(TerminatingPod),
     /// `sync_terminating_runtime_pod`.
-    TerminatingRuntime(Arc<RunningPod>),
+    TerminatingRuntime(Arc<RunningPod>, Grace),
     /// `sync_terminated_pod`.
     Terminated(Arc<PodObject>),
 }
@@ -195,7 +195,7 @@ impl HookCall {
         match self {
             HookCall::Sync(_) => Hook::Sync,
             HookCall::Terminating(_) => Hook::Terminating,
-            HookCall::TerminatingRuntime(_) => Hook::TerminatingRuntime,
+            HookCall::TerminatingRuntime(..) => Hook::TerminatingRuntime,
             HookCall::Terminated(_) => Hook::Terminated,
         }
     }

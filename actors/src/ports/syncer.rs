@@ -40,7 +40,7 @@ pub trait PodSyncer: Send + Sync + 'static {
         work: &TerminatingPod,
     ) -> impl Future<Output = Result<(), SyncError>>;
 
-    /// Stops the containers of a UID whose spec is unknown.
+    /// Stops the containers of a UID whose spec is unknown, within this grace period.
     ///
     /// # Errors
     /// [`SyncError`]; the engine calls the hook again after a backoff.
@@ -48,6 +48,7 @@ pub trait PodSyncer: Send + Sync + 'static {
         &self,
         cx: &HookContext,
         running: &RunningPod,
+        grace: Grace,
     ) -> impl Future<Output = Result<(), SyncError>>;
 
     /// Cleans up after a pod whose containers have stopped.

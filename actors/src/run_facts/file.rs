@@ -16,6 +16,7 @@ use super::{Kept, RunFacts};
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::CheckpointError;
 use crate::text::error_chain;
+use crate::time::Time;
 
 /// How long a start waits for the disk.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,12 +32,15 @@ struct Line {
     pod: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     starting: bool,
+    /// In nanoseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    killed_at: Option<u64>,
 }
 
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
-        let RunFact { starting, inherited: _, is_abandoned: _ } = *fact;
-        Line { run: run.to_string(), pod: pod.to_string(), starting }
+        let RunFact { starting, killed_at, inherited: _, is_abandoned: _ } = *fact;
+        Line { run: run.to_string(), pod: pod.to_string(), starting, killed_at: killed_at.map(Time::as_nanos) }
     }
 
     fn to_record(&self) -> Option<Arc<str>> {
@@ -54,14 +58,15 @@ impl Line {
 pub(super) fn parse(records: &[String]) -> State {
     let mut state = State::default();
     for record in records {
-        let Line { run, pod, starting } = match serde_json::from_str(record) {
+        let Line { run, pod, starting, killed_at } = match serde_json::from_str(record) {
             Ok(line) => line,
             Err(error) => {
                 tracing::error!(%error, "cannot read the facts of a container");
                 continue;
             }
         };
-        let fact = RunFact { starting, inherited: true, is_abandoned: false };
+        let killed_at = killed_at.map(Time::from_nanos);
+        let fact = RunFact { starting, killed_at, inherited: true, is_abandoned: false };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
     state
@@ -187,7 +192,8 @@ impl RunFacts {
                         tracing::error!(
                             error = %error_chain(&error),
                             "cannot write the facts of containers: free or repair the disk; until then an agent that restarts may \
-                             take a start that it interrupted for a failed one"
+                             take a start that it interrupted for a failed one, and give containers that stop their whole grace periods \
+                             again"
                         );
                     }
                     sleep(RETRY).await;

@@ -1,11 +1,13 @@
 //! The facts, and the questions about them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
 
 use crate::ids::{ContainerId, PodUid};
-use crate::ports::{ContainerState, PodRuntimeStatus};
+use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodContainer};
+use crate::time::{Grace, Time};
 
 /// The facts of all runs, by pod. A run without a fact has no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(super) struct State {
 pub(super) struct RunFact {
     /// The start of the run was requested, and has not ended.
     pub(super) starting: bool,
+    /// When the run is killed, if it stops.
+    pub(super) killed_at: Option<Time>,
     /// An earlier agent requested the start. It is not in the file: every fact in the file is of an earlier agent.
     pub(super) inherited: bool,
     /// The earlier agent died during the start, and the runtime ended the run for that. Nothing of the run was ever executed. It is
@@ -28,7 +32,7 @@ pub(super) struct RunFact {
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
-        !self.starting
+        !self.starting && self.killed_at.is_none()
     }
 
     /// Compares the fact with what the runtime has now. Returns whether the fact still matters.
@@ -67,8 +71,28 @@ impl State {
         runs.filter(|(_, fact)| fact.is_abandoned).map(|(run, _)| run)
     }
 
+    /// The rest of the grace period of a run that stops.
+    pub(super) fn rest(&self, pod: &PodUid, run: &ContainerId, now: Time) -> Option<Duration> {
+        Some(self.fact(pod, run)?.killed_at?.since(now))
+    }
+
+    /// The grace period of a pod without a spec. A container that stops already has the rest of its grace period, and any other one that
+    /// of the pod.
+    pub(super) fn grace(&self, pod: &RuntimePod, now: Time) -> Grace {
+        let runs = |run: &&RuntimePodContainer| matches!(run.state, ContainerState::Running | ContainerState::Unknown);
+        let own = pod.grace.unwrap_or(Grace::MIN);
+        let of = |run: &RuntimePodContainer| self.rest(&pod.uid, &run.id, now).map_or(own, seconds);
+        pod.containers.iter().filter(runs).map(of).max().unwrap_or(Grace::MIN)
+    }
+
     /// The number of runs with a fact.
     pub(super) fn len(&self) -> usize {
         self.pods.values().map(BTreeMap::len).sum()
     }
+}
+
+/// A duration in whole seconds, rounded up.
+fn seconds(rest: Duration) -> Grace {
+    let whole = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
+    Grace::from_seconds(i64::try_from(whole).unwrap_or(i64::MAX))
 }

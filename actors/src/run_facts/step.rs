@@ -1,8 +1,14 @@
 //! The changes of the facts.
 
+use std::time::Duration;
+
 use super::state::{RunFact, State};
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::PodRuntimeStatus;
+use crate::time::Time;
+
+/// Times that are closer than this are equal.
+const SAME_TIME: Duration = Duration::from_secs(1);
 
 /// What happened to a run or to a pod.
 pub(super) enum Event<'a> {
@@ -10,6 +16,12 @@ pub(super) enum Event<'a> {
     Starts { pod: &'a PodUid, run: &'a ContainerId },
     /// The start of a run has ended, or the runtime has refused it.
     StartEnded { pod: &'a PodUid, run: &'a ContainerId },
+    /// A run is asked to stop, or its pre-stop hook begins. It is killed at this time.
+    Stops { pod: &'a PodUid, run: &'a ContainerId, killed_at: Time },
+    /// The stop of a run has succeeded or failed. The next try gives the run its whole grace period.
+    StopEnded { pod: &'a PodUid, run: &'a ContainerId },
+    /// The pod is expected to run, so that no stop of an earlier agent goes on.
+    Runs { pod: &'a PodUid },
     /// A hook of the pod has read the pod from the runtime.
     Observed { pod: &'a PodUid, status: &'a PodRuntimeStatus },
     /// Only the pods for which the function returns true may still run.
@@ -25,6 +37,19 @@ pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
     match event {
         Event::Starts { pod, run } => state.edit(pod, run, |fact| fact.starting = true),
         Event::StartEnded { pod, run } => state.edit(pod, run, |fact| fact.starting = false),
+        Event::Stops { pod, run, killed_at } => state.edit(pod, run, |fact| {
+            // Each call of one stop computes the time anew.
+            if fact.killed_at.is_none_or(|at| at.since(killed_at).max(killed_at.since(at)) >= SAME_TIME) {
+                fact.killed_at = Some(killed_at);
+            }
+        }),
+        Event::StopEnded { pod, run } => state.edit(pod, run, |fact| fact.killed_at = None),
+        Event::Runs { pod } => {
+            let facts = state.pods.get(pod).into_iter().flatten();
+            let stopping = facts.filter(|(_, fact)| fact.killed_at.is_some());
+            let stopping: Vec<ContainerId> = stopping.map(|(run, _)| run.clone()).collect();
+            stopping.iter().flat_map(|run| state.edit(pod, run, |fact| fact.killed_at = None)).collect()
+        }
         // Hooks of a pod do not overlap, so the runtime had each run with a fact before this hook read the pod.
         Event::Observed { pod, status } => state.forget(pod, |run, fact| fact.observe(run, status)),
         Event::Retained { keep } => {

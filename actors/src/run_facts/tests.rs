@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::file::Write;
 use super::*;
 use crate::containers::fixtures::{Is, run, status};
-use crate::ports::{ContainerState, ContainerStatus};
+use crate::ids::FullName;
+use crate::ports::{ContainerState, ContainerStatus, RuntimePodContainer};
 
 /// A file in memory, which the stores of several agents open one after the other.
 #[derive(Clone, Default)]
@@ -168,11 +169,76 @@ async fn file_does_not_grow_with_the_number_of_starts() {
     assert!(disk.0.records.lock().len() < 600);
 }
 
+fn listed(runs: &[(&str, ContainerState)], grace: Option<u32>) -> RuntimePod {
+    let containers = runs.iter().map(|(name, state)| RuntimePodContainer {
+        id: (*name).into(),
+        sandbox: "s".into(),
+        name: (*name).into(),
+        state: *state,
+        attempt: 0,
+        created_at: Time::ZERO,
+    });
+    RuntimePod {
+        uid: uid(),
+        full_name: FullName::new("ns", "p"),
+        is_static: true,
+        grace: grace.map(|seconds| Grace::from_seconds(seconds.into())),
+        sandboxes: Vec::new(),
+        containers: containers.collect(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_without_a_spec_has_the_rest_of_its_stop_or_else_its_own_grace_period() {
+    use ContainerState::{Exited, Running, Unknown};
+    let at = |millis: u64| Time::from_secs(1000) + Duration::from_millis(millis);
+    let disk = Disk::default();
+    let first = disk.agent();
+    first.stops(&uid(), &"a".into(), at(9_500));
+    first.stops(&uid(), &"b".into(), at(4_000));
+    first.stops(&uid(), &"failed".into(), at(9_500));
+    first.stop_ended(&uid(), &"failed".into());
+    first.starts(&uid(), &"last".into()).await;
+    let next = disk.agent();
+    for (runs, own, expected) in [
+        (&[("a", Running), ("b", Running)][..], Some(60), 10),
+        (&[("b", Unknown)], None, 4),
+        // This container was not asked to stop.
+        (&[("a", Running), ("c", Running)], Some(60), 60),
+        (&[("failed", Running)], Some(60), 60),
+        // Neither the runtime nor an earlier agent says how long.
+        (&[("c", Running)], None, 1),
+        (&[("c", Exited)], Some(60), 1),
+    ] {
+        let grace = next.grace_of(&listed(runs, own), at(0));
+        assert_eq!(grace.seconds(), expected, "{runs:?} {own:?}");
+    }
+    assert_eq!(next.grace_of(&listed(&[("a", Running)], Some(60)), at(60_000)), Grace::MIN, "the time is over");
+    next.runs(&uid());
+    assert_eq!(next.grace_of(&listed(&[("a", Running)], Some(60)), at(0)).seconds(), 60, "the pod runs again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_that_is_called_again_writes_nothing() {
+    let facts = RunFacts::in_memory();
+    let at = |millis: u64| Time::from_secs(1000) + Duration::from_millis(millis);
+    facts.stops(&uid(), &"a".into(), at(30_000));
+    let version = facts.kept.lock().version;
+    facts.stops(&uid(), &"a".into(), at(30_001));
+    assert_eq!(facts.kept.lock().version, version);
+    // A shorter grace period.
+    facts.stops(&uid(), &"a".into(), at(5_000));
+    assert_eq!(facts.rest_of_stop(&uid(), &"a".into(), at(0)), Some(Duration::from_secs(5)));
+}
+
 /// What happens to two pods with three runs each.
 #[derive(Clone, Debug)]
 enum Change {
     Starts(usize, usize),
     StartEnded(usize, usize),
+    Stops(usize, usize, u64),
+    StopEnded(usize, usize),
+    Runs(usize),
     Observed(usize, Vec<Option<ContainerState>>),
     Gone(usize),
     NextAgent,
@@ -192,6 +258,9 @@ fn changes() -> impl Strategy<Value = Change> {
     prop_oneof![
         4 => run().prop_map(|(pod, run)| Change::Starts(pod, run)),
         3 => run().prop_map(|(pod, run)| Change::StartEnded(pod, run)),
+        3 => (run(), 0..90u64).prop_map(|((pod, run), at)| Change::Stops(pod, run, at)),
+        2 => run().prop_map(|(pod, run)| Change::StopEnded(pod, run)),
+        1 => (0..PODS.len()).prop_map(Change::Runs),
         4 => (0..PODS.len(), proptest::collection::vec(state, RUNS.len())).prop_map(|(pod, states)| Change::Observed(pod, states)),
         1 => (0..PODS.len()).prop_map(Change::Gone),
         1 => Just(Change::NextAgent),
@@ -217,6 +286,14 @@ fn apply(kept: &mut Kept, change: &Change) {
         Change::StartEnded(pod, run) => {
             step(&mut kept.facts, Event::StartEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
         }
+        Change::Stops(pod, run, at) => {
+            let (pod, run, killed_at) = (&PODS[*pod].into(), &RUNS[*run].into(), Time::from_secs(*at));
+            step(&mut kept.facts, Event::Stops { pod, run, killed_at })
+        }
+        Change::StopEnded(pod, run) => {
+            step(&mut kept.facts, Event::StopEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
+        }
+        Change::Runs(pod) => step(&mut kept.facts, Event::Runs { pod: &PODS[*pod].into() }),
         Change::Observed(pod, states) => {
             step(&mut kept.facts, Event::Observed { pod: &PODS[*pod].into(), status: &observed(states) })
         }

@@ -10,7 +10,7 @@ use podwright_actors::ports::{
     AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,
     RuntimePodSandbox, SandboxState, SandboxStatus,
 };
-use podwright_actors::time::Time;
+use podwright_actors::time::{Grace, Time};
 
 use super::config::labels;
 use super::layout::Layout;
@@ -31,6 +31,7 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
         let Some(pod) = pod_of(&mut pods, &sandbox.labels) else { continue };
         let (state, created_at) = (sandbox_state(sandbox.state()), time(sandbox.created_at));
         let attempt = sandbox.metadata.map_or(0, |metadata| metadata.attempt);
+        pod.is_static |= labels::is_static(&sandbox.annotations);
         pod.sandboxes.push(RuntimePodSandbox { id: sandbox.id.into(), state, attempt, created_at });
     }
     for container in containers {
@@ -38,6 +39,8 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
         let label = v1::value(&container.labels, labels::CONTAINER_NAME);
         let name = name(label, container.metadata.as_ref());
         let (state, created_at) = (container_state(container.state()), time(container.created_at));
+        let grace = labels::grace(|name| v1::value(&container.annotations, name));
+        pod.grace = pod.grace.max(grace.map(|seconds| Grace::from_seconds(seconds.try_into().unwrap_or(i64::MAX))));
         pod.containers.push(RuntimePodContainer {
             id: container.id.into(),
             sandbox: container.pod_sandbox_id.into(),
@@ -57,6 +60,8 @@ fn pod_of<'a>(pods: &'a mut BTreeMap<PodUid, RuntimePod>, labels: &[v1::LabelEnt
     Some(pods.entry(uid.clone()).or_insert_with(|| RuntimePod {
         uid,
         full_name: FullName::new(namespace, name),
+        is_static: false,
+        grace: None,
         sandboxes: vec![],
         containers: vec![],
     }))
@@ -198,6 +203,8 @@ fn container_state(state: v1::ContainerState) -> ContainerState {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::adapters::cri::config::fixtures::{self, facts, lookups};
     use crate::adapters::cri::config::{PodAssignments, container_config, sandbox_config};
@@ -223,6 +230,27 @@ mod tests {
         assert_eq!((pod.uid.to_string().as_str(), pod.full_name.as_str()), ("u-1", "web_shop"));
         assert_eq!(pod.sandboxes[0].state, SandboxState::NotReady);
         assert_eq!((pod.containers[0].name.as_str(), pod.containers[0].state), ("a", ContainerState::Running));
+    }
+
+    // After its manifest is gone, a pod still stops with its own grace period.
+    #[test]
+    fn listed_pod_has_its_source_and_its_grace_period() {
+        for (source, is_static) in [(Some("file"), true), (Some("http"), true), (Some("api"), false), (None, false)] {
+            let annotations = source.map(|source| json!({"kubernetes.io/config.source": source}));
+            let pod = fixtures::pod_with(
+                json!({"annotations": annotations}),
+                json!({"terminationGracePeriodSeconds": 60, "containers": [{"name": "a"}]}),
+            );
+            let config = sandbox_config(&facts(), &PodAssignments::default(), &pod, 0).unwrap();
+            let (labels, annotations) = (v1::entries(config.labels), v1::entries(config.annotations));
+            let sandbox = v1::PodSandbox { labels, annotations, ..Default::default() };
+            let of = fixtures::container(&pod, "a", 0);
+            let config = container_config(&facts(), &PodAssignments::default(), &of, &lookups()).unwrap();
+            let (labels, annotations) = (v1::entries(config.labels), v1::entries(config.annotations));
+            let container = v1::Container { labels, annotations, ..Default::default() };
+            let [pod] = &pods(vec![sandbox], vec![container])[..] else { panic!("one pod") };
+            assert_eq!((pod.is_static, pod.grace), (is_static, Some(Grace::from_seconds(60))), "{source:?}");
+        }
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl CriRuntimeInner {
             // The container may be running, so it is stopped first. The pod's spec may be gone, so the grace period comes
             // from the container's annotations.
             v1::ContainerState::ContainerUnknown => {
-                let grace = labels::grace(&status.annotations).map_or(SHORTEST_STOP, Duration::from_secs);
+                let grace = labels::grace(|name| status.annotations.get(name).map(String::as_str));
+                let grace = grace.map_or(SHORTEST_STOP, Duration::from_secs);
                 ignore_not_found(self.stops.stop(id, grace.max(SHORTEST_STOP)).await)?;
             }
             v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerExited => {}

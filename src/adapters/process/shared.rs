@@ -172,6 +172,8 @@ impl ProcessRuntimeState {
             stopped: false,
             host_network: config.pod.is_host_network(),
             ips: self.addresses.get(),
+            is_static: config.pod.is_static(),
+            grace: config.pod.spec_grace(),
         };
         if let Err(error) = self.write_sandbox(record.clone()).await {
             let dir = self.layout.sandbox(&record.id);

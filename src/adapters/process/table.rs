@@ -8,7 +8,7 @@ use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
     ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus,
 };
-use podwright_actors::time::Time;
+use podwright_actors::time::{Grace, Time};
 
 use crate::adapters::changed_pods::ChangedPods;
 
@@ -120,6 +120,8 @@ impl PodTable {
         let list = |(uid, pod): (&PodUid, &Pod)| RuntimePod {
             uid: uid.clone(),
             full_name: pod.full_name.clone(),
+            is_static: pod.sandboxes.iter().any(|sandbox| sandbox.is_static),
+            grace: pod.sandboxes.iter().filter_map(|sandbox| sandbox.grace).max().map(Grace::from_seconds),
             sandboxes: pod
                 .sandboxes
                 .iter()

@@ -13,7 +13,7 @@ use podwright_actors::ports::{
     ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
     RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
 };
-use podwright_actors::time::Time;
+use podwright_actors::time::{Grace, Time};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -136,6 +136,8 @@ impl SimulatedRuntimeState {
         let new = NewSandbox {
             uid,
             full_name: pod.full_name(),
+            is_static: pod.is_static(),
+            grace: pod.spec_grace().map(Grace::from_seconds),
             attempt: config.attempt,
             host_network: pod.is_host_network(),
             behaviour,

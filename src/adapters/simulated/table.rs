@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
-use podwright_actors::time::Time;
+use podwright_actors::time::{Grace, Time};
 
 use super::behaviour::Behaviour;
 
@@ -51,6 +51,8 @@ pub(super) struct Key {
 struct Pod {
     uid: PodUid,
     full_name: FullName,
+    is_static: bool,
+    grace: Option<Grace>,
     /// The behaviour of the pod as a whole.
     behaviour: Arc<Behaviour>,
     /// The sandboxes, oldest first.
@@ -91,6 +93,8 @@ struct Container {
 pub(super) struct NewSandbox<'a> {
     pub(super) uid: &'a PodUid,
     pub(super) full_name: &'a FullName,
+    pub(super) is_static: bool,
+    pub(super) grace: Option<Grace>,
     pub(super) attempt: u32,
     pub(super) host_network: bool,
     pub(super) behaviour: Arc<Behaviour>,
@@ -190,6 +194,8 @@ impl PodTable {
         self.pods[number as usize] = Some(Pod {
             uid: new.uid.clone(),
             full_name: new.full_name.clone(),
+            is_static: new.is_static,
+            grace: new.grace,
             behaviour: Arc::clone(&new.behaviour),
             sandboxes: Vec::with_capacity(1),
             containers: Vec::with_capacity(1),

@@ -121,3 +121,45 @@ async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
         assert_eq!(sleeping(), PODS, "killed after {lines} log lines");
     }
 }
+
+// Both pods have no manifest when the next agent starts. The first one was asked to stop by the first agent.
+#[tokio::test]
+async fn next_agent_gives_pods_without_a_manifest_their_own_grace_periods() {
+    let home = AgentHome::new();
+    let file = |name: &str| home.shared().join(name);
+    let script = |name: &str| {
+        let (begins, go, done) = (file(&format!("{name}-begins")), file("go"), file(&format!("{name}-done")));
+        format!(
+            "trap 'touch {}; while [ ! -e {} ]; do sleep 0.05; done; touch {}; exit 0' TERM; while :; do sleep 0.05; done",
+            begins.display(),
+            go.display(),
+            done.display()
+        )
+    };
+    for name in ["stopping", "removed"] {
+        home.put(&format!("{name}.yaml"), &manifest(name, &script(name), "terminationGracePeriodSeconds: 600"));
+    }
+    let agent = home.start(&[]).await;
+    for name in ["stopping", "removed"] {
+        agent.ready(&format!("{name}-n1")).await;
+    }
+    home.remove("stopping.yaml");
+    eventually("the first pod stops", || async { file("stopping-begins").exists().then_some(()) }).await;
+    agent.crash().await;
+    home.remove("removed.yaml");
+
+    let agent = home.start(&[]).await;
+    for name in ["stopping", "removed"] {
+        let text = format!("stopping a pod that only the runtime knows pod=default/{name}-n1");
+        let line = agent.wait_for_line(&text).await;
+        let grace =
+            line.split("grace.seconds=").nth(1).unwrap_or_default().split_whitespace().next().unwrap_or_default();
+        assert!(grace.parse::<u32>().is_ok_and(|seconds| (300..=600).contains(&seconds)), "{line}");
+    }
+    eventually("the second pod stops", || async { file("removed-begins").exists().then_some(()) }).await;
+    fs::write(file("go"), "").unwrap();
+    eventually("both pods clean up", || async {
+        ["stopping-done", "removed-done"].iter().all(|name| file(name).exists()).then_some(())
+    })
+    .await;
+}

@@ -383,8 +383,8 @@ async fn status_has_the_resources_that_the_runtime_reports() {
         let applied = run.applied.as_mut().unwrap();
         (applied.cpu_limit, applied.cpu_request) = (Some(2000), Some(2000));
     });
-    // The change of a limit is no event. The next sync reads it.
-    this.node.wait(70.0).await;
+    // The change of a limit is no event. The next sync reads it, which is due after 60 to 90 seconds.
+    this.node.wait(95.0).await;
     assert_eq!(this.resources("web").0["limits"]["cpu"], "2");
 }
 

@@ -1,7 +1,11 @@
 //! Agents that are killed while they do something with containers, and the next agents.
 
-use podwright_actors::ports::{Clock, ContainerState};
+use std::time::Duration;
 
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{Clock, ContainerState, SourceKind};
+
+use super::explain::reading::waits;
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
@@ -72,4 +76,148 @@ async fn start_that_failed_under_an_earlier_agent_stays_a_failed_run() {
     node.deliver(&pods).await;
     node.wait(5.0).await;
     assert_eq!((node.runtime.times_of("create main").len(), node.runtime.running("a")), (1, vec!["other".to_owned()]));
+}
+
+/// The grace periods that the runtime got in stops of a pod's container, in seconds.
+fn graces(node: &TestNode, uid: &str) -> Vec<f64> {
+    let calls = node.runtime.calls_of(uid);
+    calls.iter().filter_map(|call| call.strip_prefix("stop main ")?.parse().ok()).collect()
+}
+
+/// A container that ends this long after it is asked to stop.
+fn stops_in(seconds: u64) -> Script {
+    Script { stops: Some((Duration::from_secs(seconds), 0)), ..Script::default() }
+}
+
+// The manifest is gone, so only the runtime knows the pod (POD-K12).
+#[actix::test]
+async fn next_agent_gives_a_stopping_static_pod_the_rest_of_its_grace_period() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", stops_in(40));
+    node.deliver(&[pod("a").of_file().grace(60)]).await;
+    node.wait(5.0).await;
+    node.deliver(&[]).await;
+    node.wait(10.0).await;
+    let next = node.killed();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let node = next.start();
+    node.deliver(&[]).await;
+    node.wait(5.0).await;
+    let [first, second] = graces(&node, "a")[..] else { panic!("{:?}", node.runtime.calls_of("a")) };
+    assert_eq!(first, 60.0);
+    assert!((40.0..=45.0).contains(&second), "{second} s of 60 s are left 15 to 20 s after the stop began");
+    assert_eq!(node.runtime.running("a"), ["main"]);
+    let grace = node.node.engine().snapshot(&"a".into()).unwrap().grace.unwrap().seconds();
+    assert!((40..=45).contains(&grace), "{grace}");
+    node.wait(25.0).await;
+    let runs = node.runtime.inspect(&"a".into()).containers;
+    assert!(runs.iter().all(|run| run.exit_code == 0), "the container was not killed: {runs:?}");
+    assert_eq!(node.lifecycle("a"), None);
+}
+
+#[actix::test]
+async fn pod_whose_manifest_was_removed_without_an_agent_gets_its_own_grace_period() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", stops_in(40));
+    node.deliver(&[pod("a").of_file().grace(60), pod("b").grace(50)]).await;
+    node.wait(5.0).await;
+    let node = node.killed().start();
+    node.deliver(&[]).await;
+    node.wait(5.0).await;
+    assert_eq!((graces(&node, "a"), graces(&node, "b")), (vec![60.0], vec![50.0]));
+}
+
+// Also a pod with a spec gets no second grace period.
+#[actix::test]
+async fn deletion_and_deadline_go_on_with_the_rest_of_the_grace_period() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    let late = pod("late").of_file().spec("activeDeadlineSeconds", 5);
+    node.deliver(&[pod("deleted"), late.clone()]).await;
+    node.wait(6.0).await;
+    let pods = [pod("deleted").deleting(30), late];
+    node.deliver(&pods).await;
+    node.wait(10.0).await;
+    let node = node.killed().start();
+    node.deliver(&pods).await;
+    node.wait(3.0).await;
+    for uid in ["deleted", "late"] {
+        let [first, second] = graces(&node, uid)[..] else { panic!("{uid}: {:?}", node.runtime.calls_of(uid)) };
+        assert_eq!(first, 30.0, "{uid}");
+        assert!((15.0..=20.5).contains(&second), "{uid}: {second}");
+    }
+    node.wait(22.0).await;
+    assert_eq!(["deleted", "late"].map(|uid| node.runtime.running(uid).len()), [0, 0]);
+}
+
+#[actix::test]
+async fn grace_period_that_ended_without_an_agent_leaves_the_shortest_stop() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("a").grace(10)]).await;
+    node.wait(2.0).await;
+    // The stop hangs in the runtime, which loses it.
+    node.runtime.slow(Op::Stop, 600.0);
+    node.deliver(&[pod("a").grace(10).deleting(10)]).await;
+    node.wait(1.0).await;
+    let next = node.killed();
+    next.runtime.heal();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let node = next.start();
+    node.deliver(&[pod("a").grace(10).deleting(10)]).await;
+    node.wait(3.0).await;
+    assert_eq!(graces(&node, "a"), [10.0, 2.0]);
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+}
+
+// The manifest is put back while no agent runs. A later stop is another one.
+#[actix::test]
+async fn pod_that_is_expected_to_run_again_gets_its_whole_grace_period_later() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", stops_in(5));
+    let a = [pod("a").of_file()];
+    node.deliver(&a).await;
+    node.wait(2.0).await;
+    node.runtime.slow(Op::Stop, 600.0);
+    node.deliver(&[]).await;
+    node.wait(5.0).await;
+    let next = node.killed();
+    next.runtime.heal();
+    let node = next.start();
+    node.deliver(&a).await;
+    node.wait(60.0).await;
+    assert_eq!((node.phase("a"), node.runtime.times_of("start main").len()), ("Running".into(), 1));
+    node.deliver(&[]).await;
+    node.wait(10.0).await;
+    assert_eq!(graces(&node, "a"), [30.0, 30.0]);
+}
+
+// POD-I8: the engine has no record of the earlier version.
+#[actix::test]
+async fn edited_static_pod_starts_after_its_earlier_version_has_stopped() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", stops_in(20));
+    node.deliver(&[pod("a").uid("a1").of_file()]).await;
+    node.wait(5.0).await;
+    let node = node.killed().start();
+    node.deliver(&[pod("a").uid("a2").of_file().label("2")]).await;
+    node.wait(10.0).await;
+    assert_eq!((graces(&node, "a1"), node.runtime.calls_of("a2")), (vec![30.0], vec![]));
+    assert_eq!(node.phase("a2"), "Pending");
+    let explained = waits(&node, "a");
+    assert!(explained.contains("its earlier version, the pod with UID a1, has not stopped yet"), "{explained}");
+    node.wait(20.0).await;
+    assert_eq!((node.runtime.running("a1").len(), node.runtime.running("a2").len()), (0, 1));
+}
+
+// The static pod may be the one that makes the API server reachable.
+#[actix::test]
+async fn removed_static_pod_stops_before_the_api_server_delivers() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("file").of_file(), pod("api")]).await;
+    node.wait(5.0).await;
+    let node = node.killed().start();
+    node.deliver_set(SourceKind::File, Vec::new(), Vec::new()).await;
+    node.wait(10.0).await;
+    assert_eq!((node.runtime.running("file").len(), node.runtime.running("api").len()), (0, 1));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use podwright::adapters::process::OpenError;
 use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::PodObject;
+use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, SandboxState};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
@@ -124,6 +124,26 @@ async fn container_of_an_older_agent_that_was_not_started_is_created_again() {
     let id = second.create_container(config()).await.unwrap();
     second.start_container(&id).await.unwrap();
     assert_eq!(ended(&second, &pod).await.exit_code, 9);
+}
+
+// The manifest of the pod may be gone when the next agent stops it.
+#[tokio::test]
+async fn adopted_pod_keeps_its_source_and_its_grace_period() {
+    let root = Root::new();
+    let (plain, mut object) = (pod("plain", |_| {}), pod("static", |_| {}).pod().clone());
+    object.spec.as_mut().unwrap().termination_grace_period_seconds = Some(45);
+    object.metadata.annotations = Some([(SOURCE_ANNOTATION.to_owned(), "file".to_owned())].into());
+    let first = root.open().await;
+    for pod in [&plain, &PodObject::new(object).unwrap()] {
+        run(&first, pod, "exec sleep 1000").await;
+    }
+    drop(first);
+    let pods = root.open().await.list_pods().await.unwrap();
+    let facts = |uid: &str| {
+        let pod = pods.iter().find(|pod| pod.uid == uid.into()).unwrap();
+        (pod.is_static, pod.grace.map(|grace| grace.seconds()))
+    };
+    assert_eq!((facts("plain"), facts("static")), ((false, None), (true, Some(45))));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use podwright_actors::ports::{
     Clock, ContainerProcess, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, RuntimePod,
     RuntimePodContainer, RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock, Unready,
 };
-use podwright_actors::time::Time;
+use podwright_actors::time::{Grace, Time};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -123,10 +123,19 @@ struct State {
 
 struct Pod {
     full_name: FullName,
+    is_static: bool,
+    grace: Option<Grace>,
     /// Newest first.
     sandboxes: Vec<SandboxStatus>,
     /// Newest first.
     containers: Vec<Live>,
+}
+
+impl Pod {
+    /// A pod of which the runtime knows nothing but the name.
+    fn planted(full_name: FullName) -> Self {
+        Pod { full_name, is_static: false, grace: None, sandboxes: Vec::new(), containers: Vec::new() }
+    }
 }
 
 struct Live {
@@ -267,7 +276,7 @@ impl FakeRuntime {
     /// Adds a ready sandbox to a pod without one, as a runtime does that finishes a sandbox late.
     pub(crate) fn plant_sandbox(&self, uid: &str, full_name: FullName) {
         let mut state = self.state.lock();
-        let new = || Pod { full_name, sandboxes: Vec::new(), containers: Vec::new() };
+        let new = || Pod::planted(full_name);
         let pod = state.pods.entry(uid.into()).or_insert_with(new);
         if pod.sandboxes.is_empty() {
             pod.sandboxes.push(self.sandbox(format!("planted-{uid}"), 0, false));
@@ -279,7 +288,7 @@ impl FakeRuntime {
     pub(crate) fn plant_apart(&self, uid: &str, container: &str) {
         let apart = self.sandbox(format!("apart-{uid}"), 1, false);
         let full_name = FullName::new("test", uid);
-        let new = || Pod { full_name: full_name.clone(), sandboxes: Vec::new(), containers: Vec::new() };
+        let new = || Pod::planted(full_name.clone());
         self.state.lock().pods.entry(uid.into()).or_insert_with(new).sandboxes.insert(0, apart);
         self.plant(uid, full_name.clone(), container);
     }
@@ -468,6 +477,8 @@ impl State {
         let pods = self.pods.iter().map(|(uid, pod)| RuntimePod {
             uid: uid.clone(),
             full_name: pod.full_name.clone(),
+            is_static: pod.is_static,
+            grace: pod.grace,
             sandboxes: pod.sandboxes.iter().map(sandbox).collect(),
             containers: pod.containers.iter().map(container).collect(),
         });

@@ -29,6 +29,10 @@ pub(super) struct ContainerRun {
     pub(super) stop_failed: Option<Time>,
     /// The runtime cancelled the start, because the agent that requested it was killed. The next agent knows that.
     pub(super) cancelled: bool,
+    /// When the container is killed, as an earlier agent decided and recorded.
+    pub(super) inherited_kill: Option<Time>,
+    /// This agent has set the pod up, so the container may get a new grace period.
+    pub(super) may_run_on: bool,
 }
 
 impl ContainerRun {
@@ -68,6 +72,8 @@ impl ContainerRuns {
                         replaced: false,
                         stop_failed: None,
                         cancelled: false,
+                        inherited_kill: None,
+                        may_run_on: false,
                     });
                     known.last_mut().unwrap()
                 }
@@ -91,6 +97,19 @@ impl ContainerRuns {
     pub(super) fn stop_failed(&mut self, uid: &PodUid, id: &ContainerId, now: Time) {
         let runs = self.0.get_mut(uid).into_iter().flatten();
         runs.filter(|run| run.id == *id).for_each(|run| run.stop_failed = Some(now));
+    }
+
+    /// A new agent starts.
+    pub(super) fn inherit_stops(&mut self, killed_at: impl Fn(&ContainerId) -> Option<Time>) {
+        for run in self.0.values_mut().flatten() {
+            run.inherited_kill = killed_at(&run.id);
+            run.may_run_on = false;
+        }
+    }
+
+    /// The agent sets a pod up.
+    pub(super) fn set_up(&mut self, uid: &PodUid) {
+        self.0.get_mut(uid).into_iter().flatten().for_each(|run| run.may_run_on = true);
     }
 
     pub(super) fn start_cancelled(&mut self, uid: &PodUid, id: &ContainerId) {

@@ -1,12 +1,12 @@
 //! The pods' directories, and the stored final statuses, claims, allocations and facts of containers. They outlive the agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::{ContainerId, PodUid};
+use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     Checkpoint, CheckpointError, OpenCheckpoint, PodStorage, StorageError, Unused, VolumeMounts,
@@ -64,11 +64,11 @@ impl Disk {
         &self.run_facts
     }
 
-    /// What the file says last of a run.
-    pub(super) fn facts_of(&self, run: &ContainerId) -> Option<Value> {
+    /// What the file of facts says last of each run.
+    pub(super) fn facts(&self) -> BTreeMap<String, Value> {
         let records = self.run_facts.records();
-        let mut facts = records.iter().filter_map(|record| serde_json::from_str::<Value>(record).ok());
-        facts.rfind(|facts| facts["run"] == run.as_str())
+        let facts = records.iter().filter_map(|record| serde_json::from_str::<Value>(record).ok());
+        facts.filter_map(|facts| Some((facts["run"].as_str()?.to_owned(), facts))).collect()
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {

@@ -209,6 +209,7 @@ impl ContainerRuntime for FaultyRuntime {
                 sandbox: config.sandbox.clone(),
             };
             self.machine.check_devices(&uid, Some(&config));
+            self.machine.check_earlier_versions(&config.pod);
             let spec = config.pod.containers().iter().chain(config.pod.init_containers());
             let resources = spec.into_iter().find(|container| container.name == config.name.as_str());
             let resources = resources.and_then(|container| container.resources.clone());
@@ -244,7 +245,13 @@ impl ContainerRuntime for FaultyRuntime {
         async move {
             let (uid, name) = self.machine.owner_of_container(id);
             let about = CallDetail::Stop { name, id: id.clone(), grace };
-            self.machine.call(Op::Stop, &uid, about, self.machine.runtime.stop_container(id, grace)).await
+            let work = async {
+                self.machine.reach(Op::Stop, Moment::Begin).await;
+                let stopped = self.machine.runtime.stop_container(id, grace).await;
+                self.machine.reach(Op::Stop, Moment::End).await;
+                stopped
+            };
+            self.machine.call(Op::Stop, &uid, about, work).await
         }
         .boxed()
     }

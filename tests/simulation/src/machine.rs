@@ -17,7 +17,9 @@ use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodEvent, PodRuntimeStatus, SandboxConfig};
+use podwright_actors::ports::{
+    Clock, ContainerRuntime, ContainerState, ContainerStatus, PodEvent, PodRuntimeStatus, SandboxConfig,
+};
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -56,6 +58,8 @@ struct MachineState {
     runs: ContainerRuns,
     resources: AppliedResources,
     life: u32,
+    /// When the running agent started.
+    life_began: Time,
     agent: Option<Agent>,
     active_calls: BTreeMap<u64, ActiveCall>,
     /// When the running agent last listed the pods of the runtime.
@@ -142,6 +146,7 @@ impl Machine {
             runs: ContainerRuns::default(),
             resources: AppliedResources::default(),
             life: 0,
+            life_began: BEGIN,
             agent: None,
             active_calls: BTreeMap::new(),
             listed: None,
@@ -283,6 +288,29 @@ impl Machine {
         }
     }
 
+    /// A new agent starts and reads which stops an earlier agent had begun.
+    pub(super) fn inherit_stops(&self, killed_at: impl Fn(&ContainerId) -> Option<Time>) {
+        let mut state = self.state.lock();
+        state.life_began = self.clock.now();
+        state.runs.inherit_stops(killed_at);
+    }
+
+    /// A static pod starts only after its earlier version, which an earlier agent left running, has stopped (POD-I8).
+    pub(super) fn check_earlier_versions(&self, pod: &PodObject) {
+        if !pod.is_static() {
+            return;
+        }
+        let began = self.state.lock().life_began;
+        let listed = self.runtime.list_pods().now_or_never().unwrap().unwrap();
+        for other in listed.iter().filter(|other| other.uid != *pod.uid() && other.full_name == *pod.full_name()) {
+            let status = self.runtime_status(&other.uid);
+            let left = |run: &ContainerStatus| run.started_at.is_some_and(|at| at < began);
+            if status.containers.iter().any(|run| run.state == ContainerState::Running && left(run)) {
+                self.violated(format!("{}: starts while its earlier version {} runs", pod.uid(), other.uid));
+            }
+        }
+    }
+
     /// Ends all faults.
     pub(super) fn end_faults(&self) {
         let mut state = self.state.lock();
@@ -362,6 +390,9 @@ impl Machine {
             agent.as_ref().filter(|_| op == Op::Create).map(|agent| agent.engine.snapshots()).unwrap_or_default();
         let mut state = self.state.lock();
         let state = &mut *state;
+        if op == Op::SetUp {
+            state.runs.set_up(uid);
+        }
         if checked {
             let call = CallContext {
                 now,

@@ -328,3 +328,29 @@ async fn stops_of_a_container_are_forgotten_once_it_has_ended() {
     let error = rig.manager.check_stopped(pod.uid(), Some(&pod), &reported).await.unwrap_err().to_string();
     assert!(error.contains("still runs although"), "only one stop is remembered: {error}");
 }
+
+// Input of an agent's restart: the run is not in the memory of this agent.
+#[tokio::test(start_paused = true)]
+async fn stop_that_an_earlier_agent_began_goes_on_with_its_rest() {
+    let rig = Rig::new();
+    rig.runtime.script("a", Script { stops_in: None, ..Script::default() });
+    let pod = draining();
+    rig.settled(&pod).await;
+    let run = rig.runtime.status().containers[0].id.clone();
+    let facts = &rig.manager.ports.run_facts;
+    facts.stops(pod.uid(), &run, rig.clock.now() + secs(9));
+    rig.runtime.fail("stop a");
+    rig.kill(&pod, None).await.unwrap_err();
+    assert_eq!(rig.runtime.calls(), ["0: exec a drain", "0: stop a 9", "0: stop-sandbox s0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_stop_leaves_no_rest_to_the_next_agent() {
+    let rig = Rig::new();
+    rig.settled(&draining()).await;
+    let run = rig.runtime.status().containers[0].id.clone();
+    rig.runtime.fail("stop a");
+    rig.kill(&draining(), None).await.unwrap_err();
+    let facts = &rig.manager.ports.run_facts;
+    assert_eq!(facts.rest_of_stop(draining().uid(), &run, rig.clock.now()), None);
+}

@@ -176,7 +176,12 @@ impl PodSyncer for Chaos {
         Ok(())
     }
 
-    async fn sync_terminating_runtime_pod(&self, cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+    async fn sync_terminating_runtime_pod(
+        &self,
+        cx: &HookContext,
+        _running: &RunningPod,
+        _: Grace,
+    ) -> Result<(), SyncError> {
         let plan = self.enter(&cx.uid, |life| {
             let stopped = life.stopped;
             life.stopping = true;

@@ -104,6 +104,8 @@ mod tests {
         RuntimePod {
             uid: "u".into(),
             full_name: FullName::new("ns", "p"),
+            is_static: false,
+            grace: None,
             sandboxes: sandboxes.iter().enumerate().map(sandbox).collect(),
             containers: runs.iter().enumerate().map(run).collect(),
         }

@@ -84,7 +84,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, con
         }
         (State::Terminating(t), Target::Runtime(running)) => {
             t.stop = Stop::Runtime { running: running.clone() };
-            (Hook::TerminatingRuntime, HookCall::TerminatingRuntime(running))
+            (Hook::TerminatingRuntime, HookCall::TerminatingRuntime(running, t.grace))
         }
         (State::Terminated(t), Target::Config(config)) => {
             let call = HookCall::Terminated(config.pod.clone());

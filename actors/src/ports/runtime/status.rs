@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
-use crate::time::Time;
+use crate::time::{Grace, Time};
 
 /// A pod in the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct RuntimePod {
     pub uid: PodUid,
     /// The pod name and namespace that the sandboxes and containers carry.
     pub full_name: FullName,
+    /// Whether the pod came from a file or a URL. False if the runtime does not keep it.
+    pub is_static: bool,
+    /// The grace period that the pod had when its containers were created. `None` if the pod had none, or if the runtime does not keep it.
+    pub grace: Option<Grace>,
     /// The sandboxes, in no order.
     pub sandboxes: Vec<RuntimePodSandbox>,
     /// The containers, in no order.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::Container;
 use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
+use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::ports::ContainerConfig;
 use serde::Serialize;
 
@@ -132,8 +132,13 @@ pub(super) fn annotations_of_container(config: &ContainerConfig, container: &Con
 }
 
 /// The grace period in seconds that a container's annotations record. Used after the pod's spec is gone.
-pub(crate) fn grace(annotations: &HashMap<String, String>) -> Option<u64> {
-    [POD_DELETION_GRACE, POD_GRACE].into_iter().find_map(|key| annotations.get(key)?.parse().ok())
+pub(crate) fn grace<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<u64> {
+    [POD_DELETION_GRACE, POD_GRACE].into_iter().find_map(|key| annotation(key)?.parse().ok())
+}
+
+/// Whether the annotations of a sandbox, which are those of its pod, are of a pod from a file or a URL.
+pub(crate) fn is_static(annotations: &[v1::LabelEntry]) -> bool {
+    v1::value(annotations, SOURCE_ANNOTATION).is_some_and(|source| source != "api")
 }
 
 fn json<T: Serialize>(value: &T) -> Option<String> {

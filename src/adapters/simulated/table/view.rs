@@ -43,6 +43,8 @@ impl PodTable {
         pods.map(|pod| RuntimePod {
             uid: pod.uid.clone(),
             full_name: pod.full_name.clone(),
+            is_static: pod.is_static,
+            grace: pod.grace,
             sandboxes: pod
                 .sandboxes
                 .iter()

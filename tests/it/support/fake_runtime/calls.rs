@@ -10,6 +10,7 @@ use podwright_actors::ports::{
     ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, ProcessUsage, RuntimeError, RuntimeFuture, RuntimePod,
     SandboxConfig, SandboxState, Unready,
 };
+use podwright_actors::time::Grace;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -55,9 +56,10 @@ impl ContainerRuntime for FakeRuntime {
             state.ids += 1;
             let sandbox = self.sandbox(format!("sandbox-{}", state.ids), config.attempt, config.pod.is_host_network());
             let id = sandbox.id.clone();
-            let full_name = config.pod.full_name().clone();
-            let new = || Pod { full_name, sandboxes: Vec::new(), containers: Vec::new() };
-            state.pods.entry(uid.clone()).or_insert_with(new).sandboxes.insert(0, sandbox);
+            let pod = state.pods.entry(uid.clone()).or_insert_with(|| Pod::planted(config.pod.full_name().clone()));
+            pod.is_static = config.pod.is_static();
+            pod.grace = config.pod.spec_grace().map(Grace::from_seconds);
+            pod.sandboxes.insert(0, sandbox);
             self.hint(&mut state, &uid);
             Ok(id)
         }

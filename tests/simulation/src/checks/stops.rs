@@ -28,8 +28,10 @@ pub(super) fn stop(call: &CallContext<'_>) -> CheckResult {
                 return Err(format!("with a grace period of {grace:?}, although {decided:?} was decided"));
             }
             grace_period_is_kept(call, view, run, *grace, decided)?;
+            runtime_only_pod_has_its_grace_period(call, view, run, decided)?;
+            stop_of_an_earlier_agent_goes_on(call, run, *grace)?;
             no_regular_container_runs(call, view, name.as_str())?;
-            sidecars_stop_last(call, view, name.as_str(), decided)
+            sidecars_stop_last(call, view, run, decided)
         }
     }
 }
@@ -50,8 +52,37 @@ fn grace_period_is_kept(
     let decided = if call.plan.is_some_and(|plan| plan.grace == Some(0)) { Duration::ZERO } else { decided };
     let end = call.clock.steady_of(to_stop.at) + decided;
     let rest = end.since(call.clock.steady());
+    // An earlier agent may have begun the stop.
+    let rest = run.inherited_kill.map_or(rest, |at| rest.min(at.since(call.now)));
     if grace + Duration::from_millis(1) < rest {
         return Err(format!("within {grace:?}, although {rest:?} of its grace period of {decided:?} are left"));
+    }
+    Ok(())
+}
+
+/// A pod that only the runtime knows gets the grace period of its spec, unless an earlier agent began its stop (POD-K12).
+fn runtime_only_pod_has_its_grace_period(
+    call: &CallContext<'_>,
+    view: &PodView,
+    run: &ContainerRun,
+    decided: Duration,
+) -> CheckResult {
+    let to_stop = view.snapshot.transitions.iter().find(|transition| transition.cause == Cause::RuntimeOnly);
+    let (Some(to_stop), Some(own)) = (to_stop, call.plan.and_then(|plan| plan.grace)) else { return Ok(()) };
+    let own = Duration::from_secs(own.max(1).unsigned_abs());
+    let is_new = run.life < call.life && run.started.is_some_and(|at| at < to_stop.at);
+    if is_new && run.inherited_kill.is_none() && run.stop_failed.is_none() && decided < own {
+        return Err(format!("although {decided:?} was decided, and the grace period of its spec is {own:?}"));
+    }
+    Ok(())
+}
+
+/// A stop that an earlier agent began gets no second grace period. A jump of the clock shortens the rest.
+fn stop_of_an_earlier_agent_goes_on(call: &CallContext<'_>, run: &ContainerRun, grace: Duration) -> CheckResult {
+    let (Some(killed_at), None, false) = (run.inherited_kill, run.stop_failed, run.may_run_on) else { return Ok(()) };
+    let longest = killed_at.since(call.now).max(Duration::from_secs(2)) + Duration::from_secs(1);
+    if call.clock.last_jump().is_none() && grace > longest {
+        return Err(format!("within {grace:?}, although an earlier agent left only {:?}", killed_at.since(call.now)));
     }
     Ok(())
 }
@@ -80,7 +111,13 @@ fn no_regular_container_runs(call: &CallContext<'_>, view: &PodView, name: &str)
 
 /// A sidecar is stopped after the regular containers and after the sidecars behind it, or at the end of the grace
 /// period.
-fn sidecars_stop_last(call: &CallContext<'_>, view: &PodView, name: &str, decided: Duration) -> CheckResult {
+fn sidecars_stop_last(
+    call: &CallContext<'_>,
+    view: &PodView,
+    sidecar: &ContainerRun,
+    decided: Duration,
+) -> CheckResult {
+    let name = sidecar.name.as_str();
     let (Some(plan), WaitFor::HookCall(Hook::Terminating)) = (call.plan, &view.snapshot.wait.what) else {
         return Ok(());
     };
@@ -90,6 +127,7 @@ fn sidecars_stop_last(call: &CallContext<'_>, view: &PodView, name: &str, decide
     // The grace period only shrinks, and the earliest of its deadlines counts (POD-I5). No deadline is before this one.
     let to_stop = view.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
     let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
+    let deadline = sidecar.inherited_kill.map_or(deadline, |at| deadline.min(at));
     if call.kind_of(name) != Some(Kind::Sidecar) || call.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }

@@ -125,7 +125,9 @@ impl UnawareAdmission<'_> {
 impl Simulation {
     pub(super) fn start(&self) -> AgentLife {
         let machine = &self.machine;
-        machine.cancel_starts(|run| self.disk.facts_of(run).is_some_and(|facts| facts["starting"] == true));
+        let facts = self.disk.facts();
+        machine.cancel_starts(|run| facts.get(run.as_str()).is_some_and(|facts| facts["starting"] == true));
+        machine.inherit_stops(|run| facts.get(run.as_str())?["killed_at"].as_u64().map(Time::from_nanos));
         let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
         adopted.retain(|uid| machine.runtime_status(uid).is_running());
         let mut early: BTreeSet<PodUid> = self.early.intersection(&adopted).cloned().collect();

@@ -399,7 +399,7 @@ impl Machine {
                 status_fn: work.status_fn.map(|editor| self.objects.editor_number(&editor)),
                 ..called(Hook::Terminating, Some(self.objects.form(&work.pod)))
             },
-            HookCall::TerminatingRuntime(_) => called(Hook::TerminatingRuntime, None),
+            HookCall::TerminatingRuntime(..) => called(Hook::TerminatingRuntime, None),
             HookCall::Terminated(pod) => called(Hook::Terminated, Some(self.objects.form(&pod))),
         }
     }

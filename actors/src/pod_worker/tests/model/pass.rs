@@ -62,7 +62,8 @@ impl Machine {
         let running = self.objects.running(uid);
         let sandbox =
             RuntimePodSandbox { id: "s".into(), state: SandboxState::Ready, attempt: 0, created_at: Time::ZERO };
-        RuntimePod { uid: running.uid, full_name: running.full_name, sandboxes: vec![sandbox], containers: vec![] }
+        let (uid, full_name) = (running.uid, running.full_name);
+        RuntimePod { uid, full_name, is_static: false, grace: None, sandboxes: vec![sandbox], containers: vec![] }
     }
 
     pub(super) fn apply_next(&self, world: &mut World) {

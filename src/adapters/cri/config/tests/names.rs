@@ -219,7 +219,7 @@ fn grace_period_is_read_from_container_annotations() {
         let pod = pod_with(more, json!({"terminationGracePeriodSeconds": grace, "containers": [{"name": "a"}]}));
         let config =
             container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups()).unwrap();
-        labels::grace(&config.annotations)
+        labels::grace(|name| config.annotations.get(name).map(String::as_str))
     };
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5});
     assert_eq!(of(json!({}), json!(60)), Some(60));
