@@ -4,6 +4,7 @@
 //!  container manager: a start begins, ends --+
 //!                     a stop begins, ends ---+
 //!                     the pod runs ----------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
+//!  probes: a new result ---------------------+
 //!  hooks: the pod was read ------------------+
 //!  housekeeping: retain ---------------------+
 //! ```
@@ -15,6 +16,7 @@
 //! |---|---|---|
 //! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run |
 //! | killed at | when a stop begins | gives the container the rest of its grace period |
+//! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
 //! lines as runs, plus `OUTDATED_LINES`, all facts are saved again.
@@ -36,6 +38,7 @@ use tokio::sync::Notify;
 
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint, PodRuntimeStatus, RuntimePod};
+use crate::probes::{ProbeKind, ProbeSnapshot};
 use crate::time::{Grace, Time};
 
 use file::Unwritten;
@@ -115,6 +118,21 @@ impl RunFacts {
     /// Records that the pod is expected to run.
     pub(crate) fn runs(&self, pod: &PodUid) {
         self.change(Event::Runs { pod });
+    }
+
+    /// Records the new result of a probe.
+    pub(crate) fn probed(&self, pod: &PodUid, run: &ContainerId, kind: ProbeKind, passed: bool) {
+        self.change(Event::Probed { pod, run, kind, passed });
+    }
+
+    /// Whether the startup probe of a run has passed.
+    pub(crate) fn has_started(&self, pod: &PodUid, run: &ContainerId) -> bool {
+        self.kept.lock().facts.fact(pod, run).is_some_and(|fact| fact.started)
+    }
+
+    /// Adds the results that the probes of the running containers had under an earlier agent, where there is no later result.
+    pub(crate) fn complete(&self, pod: &PodUid, status: &PodRuntimeStatus, probes: &mut ProbeSnapshot) {
+        self.kept.lock().facts.complete(pod, status, probes);
     }
 
     /// How long a run that stops may still take. `None` if it does not stop.

@@ -128,6 +128,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         events: events.clone(),
         metrics: metrics.probes.clone(),
         host_ips: facts.host_ips.clone(),
+        run_facts: run_facts.clone(),
     };
     let probes =
         Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics), stop.clone()));

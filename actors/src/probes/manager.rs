@@ -29,6 +29,7 @@ use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::mailbox::Outbox;
 use crate::pod::PodObject;
 use crate::ports::{Clock, ContainerRuntime, ContainerState, EventRecorder, NetworkClient, PodRuntimeStatus};
+use crate::run_facts::RunFacts;
 use crate::time::Time;
 
 /// The ports that probes use.
@@ -46,6 +47,8 @@ pub(crate) struct ProbePorts {
     pub metrics: ProbeMetrics,
     /// The node's address, if known: that of a pod on the node's network.
     pub host_ips: HostIps,
+    /// Keeps the results for the next agent.
+    pub run_facts: Arc<RunFacts>,
 }
 
 /// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all
@@ -306,6 +309,8 @@ impl SharedPodProbes {
                 }
                 Effect::Halt => worker.task = None,
                 Effect::Report { id, result } => {
+                    let (pod, kind) = (probes.pod.uid(), definition.settings.kind);
+                    context.ports.run_facts.probed(pod, &id, kind, result == ProbeResult::Success);
                     change = Some(ProbeChange {
                         uid: probes.pod.uid().clone(),
                         id,
@@ -331,7 +336,8 @@ impl PodProbes {
             let spread = now.since(context.agent_start) < definition.settings.period;
             RunOrigin::Adopted {
                 jitter: if spread { definition.jitter(self.pod.uid()) } else { std::time::Duration::ZERO },
-                passed_startup: passed_startup(&self.pod, &run.id),
+                passed_startup: context.ports.run_facts.has_started(self.pod.uid(), &run.id)
+                    || passed_startup(&self.pod, &run.id),
             }
         } else {
             RunOrigin::Fresh

@@ -95,7 +95,7 @@ pub(crate) enum RunOrigin {
     /// This agent started the run.
     Fresh,
     /// The run existed before the agent, and an earlier agent may have reported its results. Nothing is recorded until
-    /// a probe has a result, so the container's ready and started values survive a restart of the agent.
+    /// a probe has a result: until then, the status of the container shows the results of the earlier agent.
     Adopted {
         /// The delay of the first probe, so that a restarted agent does not probe all containers at once.
         jitter: Duration,

@@ -35,12 +35,17 @@ struct Line {
     /// In nanoseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     killed_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    started: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ready: Option<bool>,
 }
 
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
-        let RunFact { starting, killed_at, inherited: _, is_abandoned: _ } = *fact;
-        Line { run: run.to_string(), pod: pod.to_string(), starting, killed_at: killed_at.map(Time::as_nanos) }
+        let RunFact { starting, killed_at, started, ready, inherited: _, is_abandoned: _ } = *fact;
+        let killed_at = killed_at.map(Time::as_nanos);
+        Line { run: run.to_string(), pod: pod.to_string(), starting, killed_at, started, ready }
     }
 
     fn to_record(&self) -> Option<Arc<str>> {
@@ -58,7 +63,7 @@ impl Line {
 pub(super) fn parse(records: &[String]) -> State {
     let mut state = State::default();
     for record in records {
-        let Line { run, pod, starting, killed_at } = match serde_json::from_str(record) {
+        let Line { run, pod, starting, killed_at, started, ready } = match serde_json::from_str(record) {
             Ok(line) => line,
             Err(error) => {
                 tracing::error!(%error, "cannot read the facts of a container");
@@ -66,7 +71,7 @@ pub(super) fn parse(records: &[String]) -> State {
             }
         };
         let killed_at = killed_at.map(Time::from_nanos);
-        let fact = RunFact { starting, killed_at, inherited: true, is_abandoned: false };
+        let fact = RunFact { starting, killed_at, started, ready, inherited: true, is_abandoned: false };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
     state
@@ -192,8 +197,8 @@ impl RunFacts {
                         tracing::error!(
                             error = %error_chain(&error),
                             "cannot write the facts of containers: free or repair the disk; until then an agent that restarts may \
-                             take a start that it interrupted for a failed one, and give containers that stop their whole grace periods \
-                             again"
+                             take a start that it interrupted for a failed one, give containers that stop their whole grace periods \
+                             again, and show ready pods as not ready"
                         );
                     }
                     sleep(RETRY).await;

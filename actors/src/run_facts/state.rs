@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodContainer};
+use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
 use crate::time::{Grace, Time};
 
 /// The facts of all runs, by pod. A run without a fact has no entry.
@@ -22,6 +23,10 @@ pub(super) struct RunFact {
     pub(super) starting: bool,
     /// When the run is killed, if it stops.
     pub(super) killed_at: Option<Time>,
+    /// The startup probe has passed.
+    pub(super) started: bool,
+    /// The last result of the readiness probe.
+    pub(super) ready: Option<bool>,
     /// An earlier agent requested the start. It is not in the file: every fact in the file is of an earlier agent.
     pub(super) inherited: bool,
     /// The earlier agent died during the start, and the runtime ended the run for that. Nothing of the run was ever executed. It is
@@ -32,7 +37,8 @@ pub(super) struct RunFact {
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
-        !self.starting && self.killed_at.is_none()
+        let RunFact { starting, killed_at, started, ready, inherited: _, is_abandoned: _ } = self;
+        !starting && killed_at.is_none() && !started && ready.is_none()
     }
 
     /// Compares the fact with what the runtime has now. Returns whether the fact still matters.
@@ -71,6 +77,17 @@ impl State {
         runs.filter(|(_, fact)| fact.is_abandoned).map(|(run, _)| run)
     }
 
+    /// Adds the results that the probes of the running containers had under an earlier agent, where there is no later result.
+    pub(super) fn complete(&self, pod: &PodUid, status: &PodRuntimeStatus, probes: &mut ProbeSnapshot) {
+        let Some(facts) = self.pods.get(pod) else { return };
+        for run in status.containers.iter().filter(|run| run.state == ContainerState::Running) {
+            let Some(RunFact { started, ready, .. }) = facts.get(&run.id) else { continue };
+            let results: &mut ContainerProbes = probes.entry(run.id.clone()).or_default();
+            results.startup = results.startup.or(started.then_some(ProbeResult::Success));
+            results.readiness = results.readiness.or(ready.map(result));
+        }
+    }
+
     /// The rest of the grace period of a run that stops.
     pub(super) fn rest(&self, pod: &PodUid, run: &ContainerId, now: Time) -> Option<Duration> {
         Some(self.fact(pod, run)?.killed_at?.since(now))
@@ -89,6 +106,10 @@ impl State {
     pub(super) fn len(&self) -> usize {
         self.pods.values().map(BTreeMap::len).sum()
     }
+}
+
+fn result(passed: bool) -> ProbeResult {
+    if passed { ProbeResult::Success } else { ProbeResult::Failure }
 }
 
 /// A duration in whole seconds, rounded up.

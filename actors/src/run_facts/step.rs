@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::state::{RunFact, State};
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::PodRuntimeStatus;
+use crate::probes::ProbeKind;
 use crate::time::Time;
 
 /// Times that are closer than this are equal.
@@ -22,6 +23,8 @@ pub(super) enum Event<'a> {
     StopEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// The pod is expected to run, so that no stop of an earlier agent goes on.
     Runs { pod: &'a PodUid },
+    /// A probe of a run has a new result.
+    Probed { pod: &'a PodUid, run: &'a ContainerId, kind: ProbeKind, passed: bool },
     /// A hook of the pod has read the pod from the runtime.
     Observed { pod: &'a PodUid, status: &'a PodRuntimeStatus },
     /// Only the pods for which the function returns true may still run.
@@ -50,6 +53,12 @@ pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
             let stopping: Vec<ContainerId> = stopping.map(|(run, _)| run.clone()).collect();
             stopping.iter().flat_map(|run| state.edit(pod, run, |fact| fact.killed_at = None)).collect()
         }
+        Event::Probed { pod, run, kind, passed } => state.edit(pod, run, |fact| match kind {
+            ProbeKind::Startup => fact.started = passed,
+            ProbeKind::Readiness => fact.ready = Some(passed),
+            // A container whose liveness probe failed is restarted, and the next agent probes it again.
+            ProbeKind::Liveness => {}
+        }),
         // Hooks of a pod do not overlap, so the runtime had each run with a fact before this hook read the pod.
         Event::Observed { pod, status } => state.forget(pod, |run, fact| fact.observe(run, status)),
         Event::Retained { keep } => {

@@ -12,6 +12,7 @@ use super::*;
 use crate::containers::fixtures::{Is, run, status};
 use crate::ids::FullName;
 use crate::ports::{ContainerState, ContainerStatus, RuntimePodContainer};
+use crate::probes::{ContainerProbes, ProbeResult};
 
 /// A file in memory, which the stores of several agents open one after the other.
 #[derive(Clone, Default)]
@@ -231,6 +232,46 @@ async fn stop_that_is_called_again_writes_nothing() {
     assert_eq!(facts.rest_of_stop(&uid(), &"a".into(), at(0)), Some(Duration::from_secs(5)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn results_of_probes_are_those_of_the_same_run_while_it_runs() {
+    use ProbeResult::{Failure, Success};
+    let disk = Disk::default();
+    let first = disk.agent();
+    for (name, kind, passed) in [
+        ("a", ProbeKind::Startup, true),
+        ("a", ProbeKind::Readiness, true),
+        ("b", ProbeKind::Readiness, true),
+        ("b", ProbeKind::Readiness, false),
+        ("ended", ProbeKind::Readiness, true),
+        ("alive", ProbeKind::Liveness, true),
+    ] {
+        first.probed(&uid(), &name.into(), kind, passed);
+    }
+    first.starts(&uid(), &"last".into()).await;
+    let next = disk.agent();
+    let names = ["a", "b", "alive", "new"];
+    let runs = status(&[
+        ("a", Is::Running),
+        ("b", Is::Running),
+        ("alive", Is::Running),
+        ("new", Is::Running),
+        ("ended", Is::Exited(1)),
+    ]);
+    next.observe(&uid(), Arc::new(runs.clone()));
+    let results = |mut probes: ProbeSnapshot| {
+        next.complete(&uid(), &runs, &mut probes);
+        names.map(|name| probes.get(&ContainerId::from(name)).map(|of| (of.startup, of.readiness)))
+    };
+    let none = ProbeSnapshot::new();
+    assert_eq!(results(none), [Some((Some(Success), Some(Success))), Some((None, Some(Failure))), None, None]);
+    let later = ContainerProbes { readiness: Some(Failure), ..ContainerProbes::default() };
+    assert_eq!(results([("a".into(), later)].into())[0], Some((Some(Success), Some(Failure))), "a later result counts");
+    let restarted = of(vec![run("ended", Is::Running)]);
+    let mut probes = ProbeSnapshot::new();
+    next.complete(&uid(), &restarted, &mut probes);
+    assert!(probes.is_empty(), "the fact of an exited run is gone");
+}
+
 /// What happens to two pods with three runs each.
 #[derive(Clone, Debug)]
 enum Change {
@@ -239,6 +280,7 @@ enum Change {
     Stops(usize, usize, u64),
     StopEnded(usize, usize),
     Runs(usize),
+    Probed(usize, usize, ProbeKind, bool),
     Observed(usize, Vec<Option<ContainerState>>),
     Gone(usize),
     NextAgent,
@@ -255,12 +297,14 @@ fn changes() -> impl Strategy<Value = Change> {
         Just(Some(ContainerState::Exited)),
     ];
     let run = || (0..PODS.len(), 0..RUNS.len());
+    let kind = prop_oneof![Just(ProbeKind::Startup), Just(ProbeKind::Readiness), Just(ProbeKind::Liveness)];
     prop_oneof![
         4 => run().prop_map(|(pod, run)| Change::Starts(pod, run)),
         3 => run().prop_map(|(pod, run)| Change::StartEnded(pod, run)),
         3 => (run(), 0..90u64).prop_map(|((pod, run), at)| Change::Stops(pod, run, at)),
         2 => run().prop_map(|(pod, run)| Change::StopEnded(pod, run)),
         1 => (0..PODS.len()).prop_map(Change::Runs),
+        3 => (run(), kind, any::<bool>()).prop_map(|((pod, run), kind, passed)| Change::Probed(pod, run, kind, passed)),
         4 => (0..PODS.len(), proptest::collection::vec(state, RUNS.len())).prop_map(|(pod, states)| Change::Observed(pod, states)),
         1 => (0..PODS.len()).prop_map(Change::Gone),
         1 => Just(Change::NextAgent),
@@ -292,6 +336,10 @@ fn apply(kept: &mut Kept, change: &Change) {
         }
         Change::StopEnded(pod, run) => {
             step(&mut kept.facts, Event::StopEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
+        }
+        Change::Probed(pod, run, kind, passed) => {
+            let (pod, run) = (&PODS[*pod].into(), &RUNS[*run].into());
+            step(&mut kept.facts, Event::Probed { pod, run, kind: *kind, passed: *passed })
         }
         Change::Runs(pod) => step(&mut kept.facts, Event::Runs { pod: &PODS[*pod].into() }),
         Change::Observed(pod, states) => {

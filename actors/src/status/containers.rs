@@ -235,7 +235,7 @@ impl<'a> ContainerStatusLists<'a> {
     }
 
     /// Whether the container has started and whether it is ready. Until a probe has a result for a run, the kept values
-    /// of the same run apply, so that a restart of the agent does not make pods unready.
+    /// of the same run apply. The results of an earlier agent count as results.
     fn show_readiness(
         &self,
         spec: &ContainerFields<'_>,

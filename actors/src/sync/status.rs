@@ -129,11 +129,13 @@ impl NodeSyncer {
         recursive_read_only: bool,
     ) -> PodStatus {
         let previous = self.statuses.get(uid);
+        let mut probes = self.probes.snapshot(uid);
+        self.run_facts.complete(uid, runtime, &mut probes);
         let mut status = compute(&StatusInput {
             pod,
             runtime,
             previous: previous.as_deref(),
-            probes: &self.probes.snapshot(uid),
+            probes: &probes,
             start_errors: &self.containers.start_errors().of(uid),
             is_terminal: matches!(stage, Stage::Stopped),
             termination_requested: !matches!(stage, Stage::Running),

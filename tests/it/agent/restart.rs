@@ -5,7 +5,7 @@ use std::fs;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::harness::{AgentHome, container, eventually, manifest, phase};
+use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase};
 
 /// The facts that must not change: container ID, restart count, start time.
 fn identity(pod: &Pod) -> (Option<String>, i32, String) {
@@ -162,4 +162,31 @@ async fn next_agent_gives_pods_without_a_manifest_their_own_grace_periods() {
         ["stopping-done", "removed-done"].iter().all(|name| file(name).exists()).then_some(())
     })
     .await;
+}
+
+// The probe does not answer under the second agent.
+#[tokio::test]
+async fn ready_pod_is_ready_before_the_first_probe_of_the_next_agent() {
+    let home = AgentHome::new();
+    let (block, started) = (home.shared().join("block"), home.shared().join("started"));
+    let ready = format!("while [ -e {} ]; do sleep 0.05; done", block.display());
+    let up = format!("echo up >> {}", started.display());
+    let probe = |script: &str| {
+        format!("{{exec: {{command: [/bin/sh, -c, {script:?}]}}, periodSeconds: 1, timeoutSeconds: 60}}")
+    };
+    let text = manifest("web", "exec sleep 1000", "terminationGracePeriodSeconds: 1");
+    let text = format!("{text}    readinessProbe: {}\n    startupProbe: {}\n", probe(&ready), probe(&up));
+    home.put("web.yaml", &text);
+    let agent = home.start(&[]).await;
+    let before = identity(&agent.ready("web-n1").await);
+    fs::write(&block, "").unwrap();
+    agent.crash().await;
+
+    let agent = home.start(&[]).await;
+    let pod = agent.until("web-n1", "is running", |pod| phase(pod) == "Running").await;
+    assert!(is_ready(&pod), "{:?}", pod.status);
+    assert_eq!(container(&pod).map(|container| (container.ready, container.started)), Some((true, Some(true))));
+    assert_eq!(identity(&pod), before);
+    fs::remove_file(&block).unwrap();
+    assert_eq!(fs::read_to_string(&started).unwrap(), "up\n", "the startup probe has passed and does not run again");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerState, SourceKind};
+use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind};
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::{Op, Script};
@@ -220,4 +220,59 @@ async fn removed_static_pod_stops_before_the_api_server_delivers() {
     node.deliver_set(SourceKind::File, Vec::new(), Vec::new()).await;
     node.wait(10.0).await;
     assert_eq!((node.runtime.running("file").len(), node.runtime.running("api").len()), (0, 1));
+}
+
+/// A container with a readiness probe every 5 seconds.
+fn probed() -> serde_json::Value {
+    let probe = serde_json::json!({"exec": {"command": ["ready"]}, "periodSeconds": 5, "failureThreshold": 1});
+    serde_json::json!([{"name": "main", "image": "img", "readinessProbe": probe, "startupProbe": probe}])
+}
+
+/// The condition Ready, and whether the container is ready and has started, in each status of the pods for 8 seconds. An agent that
+/// adopts a container probes it within 5 seconds.
+async fn readiness<const N: usize>(node: &TestNode, uids: [&str; N]) -> [Vec<(String, bool, Option<bool>)>; N] {
+    let mut seen = [(); N].map(|()| Vec::new());
+    for _ in 0..400 {
+        node.wait(0.02).await;
+        for (uid, seen) in uids.iter().zip(&mut seen) {
+            let status = node.status(uid);
+            let Some(container) = status.container_statuses.iter().flatten().next() else { continue };
+            let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+            let ready = ready.map_or_else(String::new, |ready| ready.status.clone());
+            seen.push((ready, container.ready, container.started));
+        }
+    }
+    seen.iter_mut().for_each(Vec::dedup);
+    seen
+}
+
+async fn readiness_survives_the_agent(is_ready: bool) {
+    let node = TestNode::start().await;
+    let pods = [pod("static").of_file().spec("containers", probed()), pod("api").spec("containers", probed())];
+    node.deliver(&pods).await;
+    node.wait(20.0).await;
+    let not_ready = || Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() });
+    if !is_ready {
+        node.runtime.exec_result(not_ready());
+        node.wait(10.0).await;
+    }
+    let node = node.killed().start();
+    node.deliver(&pods).await;
+    let condition = if is_ready { "True" } else { "False" }.to_owned();
+    let expected = vec![(condition, is_ready, Some(true))];
+    assert_eq!(readiness(&node, ["static", "api"]).await, [expected.clone(), expected]);
+    // The next result of the probe counts.
+    node.runtime.exec_result(not_ready());
+    node.wait(10.0).await;
+    assert_eq!(readiness(&node, ["static"]).await, [vec![("False".to_owned(), false, Some(true))]]);
+}
+
+#[actix::test]
+async fn ready_pod_stays_ready_under_the_next_agent() {
+    readiness_survives_the_agent(true).await;
+}
+
+#[actix::test]
+async fn pod_that_is_not_ready_stays_so_under_the_next_agent() {
+    readiness_survives_the_agent(false).await;
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
 use podwright_actors::time::Time;
+use serde_json::Value;
 
 /// One run of a container.
 #[derive(Clone, Debug)]
@@ -31,6 +32,10 @@ pub(super) struct ContainerRun {
     pub(super) cancelled: bool,
     /// When the container is killed, as an earlier agent decided and recorded.
     pub(super) inherited_kill: Option<Time>,
+    /// An earlier agent recorded that the readiness probe passed.
+    pub(super) was_ready: bool,
+    /// This agent has probed the container by a command.
+    pub(super) probed: bool,
     /// This agent has set the pod up, so the container may get a new grace period.
     pub(super) may_run_on: bool,
 }
@@ -73,6 +78,8 @@ impl ContainerRuns {
                         stop_failed: None,
                         cancelled: false,
                         inherited_kill: None,
+                        was_ready: false,
+                        probed: false,
                         may_run_on: false,
                     });
                     known.last_mut().unwrap()
@@ -99,12 +106,20 @@ impl ContainerRuns {
         runs.filter(|run| run.id == *id).for_each(|run| run.stop_failed = Some(now));
     }
 
-    /// A new agent starts.
-    pub(super) fn inherit_stops(&mut self, killed_at: impl Fn(&ContainerId) -> Option<Time>) {
+    /// A new agent starts. `facts` is what the earlier agents recorded of each run.
+    pub(super) fn inherit(&mut self, facts: &BTreeMap<String, Value>) {
         for run in self.0.values_mut().flatten() {
-            run.inherited_kill = killed_at(&run.id);
-            run.may_run_on = false;
+            let facts = facts.get(run.id.as_str());
+            run.inherited_kill = facts.and_then(|facts| facts["killed_at"].as_u64()).map(Time::from_nanos);
+            run.was_ready = facts.is_some_and(|facts| facts["ready"] == true);
+            (run.probed, run.may_run_on) = (false, false);
         }
+    }
+
+    /// The agent probes a container.
+    pub(super) fn probed(&mut self, uid: &PodUid, id: &ContainerId) {
+        let runs = self.0.get_mut(uid).into_iter().flatten();
+        runs.filter(|run| run.id == *id).for_each(|run| run.probed = true);
     }
 
     /// The agent sets a pod up.

@@ -22,6 +22,7 @@ use podwright_actors::ports::{
 };
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::checks::{self, CallContext};
@@ -288,11 +289,11 @@ impl Machine {
         }
     }
 
-    /// A new agent starts and reads which stops an earlier agent had begun.
-    pub(super) fn inherit_stops(&self, killed_at: impl Fn(&ContainerId) -> Option<Time>) {
+    /// A new agent starts and reads what the earlier agents recorded of each run.
+    pub(super) fn inherit(&self, facts: &BTreeMap<String, Value>) {
         let mut state = self.state.lock();
         state.life_began = self.clock.now();
-        state.runs.inherit_stops(killed_at);
+        state.runs.inherit(facts);
     }
 
     /// A static pod starts only after its earlier version, which an earlier agent left running, has stopped (POD-I8).
@@ -390,8 +391,10 @@ impl Machine {
             agent.as_ref().filter(|_| op == Op::Create).map(|agent| agent.engine.snapshots()).unwrap_or_default();
         let mut state = self.state.lock();
         let state = &mut *state;
-        if op == Op::SetUp {
-            state.runs.set_up(uid);
+        match &about {
+            _ if op == Op::SetUp => state.runs.set_up(uid),
+            CallDetail::Command { id, command, .. } if command == "probe" => state.runs.probed(uid, id),
+            _ => {}
         }
         if checked {
             let call = CallContext {

@@ -17,6 +17,7 @@ use crate::ports::{
 };
 use crate::probes::ProbeChange;
 use crate::probes::manager::ProbePorts;
+use crate::run_facts::RunFacts;
 use crate::time::Time;
 
 type ExecAnswer = Arc<dyn Fn(&str) -> Result<ExecOutput, RuntimeError> + Send + Sync>;
@@ -33,6 +34,7 @@ pub(super) struct Fakes {
     pub(super) requests: Mutex<Vec<(Time, String)>>,
     pub(super) events: Mutex<Vec<String>>,
     pub(super) changes: Mutex<Vec<ProbeChange>>,
+    pub(super) run_facts: Arc<RunFacts>,
 }
 
 impl Fakes {
@@ -47,6 +49,7 @@ impl Fakes {
             requests: Mutex::default(),
             events: Mutex::default(),
             changes: Mutex::default(),
+            run_facts: Arc::new(RunFacts::in_memory()),
         })
     }
 
@@ -60,6 +63,7 @@ impl Fakes {
             events: self.clone(),
             metrics,
             host_ips: vec!["192.0.2.1".parse().unwrap()].into(),
+            run_facts: self.run_facts.clone(),
         }
     }
 

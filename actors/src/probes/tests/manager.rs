@@ -14,7 +14,7 @@ use crate::ports::{
     Clock, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, SandboxState, SandboxStatus,
 };
 use crate::probes::manager::ProbeManager;
-use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeResult};
+use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot};
 use crate::testing::created;
 use crate::time::Time;
 
@@ -127,6 +127,36 @@ fn the_startup_probe_runs_first_and_readiness_right_after_it() {
             fakes.events.lock()[0],
             "Unhealthy: Startup probe failed: command timed out: \"up\" timed out after 1s"
         );
+    });
+}
+
+#[test]
+fn results_of_an_earlier_agent_stay_until_a_probe_answers() {
+    paused(async {
+        let fakes = Fakes::new();
+        fakes.run_facts.probed(&UID.into(), &"c1".into(), ProbeKind::Startup, true);
+        fakes.run_facts.probed(&UID.into(), &"c1".into(), ProbeKind::Readiness, true);
+        let manager = manager(&fakes);
+        fakes.on_exec(|_| Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+        manager.add_pod(&pod(json!({"startupProbe": exec("up", 3), "readinessProbe": exec("ready", 10)})));
+        let adopted = status(vec![container("main", "c1", ContainerState::Running, Time::from_secs(900_000))]);
+        manager.observe(&UID.into(), &adopted);
+        let results = || {
+            let mut probes = manager.snapshot(&UID.into());
+            fakes.run_facts.complete(&UID.into(), &adopted, &mut probes);
+            let of = &probes[&ContainerId::from("c1")];
+            (of.startup, of.readiness)
+        };
+        assert_eq!(results(), (Some(ProbeResult::Success), Some(ProbeResult::Success)));
+        pass(10).await;
+        assert_eq!(results(), (Some(ProbeResult::Success), Some(ProbeResult::Failure)));
+        let requests = fakes.take_requests();
+        assert!(requests.iter().all(|(_, what)| what == "exec c1 ready"), "the container has started: {requests:?}");
+
+        // The next agent gets the new result.
+        let mut probes = ProbeSnapshot::new();
+        fakes.run_facts.complete(&UID.into(), &adopted, &mut probes);
+        assert_eq!(probes[&ContainerId::from("c1")].readiness, Some(ProbeResult::Failure));
     });
 }
 

@@ -1,6 +1,7 @@
 //! Checks of what an agent that restarts makes of the containers that it finds.
 
-use k8s_openapi::api::core::v1::ContainerStateTerminated;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
+use podwright_actors::pod_worker::Lifecycle;
 
 use super::CheckResult;
 use crate::machine::{Agent, Machine};
@@ -25,6 +26,39 @@ pub(crate) fn cancelled_starts_are_no_runs(machine: &Machine, agent: &Agent) -> 
         };
         if let Some(end) = ends.find(is_cancelled) {
             return Err(format!("{}: a start that ended with its agent counts as a run: {end:?}", snapshot.uid));
+        }
+    }
+    Ok(())
+}
+
+/// A container that was ready under an earlier agent is ready until this agent has probed it.
+pub(crate) fn ready_containers_stay_ready(machine: &Machine, agent: &Agent) -> CheckResult {
+    let mut snapshots = agent.engine.snapshots();
+    snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
+    for snapshot in snapshots.iter().filter(|snapshot| snapshot.lifecycle == Lifecycle::Sync) {
+        let (Some(status), Some(plan)) = (agent.statuses.get(&snapshot.uid), machine.plan_of(&snapshot.uid)) else {
+            continue;
+        };
+        // The calls of other probes do not name their containers.
+        let by_command = |name: &str| {
+            let container = plan.containers.iter().find(|container| container.name == name);
+            container.is_some_and(|container| container.probes.iter().all(|probe| probe.exec))
+        };
+        let running =
+            |container: &&ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        for container in lists.into_iter().flatten().flatten().filter(running).filter(|it| by_command(&it.name)) {
+            let id = container.container_id.as_deref().and_then(|id| id.split_once("://"));
+            let is_unprobed = machine.with_runs(|runs| {
+                let mut runs = runs.of(&snapshot.uid).iter().filter(|run| run.was_ready && !run.probed);
+                runs.any(|run| id.is_some_and(|(_, id)| id == run.id.as_str()))
+            });
+            if is_unprobed && !container.ready {
+                return Err(format!(
+                    "{}: {} was ready, and is not ready before its first probe",
+                    snapshot.uid, container.name
+                ));
+            }
         }
     }
     Ok(())

@@ -127,7 +127,7 @@ impl Simulation {
         let machine = &self.machine;
         let facts = self.disk.facts();
         machine.cancel_starts(|run| facts.get(run.as_str()).is_some_and(|facts| facts["starting"] == true));
-        machine.inherit_stops(|run| facts.get(run.as_str())?["killed_at"].as_u64().map(Time::from_nanos));
+        machine.inherit(&facts);
         let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
         adopted.retain(|uid| machine.runtime_status(uid).is_running());
         let mut early: BTreeSet<PodUid> = self.early.intersection(&adopted).cloned().collect();
