@@ -2,7 +2,7 @@
 //! runs the lifecycle hooks around them, and keeps what must survive between two tries.
 //!
 //! ```text
-//! sync_containers: stop -> prune -> sandbox -> ephemeral -> init -> resize -> regular     (sync.rs, resize.rs)
+//! sync_containers: stop -> prune -> sandbox -> unfinished starts -> ephemeral -> init -> resize -> regular     (sync.rs, resize.rs)
 //!                                                        each: backoff -> image -> governor -> create -> start -> post-start
 //! kill_pod:        containers, all at once -> sandboxes                                  (stop.rs)
 //!                    each: pre-stop -> wait for the containers that stop before -> stop

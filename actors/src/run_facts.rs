@@ -14,7 +14,7 @@
 //!
 //! | fact | written | the next agent |
 //! |---|---|---|
-//! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run |
+//! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run; runs the post-start hook of a run that started |
 //! | killed at | when a stop begins | gives the container the rest of its grace period |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
@@ -29,6 +29,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -36,8 +37,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::containers::definition::Definition;
 use crate::ids::{ContainerId, PodUid};
-use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint, PodRuntimeStatus, RuntimePod};
+use crate::pod::PodObject;
+use crate::ports::{
+    Checkpoint, CheckpointError, CheckpointWriter, ContainerState, ContainerStatus, OpenCheckpoint, PodRuntimeStatus,
+    RuntimePod,
+};
 use crate::probes::{ProbeKind, ProbeSnapshot};
 use crate::time::{Grace, Time};
 
@@ -100,9 +106,42 @@ impl RunFacts {
         self.until_written(version).await;
     }
 
-    /// Records that the start of a run has ended, or that the runtime has refused it.
+    /// Records that the start of a run has ended with its post-start hook, or that the runtime has refused it.
     pub(crate) fn start_ended(&self, pod: &PodUid, run: &ContainerId) {
         self.change(Event::StartEnded { pod, run });
+    }
+
+    /// Waits until the file has all changes so far. Cancel safe.
+    pub(crate) async fn written(&self) {
+        let version = self.kept.lock().version;
+        self.until_written(version).await;
+    }
+
+    /// Whether the start of a run was requested, and has not ended. If the run runs, its post-start hook is due.
+    pub(crate) fn is_starting(&self, pod: &PodUid, run: &ContainerId) -> bool {
+        self.kept.lock().facts.is_starting(pod, run)
+    }
+
+    /// The status for everyone who only observes the pod: a container does not run before its post-start hook has ended.
+    pub(crate) fn observable<'a>(&self, pod: &PodObject, status: &'a PodRuntimeStatus) -> Cow<'a, PodRuntimeStatus> {
+        let has_hook = |name: &str| {
+            let lifecycle = Definition::find(pod, name).and_then(|container| container.lifecycle);
+            lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
+        };
+        let kept = self.kept.lock();
+        let is_starting = |run: &ContainerStatus| {
+            run.state == ContainerState::Running
+                && kept.facts.is_starting(pod.uid(), &run.id)
+                && has_hook(run.name.as_str())
+        };
+        if !status.containers.iter().any(is_starting) {
+            return Cow::Borrowed(status);
+        }
+        let mut status = status.clone();
+        for run in status.containers.iter_mut().filter(|run| is_starting(run)) {
+            (run.state, run.started_at) = (ContainerState::Created, None);
+        }
+        Cow::Owned(status)
     }
 
     /// Records when a run that stops is killed.

@@ -172,7 +172,7 @@ impl NodeSyncer {
         let volumes = self.set_up_volumes(cx, pod).await?;
         self.probes.add_pod(pod);
         // Probes that were just added have not observed the containers that were read above.
-        self.probes.observe(&cx.uid, &runtime);
+        self.probes.observe(&cx.uid, &self.run_facts.observable(pod, &runtime));
         let needs_sync = self.sync_containers(cx, pod, mirror, &runtime, &volumes).await?;
         self.observer.mark_synced(&cx.uid);
         Ok(SyncOutcome::Continue { check_at: if needs_sync { Some(self.clock.now()) } else { check_at } })

@@ -72,7 +72,8 @@ impl Records {
             }
             Records::RunFacts => {
                 "the file of the facts of containers is damaged, the agent uses its intact lines: a start that the last agent did not \
-                 finish may count as a failed one, and containers that stop may get their whole grace periods again; after a loss of power that is expected and harmless"
+                 finish may count as a failed one, its post-start hook may be lost, and containers that stop may get their whole grace \
+                 periods again; after a loss of power that is expected and harmless"
             }
         }
     }

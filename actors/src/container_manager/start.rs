@@ -57,12 +57,11 @@ impl ContainerManager {
         target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Result<(), SyncError> {
-        let uid = work.pod.uid();
         let mut started = self.try_start(work, target, container).await;
         if let (Err(StartFailure::Create(RuntimeError::MissingDevice(error))), Some(resources)) =
             (&started, &self.ports.resources)
         {
-            tracing::warn!(pod.uid = %uid, container.name, error = %error_chain(&**error), "a device of the pod is missing: its claims are prepared again");
+            tracing::warn!(pod.uid = %work.pod.uid(), container.name, error = %error_chain(&**error), "a device of the pod is missing: its claims are prepared again");
             resources.devices_lost(work.pod);
             match self.prepare_resources(work).await {
                 Ok(()) => started = self.try_start(work, target, container).await,
@@ -71,7 +70,30 @@ impl ContainerManager {
                 Err(_) => {}
             }
         }
-        let Err(failure) = started else {
+        self.start_ended(work, container, started)
+    }
+
+    /// Ends the start of a run that the runtime has started: runs its post-start hook. An agent died before that, or the answer to the
+    /// start was lost, or the container could not be stopped after its hook had failed. A failure is kept as the container's start error.
+    pub(super) async fn finish_start(
+        &self,
+        work: &SyncWork<'_>,
+        target: StartTarget<'_>,
+        container: &Definition<'_>,
+        id: ContainerId,
+    ) -> Result<(), SyncError> {
+        let finished = self.post_start(work, target, container, id).await;
+        self.start_ended(work, container, finished)
+    }
+
+    fn start_ended(
+        &self,
+        work: &SyncWork<'_>,
+        container: &Definition<'_>,
+        ended: Result<(), StartFailure>,
+    ) -> Result<(), SyncError> {
+        let uid = work.pod.uid();
+        let Err(failure) = ended else {
             self.start_errors.clear(uid, &container.container_name());
             return Ok(());
         };
@@ -152,7 +174,6 @@ impl ContainerManager {
         request.started();
         drop(doing);
         self.record_of(work.pod, container, PodEvent::normal("Started", texts::STARTED));
-        self.ports.run_facts.start_ended(work.pod.uid(), &id);
         self.post_start(work, target, container, id).await
     }
 
@@ -227,7 +248,8 @@ impl ContainerManager {
         }
     }
 
-    /// Runs the post-start hook. If it fails, the container is stopped.
+    /// Runs the post-start hook, which ends the start. If it fails, the container is stopped. If the container cannot be stopped, the next
+    /// sync tries again.
     async fn post_start(
         &self,
         work: &SyncWork<'_>,
@@ -235,7 +257,9 @@ impl ContainerManager {
         container: &Definition<'_>,
         id: ContainerId,
     ) -> Result<(), StartFailure> {
+        let (facts, uid) = (&self.ports.run_facts, work.pod.uid());
         let Some(handler) = container.lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+            facts.start_ended(uid, &id);
             return Ok(());
         };
         let hook = Hook {
@@ -250,13 +274,16 @@ impl ContainerManager {
         let task = Task::PostStart;
         let doing = self.activities.begin_with(work.pod.uid(), task, Some(container.container_name()), None);
         let Err(error) = work.cancel.run_until_cancelled(hook.run()).await.ok_or(StartFailure::Cancelled)? else {
+            facts.start_ended(uid, &id);
+            // The container may be reported as ready from now on. The next agent would run the hook again and take that back.
+            facts.written().await;
             return Ok(());
         };
         drop(doing);
         let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: target.ips, forced: None };
         let kill = Kill { id, name: container.container_name(), reason: KillReason::PostStartFailed };
         let stopped = work.cancel.run_until_cancelled(self.stop_some(cx, &[kill])).await;
-        // The next plan, or the end of the pod, stops the container.
+        // The start has not ended, so the next sync runs the hook again.
         if let Some(Err(stop)) = stopped {
             tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
         }

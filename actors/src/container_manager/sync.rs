@@ -114,6 +114,7 @@ impl ContainerSync<'_> {
         let changes = &*self.with_resources(changes).await?;
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default();
         let target = StartTarget { sandbox: &changes.sandbox, ips: &ips };
+        self.finish_starts(target, changes).await?;
         for index in &changes.ephemeral {
             let container = Definition::ephemeral(&self.work.pod.ephemeral_containers()[*index]);
             self.start(target, &container).await?;
@@ -162,7 +163,29 @@ impl ContainerSync<'_> {
 
     /// Starts one container. A failed start does not keep other containers from starting; a cancellation ends the sync.
     async fn start(&mut self, target: StartTarget<'_>, container: &Definition<'_>) -> Result<(), SyncError> {
-        match self.manager.start(self.work, target, container).await {
+        let started = self.manager.start(self.work, target, container).await;
+        self.started(started)
+    }
+
+    /// Ends the starts of running containers that have not ended. As in an uninterrupted start, the later containers wait for the
+    /// post-start hook.
+    async fn finish_starts(&mut self, target: StartTarget<'_>, changes: &Changes) -> Result<(), SyncError> {
+        let SyncWork { pod, status, .. } = *self.work;
+        for container in Definition::all(pod) {
+            let running = status.newest(container.name).filter(|run| run.state == ContainerState::Running);
+            let Some(run) = running.filter(|run| self.manager.ports.run_facts.is_starting(pod.uid(), &run.id)) else {
+                continue;
+            };
+            if changes.kill.iter().all(|kill| kill.id != run.id) {
+                let finished = self.manager.finish_start(self.work, target, &container, run.id.clone()).await;
+                self.started(finished)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, started: Result<(), SyncError>) -> Result<(), SyncError> {
+        match started {
             Ok(()) => self.result.acted = true,
             Err(SyncError::Cancelled) => return Err(SyncError::Cancelled),
             Err(error) => {

@@ -197,7 +197,7 @@ impl RunFacts {
                         tracing::error!(
                             error = %error_chain(&error),
                             "cannot write the facts of containers: free or repair the disk; until then an agent that restarts may \
-                             take a start that it interrupted for a failed one, give containers that stop their whole grace periods \
+                             take a start that it interrupted for a failed one, skip its post-start hook, give containers that stop their whole grace periods \
                              again, and show ready pods as not ready"
                         );
                     }

@@ -19,7 +19,7 @@ pub(super) struct State {
 /// What the next agent has to know of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunFact {
-    /// The start of the run was requested, and has not ended.
+    /// The start of the run was requested, and has not ended. A post-start hook is part of the start.
     pub(super) starting: bool,
     /// When the run is killed, if it stops.
     pub(super) killed_at: Option<Time>,
@@ -69,6 +69,11 @@ impl State {
         if runs.is_empty() {
             self.pods.remove(&pod);
         }
+    }
+
+    /// Whether the start of a run was requested, and has not ended.
+    pub(super) fn is_starting(&self, pod: &PodUid, run: &ContainerId) -> bool {
+        self.fact(pod, run).is_some_and(|fact| fact.starting)
     }
 
     /// The runs of a pod whose starts were abandoned.

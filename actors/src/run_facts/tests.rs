@@ -3,13 +3,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Container, Lifecycle, LifecycleHandler};
 use proptest::prelude::*;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::file::Write;
 use super::*;
-use crate::containers::fixtures::{Is, run, status};
+use crate::containers::fixtures::{Is, named, pod, run, status};
 use crate::ids::FullName;
 use crate::ports::{ContainerState, ContainerStatus, RuntimePodContainer};
 use crate::probes::{ContainerProbes, ProbeResult};
@@ -125,6 +126,24 @@ async fn abandoned_start_that_is_repeated_stays_abandoned_until_it_ends() {
     assert_eq!(observe(&next, "u", &ended), (names(&[]), names(&["a"])));
     next.start_ended(&uid(), &"a".into());
     assert_eq!(observe(&next, "u", &ended), (names(&["a"]), names(&[])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_with_a_post_start_hook_is_observed_as_running_once_its_start_has_ended() {
+    let post_start = Some(LifecycleHandler::default());
+    let lifecycle = Lifecycle { post_start, ..Lifecycle::default() };
+    let hooked = |name: &str| Container { lifecycle: Some(lifecycle.clone()), ..named(name) };
+    let pod = pod("Always", Vec::new(), vec![hooked("a"), hooked("b"), hooked("c"), named("plain")]);
+    let facts = RunFacts::in_memory();
+    let runs = status(&[("a", Is::Running), ("b", Is::Running), ("c", Is::Exited(0)), ("plain", Is::Running)]);
+    for name in ["a", "c", "plain"] {
+        facts.starts(pod.uid(), &name.into()).await;
+    }
+    let states = || facts.observable(&pod, &runs).containers.iter().map(|run| run.state).collect::<Vec<_>>();
+    use ContainerState::{Created, Exited, Running};
+    assert_eq!(states(), [Created, Running, Exited, Running]);
+    facts.start_ended(pod.uid(), &"a".into());
+    assert_eq!(states(), [Running, Running, Exited, Running]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,8 +54,8 @@ impl NodeSyncer {
         self.read_ended(cx, Some(pod), cx.cancel().run_until_cancelled(self.observer.read_again(&cx.uid)).await)
     }
 
-    /// Passes the status that was read to the facts of runs and to the probes. A read that failed becomes an event of the pod, unless only the runtime
-    /// knows the pod. `read` is `None` if the read was cancelled.
+    /// Passes the status that was read to the facts of runs and to the probes. A read that failed becomes an event of the pod, unless only
+    /// the runtime knows the pod. `read` is `None` if the read was cancelled.
     fn read_ended(
         &self,
         cx: &HookContext,
@@ -70,7 +70,10 @@ impl NodeSyncer {
             SyncError::failed(error)
         })?;
         let runtime = self.run_facts.observe(&cx.uid, runtime);
-        self.probes.observe(&cx.uid, &runtime);
+        // Only a pod with a spec has probes.
+        if let Some(pod) = pod {
+            self.probes.observe(&cx.uid, &self.run_facts.observable(pod, &runtime));
+        }
         Ok(runtime)
     }
 
@@ -129,6 +132,7 @@ impl NodeSyncer {
         recursive_read_only: bool,
     ) -> PodStatus {
         let previous = self.statuses.get(uid);
+        let runtime = &*self.run_facts.observable(pod, runtime);
         let mut probes = self.probes.snapshot(uid);
         self.run_facts.complete(uid, runtime, &mut probes);
         let mut status = compute(&StatusInput {

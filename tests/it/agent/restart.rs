@@ -190,3 +190,32 @@ async fn ready_pod_is_ready_before_the_first_probe_of_the_next_agent() {
     fs::remove_file(&block).unwrap();
     assert_eq!(fs::read_to_string(&started).unwrap(), "up\n", "the startup probe has passed and does not run again");
 }
+
+#[tokio::test]
+async fn post_start_hook_that_was_interrupted_runs_again_before_the_pod_is_ready() {
+    let home = AgentHome::new();
+    let (begun, go) = (home.shared().join("begun"), home.shared().join("go"));
+    let hook = format!("echo begun >> {}; while [ ! -e {} ]; do sleep 0.05; done", begun.display(), go.display());
+    let text = manifest("web", "exec sleep 1000", "terminationGracePeriodSeconds: 1");
+    let hook = format!("{{postStart: {{exec: {{command: [/bin/sh, -c, {hook:?}]}}}}}}");
+    home.put("web.yaml", &format!("{text}    lifecycle: {hook}\n"));
+    let begins = |count: usize| {
+        let begun = begun.clone();
+        eventually("the hook begins", move || {
+            let lines = fs::read_to_string(&begun).unwrap_or_default().lines().count();
+            async move { (lines >= count).then_some(()) }
+        })
+    };
+    let agent = home.start(&[]).await;
+    begins(1).await;
+    agent.crash().await;
+
+    let agent = home.start(&[]).await;
+    begins(2).await;
+    let pod = agent.until("web-n1", "has a container", |pod| container(pod).is_some()).await;
+    assert_eq!((phase(&pod), is_ready(&pod)), ("Pending", false));
+    fs::write(&go, "").unwrap();
+    let pod = agent.ready("web-n1").await;
+    assert_eq!(container(&pod).map(|container| container.restart_count), Some(0));
+    assert_eq!(fs::read_to_string(&begun).unwrap().lines().count(), 2);
+}

@@ -276,3 +276,61 @@ async fn ready_pod_stays_ready_under_the_next_agent() {
 async fn pod_that_is_not_ready_stays_so_under_the_next_agent() {
     readiness_survives_the_agent(false).await;
 }
+
+/// A container with a post-start hook.
+fn hooked() -> serde_json::Value {
+    let hook = serde_json::json!({"exec": {"command": ["hook"]}});
+    serde_json::json!([{"name": "main", "image": "img", "lifecycle": {"postStart": hook}}])
+}
+
+#[actix::test]
+async fn post_start_hook_that_the_last_agent_did_not_finish_runs_before_the_pod_is_ready() {
+    let node = TestNode::start().await;
+    let pods = [pod("static").of_file().spec("containers", hooked()), pod("api").spec("containers", hooked())];
+    node.runtime.slow(Op::Exec, 60.0);
+    node.deliver(&pods).await;
+    node.wait(5.0).await;
+    assert_eq!(node.runtime.commands().len(), 2);
+    let next = node.killed();
+    next.runtime.slow(Op::Exec, 10.0);
+    let node = next.start();
+    node.deliver(&pods).await;
+    let before = readiness(&node, ["static", "api"]).await;
+    assert_eq!(before, [(); 2].map(|()| vec![("False".to_owned(), false, Some(false))]));
+    assert_eq!(["static", "api"].map(|uid| node.phase(uid)), ["Pending", "Pending"]);
+    assert_eq!(node.runtime.commands().len(), 4, "each hook runs again");
+    node.wait(5.0).await;
+    for uid in ["static", "api"] {
+        assert_eq!((node.phase(uid), node.runtime.running(uid)), ("Running".into(), vec!["main".to_owned()]), "{uid}");
+        let status = node.status(uid).container_statuses.unwrap()[0].clone();
+        assert_eq!((status.ready, status.restart_count), (true, 0), "{uid}");
+    }
+
+    // The hooks have ended, so the next agent runs none of them.
+    let node = node.killed().start();
+    node.deliver(&pods).await;
+    let ready = readiness(&node, ["static", "api"]).await;
+    assert_eq!(ready, [(); 2].map(|()| vec![("True".to_owned(), true, Some(true))]));
+    assert_eq!(node.runtime.commands().len(), 4);
+}
+
+#[actix::test]
+async fn container_whose_repeated_post_start_hook_fails_is_restarted() {
+    let node = TestNode::start().await;
+    let pods = [pod("a").of_file().spec("containers", hooked())];
+    node.runtime.slow(Op::Exec, 60.0);
+    node.deliver(&pods).await;
+    node.wait(5.0).await;
+    let next = node.killed();
+    next.runtime.heal();
+    next.runtime.exec_result(Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+    let node = next.start();
+    node.deliver(&pods).await;
+    node.wait(1.0).await;
+    assert!(node.events.has("a", "FailedPostStartHook"));
+    assert_eq!(graces(&node, "a")[..1], [30.0]);
+    node.runtime.exec_result(Ok(ExecOutput::default()));
+    node.wait(60.0).await;
+    assert_eq!(node.phase("a"), "Running");
+    assert!(node.status("a").container_statuses.unwrap()[0].restart_count >= 1);
+}

@@ -99,8 +99,8 @@ struct State {
     unready: Unready,
     /// The images that are absent and cannot be pulled.
     absent_images: BTreeSet<String>,
-    /// The command that ran last.
-    last_command: Vec<String>,
+    /// The commands that began.
+    commands: Vec<Vec<String>>,
     /// The result of each command.
     exec_result: Option<Result<ExecOutput, RuntimeError>>,
     panicking: BTreeSet<Op>,
@@ -205,7 +205,12 @@ impl FakeRuntime {
 
     /// The command that ran last.
     pub(crate) fn last_command(&self) -> Vec<String> {
-        self.state.lock().last_command.clone()
+        self.commands().pop().unwrap_or_default()
+    }
+
+    /// The commands that began.
+    pub(crate) fn commands(&self) -> Vec<Vec<String>> {
+        self.state.lock().commands.clone()
     }
 
     /// Sets the result of the commands that run from now on.

@@ -32,6 +32,10 @@ pub(super) struct ContainerRun {
     pub(super) cancelled: bool,
     /// When the container is killed, as an earlier agent decided and recorded.
     pub(super) inherited_kill: Option<Time>,
+    /// The post-start hook has succeeded, if it is a command.
+    pub(super) hooked: bool,
+    /// An earlier agent recorded that the start had not ended.
+    pub(super) was_starting: bool,
     /// An earlier agent recorded that the readiness probe passed.
     pub(super) was_ready: bool,
     /// This agent has probed the container by a command.
@@ -78,6 +82,8 @@ impl ContainerRuns {
                         stop_failed: None,
                         cancelled: false,
                         inherited_kill: None,
+                        hooked: false,
+                        was_starting: false,
                         was_ready: false,
                         probed: false,
                         may_run_on: false,
@@ -111,6 +117,7 @@ impl ContainerRuns {
         for run in self.0.values_mut().flatten() {
             let facts = facts.get(run.id.as_str());
             run.inherited_kill = facts.and_then(|facts| facts["killed_at"].as_u64()).map(Time::from_nanos);
+            run.was_starting |= facts.is_some_and(|facts| facts["starting"] == true);
             run.was_ready = facts.is_some_and(|facts| facts["ready"] == true);
             (run.probed, run.may_run_on) = (false, false);
         }
@@ -120,6 +127,12 @@ impl ContainerRuns {
     pub(super) fn probed(&mut self, uid: &PodUid, id: &ContainerId) {
         let runs = self.0.get_mut(uid).into_iter().flatten();
         runs.filter(|run| run.id == *id).for_each(|run| run.probed = true);
+    }
+
+    /// A hook of a container has succeeded.
+    pub(super) fn hooked(&mut self, uid: &PodUid, id: &ContainerId) {
+        let runs = self.0.get_mut(uid).into_iter().flatten();
+        runs.filter(|run| run.id == *id).for_each(|run| run.hooked = true);
     }
 
     /// The agent sets a pod up.

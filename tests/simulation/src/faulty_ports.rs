@@ -303,9 +303,24 @@ impl ContainerRuntime for FaultyRuntime {
         async move {
             let (uid, name) = self.machine.owner_of_container(id);
             let about = CallDetail::Command { name, id: id.clone(), command: command.join(" ") };
-            let work = self.machine.call(Op::Exec, &uid, about, self.machine.runtime.exec(id, command, timeout));
+            let is_hook = command.first().is_some_and(|word| word == "hook");
+            let work = async {
+                if is_hook {
+                    self.machine.reach(Op::Exec, Moment::Begin).await;
+                }
+                let done = self.machine.runtime.exec(id, command, timeout).await;
+                if is_hook {
+                    self.machine.reach(Op::Exec, Moment::End).await;
+                }
+                done
+            };
+            let work = self.machine.call(Op::Exec, &uid, about, work);
             let late = || RuntimeError::Timeout { call: "exec", after: timeout };
-            tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(late()))
+            let done = tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(late()));
+            if is_hook && done.as_ref().is_ok_and(|done| done.exit_code == 0) {
+                self.machine.hooked(&uid, id);
+            }
+            done
         }
         .boxed()
     }

@@ -296,6 +296,11 @@ impl Machine {
         state.runs.inherit(facts);
     }
 
+    /// A hook of a container has succeeded.
+    pub(super) fn hooked(&self, uid: &PodUid, id: &ContainerId) {
+        self.state.lock().runs.hooked(uid, id);
+    }
+
     /// A static pod starts only after its earlier version, which an earlier agent left running, has stopped (POD-I8).
     pub(super) fn check_earlier_versions(&self, pod: &PodObject) {
         if !pod.is_static() {

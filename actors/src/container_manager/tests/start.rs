@@ -318,6 +318,63 @@ async fn an_unanswered_successful_start_continues_with_its_hook() {
     assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm"]);
 }
 
+/// A pod whose container has a hook, and whose last agent died when the container ran and the hook had not ended.
+async fn with_due_hook(rig: &Rig) -> Arc<PodObject> {
+    let exec = ExecAction { command: Some(vec!["warm".into()]) };
+    let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
+    rig.settled(&pod).await;
+    rig.manager.ports.run_facts.starts(pod.uid(), &"a#0".into()).await;
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn hook_that_an_earlier_agent_did_not_finish_runs_again() {
+    let rig = Rig::new();
+    let pod = with_due_hook(&rig).await;
+    let result = rig.sync(&pod).await;
+    assert!(result.error.is_none() && result.acted);
+    assert_eq!(rig.runtime.calls(), ["0: exec a warm"]);
+    rig.settled(&pod).await;
+    assert!(!rig.manager.ports.run_facts.is_starting(pod.uid(), &"a#0".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_is_stopped_when_its_repeated_hook_fails() {
+    let rig = Rig::new();
+    let pod = with_due_hook(&rig).await;
+    rig.runtime.script("a", Script { exec: (secs(1), 9), ..Script::default() });
+    rig.runtime.fail("stop a");
+    assert!(rig.sync(&pod).await.error.is_some());
+    assert_eq!(rig.runtime.calls(), ["0: exec a warm", "1: stop a 30"]);
+    // The container still runs, so the hook is still due.
+    rig.runtime.heal();
+    assert!(rig.sync(&pod).await.error.is_some());
+    assert_eq!(rig.runtime.calls(), ["1: exec a warm", "2: stop a 30"]);
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "PostStartHookError")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_that_is_stopped_gets_no_hook() {
+    let rig = Rig::new();
+    let pod = with_due_hook(&rig).await;
+    rig.runtime.edit("a#0", |run| run.spec_hash += 1);
+    assert!(rig.sync(&pod).await.error.is_none());
+    assert_eq!(rig.runtime.calls(), ["0: stop a 30", "0: create a#1", "0: start a", "0: exec a warm"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hook_runs_after_a_start_whose_answer_and_effect_came_late() {
+    let rig = Rig::new();
+    let exec = ExecAction { command: Some(vec!["warm".into()]) };
+    let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
+    rig.runtime.fail_with("answer to start a", timeout_of_start());
+    rig.runtime.fail("status");
+    assert!(rig.sync(&pod).await.error.is_some());
+    rig.runtime.heal();
+    assert!(rig.sync(&pod).await.error.is_none());
+    assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_that_the_runtime_refuses_to_start_is_replaced() {
     let rig = Rig::new();

@@ -224,10 +224,16 @@ impl ContainerRuntime for FakeRuntime {
 
     fn exec<'a>(&'a self, _: &'a ContainerId, command: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
         async {
-            let mut state = self.state.lock();
-            assert!(!state.panicking.contains(&Op::Exec), "the test makes exec panic");
-            state.last_command = command.to_vec();
-            state.exec_result.clone().unwrap_or_else(|| Ok(ExecOutput::default()))
+            let slow = {
+                let mut state = self.state.lock();
+                assert!(!state.panicking.contains(&Op::Exec), "the test makes exec panic");
+                state.commands.push(command.to_vec());
+                state.slow.get(&Op::Exec).copied()
+            };
+            if let Some(slow) = slow {
+                sleep(slow).await;
+            }
+            self.state.lock().exec_result.clone().unwrap_or_else(|| Ok(ExecOutput::default()))
         }
         .boxed()
     }

@@ -5,6 +5,7 @@ use podwright_actors::pod_worker::Lifecycle;
 
 use super::CheckResult;
 use crate::machine::{Agent, Machine};
+use crate::scenario::HookPlan;
 
 /// No status shows a run that never started, because the agent that requested the start was killed.
 pub(crate) fn cancelled_starts_are_no_runs(machine: &Machine, agent: &Agent) -> CheckResult {
@@ -56,6 +57,41 @@ pub(crate) fn ready_containers_stay_ready(machine: &Machine, agent: &Agent) -> C
             if is_unprobed && !container.ready {
                 return Err(format!(
                     "{}: {} was ready, and is not ready before its first probe",
+                    snapshot.uid, container.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No status shows a container as running before its post-start hook has succeeded. The hook of a container that an earlier agent started
+/// may be lost if that agent could not record it.
+pub(crate) fn post_start_hooks_have_run(machine: &Machine, agent: &Agent) -> CheckResult {
+    let mut snapshots = agent.engine.snapshots();
+    snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
+    for snapshot in &snapshots {
+        let (Some(status), Some(plan)) = (agent.statuses.get(&snapshot.uid), machine.plan_of(&snapshot.uid)) else {
+            continue;
+        };
+        let has_hook = |name: &str| {
+            let container = plan.containers.iter().find(|container| container.name == name);
+            container.is_some_and(|container| matches!(container.post_start, Some(HookPlan::Exec)))
+        };
+        let running =
+            |container: &&ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        for container in lists.into_iter().flatten().flatten().filter(running).filter(|it| has_hook(&it.name)) {
+            let id = container.container_id.as_deref().and_then(|id| id.split_once("://"));
+            let life = machine.life();
+            let is_due = machine.with_runs(|runs| {
+                let mut due =
+                    runs.of(&snapshot.uid).iter().filter(|run| !run.hooked && (run.life == life || run.was_starting));
+                due.any(|run| id.is_some_and(|(_, id)| id == run.id.as_str()))
+            });
+            if is_due {
+                return Err(format!(
+                    "{}: {} is shown as running before its hook has succeeded",
                     snapshot.uid, container.name
                 ));
             }

@@ -102,7 +102,7 @@ pub(super) fn restarts(rng: &mut Rng, steps: &mut Vec<Step>) {
         return;
     }
     for _ in 0..rng.pick(&[1, 1, 2, 3]) {
-        let op = rng.pick(&[Op::Start, Op::Start, Op::Stop, Op::SaveRunFacts]);
+        let op = rng.pick(&[Op::Start, Op::Start, Op::Exec, Op::Stop, Op::SaveRunFacts]);
         let moment = rng.pick(&[Moment::Begin, Moment::Begin, Moment::End]);
         let down = rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(20)]);
         let at = if rng.percent(30) { Duration::ZERO } else { when(rng) };
