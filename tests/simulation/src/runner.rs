@@ -177,7 +177,12 @@ impl Simulation {
             let due = self.returns.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>();
             due.into_iter().for_each(|(_, which)| self.add(which));
             if now.since(BEGIN).subsec_nanos() == 0 {
-                let checked = life.samples.check(&life.agent, &self.sources.lock().may_be_stopped);
+                let has_files = life.delivered.contains(&Source::File);
+                let is_delivered = |uid: &PodUid| {
+                    has_files && self.machine.plan_of(uid).is_some_and(|plan| plan.source == Source::File)
+                };
+                let may_be_stopped = self.sources.lock().may_be_stopped.clone();
+                let checked = life.samples.check(&life.agent, &may_be_stopped, is_delivered);
                 let checked = checked.and_then(|()| life.health_follows_lists(&self.machine));
                 let checked =
                     checked.and_then(|()| checks::exits_are_noticed(&self.machine, &life.agent, life.started));
@@ -266,11 +271,13 @@ impl Simulation {
             self.machine.note(format!("{source:?} delivers {uids:?}"));
             if !life.delivered.contains(&source) {
                 if !life.delivered.is_empty() {
-                    let admitted = life.agent.desired.pods().into_iter().map(|pod| pod.uid().clone());
-                    life.early.extend(admitted.filter(|uid| !life.adopted.contains(uid)));
+                    // The agent has not yet handled all of them, but it handles them first.
+                    let sent = life.sent.iter().cloned();
+                    life.early.extend(sent.filter(|uid| !life.adopted.contains(uid)));
                 }
                 life.delivered.push(source);
             }
+            life.sent.extend(set.pods.iter().map(|pod| pod.uid().clone()));
         }
         life.node.sources().try_send(update).unwrap();
     }

@@ -27,8 +27,14 @@ struct RecordHistory {
 }
 
 impl Samples {
-    /// Checks every pod. `may_be_stopped` are the pods that were removed, deleted or killed in this life of the agent.
-    pub(crate) fn check(&mut self, agent: &Agent, may_be_stopped: &BTreeSet<PodUid>) -> CheckResult {
+    /// Checks every pod. `may_be_stopped` are the pods that were removed, deleted or killed in this life of the agent. `is_delivered` says
+    /// whether a pod is static and its source has delivered.
+    pub(crate) fn check(
+        &mut self,
+        agent: &Agent,
+        may_be_stopped: &BTreeSet<PodUid>,
+        is_delivered: impl Fn(&PodUid) -> bool,
+    ) -> CheckResult {
         let mut snapshots = agent.engine.snapshots();
         snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
         for snapshot in &snapshots {
@@ -36,7 +42,7 @@ impl Samples {
             let of = |what: String| format!("{}: {what}", snapshot.uid);
             let checked = history.transitions.len();
             moves_forward(history, snapshot).map_err(of)?;
-            stop_is_justified(snapshot, checked, agent, may_be_stopped).map_err(of)?;
+            stop_is_justified(snapshot, checked, agent, may_be_stopped, is_delivered(&snapshot.uid)).map_err(of)?;
             queries_agree(snapshot, agent).map_err(of)?;
             restarts_only_increase(history, snapshot, agent).map_err(of)?;
         }
@@ -69,12 +75,17 @@ fn stop_is_justified(
     checked: usize,
     agent: &Agent,
     may_be_stopped: &BTreeSet<PodUid>,
+    is_delivered: bool,
 ) -> CheckResult {
     let has_ended = agent.statuses.phase(&now.uid).is_some_and(Phase::is_terminal);
     for transition in now.transitions.iter().skip(checked) {
         match transition.cause {
-            Cause::Orphaned | Cause::RuntimeOnly if !agent.desired.is_ready() => {
-                return Err(format!("{:?} before every source delivered", transition.cause));
+            Cause::Orphaned if !agent.desired.is_ready() => {
+                return Err("no longer desired before every source delivered".to_owned());
+            }
+            // The runtime tells that a pod is static.
+            Cause::RuntimeOnly if !is_delivered && !agent.desired.is_ready() => {
+                return Err("known to the runtime only before its source delivered".to_owned());
             }
             Cause::Killed if has_ended => {}
             // A critical pod may preempt it.

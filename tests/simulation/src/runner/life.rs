@@ -77,9 +77,11 @@ pub(crate) struct AgentLife {
     pub(super) adopted: BTreeSet<PodUid>,
     /// The sources that have delivered to this agent, in the order of their first sets.
     pub(super) delivered: Vec<Source>,
-    /// The pods that this agent had admitted when the second source delivered for the first time, and those of earlier agents that have run
-    /// since then. Also the pods that an earlier agent started and did not record before it was killed: this agent admits what they request
-    /// now.
+    /// The pods that were delivered to this agent.
+    pub(super) sent: BTreeSet<PodUid>,
+    /// The pods that this agent may have admitted when the second source delivered for the first time, and those of earlier agents that
+    /// have run since then. Also the pods that an earlier agent started and did not record before it was killed: this agent admits what they
+    /// request now.
     pub(super) early: BTreeSet<PodUid>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,
@@ -188,6 +190,7 @@ impl Simulation {
             started: machine.clock.now(),
             adopted,
             delivered: Vec::new(),
+            sent: BTreeSet::new(),
             early,
             was_healthy: false,
         }
