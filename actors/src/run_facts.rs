@@ -15,7 +15,7 @@
 //! | fact | written | the next agent |
 //! |---|---|---|
 //! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run; runs the post-start hook of a run that started |
-//! | killed at | when a stop begins | gives the container the rest of its grace period |
+//! | stop | when a stop begins | gives the container the rest of its grace period |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
@@ -48,7 +48,7 @@ use crate::probes::{ProbeKind, ProbeSnapshot};
 use crate::time::{Grace, Time};
 
 use file::Unwritten;
-use state::State;
+use state::{State, StopFact};
 use step::{Event, step};
 
 /// The facts of all runs. Every method except `starts` and `run` returns at once.
@@ -144,9 +144,9 @@ impl RunFacts {
         Cow::Owned(status)
     }
 
-    /// Records when a run that stops is killed.
-    pub(crate) fn stops(&self, pod: &PodUid, run: &ContainerId, killed_at: Time) {
-        self.change(Event::Stops { pod, run, killed_at });
+    /// Records when a run that stops is killed, and how long the stop may take at most.
+    pub(crate) fn stops(&self, pod: &PodUid, run: &ContainerId, killed_at: Time, limit: Duration) {
+        self.change(Event::Stops { pod, run, stop: StopFact { killed_at, limit } });
     }
 
     /// Records that the stop of a run has succeeded or failed.

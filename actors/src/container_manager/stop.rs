@@ -183,8 +183,9 @@ impl ContainerManager {
         let (facts, now) = (&self.ports.run_facts, self.ports.clock.now());
         let rest = facts.rest_of_stop(cx.uid, &container.id, now);
         let (time, first) = self.stops.begin(cx.uid, &container.id, grace, rest);
-        let killed_at = now + time.left();
-        facts.stops(cx.uid, &container.id, killed_at);
+        let left = time.left();
+        let killed_at = now + left;
+        facts.stops(cx.uid, &container.id, killed_at, left);
         let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
         if first && let Some(pod) = cx.pod {
             self.record_stop(pod, definition.as_ref(), PodEvent::normal("Killing", message));

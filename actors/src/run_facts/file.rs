@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::state::{RunFact, State};
+use super::state::{RunFact, State, StopFact};
 use super::step::Changed;
 use super::{Kept, RunFacts};
 use crate::ids::{ContainerId, PodUid};
@@ -32,20 +32,30 @@ struct Line {
     pod: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     starting: bool,
-    /// In nanoseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    killed_at: Option<u64>,
+    stop: Option<StopLine>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     started: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
 }
 
+/// The stop of a run, in nanoseconds.
+#[derive(Serialize, Deserialize)]
+struct StopLine {
+    /// Since the Unix epoch.
+    killed_at: u64,
+    limit: u64,
+}
+
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
-        let RunFact { starting, killed_at, started, ready, inherited: _, is_abandoned: _ } = *fact;
-        let killed_at = killed_at.map(Time::as_nanos);
-        Line { run: run.to_string(), pod: pod.to_string(), starting, killed_at, started, ready }
+        let RunFact { starting, stop, started, ready, inherited: _, is_abandoned: _ } = *fact;
+        let stop = stop.map(|StopFact { killed_at, limit }| StopLine {
+            killed_at: killed_at.as_nanos(),
+            limit: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
+        });
+        Line { run: run.to_string(), pod: pod.to_string(), starting, stop, started, ready }
     }
 
     fn to_record(&self) -> Option<Arc<str>> {
@@ -63,15 +73,18 @@ impl Line {
 pub(super) fn parse(records: &[String]) -> State {
     let mut state = State::default();
     for record in records {
-        let Line { run, pod, starting, killed_at, started, ready } = match serde_json::from_str(record) {
+        let Line { run, pod, starting, stop, started, ready } = match serde_json::from_str(record) {
             Ok(line) => line,
             Err(error) => {
                 tracing::error!(%error, "cannot read the facts of a container");
                 continue;
             }
         };
-        let killed_at = killed_at.map(Time::from_nanos);
-        let fact = RunFact { starting, killed_at, started, ready, inherited: true, is_abandoned: false };
+        let stop = stop.map(|StopLine { killed_at, limit }| StopFact {
+            killed_at: Time::from_nanos(killed_at),
+            limit: Duration::from_nanos(limit),
+        });
+        let fact = RunFact { starting, stop, started, ready, inherited: true, is_abandoned: false };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
     state

@@ -21,8 +21,8 @@ pub(super) struct State {
 pub(super) struct RunFact {
     /// The start of the run was requested, and has not ended. A post-start hook is part of the start.
     pub(super) starting: bool,
-    /// When the run is killed, if it stops.
-    pub(super) killed_at: Option<Time>,
+    /// The stop of the run, if it stops.
+    pub(super) stop: Option<StopFact>,
     /// The startup probe has passed.
     pub(super) started: bool,
     /// The last result of the readiness probe.
@@ -34,11 +34,26 @@ pub(super) struct RunFact {
     pub(super) is_abandoned: bool,
 }
 
+/// A stop that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StopFact {
+    /// When the run is killed.
+    pub(super) killed_at: Time,
+    /// How long the stop may take at most. The clock may have been ahead when the stop began, and be set back when the next agent reads it.
+    pub(super) limit: Duration,
+}
+
+impl StopFact {
+    fn rest(self, now: Time) -> Duration {
+        self.killed_at.since(now).min(self.limit)
+    }
+}
+
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
-        let RunFact { starting, killed_at, started, ready, inherited: _, is_abandoned: _ } = self;
-        !starting && killed_at.is_none() && !started && ready.is_none()
+        let RunFact { starting, stop, started, ready, inherited: _, is_abandoned: _ } = self;
+        !starting && stop.is_none() && !started && ready.is_none()
     }
 
     /// Compares the fact with what the runtime has now. Returns whether the fact still matters.
@@ -95,7 +110,7 @@ impl State {
 
     /// The rest of the grace period of a run that stops.
     pub(super) fn rest(&self, pod: &PodUid, run: &ContainerId, now: Time) -> Option<Duration> {
-        Some(self.fact(pod, run)?.killed_at?.since(now))
+        Some(self.fact(pod, run)?.stop?.rest(now))
     }
 
     /// The grace period of a pod without a spec. A container that stops already has the rest of its grace period, and any other one that

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::state::{RunFact, State};
+use super::state::{RunFact, State, StopFact};
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::PodRuntimeStatus;
 use crate::probes::ProbeKind;
-use crate::time::Time;
 
 /// Times that are closer than this are equal.
 const SAME_TIME: Duration = Duration::from_secs(1);
@@ -17,8 +16,8 @@ pub(super) enum Event<'a> {
     Starts { pod: &'a PodUid, run: &'a ContainerId },
     /// The start of a run has ended, or the runtime has refused it.
     StartEnded { pod: &'a PodUid, run: &'a ContainerId },
-    /// A run is asked to stop, or its pre-stop hook begins. It is killed at this time.
-    Stops { pod: &'a PodUid, run: &'a ContainerId, killed_at: Time },
+    /// A run is asked to stop, or its pre-stop hook begins.
+    Stops { pod: &'a PodUid, run: &'a ContainerId, stop: StopFact },
     /// The stop of a run has succeeded or failed. The next try gives the run its whole grace period.
     StopEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// The pod is expected to run, so that no stop of an earlier agent goes on.
@@ -40,18 +39,21 @@ pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
     match event {
         Event::Starts { pod, run } => state.edit(pod, run, |fact| fact.starting = true),
         Event::StartEnded { pod, run } => state.edit(pod, run, |fact| fact.starting = false),
-        Event::Stops { pod, run, killed_at } => state.edit(pod, run, |fact| {
+        Event::Stops { pod, run, stop } => state.edit(pod, run, |fact| {
             // Each call of one stop computes the time anew.
-            if fact.killed_at.is_none_or(|at| at.since(killed_at).max(killed_at.since(at)) >= SAME_TIME) {
-                fact.killed_at = Some(killed_at);
+            let is_other = |begun: StopFact| {
+                begun.killed_at.since(stop.killed_at).max(stop.killed_at.since(begun.killed_at)) >= SAME_TIME
+            };
+            if fact.stop.is_none_or(is_other) {
+                fact.stop = Some(stop);
             }
         }),
-        Event::StopEnded { pod, run } => state.edit(pod, run, |fact| fact.killed_at = None),
+        Event::StopEnded { pod, run } => state.edit(pod, run, |fact| fact.stop = None),
         Event::Runs { pod } => {
             let facts = state.pods.get(pod).into_iter().flatten();
-            let stopping = facts.filter(|(_, fact)| fact.killed_at.is_some());
+            let stopping = facts.filter(|(_, fact)| fact.stop.is_some());
             let stopping: Vec<ContainerId> = stopping.map(|(run, _)| run.clone()).collect();
-            stopping.iter().flat_map(|run| state.edit(pod, run, |fact| fact.killed_at = None)).collect()
+            stopping.iter().flat_map(|run| state.edit(pod, run, |fact| fact.stop = None)).collect()
         }
         Event::Probed { pod, run, kind, passed } => state.edit(pod, run, |fact| match kind {
             ProbeKind::Startup => fact.started = passed,

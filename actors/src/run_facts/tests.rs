@@ -214,15 +214,19 @@ async fn pod_without_a_spec_has_the_rest_of_its_stop_or_else_its_own_grace_perio
     let at = |millis: u64| Time::from_secs(1000) + Duration::from_millis(millis);
     let disk = Disk::default();
     let first = disk.agent();
-    first.stops(&uid(), &"a".into(), at(9_500));
-    first.stops(&uid(), &"b".into(), at(4_000));
-    first.stops(&uid(), &"failed".into(), at(9_500));
+    let limit = Duration::from_secs(30);
+    first.stops(&uid(), &"a".into(), at(9_500), limit);
+    first.stops(&uid(), &"b".into(), at(4_000), limit);
+    // The clock was a year ahead, and is set back when the next agent reads it.
+    first.stops(&uid(), &"ahead".into(), at(365 * 24 * 3600 * 1000 + 20_000), limit);
+    first.stops(&uid(), &"failed".into(), at(9_500), limit);
     first.stop_ended(&uid(), &"failed".into());
     first.starts(&uid(), &"last".into()).await;
     let next = disk.agent();
     for (runs, own, expected) in [
         (&[("a", Running), ("b", Running)][..], Some(60), 10),
         (&[("b", Unknown)], None, 4),
+        (&[("ahead", Running)], Some(60), 30),
         // This container was not asked to stop.
         (&[("a", Running), ("c", Running)], Some(60), 60),
         (&[("failed", Running)], Some(60), 60),
@@ -242,12 +246,12 @@ async fn pod_without_a_spec_has_the_rest_of_its_stop_or_else_its_own_grace_perio
 async fn stop_that_is_called_again_writes_nothing() {
     let facts = RunFacts::in_memory();
     let at = |millis: u64| Time::from_secs(1000) + Duration::from_millis(millis);
-    facts.stops(&uid(), &"a".into(), at(30_000));
+    facts.stops(&uid(), &"a".into(), at(30_000), Duration::from_secs(30));
     let version = facts.kept.lock().version;
-    facts.stops(&uid(), &"a".into(), at(30_001));
+    facts.stops(&uid(), &"a".into(), at(30_001), Duration::from_secs(29));
     assert_eq!(facts.kept.lock().version, version);
     // A shorter grace period.
-    facts.stops(&uid(), &"a".into(), at(5_000));
+    facts.stops(&uid(), &"a".into(), at(5_000), Duration::from_secs(5));
     assert_eq!(facts.rest_of_stop(&uid(), &"a".into(), at(0)), Some(Duration::from_secs(5)));
 }
 
@@ -350,8 +354,9 @@ fn apply(kept: &mut Kept, change: &Change) {
             step(&mut kept.facts, Event::StartEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
         }
         Change::Stops(pod, run, at) => {
-            let (pod, run, killed_at) = (&PODS[*pod].into(), &RUNS[*run].into(), Time::from_secs(*at));
-            step(&mut kept.facts, Event::Stops { pod, run, killed_at })
+            let (pod, run) = (&PODS[*pod].into(), &RUNS[*run].into());
+            let stop = StopFact { killed_at: Time::from_secs(*at), limit: Duration::from_secs(*at) };
+            step(&mut kept.facts, Event::Stops { pod, run, stop })
         }
         Change::StopEnded(pod, run) => {
             step(&mut kept.facts, Event::StopEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })

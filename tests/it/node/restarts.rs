@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind};
+use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock};
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::{Op, Script};
@@ -113,6 +113,26 @@ async fn next_agent_gives_a_stopping_static_pod_the_rest_of_its_grace_period() {
     let runs = node.runtime.inspect(&"a".into()).containers;
     assert!(runs.iter().all(|run| run.exit_code == 0), "the container was not killed: {runs:?}");
     assert_eq!(node.lifecycle("a"), None);
+}
+
+// The clock is set back while the first agent runs, whose own clock never goes back.
+#[actix::test]
+async fn grace_period_does_not_grow_if_the_clock_is_set_back() {
+    let setup = Setup::new(true);
+    let clock = setup.clock;
+    let ahead = TokioClock::starting_at(clock.now() + Duration::from_secs(365 * 24 * 3600));
+    let node = Setup { clock: ahead, ..setup }.start();
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("removed").of_file().grace(60), pod("deleted").grace(60)]).await;
+    node.wait(5.0).await;
+    node.deliver(&[pod("deleted").grace(60).deleting(60)]).await;
+    node.wait(10.0).await;
+    let node = Setup { clock, ..node.killed() }.start();
+    node.deliver(&[pod("deleted").grace(60).deleting(60)]).await;
+    node.wait(5.0).await;
+    assert_eq!(["removed", "deleted"].map(|uid| graces(&node, uid)), [[60.0, 60.0], [60.0, 60.0]]);
+    node.wait(60.0).await;
+    assert_eq!(["removed", "deleted"].map(|uid| node.runtime.running(uid).len()), [0, 0]);
 }
 
 #[actix::test]

@@ -1,6 +1,7 @@
 //! Every run of every container, as the runtime has it and not as the agent sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
@@ -30,8 +31,8 @@ pub(super) struct ContainerRun {
     pub(super) stop_failed: Option<Time>,
     /// The runtime cancelled the start, because the agent that requested it was killed. The next agent knows that.
     pub(super) cancelled: bool,
-    /// When the container is killed, as an earlier agent decided and recorded.
-    pub(super) inherited_kill: Option<Time>,
+    /// When the container is killed, and how long its stop may take at most, as an earlier agent decided and recorded.
+    pub(super) inherited_stop: Option<(Time, Duration)>,
     /// The post-start hook has succeeded, if it is a command.
     pub(super) hooked: bool,
     /// An earlier agent recorded that the start had not ended.
@@ -47,6 +48,11 @@ pub(super) struct ContainerRun {
 impl ContainerRun {
     pub(super) fn runs(&self) -> bool {
         self.state == ContainerState::Running
+    }
+
+    /// What is left of the stop that an earlier agent began.
+    pub(super) fn inherited_rest(&self, now: Time) -> Option<Duration> {
+        self.inherited_stop.map(|(killed_at, limit)| killed_at.since(now).min(limit))
     }
 }
 
@@ -81,7 +87,7 @@ impl ContainerRuns {
                         replaced: false,
                         stop_failed: None,
                         cancelled: false,
-                        inherited_kill: None,
+                        inherited_stop: None,
                         hooked: false,
                         was_starting: false,
                         was_ready: false,
@@ -116,7 +122,11 @@ impl ContainerRuns {
     pub(super) fn inherit(&mut self, facts: &BTreeMap<String, Value>) {
         for run in self.0.values_mut().flatten() {
             let facts = facts.get(run.id.as_str());
-            run.inherited_kill = facts.and_then(|facts| facts["killed_at"].as_u64()).map(Time::from_nanos);
+            run.inherited_stop = facts.and_then(|facts| {
+                let stop = facts.get("stop")?;
+                let (killed_at, limit) = (stop["killed_at"].as_u64()?, stop["limit"].as_u64()?);
+                Some((Time::from_nanos(killed_at), Duration::from_nanos(limit)))
+            });
             run.was_starting |= facts.is_some_and(|facts| facts["starting"] == true);
             run.was_ready = facts.is_some_and(|facts| facts["ready"] == true);
             (run.probed, run.may_run_on) = (false, false);

@@ -338,7 +338,7 @@ async fn stop_that_an_earlier_agent_began_goes_on_with_its_rest() {
     rig.settled(&pod).await;
     let run = rig.runtime.status().containers[0].id.clone();
     let facts = &rig.manager.ports.run_facts;
-    facts.stops(pod.uid(), &run, rig.clock.now() + secs(9));
+    facts.stops(pod.uid(), &run, rig.clock.now() + secs(9), secs(30));
     rig.runtime.fail("stop a");
     rig.kill(&pod, None).await.unwrap_err();
     assert_eq!(rig.runtime.calls(), ["0: exec a drain", "0: stop a 9", "0: stop-sandbox s0"]);

@@ -53,7 +53,7 @@ fn grace_period_is_kept(
     let end = call.clock.steady_of(to_stop.at) + decided;
     let rest = end.since(call.clock.steady());
     // An earlier agent may have begun the stop.
-    let rest = run.inherited_kill.map_or(rest, |at| rest.min(at.since(call.now)));
+    let rest = run.inherited_rest(call.now).map_or(rest, |inherited| rest.min(inherited));
     if grace + Duration::from_millis(1) < rest {
         return Err(format!("within {grace:?}, although {rest:?} of its grace period of {decided:?} are left"));
     }
@@ -71,18 +71,19 @@ fn runtime_only_pod_has_its_grace_period(
     let (Some(to_stop), Some(own)) = (to_stop, call.plan.and_then(|plan| plan.grace)) else { return Ok(()) };
     let own = Duration::from_secs(own.max(1).unsigned_abs());
     let is_new = run.life < call.life && run.started.is_some_and(|at| at < to_stop.at);
-    if is_new && run.inherited_kill.is_none() && run.stop_failed.is_none() && decided < own {
+    if is_new && run.inherited_stop.is_none() && run.stop_failed.is_none() && decided < own {
         return Err(format!("although {decided:?} was decided, and the grace period of its spec is {own:?}"));
     }
     Ok(())
 }
 
-/// A stop that an earlier agent began gets no second grace period. A jump of the clock shortens the rest.
+/// A stop that an earlier agent began gets no second grace period. A jump of the clock may come after the agent read the rest, which is
+/// within the grace period of the stop all the same.
 fn stop_of_an_earlier_agent_goes_on(call: &CallContext<'_>, run: &ContainerRun, grace: Duration) -> CheckResult {
-    let (Some(killed_at), None, false) = (run.inherited_kill, run.stop_failed, run.may_run_on) else { return Ok(()) };
-    let longest = killed_at.since(call.now).max(Duration::from_secs(2)) + Duration::from_secs(1);
-    if call.clock.last_jump().is_none() && grace > longest {
-        return Err(format!("within {grace:?}, although an earlier agent left only {:?}", killed_at.since(call.now)));
+    let (Some((_, limit)), None, false) = (run.inherited_stop, run.stop_failed, run.may_run_on) else { return Ok(()) };
+    let rest = run.inherited_rest(call.now).filter(|_| call.clock.last_jump().is_none()).unwrap_or(limit);
+    if grace > rest.max(Duration::from_secs(2)) + Duration::from_secs(1) {
+        return Err(format!("within {grace:?}, although an earlier agent left only {rest:?}"));
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ fn sidecars_stop_last(
     // The grace period only shrinks, and the earliest of its deadlines counts (POD-I5). No deadline is before this one.
     let to_stop = view.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
     let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
-    let deadline = sidecar.inherited_kill.map_or(deadline, |at| deadline.min(at));
+    let deadline = sidecar.inherited_rest(call.now).map_or(deadline, |rest| deadline.min(call.now + rest));
     if call.kind_of(name) != Some(Kind::Sidecar) || call.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }
