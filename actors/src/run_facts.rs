@@ -14,7 +14,7 @@
 //!
 //! | fact | written | the next agent |
 //! |---|---|---|
-//! | starting | before the start is requested | removes a run that never started, and starts the container again as the same run; runs the post-start hook of a run that started |
+//! | starting | before the start is requested | removes a run that never started before its container starts again, as the same run; runs the post-start hook of a run that started |
 //! | stop | when a stop begins | gives the container the rest of its grace period |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
@@ -188,12 +188,13 @@ impl RunFacts {
     /// started, because the agent that started them died: they are no runs of their containers.
     pub(crate) fn observe(&self, pod: &PodUid, status: Arc<PodRuntimeStatus>) -> Arc<PodRuntimeStatus> {
         self.change(Event::Observed { pod, status: &status });
-        let abandoned = self.abandoned(pod);
-        if abandoned.is_empty() {
+        let kept = self.kept.lock();
+        let is_abandoned = |run: &ContainerStatus| kept.facts.abandoned(pod).any(|(id, _)| *id == run.id);
+        if !status.containers.iter().any(is_abandoned) {
             return status;
         }
         let mut status = PodRuntimeStatus::clone(&status);
-        status.containers.retain(|run| !abandoned.contains(&run.id));
+        status.containers.retain(|run| !is_abandoned(run));
         Arc::new(status)
     }
 
@@ -202,9 +203,10 @@ impl RunFacts {
         self.change(Event::Retained { keep: &keep });
     }
 
-    /// The runs of a pod that never started, because the agent that started them died. The runtime still has them.
-    pub(crate) fn abandoned(&self, pod: &PodUid) -> Vec<ContainerId> {
-        self.kept.lock().facts.abandoned(pod).cloned().collect()
+    /// The run of a container that never started, because the agent that started it died. The runtime still has it.
+    pub(crate) fn abandoned(&self, pod: &PodUid, container: &str) -> Option<ContainerId> {
+        let kept = self.kept.lock();
+        kept.facts.abandoned(pod).find(|(_, name)| name.as_str() == container).map(|(run, _)| run.clone())
     }
 
     /// Applies an event. Returns the version of the facts after it.

@@ -153,7 +153,6 @@ impl NodeSyncer {
         let mirror = work.mirror.as_deref();
         self.mirrors.changed(pod);
         let runtime = self.read_to_sync(cx, pod).await?;
-        self.undo_abandoned_starts(cx).await?;
         self.resizes.settle(pod, &runtime, self.cgroups.is_some());
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         if Phase::parse(status.phase.as_deref()).is_terminal() {
@@ -221,17 +220,6 @@ impl NodeSyncer {
             }
             None => Ok(()),
         }
-    }
-
-    /// Removes the runs that never started because the last agent died. Until they are removed, the pod is not synced: its containers
-    /// start again with the numbers and the logs of these runs.
-    async fn undo_abandoned_starts(&self, cx: &HookContext) -> Result<(), SyncError> {
-        for run in self.run_facts.abandoned(&cx.uid) {
-            tracing::info!(pod.uid = %cx.uid, container.id = %run, "the last agent died during the start of a container: it starts again");
-            self.containers.remove_abandoned(&run).await?;
-            self.run_facts.start_ended(&cx.uid, &run);
-        }
-        Ok(())
     }
 
     /// The error of a stop, with the containers that run although their own stops succeeded.

@@ -25,7 +25,7 @@ use self::images::image_event;
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
 use super::stop::StopContext;
-use super::{ContainerManager, SyncWork};
+use super::{ContainerError, ContainerManager, SyncWork};
 
 /// A post-start hook has no time limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -131,7 +131,10 @@ impl ContainerManager {
         self.ports.metrics.containers.container_started(container_type(container.kind));
         let run = match existing_run {
             Some(made) => RunToStart::Existing(made.clone()),
-            None => RunToStart::New(Box::new(self.configure(work, target, container).await?)),
+            None => {
+                self.undo_abandoned_start(work, container).await?;
+                RunToStart::New(Box::new(self.configure(work, target, container).await?))
+            }
         };
         let runtime = &self.ports.runtime;
         let name = container.container_name();
@@ -175,6 +178,19 @@ impl ContainerManager {
         drop(doing);
         self.record_of(work.pod, container, PodEvent::normal("Started", texts::STARTED));
         self.post_start(work, target, container, id).await
+    }
+
+    /// Removes the run of a container that never started because the last agent died. The container starts again with the number and the
+    /// log of this run.
+    async fn undo_abandoned_start(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
+        let (facts, uid) = (&self.ports.run_facts, work.pod.uid());
+        let Some(run) = facts.abandoned(uid, container.name) else { return Ok(()) };
+        let removed = self.ports.runtime.remove_container(&run, false).await;
+        let failed = |error| StartFailure::Create(RuntimeError::failed(ContainerError::RemoveAbandoned(error)));
+        removed.map_err(failed)?;
+        tracing::info!(pod.uid = %uid, container.name, "the last agent died during the start of a container: it starts again");
+        facts.start_ended(uid, &run);
+        Ok(())
     }
 
     /// A run that was created for this container and not started, because the agent died, the sync was cancelled or the

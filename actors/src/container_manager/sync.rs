@@ -59,15 +59,6 @@ impl ContainerManager {
             ContainerError::Resources(error).into()
         })
     }
-
-    /// Removes a run that never started, with its log: the next run of the container has the same number.
-    ///
-    /// # Errors
-    /// If the run was not removed.
-    pub(crate) async fn remove_abandoned(&self, run: &ContainerId) -> Result<(), SyncError> {
-        let removal = self.ports.runtime.remove_container(run, false).await;
-        removal.map_err(|error| ContainerError::RemoveAbandoned(error).into())
-    }
 }
 
 /// A sync in progress. An `Err` of a step ends the sync; `errors` collects the errors that do not.

@@ -50,7 +50,7 @@ struct StopLine {
 
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
-        let RunFact { starting, stop, started, ready, inherited: _, is_abandoned: _ } = *fact;
+        let RunFact { starting, stop, started, ready, inherited: _, abandoned: _ } = *fact;
         let stop = stop.map(|StopFact { killed_at, limit }| StopLine {
             killed_at: killed_at.as_nanos(),
             limit: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
@@ -84,7 +84,7 @@ pub(super) fn parse(records: &[String]) -> State {
             killed_at: Time::from_nanos(killed_at),
             limit: Duration::from_nanos(limit),
         });
-        let fact = RunFact { starting, stop, started, ready, inherited: true, is_abandoned: false };
+        let fact = RunFact { starting, stop, started, ready, inherited: true, abandoned: None };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
     state

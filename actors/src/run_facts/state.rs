@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 
-use crate::ids::{ContainerId, PodUid};
+use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodContainer};
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
 use crate::time::{Grace, Time};
@@ -29,9 +29,9 @@ pub(super) struct RunFact {
     pub(super) ready: Option<bool>,
     /// An earlier agent requested the start. It is not in the file: every fact in the file is of an earlier agent.
     pub(super) inherited: bool,
-    /// The earlier agent died during the start, and the runtime ended the run for that. Nothing of the run was ever executed. It is
-    /// not in the file: every read of the pod shows it.
-    pub(super) is_abandoned: bool,
+    /// The container, if the earlier agent died during the start and the runtime ended the run for that: the run has ended, and the
+    /// runtime reports no time of its start. It is not in the file: every read of the pod shows it.
+    pub(super) abandoned: Option<ContainerName>,
 }
 
 /// A stop that has begun.
@@ -52,7 +52,7 @@ impl StopFact {
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
-        let RunFact { starting, stop, started, ready, inherited: _, is_abandoned: _ } = self;
+        let RunFact { starting, stop, started, ready, inherited: _, abandoned: _ } = self;
         !starting && stop.is_none() && !started && ready.is_none()
     }
 
@@ -63,8 +63,9 @@ impl RunFact {
             return true;
         }
         let is_newest = status.newest(observed.name.as_str()).is_some_and(|newest| newest.id == *run);
-        self.is_abandoned = self.starting && self.inherited && observed.started_at.is_none() && is_newest;
-        self.is_abandoned
+        let is_abandoned = self.starting && self.inherited && observed.started_at.is_none() && is_newest;
+        self.abandoned = is_abandoned.then(|| observed.name.clone());
+        is_abandoned
     }
 }
 
@@ -91,10 +92,10 @@ impl State {
         self.fact(pod, run).is_some_and(|fact| fact.starting)
     }
 
-    /// The runs of a pod whose starts were abandoned.
-    pub(super) fn abandoned(&self, pod: &PodUid) -> impl Iterator<Item = &ContainerId> {
+    /// The runs of a pod whose starts were abandoned, with their containers. A container has at most one.
+    pub(super) fn abandoned(&self, pod: &PodUid) -> impl Iterator<Item = (&ContainerId, &ContainerName)> {
         let runs = self.pods.get(pod).into_iter().flatten();
-        runs.filter(|(_, fact)| fact.is_abandoned).map(|(run, _)| run)
+        runs.filter_map(|(run, fact)| Some((run, fact.abandoned.as_ref()?)))
     }
 
     /// Adds the results that the probes of the running containers had under an earlier agent, where there is no later result.

@@ -80,7 +80,8 @@ fn of(runs: Vec<ContainerStatus>) -> PodRuntimeStatus {
 fn observe(facts: &RunFacts, pod: &str, status: &PodRuntimeStatus) -> (Vec<String>, Vec<String>) {
     let left = facts.observe(&pod.into(), Arc::new(status.clone()));
     let left = left.containers.iter().map(|run| run.id.to_string()).collect();
-    (left, facts.abandoned(&pod.into()).iter().map(ToString::to_string).collect())
+    let abandoned = |run: &ContainerStatus| Some(facts.abandoned(&pod.into(), run.name.as_str())?.to_string());
+    (left, status.containers.iter().filter_map(abandoned).collect())
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -381,7 +382,7 @@ fn apply(kept: &mut Kept, change: &Change) {
 fn inherited(facts: &State) -> State {
     let mut facts = facts.clone();
     let all = facts.pods.values_mut().flat_map(|runs| runs.values_mut());
-    all.for_each(|fact| (fact.inherited, fact.is_abandoned) = (true, false));
+    all.for_each(|fact| (fact.inherited, fact.abandoned) = (true, None));
     facts
 }
 
@@ -412,7 +413,7 @@ proptest! {
                     let state = RUNS.iter().position(|name| *name == run.as_str()).and_then(|at| states[at]);
                     let is_kept = match state {
                         None => false,
-                        Some(ContainerState::Exited) => fact.starting && fact.inherited && fact.is_abandoned,
+                        Some(ContainerState::Exited) => fact.starting && fact.inherited && fact.abandoned.is_some(),
                         Some(_) => true,
                     };
                     prop_assert!(is_kept, "{} is {:?} and has {:?}", run, state, fact);

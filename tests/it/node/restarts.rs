@@ -11,9 +11,9 @@ use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// The start of a container is cancelled, because the agent that requested it died. containerd reports it like a failed one.
-fn cancel_start(setup: &Setup, uid: &str) {
+fn cancel_start(setup: &Setup, uid: &str, container: &str) {
     let now = setup.clock.now();
-    setup.runtime.edit(uid, "main", |run| {
+    setup.runtime.edit(uid, container, |run| {
         run.state = ContainerState::Exited;
         (run.exit_code, run.reason, run.finished_at) = (128, "StartError".into(), Some(now));
         run.message = "context canceled".into();
@@ -29,7 +29,7 @@ async fn killed_in_start(pods: &[PodBuilder], uids: &[&str]) -> Setup {
     assert_eq!(node.runtime.times_of("start main").len(), pods.len());
     let next = node.killed();
     next.runtime.heal();
-    uids.iter().for_each(|uid| cancel_start(&next, uid));
+    uids.iter().for_each(|uid| cancel_start(&next, uid, "main"));
     next
 }
 
@@ -50,6 +50,13 @@ async fn start_that_ended_with_its_agent_is_no_failed_run() {
     }
 }
 
+/// Why a container of a pod waits.
+fn waiting(node: &TestNode, uid: &str, container: &str) -> Option<String> {
+    let statuses = node.status(uid).container_statuses.unwrap_or_default();
+    let status = statuses.into_iter().find(|status| status.name == container)?;
+    status.state?.waiting?.reason
+}
+
 // The runtime cannot remove the run for a while. Until then the pod waits, and does not fail.
 #[actix::test]
 async fn pod_does_not_fail_while_a_cancelled_start_cannot_be_undone() {
@@ -59,10 +66,63 @@ async fn pod_does_not_fail_while_a_cancelled_start_cannot_be_undone() {
     let node = next.start();
     node.deliver(&pods).await;
     node.wait(30.0).await;
-    assert_eq!(node.phase("once"), "");
+    assert_eq!(node.phase("once"), "Pending");
+    assert_eq!(waiting(&node, "once", "main").as_deref(), Some("CreateContainerError"));
+    assert!(node.events.has("once", "Failed"));
     node.runtime.heal();
     node.wait(20.0).await;
     assert_eq!(node.phase("once"), "Running");
+    let status = node.status("once").container_statuses.unwrap()[0].clone();
+    assert_eq!((status.restart_count, status.last_state), (0, None));
+}
+
+// The start of `job` was cancelled, and the runtime cannot remove it.
+#[actix::test]
+async fn cancelled_start_that_cannot_be_undone_holds_back_only_its_container() {
+    let exec = |word: &str| serde_json::json!({"exec": {"command": [word]}});
+    let probe = serde_json::json!({"exec": {"command": ["ready"]}, "periodSeconds": 5, "failureThreshold": 1});
+    let web = serde_json::json!({
+        "name": "web", "image": "img", "lifecycle": {"postStart": exec("hook")}, "readinessProbe": probe,
+    });
+    let job = serde_json::json!({"name": "job", "image": "img"});
+    let pods = [pod("a").of_file().spec("containers", serde_json::json!([web, job]))];
+    let node = TestNode::start().await;
+    node.runtime.slow(Op::Exec, 5.0);
+    node.deliver(&pods).await;
+    node.wait(1.0).await;
+    // The hook of `web` runs, so `job` starts later.
+    node.runtime.heal();
+    node.runtime.slow(Op::Start, 600.0);
+    node.wait(30.0).await;
+    let next = node.killed();
+    next.runtime.heal();
+    cancel_start(&next, "a", "job");
+    next.runtime.fail(Op::Remove);
+    let node = next.start();
+    node.deliver(&pods).await;
+    node.wait(15.0).await;
+    let ready = |node: &TestNode| {
+        let statuses = node.status("a").container_statuses.unwrap_or_default();
+        statuses.into_iter().find(|status| status.name == "web").map(|status| status.ready)
+    };
+    assert_eq!(ready(&node), Some(true));
+    assert_eq!(waiting(&node, "a", "job").as_deref(), Some("CreateContainerError"));
+    // The probes and the restarts of `web` do not wait either.
+    node.runtime.exec_result(Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+    node.wait(10.0).await;
+    assert_eq!(ready(&node), Some(false));
+    node.runtime.exec_result(Ok(ExecOutput::default()));
+    let now = node.clock.now();
+    node.runtime.edit("a", "web", |run| (run.state, run.finished_at) = (ContainerState::Exited, Some(now)));
+    node.wait(30.0).await;
+    assert_eq!(node.runtime.running("a"), ["web"]);
+
+    node.runtime.heal();
+    node.wait(30.0).await;
+    let restarts = node.status("a").container_statuses.unwrap();
+    let restarts: Vec<_> = restarts.iter().map(|status| (status.name.as_str(), status.restart_count)).collect();
+    assert_eq!(restarts, [("job", 0), ("web", 1)]);
+    assert_eq!(node.runtime.running("a").len(), 2);
 }
 
 #[actix::test]
