@@ -48,7 +48,7 @@ use crate::probes::{ProbeKind, ProbeSnapshot};
 use crate::time::{Grace, Time};
 
 use file::Unwritten;
-use state::{State, StopFact};
+use state::{RunFact, State, StopFact};
 use step::{Event, step};
 
 /// The facts of all runs. Every method except `starts` and `run` returns at once.
@@ -98,6 +98,16 @@ impl RunFacts {
         let facts = RunFacts::open(&crate::ports::NoCheckpoint).expect("a checkpoint that keeps nothing opens");
         facts.is_broken.store(true, std::sync::atomic::Ordering::Release);
         facts
+    }
+
+    /// What the next agent reads, for tests. May be called once.
+    #[cfg(test)]
+    pub(crate) fn of_next_agent(&self) -> Self {
+        let file::Write::Save(records) = self.kept.lock().take() else { panic!("the first write saves all facts") };
+        let records: Vec<String> = records.iter().map(|record| record.to_string()).collect();
+        let mut next = RunFacts::in_memory();
+        next.kept.get_mut().facts = file::parse(&records);
+        next
     }
 
     /// Records that the start of a run is about to be requested, and waits until the file has it. Cancel safe.
@@ -167,6 +177,12 @@ impl RunFacts {
     /// Whether the startup probe of a run has passed.
     pub(crate) fn has_started(&self, pod: &PodUid, run: &ContainerId) -> bool {
         self.kept.lock().facts.fact(pod, run).is_some_and(|fact| fact.started)
+    }
+
+    /// Whether an earlier agent had results of the probes of a run.
+    pub(crate) fn has_inherited_results(&self, pod: &PodUid, run: &ContainerId) -> bool {
+        let has_results = |fact: &RunFact| fact.inherited && (fact.started || fact.ready.is_some());
+        self.kept.lock().facts.fact(pod, run).is_some_and(has_results)
     }
 
     /// Adds the results that the probes of the running containers had under an earlier agent, where there is no later result.

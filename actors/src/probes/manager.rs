@@ -69,7 +69,7 @@ struct ProbeContext {
     /// Ends all probes when the node stops.
     stop: CancellationToken,
     tasks: Handle,
-    /// Runs that started before this time existed before the agent.
+    /// Runs that started before this time existed before the agent, and so did those with results of an earlier agent.
     agent_start: Time,
 }
 
@@ -332,12 +332,13 @@ impl PodProbes {
             worker.definition.container == definition.container && worker.definition.settings.kind == ProbeKind::Startup
         });
         let passed = |worker: &ProbeWorker| worker.state.result() == Some((&run.id, ProbeResult::Success));
-        let found = if run.started_at < context.agent_start {
+        let facts = &context.ports.run_facts;
+        // The clock may have been set back after the start of the run, which then looks younger than this agent.
+        let found = if run.started_at < context.agent_start || facts.has_inherited_results(self.pod.uid(), &run.id) {
             let spread = now.since(context.agent_start) < definition.settings.period;
             RunOrigin::Adopted {
                 jitter: if spread { definition.jitter(self.pod.uid()) } else { std::time::Duration::ZERO },
-                passed_startup: context.ports.run_facts.has_started(self.pod.uid(), &run.id)
-                    || passed_startup(&self.pod, &run.id),
+                passed_startup: facts.has_started(self.pod.uid(), &run.id) || passed_startup(&self.pod, &run.id),
             }
         } else {
             RunOrigin::Fresh

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock};
+use podwright_actors::time::Time;
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::{Op, Script};
@@ -326,7 +327,8 @@ async fn readiness<const N: usize>(node: &TestNode, uids: [&str; N]) -> [Vec<(St
     seen
 }
 
-async fn readiness_survives_the_agent(is_ready: bool) {
+/// The clock is set back by `back` between two agents.
+async fn readiness_survives_the_agent(is_ready: bool, back: Duration) {
     let node = TestNode::start().await;
     let pods = [pod("static").of_file().spec("containers", probed()), pod("api").spec("containers", probed())];
     node.deliver(&pods).await;
@@ -336,7 +338,9 @@ async fn readiness_survives_the_agent(is_ready: bool) {
         node.runtime.exec_result(not_ready());
         node.wait(10.0).await;
     }
-    let node = node.killed().start();
+    let now = Duration::from_nanos(node.clock.now().as_nanos());
+    let clock = TokioClock::starting_at(Time::ZERO + (now - back));
+    let node = Setup { clock, ..node.killed() }.start();
     node.deliver(&pods).await;
     let condition = if is_ready { "True" } else { "False" }.to_owned();
     let expected = vec![(condition, is_ready, Some(true))];
@@ -349,12 +353,17 @@ async fn readiness_survives_the_agent(is_ready: bool) {
 
 #[actix::test]
 async fn ready_pod_stays_ready_under_the_next_agent() {
-    readiness_survives_the_agent(true).await;
+    readiness_survives_the_agent(true, Duration::ZERO).await;
+}
+
+#[actix::test]
+async fn ready_pod_stays_ready_if_the_clock_is_set_back() {
+    readiness_survives_the_agent(true, Duration::from_secs(3600)).await;
 }
 
 #[actix::test]
 async fn pod_that_is_not_ready_stays_so_under_the_next_agent() {
-    readiness_survives_the_agent(false).await;
+    readiness_survives_the_agent(false, Duration::ZERO).await;
 }
 
 /// A container with a post-start hook.

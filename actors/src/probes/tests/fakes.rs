@@ -39,6 +39,11 @@ pub(super) struct Fakes {
 
 impl Fakes {
     pub(super) fn new() -> Arc<Self> {
+        Fakes::after(RunFacts::in_memory())
+    }
+
+    /// The fakes of an agent that has these facts.
+    pub(super) fn after(run_facts: RunFacts) -> Arc<Self> {
         let start = Time::from_secs(1_000_000);
         Arc::new(Fakes {
             clock: TokioClock::starting_at(start),
@@ -49,7 +54,7 @@ impl Fakes {
             requests: Mutex::default(),
             events: Mutex::default(),
             changes: Mutex::default(),
-            run_facts: Arc::new(RunFacts::in_memory()),
+            run_facts: Arc::new(run_facts),
         })
     }
 

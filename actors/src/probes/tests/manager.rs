@@ -15,6 +15,7 @@ use crate::ports::{
 };
 use crate::probes::manager::ProbeManager;
 use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot};
+use crate::run_facts::RunFacts;
 use crate::testing::created;
 use crate::time::Time;
 
@@ -157,6 +158,29 @@ fn results_of_an_earlier_agent_stay_until_a_probe_answers() {
         let mut probes = ProbeSnapshot::new();
         fakes.run_facts.complete(&UID.into(), &adopted, &mut probes);
         assert_eq!(probes[&ContainerId::from("c1")].readiness, Some(ProbeResult::Failure));
+    });
+}
+
+// The clock was set back after the start of the run, so the run looks younger than this agent.
+#[test]
+fn results_of_an_earlier_agent_count_whatever_the_clock_says() {
+    paused(async {
+        let earlier = RunFacts::in_memory();
+        earlier.probed(&UID.into(), &"c1".into(), ProbeKind::Startup, true);
+        earlier.probed(&UID.into(), &"c1".into(), ProbeKind::Readiness, true);
+        let fakes = Fakes::after(earlier.of_next_agent());
+        let manager = manager(&fakes);
+        manager.add_pod(&pod(json!({"startupProbe": exec("up", 3), "readinessProbe": exec("ready", 10)})));
+        let later = fakes.clock.now() + Duration::from_secs(3600);
+        let adopted = status(vec![container("main", "c1", ContainerState::Running, later)]);
+        manager.observe(&UID.into(), &adopted);
+        let mut probes = manager.snapshot(&UID.into());
+        fakes.run_facts.complete(&UID.into(), &adopted, &mut probes);
+        let of = &probes[&ContainerId::from("c1")];
+        assert_eq!((of.startup, of.readiness), (Some(ProbeResult::Success), Some(ProbeResult::Success)));
+        pass(11).await;
+        let requests = fakes.take_requests();
+        assert!(!requests.is_empty() && requests.iter().all(|(_, what)| what == "exec c1 ready"), "{requests:?}");
     });
 }
 
