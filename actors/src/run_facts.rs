@@ -21,7 +21,8 @@
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
 //! lines as runs, plus `OUTDATED_LINES`, all facts are saved again.
 //!
-//! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again.
+//! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again. A disk that
+//! hangs delays the starts that wait for it by 10 seconds, and no later ones.
 
 mod file;
 mod state;
@@ -51,14 +52,14 @@ use file::Unwritten;
 use state::{RunFact, State, StopFact};
 use step::{Event, step};
 
-/// The facts of all runs. Every method except `starts` and `run` returns at once.
+/// The facts of all runs. Every method except `starts`, `written` and `run` returns at once.
 pub(crate) struct RunFacts {
     kept: Mutex<Kept>,
     writer: Box<dyn CheckpointWriter>,
     changed: Notify,
     /// The version of the last write.
     written: AtomicU64,
-    /// Whether nobody waits for the file: its writes fail, or nothing writes it.
+    /// Whether nobody waits for the file: its writes fail or hang, or nothing writes it.
     is_broken: AtomicBool,
     write_ended: Notify,
 }

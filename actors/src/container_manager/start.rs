@@ -138,9 +138,10 @@ impl ContainerManager {
         };
         let runtime = &self.ports.runtime;
         let name = container.container_name();
-        if existing_run.is_none() {
-            // Waits for the disk before the start takes its turn, so that it holds back no start of another pod.
-            self.record_resources(work, container).await?;
+        // Waits for the disk before the start takes its turn, so that it holds back no start of another pod.
+        match &run {
+            RunToStart::Existing(id) => self.record_start(work, id).await?,
+            RunToStart::New(_) => self.record_resources(work, container).await?,
         }
         let request =
             self.start_request(work, StartKind::Container, Some(name.clone())).await.ok_or(StartFailure::Cancelled)?;
@@ -152,15 +153,11 @@ impl ContainerManager {
                 self.record_resources(work, container).await?;
                 let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
                 self.record_of(work.pod, container, PodEvent::normal("Created", texts::CREATED));
+                // Only a created container has an ID, so this wait is part of the turn.
+                self.record_start(work, &id).await?;
                 id
             }
         };
-        self.ports.run_facts.starts(work.pod.uid(), &id).await;
-        // The creation may have taken long. The next sync starts the created container, or the container is removed
-        // with its pod.
-        if work.cancel.is_cancelled() {
-            return Err(StartFailure::Cancelled);
-        }
         if let Err(error) = runtime.start_container(&id).await {
             // The runtime also refuses to start an existing run while another start of it is under way, for example one
             // by an agent that died. Only the run's state shows whether that start succeeded.
@@ -254,6 +251,13 @@ impl ContainerManager {
         })
     }
 
+    /// Records that the start of a run is about to be requested. Fails if the sync is cancelled meanwhile: the creation of the run may have
+    /// taken long, and so may the disk. The next sync starts the created container, or the container is removed with its pod.
+    async fn record_start(&self, work: &SyncWork<'_>, run: &ContainerId) -> Result<(), StartFailure> {
+        let recorded = work.cancel.run_until_cancelled(self.ports.run_facts.starts(work.pod.uid(), run)).await;
+        recorded.filter(|()| !work.cancel.is_cancelled()).ok_or(StartFailure::Cancelled)
+    }
+
     fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
         let now = self.ports.clock.now();
         match self.backoff.lock().check(work.pod.uid(), container, work.status, now) {
@@ -292,7 +296,7 @@ impl ContainerManager {
         let Err(error) = work.cancel.run_until_cancelled(hook.run()).await.ok_or(StartFailure::Cancelled)? else {
             facts.start_ended(uid, &id);
             // The container may be reported as ready from now on. The next agent would run the hook again and take that back.
-            facts.written().await;
+            work.cancel.run_until_cancelled(facts.written()).await;
             return Ok(());
         };
         drop(doing);

@@ -14,7 +14,8 @@ use super::*;
 use crate::containers::fixtures::*;
 use crate::containers::plan::plan;
 use crate::ports::{
-    GrpcHealth, GrpcTarget, HttpTarget, NetworkError, PodEvent, StorageError, SyncRetry, TcpTarget, TokioClock, Unused,
+    GrpcHealth, GrpcTarget, HttpTarget, NetworkError, NoCheckpoint, PodEvent, StorageError, SyncRetry, TcpTarget,
+    TokioClock, Unused,
 };
 use crate::time::{Grace, Time};
 
@@ -43,6 +44,10 @@ struct FakePorts {
 
 impl Rig {
     fn new() -> Self {
+        Rig::with(RunFacts::in_memory())
+    }
+
+    fn with(run_facts: RunFacts) -> Self {
         let clock = TokioClock::starting_at(Time::from_secs(2_000_000));
         let runtime = Arc::new(FakeRuntime::new(clock));
         let fakes = Arc::new(FakePorts::default());
@@ -53,7 +58,7 @@ impl Rig {
             recorder: None,
             cgroups: None,
             resizes: Arc::new(Resizes::in_memory(Arc::new(clock), fakes.clone(), metrics.resize.clone())),
-            run_facts: Arc::new(RunFacts::in_memory()),
+            run_facts: Arc::new(run_facts),
             runtime: runtime.clone(),
             network: fakes.clone(),
             storage: fakes.clone(),

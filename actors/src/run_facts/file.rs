@@ -18,7 +18,7 @@ use crate::ports::CheckpointError;
 use crate::text::error_chain;
 use crate::time::Time;
 
-/// How long a start waits for the disk.
+/// How long a start waits for the disk. After that, no start waits until the disk answers.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between a failed write and the next one.
 const RETRY: Duration = Duration::from_secs(5);
@@ -150,7 +150,8 @@ impl Kept {
 }
 
 impl RunFacts {
-    /// Waits until the file has a version of the facts. Returns earlier if the file cannot be written. Cancel safe.
+    /// Waits until the file has a version of the facts. Returns earlier if the file cannot be written, or if the disk takes too long. Nobody
+    /// waits for such a disk again before it has answered. Cancel safe.
     pub(super) async fn until_written(&self, version: u64) {
         let written = async {
             loop {
@@ -161,9 +162,13 @@ impl RunFacts {
                 write_ended.await;
             }
         };
-        if timeout(WRITE_TIMEOUT, written).await.is_err() {
+        if timeout(WRITE_TIMEOUT, written).await.is_err() && !self.breaks() {
             let seconds = WRITE_TIMEOUT.as_secs();
-            tracing::error!(seconds, "the facts of containers were not written in time: check the disk");
+            tracing::error!(
+                seconds,
+                "the facts of containers were not written in time: check the disk; until it answers, containers start without them, and \
+                 the next agent may know less of them"
+            );
         }
     }
 

@@ -23,6 +23,7 @@ struct Disk(Arc<Content>);
 struct Content {
     records: Mutex<Vec<String>>,
     broken: AtomicBool,
+    hangs: AtomicBool,
 }
 
 impl Disk {
@@ -34,7 +35,10 @@ impl Disk {
         facts
     }
 
-    fn write(&self, all: bool, records: &[Arc<str>]) -> Result<(), CheckpointError> {
+    async fn write(&self, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+        while self.0.hangs.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         if self.0.broken.load(Ordering::Relaxed) {
             return Err(CheckpointError::new("/run_facts", "no space is left"));
         }
@@ -55,11 +59,11 @@ impl Checkpoint for Disk {
 
 impl CheckpointWriter for Disk {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        async move { self.write(true, &records) }.boxed()
+        self.write(true, records).boxed()
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        async move { self.write(false, &records) }.boxed()
+        self.write(false, records).boxed()
     }
 }
 
@@ -176,6 +180,26 @@ async fn broken_file_delays_no_start_and_is_written_once_it_can_be() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     let ended = of(vec![never_started("a"), never_started("b")]);
     assert_eq!(observe(&disk.agent(), "u", &ended).1, names(&["a", "b"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn disk_that_hangs_delays_the_starts_once() {
+    let disk = Disk::default();
+    disk.0.hangs.store(true, Ordering::Relaxed);
+    let facts = disk.agent();
+    let begin = Instant::now();
+    for name in ["a", "b"] {
+        facts.starts(&uid(), &name.into()).await;
+    }
+    facts.written().await;
+    assert!(begin.elapsed() < Duration::from_secs(11), "{:?}", begin.elapsed());
+
+    // Starts wait again once the disk answers.
+    disk.0.hangs.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    facts.starts(&uid(), &"c".into()).await;
+    let ended = of(vec![never_started("a"), never_started("b"), never_started("c")]);
+    assert_eq!(observe(&disk.agent(), "u", &ended).1, names(&["a", "b", "c"]));
 }
 
 #[tokio::test(start_paused = true)]

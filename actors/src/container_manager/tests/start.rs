@@ -513,6 +513,21 @@ async fn cancellation_interrupts_an_image_pull() {
     assert!(rig.waiting(&pod).is_empty() && rig.reasons().is_empty());
 }
 
+// Nothing writes the facts, as if the disk hung.
+#[tokio::test(start_paused = true)]
+async fn cancellation_interrupts_a_wait_for_the_disk() {
+    let rig = Rig::with(RunFacts::open(&NoCheckpoint).unwrap());
+    let (pod, cancel, probes) = (one(), CancellationToken::new(), ProbeSnapshot::new());
+    let stop = async {
+        sleep(secs(1)).await;
+        cancel.cancel();
+    };
+    let (result, ()) = tokio::join!(rig.sync_with(&pod, &cancel, &probes), stop);
+    assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
+    assert_eq!(rig.clock.now(), Time::from_secs(2_000_001));
+    assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn cancellation_interrupts_a_post_start_hook() {
     let rig = Rig::new();
