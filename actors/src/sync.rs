@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sync_pod                read -> publish status -> network -> cgroup -> volumes -> probes -> plan -> containers -> publish
-//!   sync_terminating_pod    read -> publish status -> stop probes -> stop containers -> read -> nothing runs -> resources -> publish
+//!   sync_terminating_pod    read -> publish status -> probes -> stop containers -> read -> nothing runs -> resources -> publish
 //!   sync_terminated_pod     read -> publish status -> volumes and cgroup -> final status on disk -> terminate status
 //! ```
 //!
@@ -91,6 +91,8 @@ impl PodSyncer for NodeSyncer {
         let pod = &work.pod;
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopping(work)).await;
+        // An earlier agent may have begun the stop, so the probes may not have been added. Readiness is probed until the end.
+        self.add_probes(cx, pod, &runtime);
         self.probes.stop_liveness_and_startup(pod.uid());
 
         let grace = work.forced.then_some(work.grace);
@@ -169,12 +171,16 @@ impl NodeSyncer {
             return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
         }
         let volumes = self.set_up_volumes(cx, pod).await?;
-        self.probes.add_pod(pod);
-        // Probes that were just added have not observed the containers that were read above.
-        self.probes.observe(&cx.uid, &self.run_facts.observable(pod, &runtime));
+        self.add_probes(cx, pod, &runtime);
         let needs_sync = self.sync_containers(cx, pod, mirror, &runtime, &volumes).await?;
         self.observer.mark_synced(&cx.uid);
         Ok(SyncOutcome::Continue { check_at: if needs_sync { Some(self.clock.now()) } else { check_at } })
+    }
+
+    /// Adds the probes of a pod, or updates them. Probes that were just added have not observed the containers that were read before.
+    fn add_probes(&self, cx: &HookContext, pod: &Arc<PodObject>, runtime: &PodRuntimeStatus) {
+        self.probes.add_pod(pod);
+        self.probes.observe(&cx.uid, &self.run_facts.observable(pod, runtime));
     }
 
     /// Starts and stops containers as the plan says, and publishes the result. Returns whether more containers can start now,

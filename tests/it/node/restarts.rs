@@ -366,6 +366,26 @@ async fn pod_that_is_not_ready_stays_so_under_the_next_agent() {
     readiness_survives_the_agent(false, Duration::ZERO).await;
 }
 
+// The next agent gets the pod only when it stops, and probes it all the same.
+#[actix::test]
+async fn pod_that_stops_under_the_next_agent_reports_its_readiness() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    let a = pod("a").grace(60).spec("containers", probed());
+    node.deliver(&[a.clone()]).await;
+    node.wait(20.0).await;
+    let pods = [a.deleting(60)];
+    node.deliver(&pods).await;
+    node.wait(5.0).await;
+    let node = node.killed().start();
+    node.deliver(&pods).await;
+    assert_eq!(readiness(&node, ["a"]).await, [vec![("True".to_owned(), true, Some(true))]]);
+    node.runtime.exec_result(Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+    node.wait(10.0).await;
+    assert_eq!(readiness(&node, ["a"]).await, [vec![("False".to_owned(), false, Some(true))]]);
+    assert_eq!((node.lifecycle("a"), node.runtime.running("a").len()), (Some(Lifecycle::Terminating), 1));
+}
+
 /// A container with a post-start hook.
 fn hooked() -> serde_json::Value {
     let hook = serde_json::json!({"exec": {"command": ["hook"]}});
