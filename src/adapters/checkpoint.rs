@@ -73,7 +73,7 @@ impl Records {
             Records::RunFacts => {
                 "the file of the facts of containers is damaged, the agent uses its intact lines: a start that the last agent did not \
                  finish may count as a failed one, its post-start hook may be lost, and containers that stop may get their whole grace \
-                 periods again; after a loss of power that is expected and harmless"
+                 periods again"
             }
         }
     }
@@ -167,7 +167,8 @@ impl FileCheckpoint {
         FileCheckpoint { path, records: Records::Allocations }
     }
 
-    /// The same for the facts of containers. The file survives the end of the agent. A loss of power may damage it.
+    /// The same for the facts of containers. The file survives the end of the agent. No container outlives the boot of the machine, so the
+    /// facts are of one boot: remove the file before the first node of another boot starts. A loss of power may damage the file.
     pub fn of_run_facts(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::RunFacts }
     }

@@ -42,7 +42,7 @@ const ADDRESSES_READ_EVERY: Duration = Duration::from_secs(10);
 const JOURNAL: &str = "journal";
 /// The file below the root directory that keeps the resources that are allocated to pods.
 const ALLOCATIONS: &str = "allocations";
-/// The file below the root directory that keeps the facts of containers that the runtime does not know.
+/// The file below the root directory that keeps the facts of containers that the runtime does not know. No container outlives the boot.
 const RUN_FACTS: &str = "run_facts";
 /// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
 /// scheduler binds a pod that needs one of these features only to a node that declares the feature. The API server accepts a resize that
@@ -111,7 +111,7 @@ pub(super) async fn start(
 ) -> Result<(NodeView, Option<Adoption>, RuntimeHandles), RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
-    match boot::compare(root.path()) {
+    match boot::compare(root.path(), &[RUN_FACTS]) {
         Ok(BootChange::First | BootChange::Same) => {}
         Ok(BootChange::New) => {
             tracing::warn!("the machine rebooted since the last agent ran: containers of that agent have ended");

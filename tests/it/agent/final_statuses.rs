@@ -90,7 +90,7 @@ async fn finished_pod_is_not_run_again_after_its_container_records_are_lost() {
 }
 
 #[tokio::test]
-async fn reboot_is_logged_once() {
+async fn reboot_is_logged_once_and_ends_the_facts_of_containers() {
     let home = AgentHome::new();
     let agent = home.start(&[]).await;
     assert!(agent.line("machine rebooted").is_none());
@@ -98,9 +98,15 @@ async fn reboot_is_logged_once() {
     let boot = fs::read_to_string(home.root().join("boot")).unwrap();
     assert!(boot.contains(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()));
     fs::write(home.root().join("boot"), podwright::adapters::record::seal(br#""another""#)).unwrap();
+    // The machine went down while the file was written.
+    let damage = || fs::write(home.root().join("run_facts"), "half a li").unwrap();
+    damage();
     let agent = home.start(&[]).await;
     agent.wait_for_line("the machine rebooted since the last agent ran").await;
+    assert!(agent.line("the facts of containers is damaged").is_none());
     agent.crash().await;
+    damage();
     let agent = home.start(&[]).await;
     assert!(agent.line("machine rebooted").is_none());
+    agent.wait_for_line("the facts of containers is damaged").await;
 }
