@@ -14,7 +14,7 @@
 //!
 //! | fact | written | the next agent |
 //! |---|---|---|
-//! | starting | before the start is requested | removes a run that never started before its container starts again, as the same run; runs the post-start hook of a run that started |
+//! | starting | before the start is requested | removes a run that never started before its container starts again, as the same run; runs the post-start hook of a run that started, or stops the run if its hook has failed |
 //! | stop | when a stop begins | gives the container the rest of its grace period |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
@@ -51,6 +51,8 @@ use crate::time::{Grace, Time};
 use file::Unwritten;
 use state::{RunFact, State, StopFact};
 use step::{Event, step};
+
+pub(crate) use state::StartFact;
 
 /// The facts of all runs. Every method except `starts`, `written` and `run` returns at once.
 pub(crate) struct RunFacts {
@@ -117,6 +119,11 @@ impl RunFacts {
         self.until_written(version).await;
     }
 
+    /// Records that the post-start hook of a run has failed, so that the run has to be stopped.
+    pub(crate) fn hook_failed(&self, pod: &PodUid, run: &ContainerId) {
+        self.change(Event::HookFailed { pod, run });
+    }
+
     /// Records that the start of a run has ended with its post-start hook, or that the runtime has refused it.
     pub(crate) fn start_ended(&self, pod: &PodUid, run: &ContainerId) {
         self.change(Event::StartEnded { pod, run });
@@ -128,9 +135,9 @@ impl RunFacts {
         self.until_written(version).await;
     }
 
-    /// Whether the start of a run was requested, and has not ended. If the run runs, its post-start hook is due.
-    pub(crate) fn is_starting(&self, pod: &PodUid, run: &ContainerId) -> bool {
-        self.kept.lock().facts.is_starting(pod, run)
+    /// How far the start of a run has come; `None` if it was not requested, or has ended.
+    pub(crate) fn start_of(&self, pod: &PodUid, run: &ContainerId) -> Option<StartFact> {
+        self.kept.lock().facts.start_of(pod, run)
     }
 
     /// The status for everyone who only observes the pod: a container does not run before its post-start hook has ended.
@@ -142,7 +149,7 @@ impl RunFacts {
         let kept = self.kept.lock();
         let is_starting = |run: &ContainerStatus| {
             run.state == ContainerState::Running
-                && kept.facts.is_starting(pod.uid(), &run.id)
+                && kept.facts.start_of(pod.uid(), &run.id).is_some()
                 && has_hook(run.name.as_str())
         };
         if !status.containers.iter().any(is_starting) {

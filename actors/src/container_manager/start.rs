@@ -25,7 +25,7 @@ use self::images::image_event;
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
 use super::stop::StopContext;
-use super::{ContainerError, ContainerManager, SyncWork};
+use super::{ContainerError, ContainerManager, SyncWork, unless_cancelled};
 
 /// A post-start hook has no time limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -74,7 +74,7 @@ impl ContainerManager {
     }
 
     /// Ends the start of a run that the runtime has started: runs its post-start hook. An agent died before that, or the answer to the
-    /// start was lost, or the container could not be stopped after its hook had failed. A failure is kept as the container's start error.
+    /// start was lost. A failure is kept as the container's start error.
     pub(super) async fn finish_start(
         &self,
         work: &SyncWork<'_>,
@@ -269,7 +269,7 @@ impl ContainerManager {
     }
 
     /// Runs the post-start hook, which ends the start. If it fails, the container is stopped. If the container cannot be stopped, the next
-    /// sync tries again.
+    /// sync stops it.
     async fn post_start(
         &self,
         work: &SyncWork<'_>,
@@ -300,17 +300,30 @@ impl ContainerManager {
             return Ok(());
         };
         drop(doing);
-        let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: target.ips, forced: None };
-        let kill = Kill { id, name: container.container_name(), reason: KillReason::PostStartFailed };
-        let stopped = work.cancel.run_until_cancelled(self.stop_some(cx, &[kill])).await;
-        // The start has not ended, so the next sync runs the hook again.
-        if let Some(Err(stop)) = stopped {
-            tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
+        facts.hook_failed(uid, &id);
+        match self.stop_after_hook(work, target, container, id).await {
+            Ok(()) | Err(SyncError::Cancelled) => {}
+            Err(stop) => {
+                tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
+            }
         }
         Err(StartFailure::PostStart {
             message: error.message(work.pod, container),
             summary: error.summary(work.pod, container),
         })
+    }
+
+    /// Stops a container whose post-start hook has failed.
+    pub(super) async fn stop_after_hook(
+        &self,
+        work: &SyncWork<'_>,
+        target: StartTarget<'_>,
+        container: &Definition<'_>,
+        id: ContainerId,
+    ) -> Result<(), SyncError> {
+        let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: target.ips, forced: None };
+        let kill = Kill { id, name: container.container_name(), reason: KillReason::PostStartFailed };
+        unless_cancelled(work.cancel, self.stop_some(cx, &[kill])).await
     }
 
     pub(super) fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {

@@ -13,6 +13,7 @@ use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, ResourceError, SandboxConfig, SyncError};
 use crate::resize::{ResizeChanges, Superseded};
+use crate::run_facts::StartFact;
 use crate::text::error_chain;
 use crate::texts::pods as texts;
 
@@ -158,19 +159,20 @@ impl ContainerSync<'_> {
         self.started(started)
     }
 
-    /// Ends the starts of running containers that have not ended. As in an uninterrupted start, the later containers wait for the
-    /// post-start hook.
+    /// Ends the starts of running containers that have not ended: runs the post-start hook, or stops a container whose hook has failed. As in
+    /// an uninterrupted start, the later containers wait for that.
     async fn finish_starts(&mut self, target: StartTarget<'_>, changes: &Changes) -> Result<(), SyncError> {
         let SyncWork { pod, status, .. } = *self.work;
         for container in Definition::all(pod) {
             let running = status.newest(container.name).filter(|run| run.state == ContainerState::Running);
-            let Some(run) = running.filter(|run| self.manager.ports.run_facts.is_starting(pod.uid(), &run.id)) else {
-                continue;
+            let Some(run) = running.filter(|run| changes.kill.iter().all(|kill| kill.id != run.id)) else { continue };
+            let (manager, id) = (self.manager, run.id.clone());
+            let ended = match manager.ports.run_facts.start_of(pod.uid(), &id) {
+                None => continue,
+                Some(StartFact::Requested) => manager.finish_start(self.work, target, &container, id).await,
+                Some(StartFact::HookFailed) => manager.stop_after_hook(self.work, target, &container, id).await,
             };
-            if changes.kill.iter().all(|kill| kill.id != run.id) {
-                let finished = self.manager.finish_start(self.work, target, &container, run.id.clone()).await;
-                self.started(finished)?;
-            }
+            self.started(ended)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::state::{RunFact, State, StopFact};
+use super::state::{RunFact, StartFact, State, StopFact};
 use super::step::Changed;
 use super::{Kept, RunFacts};
 use crate::ids::{ContainerId, PodUid};
@@ -32,6 +32,9 @@ struct Line {
     pod: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     starting: bool,
+    /// The post-start hook of the run that starts has failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    hook_failed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<StopLine>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -50,12 +53,13 @@ struct StopLine {
 
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
-        let RunFact { starting, stop, started, ready, inherited: _, abandoned: _ } = *fact;
+        let RunFact { start, stop, started, ready, inherited: _, abandoned: _ } = *fact;
+        let (starting, hook_failed) = (start.is_some(), start == Some(StartFact::HookFailed));
         let stop = stop.map(|StopFact { killed_at, limit }| StopLine {
             killed_at: killed_at.as_nanos(),
             limit: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
         });
-        Line { run: run.to_string(), pod: pod.to_string(), starting, stop, started, ready }
+        Line { run: run.to_string(), pod: pod.to_string(), starting, hook_failed, stop, started, ready }
     }
 
     fn to_record(&self) -> Option<Arc<str>> {
@@ -73,7 +77,7 @@ impl Line {
 pub(super) fn parse(records: &[String]) -> State {
     let mut state = State::default();
     for record in records {
-        let Line { run, pod, starting, stop, started, ready } = match serde_json::from_str(record) {
+        let Line { run, pod, starting, hook_failed, stop, started, ready } = match serde_json::from_str(record) {
             Ok(line) => line,
             Err(error) => {
                 tracing::error!(%error, "cannot read the facts of a container");
@@ -84,7 +88,8 @@ pub(super) fn parse(records: &[String]) -> State {
             killed_at: Time::from_nanos(killed_at),
             limit: Duration::from_nanos(limit),
         });
-        let fact = RunFact { starting, stop, started, ready, inherited: true, abandoned: None };
+        let start = starting.then_some(if hook_failed { StartFact::HookFailed } else { StartFact::Requested });
+        let fact = RunFact { start, stop, started, ready, inherited: true, abandoned: None };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
     state

@@ -20,7 +20,7 @@ pub(super) struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunFact {
     /// The start of the run was requested, and has not ended. A post-start hook is part of the start.
-    pub(super) starting: bool,
+    pub(super) start: Option<StartFact>,
     /// The stop of the run, if it stops.
     pub(super) stop: Option<StopFact>,
     /// The startup probe has passed.
@@ -32,6 +32,15 @@ pub(super) struct RunFact {
     /// The container, if the earlier agent died during the start and the runtime ended the run for that: the run has ended, and the
     /// runtime reports no time of its start. It is not in the file: every read of the pod shows it.
     pub(super) abandoned: Option<ContainerName>,
+}
+
+/// How far a start has come that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartFact {
+    /// It was requested. The post-start hook is due once the run runs.
+    Requested,
+    /// The post-start hook has failed, so the run has to be stopped.
+    HookFailed,
 }
 
 /// A stop that has begun.
@@ -52,8 +61,8 @@ impl StopFact {
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
-        let RunFact { starting, stop, started, ready, inherited: _, abandoned: _ } = self;
-        !starting && stop.is_none() && !started && ready.is_none()
+        let RunFact { start, stop, started, ready, inherited: _, abandoned: _ } = self;
+        start.is_none() && stop.is_none() && !started && ready.is_none()
     }
 
     /// Compares the fact with what the runtime has now. Returns whether the fact still matters.
@@ -63,7 +72,8 @@ impl RunFact {
             return true;
         }
         let is_newest = status.newest(observed.name.as_str()).is_some_and(|newest| newest.id == *run);
-        let is_abandoned = self.starting && self.inherited && observed.started_at.is_none() && is_newest;
+        let is_requested = self.start == Some(StartFact::Requested);
+        let is_abandoned = is_requested && self.inherited && observed.started_at.is_none() && is_newest;
         self.abandoned = is_abandoned.then(|| observed.name.clone());
         is_abandoned
     }
@@ -87,9 +97,9 @@ impl State {
         }
     }
 
-    /// Whether the start of a run was requested, and has not ended.
-    pub(super) fn is_starting(&self, pod: &PodUid, run: &ContainerId) -> bool {
-        self.fact(pod, run).is_some_and(|fact| fact.starting)
+    /// The start of a run, if it was requested and has not ended.
+    pub(super) fn start_of(&self, pod: &PodUid, run: &ContainerId) -> Option<StartFact> {
+        self.fact(pod, run)?.start
     }
 
     /// The runs of a pod whose starts were abandoned, with their containers. A container has at most one.

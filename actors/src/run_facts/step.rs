@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::state::{RunFact, State, StopFact};
+use super::state::{RunFact, StartFact, State, StopFact};
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::PodRuntimeStatus;
 use crate::probes::ProbeKind;
@@ -14,6 +14,8 @@ const SAME_TIME: Duration = Duration::from_secs(1);
 pub(super) enum Event<'a> {
     /// The start of a run is about to be requested.
     Starts { pod: &'a PodUid, run: &'a ContainerId },
+    /// The post-start hook of a run has failed.
+    HookFailed { pod: &'a PodUid, run: &'a ContainerId },
     /// The start of a run has ended, or the runtime has refused it.
     StartEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// A run is asked to stop, or its pre-stop hook begins.
@@ -37,8 +39,9 @@ pub(super) type Changed = Vec<(PodUid, ContainerId)>;
 #[must_use]
 pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
     match event {
-        Event::Starts { pod, run } => state.edit(pod, run, |fact| fact.starting = true),
-        Event::StartEnded { pod, run } => state.edit(pod, run, |fact| fact.starting = false),
+        Event::Starts { pod, run } => state.edit(pod, run, |fact| fact.start = Some(StartFact::Requested)),
+        Event::HookFailed { pod, run } => state.edit(pod, run, |fact| fact.start = Some(StartFact::HookFailed)),
+        Event::StartEnded { pod, run } => state.edit(pod, run, |fact| fact.start = None),
         Event::Stops { pod, run, stop } => state.edit(pod, run, |fact| {
             // Each call of one stop computes the time anew.
             let is_other = |begun: StopFact| {

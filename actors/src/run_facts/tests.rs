@@ -99,16 +99,21 @@ async fn run_that_never_started_is_abandoned_only_if_an_earlier_agent_was_starti
     for name in ["a", "b", "c"] {
         first.starts(&uid(), &name.into()).await;
     }
+    first.starts(&uid(), &"hooked".into()).await;
+    first.hook_failed(&uid(), &"hooked".into());
     first.start_ended(&uid(), &"b".into());
     // The file has every change before this one.
     first.starts(&uid(), &"d".into()).await;
-    let all = of(vec![never_started("a"), never_started("b"), run("c", Is::Exited(128)), never_started("e")]);
+    let (c, hooked) = (run("c", Is::Exited(128)), never_started("hooked"));
+    let all = of(vec![never_started("a"), never_started("b"), c, hooked, never_started("e")]);
     let next = disk.agent();
-    assert_eq!(observe(&next, "u", &all), (names(&["b", "c", "e"]), names(&["a"])));
-    assert_eq!(observe(&next, "another", &all), (names(&["a", "b", "c", "e"]), names(&[])));
+    assert_eq!(next.start_of(&uid(), &"a".into()), Some(StartFact::Requested));
+    assert_eq!(next.start_of(&uid(), &"hooked".into()), Some(StartFact::HookFailed));
+    assert_eq!(observe(&next, "u", &all), (names(&["b", "c", "hooked", "e"]), names(&["a"])));
+    assert_eq!(observe(&next, "another", &all), (names(&["a", "b", "c", "hooked", "e"]), names(&[])));
 
     // Its own start failed.
-    assert_eq!(observe(&first, "u", &all), (names(&["a", "b", "c", "e"]), names(&[])));
+    assert_eq!(observe(&first, "u", &all), (names(&["a", "b", "c", "hooked", "e"]), names(&[])));
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,6 +329,7 @@ async fn results_of_probes_are_those_of_the_same_run_while_it_runs() {
 #[derive(Clone, Debug)]
 enum Change {
     Starts(usize, usize),
+    HookFailed(usize, usize),
     StartEnded(usize, usize),
     Stops(usize, usize, u64),
     StopEnded(usize, usize),
@@ -348,6 +354,7 @@ fn changes() -> impl Strategy<Value = Change> {
     let kind = prop_oneof![Just(ProbeKind::Startup), Just(ProbeKind::Readiness), Just(ProbeKind::Liveness)];
     prop_oneof![
         4 => run().prop_map(|(pod, run)| Change::Starts(pod, run)),
+        1 => run().prop_map(|(pod, run)| Change::HookFailed(pod, run)),
         3 => run().prop_map(|(pod, run)| Change::StartEnded(pod, run)),
         3 => (run(), 0..90u64).prop_map(|((pod, run), at)| Change::Stops(pod, run, at)),
         2 => run().prop_map(|(pod, run)| Change::StopEnded(pod, run)),
@@ -374,6 +381,9 @@ fn apply(kept: &mut Kept, change: &Change) {
     let changed = match change {
         Change::Starts(pod, run) => {
             step(&mut kept.facts, Event::Starts { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
+        }
+        Change::HookFailed(pod, run) => {
+            step(&mut kept.facts, Event::HookFailed { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
         }
         Change::StartEnded(pod, run) => {
             step(&mut kept.facts, Event::StartEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
@@ -437,7 +447,9 @@ proptest! {
                     let state = RUNS.iter().position(|name| *name == run.as_str()).and_then(|at| states[at]);
                     let is_kept = match state {
                         None => false,
-                        Some(ContainerState::Exited) => fact.starting && fact.inherited && fact.abandoned.is_some(),
+                        Some(ContainerState::Exited) => {
+                            fact.start == Some(StartFact::Requested) && fact.inherited && fact.abandoned.is_some()
+                        }
                         Some(_) => true,
                     };
                     prop_assert!(is_kept, "{} is {:?} and has {:?}", run, state, fact);

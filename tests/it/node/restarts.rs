@@ -423,6 +423,29 @@ async fn post_start_hook_that_the_last_agent_did_not_finish_runs_before_the_pod_
     assert_eq!(node.runtime.commands().len(), 4);
 }
 
+// The last agent could not stop the container after its hook had failed.
+#[actix::test]
+async fn container_whose_post_start_hook_failed_is_stopped_without_a_second_hook() {
+    let node = TestNode::start().await;
+    let pods = [pod("a").of_file().spec("containers", hooked())];
+    node.runtime.exec_result(Ok(ExecOutput { exit_code: 1, ..ExecOutput::default() }));
+    node.runtime.fail(Op::Stop);
+    node.deliver(&pods).await;
+    node.wait(5.0).await;
+    let tries = graces(&node, "a").len();
+    assert!(tries > 0 && node.runtime.commands().len() == 1, "{:?}", node.runtime.calls_of("a"));
+    let next = node.killed();
+    next.runtime.heal();
+    next.runtime.exec_result(Ok(ExecOutput::default()));
+    let node = next.start();
+    node.deliver(&pods).await;
+    node.wait(60.0).await;
+    assert_eq!(graces(&node, "a")[tries..], [30.0]);
+    let status = node.status("a").container_statuses.unwrap()[0].clone();
+    assert_eq!((node.phase("a").as_str(), status.ready, status.restart_count), ("Running", true, 1));
+    assert_eq!(node.runtime.commands().len(), 2, "the hook of the second run");
+}
+
 #[actix::test]
 async fn container_whose_repeated_post_start_hook_fails_is_restarted() {
     let node = TestNode::start().await;

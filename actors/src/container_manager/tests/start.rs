@@ -335,7 +335,7 @@ async fn hook_that_an_earlier_agent_did_not_finish_runs_again() {
     assert!(result.error.is_none() && result.acted);
     assert_eq!(rig.runtime.calls(), ["0: exec a warm"]);
     rig.settled(&pod).await;
-    assert!(!rig.manager.ports.run_facts.is_starting(pod.uid(), &"a#0".into()));
+    assert_eq!(rig.manager.ports.run_facts.start_of(pod.uid(), &"a#0".into()), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,10 +346,11 @@ async fn container_is_stopped_when_its_repeated_hook_fails() {
     rig.runtime.fail("stop a");
     assert!(rig.sync(&pod).await.error.is_some());
     assert_eq!(rig.runtime.calls(), ["0: exec a warm", "1: stop a 30"]);
-    // The container still runs, so the hook is still due.
+    // The container still runs. Its hook has failed, and does not run again.
     rig.runtime.heal();
-    assert!(rig.sync(&pod).await.error.is_some());
-    assert_eq!(rig.runtime.calls(), ["1: exec a warm", "2: stop a 30"]);
+    let result = rig.sync(&pod).await;
+    assert!(result.error.is_none() && result.acted);
+    assert_eq!(rig.runtime.calls(), ["1: stop a 30"]);
     assert_eq!(rig.waiting(&pod), [("a".to_owned(), "PostStartHookError")]);
 }
 
