@@ -3,9 +3,9 @@
 //! ```text
 //!  container manager: a start begins, ends --+
 //!                     a stop begins, ends ---+
-//!                     the pod runs ----------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
+//!  hooks: the pod is expected to run --------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
+//!         the pod was read ------------------+
 //!  probes: a new result ---------------------+
-//!  hooks: the pod was read ------------------+
 //!  housekeeping: retain ---------------------+
 //! ```
 //!

@@ -161,6 +161,12 @@ impl NodeSyncer {
             self.report_exceeded_deadline(pod, &status);
             return Ok(SyncOutcome::Terminal);
         }
+        // A pod that stops meanwhile still has the rest of the grace period that an earlier agent left.
+        if cx.cancel().is_cancelled() {
+            return Err(SyncError::Cancelled);
+        }
+        // The stop does not go on, whatever keeps the pod from being synced now.
+        self.run_facts.runs(pod.uid());
         self.check_earlier_version(pod, &runtime)?;
         // The deadline counts from the start time, which the published status has.
         let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());

@@ -32,7 +32,6 @@ impl ContainerManager {
             recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, plan);
         }
         self.ports.starts.read(work.pod, work.status);
-        self.ports.run_facts.runs(work.pod.uid());
         let errors = self.contradicted_stops(work.pod, work.status).await;
         let mut run = ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors };
         let resize = self.ports.resizes.get(work.pod.uid()).and_then(|resize| resize.actuated);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock};
+use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock, Unready};
 use podwright_actors::time::Time;
 
 use super::explain::reading::waits;
@@ -268,6 +268,29 @@ async fn pod_that_is_expected_to_run_again_gets_its_whole_grace_period_later() {
     node.deliver(&a).await;
     node.wait(60.0).await;
     assert_eq!((node.phase("a"), node.runtime.times_of("start main").len()), ("Running".into(), 1));
+    node.deliver(&[]).await;
+    node.wait(10.0).await;
+    assert_eq!(graces(&node, "a"), [30.0, 30.0]);
+}
+
+// The stop was lost with the agent. The next agent cannot sync the pod for a while, and then stops it.
+#[actix::test]
+async fn pod_that_cannot_be_synced_gets_its_whole_grace_period_later() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", stops_in(5));
+    let a = [pod("a").of_file()];
+    node.deliver(&a).await;
+    node.wait(2.0).await;
+    node.runtime.slow(Op::Stop, 600.0);
+    node.deliver(&[]).await;
+    node.wait(5.0).await;
+    let next = node.killed();
+    next.runtime.heal();
+    next.runtime.unready(Unready { network: Some("no CNI".into()), ..Unready::default() });
+    let node = next.start();
+    node.deliver(&a).await;
+    node.wait(60.0).await;
+    assert!(node.events.has("a", "NetworkNotReady"));
     node.deliver(&[]).await;
     node.wait(10.0).await;
     assert_eq!(graces(&node, "a"), [30.0, 30.0]);
