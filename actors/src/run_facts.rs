@@ -83,8 +83,18 @@ impl RunFacts {
     /// [`CheckpointError`] if the file exists and cannot be read.
     pub(crate) fn open(checkpoint: &dyn Checkpoint) -> Result<Self, CheckpointError> {
         let OpenCheckpoint { records, writer } = checkpoint.open()?;
+        let (facts, errors) = file::parse(&records);
+        if let Some(error) = errors.first() {
+            let lines = errors.len();
+            tracing::error!(
+                lines,
+                %error,
+                "cannot read some lines of the facts of containers: the agent does not know what the last agent was doing with these \
+                 containers"
+            );
+        }
         // The last line may be incomplete, so nothing is appended to it: the first write saves all facts.
-        let kept = Kept { facts: file::parse(&records), ..Kept::default() };
+        let kept = Kept { facts, ..Kept::default() };
         Ok(RunFacts {
             kept: Mutex::new(kept),
             writer,
@@ -109,7 +119,7 @@ impl RunFacts {
         let file::Write::Save(records) = self.kept.lock().take() else { panic!("the first write saves all facts") };
         let records: Vec<String> = records.iter().map(|record| record.to_string()).collect();
         let mut next = RunFacts::in_memory();
-        next.kept.get_mut().facts = file::parse(&records);
+        next.kept.get_mut().facts = file::parse(&records).0;
         next
     }
 

@@ -40,6 +40,9 @@ const VERSION: &str = "2 ";
 /// The suffix of the copy of a damaged file.
 const CORRUPT: &str = "corrupt";
 
+/// The longest file of facts of containers that is read. A node writes far less.
+const MAX_RUN_FACTS: u64 = 64 << 20;
+
 /// How long an opening waits for a write of an earlier node. A disk that needs longer has failed.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -73,8 +76,24 @@ impl Records {
             Records::RunFacts => {
                 "the file of the facts of containers is damaged, the agent uses its intact lines: a start that the last agent did not \
                  finish may count as a failed one, its post-start hook may be lost, and containers that stop may get their whole grace \
-                 periods again"
+                 periods again; no action is needed"
             }
+        }
+    }
+
+    /// How many bytes are read at most.
+    fn limit(self) -> u64 {
+        match self {
+            Records::FinalStatuses | Records::Allocations => u64::MAX,
+            Records::RunFacts => MAX_RUN_FACTS,
+        }
+    }
+
+    /// Whether a node starts without a file that cannot be read, and replaces it.
+    fn is_optional(self) -> bool {
+        match self {
+            Records::FinalStatuses | Records::Allocations => false,
+            Records::RunFacts => true,
         }
     }
 
@@ -168,7 +187,8 @@ impl FileCheckpoint {
     }
 
     /// The same for the facts of containers. The file survives the end of the agent. No container outlives the boot of the machine, so the
-    /// facts are of one boot: remove the file before the first node of another boot starts. A loss of power may damage the file.
+    /// facts are of one boot: remove the file before the first node of another boot starts. A loss of power may damage the file. A file that
+    /// cannot be read, or has more than 64 MiB, is logged and counts as empty, and the first write replaces it.
     pub fn of_run_facts(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::RunFacts }
     }
@@ -185,9 +205,17 @@ impl FileCheckpoint {
                 ),
             ));
         };
-        let bytes = match record::bytes(&file.path) {
+        let bytes = match record::bytes_up_to(&file.path, self.records.limit()) {
             Ok(bytes) => Some(bytes),
             Err(ReadError::Missing(_)) => None,
+            Err(error) if self.records.is_optional() => {
+                tracing::warn!(
+                    %error,
+                    "cannot read the file of the facts of containers: the agent replaces it, and does not know what the last agent was \
+                     doing with the containers"
+                );
+                None
+            }
             // The file is most likely intact, so it is not replaced. A later agent may be able to read it.
             Err(ReadError::Io { path, error }) => return Err(CheckpointError::new(path, error)),
             Err(error @ ReadError::Damaged { .. }) => return Err(CheckpointError::new(&file.path, error)),

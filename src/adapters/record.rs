@@ -102,10 +102,18 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
 /// # Errors
 /// [`ReadError::Io`] also if the file belongs to another user, who may have put it there: a record says what is run.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+    bytes_up_to(path, u64::MAX)
+}
+
+/// Reads the bytes of a regular file of this process's user, which has at most `limit` bytes.
+///
+/// # Errors
+/// As [`bytes`], and [`ReadError::Io`] if the file is larger.
+pub(super) fn bytes_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     let read = || {
         // A FIFO does not block, and a link is not followed: another user may have put it there.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
         let (meta, user) = (file.metadata()?, rustix::process::geteuid().as_raw());
         // The read below reports a directory.
         if !meta.is_file() && !meta.is_dir() {
@@ -118,8 +126,12 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
+        if meta.len() > limit {
+            let text = format!("it has {} bytes, and at most {limit} are read", meta.len());
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
         let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or_default());
-        file.read_to_end(&mut bytes)?;
+        file.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().map_err(|error| match error.kind() {

@@ -73,14 +73,14 @@ impl Line {
     }
 }
 
-/// The facts that the lines of a file say. A line that cannot be parsed is logged and left out.
-pub(super) fn parse(records: &[String]) -> State {
-    let mut state = State::default();
+/// The facts that the lines of a file say, and the errors of the lines that cannot be parsed.
+pub(super) fn parse(records: &[String]) -> (State, Vec<serde_json::Error>) {
+    let (mut state, mut errors) = (State::default(), Vec::new());
     for record in records {
         let Line { run, pod, starting, hook_failed, stop, started, ready } = match serde_json::from_str(record) {
             Ok(line) => line,
             Err(error) => {
-                tracing::error!(%error, "cannot read the facts of a container");
+                errors.push(error);
                 continue;
             }
         };
@@ -92,7 +92,7 @@ pub(super) fn parse(records: &[String]) -> State {
         let fact = RunFact { start, stop, started, ready, inherited: true, abandoned: None };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
-    state
+    (state, errors)
 }
 
 /// The changes that are not in the file.

@@ -116,6 +116,14 @@ async fn run_that_never_started_is_abandoned_only_if_an_earlier_agent_was_starti
     assert_eq!(observe(&first, "u", &all), (names(&["a", "b", "c", "hooked", "e"]), names(&[])));
 }
 
+#[test]
+fn lines_that_cannot_be_parsed_are_left_out_and_counted() {
+    let lines = ["{\"run\":\"a\",\"pod\":\"u\",\"ready\":true}", "half a li", "{\"run\":\"b\"}"];
+    let (facts, errors) = super::file::parse(&lines.map(str::to_owned));
+    assert_eq!((facts.len(), errors.len()), (1, 2));
+    assert_eq!(facts.fact(&uid(), &"a".into()).and_then(|fact| fact.ready), Some(true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn run_with_a_successor_is_not_abandoned() {
     let disk = Disk::default();
@@ -436,7 +444,8 @@ proptest! {
                 file.clear();
             }
             file.extend(lines.iter().map(|line| line.to_string()));
-            let read = super::file::parse(&file);
+            let (read, errors) = super::file::parse(&file);
+            prop_assert!(errors.is_empty(), "{:?}", errors);
             prop_assert_eq!(&read, &inherited(&kept.facts));
             if let Change::NextAgent = change {
                 kept = Kept { facts: read, ..Kept::default() };

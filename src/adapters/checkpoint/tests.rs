@@ -108,6 +108,28 @@ async fn failed_opening_does_not_supersede_the_writer() {
     assert_eq!(open(&store).0, ["a", "b"]);
 }
 
+#[tokio::test]
+async fn facts_of_containers_that_cannot_be_read_are_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run_facts");
+    let store = FileCheckpoint::of_run_facts(path.clone());
+    for is_large in [false, true] {
+        let _none = fs::remove_file(&path);
+        if is_large {
+            fs::File::create(&path).unwrap().set_len(MAX_RUN_FACTS + 1).unwrap();
+        } else {
+            // A link is not followed.
+            std::os::unix::fs::symlink(dir.path().join("other"), &path).unwrap();
+            FileCheckpoint::new(path.clone()).open().err().unwrap();
+        }
+        let (loaded, writer) = open(&store);
+        assert_eq!(loaded, [""; 0]);
+        assert!(!path.with_extension(CORRUPT).exists(), "the file was not read");
+        writer.save(records(&["a"])).await.unwrap();
+        assert_eq!(open(&store).0, ["a"]);
+    }
+}
+
 /// Loads a file, and returns the records and whether the file was damaged.
 fn load(store: &FileCheckpoint, file: &[u8]) -> (Vec<String>, bool) {
     let aside = store.path.with_extension(CORRUPT);
