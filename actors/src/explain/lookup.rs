@@ -3,6 +3,9 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
 
 use super::chain::{ExplainContext, chain, node_problems, short};
 use super::facts::{CountedEvent, NodeState, PodFacts};
@@ -18,11 +21,16 @@ use crate::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{Clock, PodStorage, ResourcePhase, ResourceWait, SourceProblem};
+use crate::ports::{Clock, Observed, PodStorage, ResourcePhase, ResourceWait, RuntimeView, SourceKind, SourceProblem};
 use crate::shutdown::ShutdownProgress;
 use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
 use crate::time::Time;
+
+/// How long after the start of the node its adopted pods are awaited. A runtime that does not answer must not hide the pods.
+const ADOPTION: Duration = Duration::from_secs(5);
+/// How often the adopted pods are checked.
+const ADOPTION_CHECK: Duration = Duration::from_millis(20);
 
 /// Explains the states and waits of pods. Reads all parts of the node and changes nothing.
 pub struct Explainer {
@@ -84,6 +92,30 @@ impl Explainer {
             waits.into_iter().map(move |wait| (uid.clone(), wait, next))
         };
         resources.ended_pods().into_iter().flat_map(waits).collect()
+    }
+
+    /// Waits until the statuses of the pods that ran before this node are known. Without its status, a ready pod looks like one that has
+    /// not started. Waits no longer than 5 seconds after the start of the node. Cancel safe.
+    pub async fn adopted(&self) {
+        let left = (self.started + ADOPTION).since(self.clock.now());
+        let adopted = async {
+            while !self.has_adopted() {
+                sleep(ADOPTION_CHECK).await;
+            }
+        };
+        let _late = timeout(left, adopted).await;
+    }
+
+    fn has_adopted(&self) -> bool {
+        // The pods of the API server come with their statuses.
+        if self.desired.missing_sources().iter().any(|source| source.kind != SourceKind::Api) {
+            return false;
+        }
+        let (pods, held) = self.desired.pods_and_held();
+        pods.iter().chain(&held).all(|pod| {
+            let has_status = self.statuses.get(pod.uid()).is_some() || pod.status().is_some();
+            has_status || self.observer.observed(pod.uid()) == Observed::Stopped
+        })
     }
 
     /// Every pod that is desired or has a record, sorted by full name. Among pods of one name the desired one comes first.

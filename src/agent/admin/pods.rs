@@ -32,6 +32,7 @@ struct PodItem<'a> {
 }
 
 pub(super) async fn pods(State(view): State<NodeView>, State(blocking): State<BlockingAnswers>) -> Response {
+    view.node.explainer().adopted().await;
     blocking.answer(view, list).await
 }
 

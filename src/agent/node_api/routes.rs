@@ -160,6 +160,7 @@ async fn healthz_check(State(api): State<NodeApi>, Path(name): Path<String>, uri
 }
 
 async fn pods(State(api): State<NodeApi>) -> Response {
+    api.view.node.explainer().adopted().await;
     api.blocking.answer(api.view, list_pods).await
 }
 

@@ -183,8 +183,8 @@ async fn ready_pod_is_ready_before_the_first_probe_of_the_next_agent() {
     agent.crash().await;
 
     let agent = home.start(&[]).await;
-    let pod = agent.until("web-n1", "is running", |pod| phase(pod) == "Running").await;
-    assert!(is_ready(&pod), "{:?}", pod.status);
+    let pod = agent.until("web-n1", "is listed", |_| true).await;
+    assert!(phase(&pod) == "Running" && is_ready(&pod), "{:?}", pod.status);
     assert_eq!(container(&pod).map(|container| (container.ready, container.started)), Some((true, Some(true))));
     assert_eq!(identity(&pod), before);
     fs::remove_file(&block).unwrap();

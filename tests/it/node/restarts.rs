@@ -340,7 +340,7 @@ async fn readiness<const N: usize>(node: &TestNode, uids: [&str; N]) -> [Vec<(St
         node.wait(0.02).await;
         for (uid, seen) in uids.iter().zip(&mut seen) {
             let status = node.status(uid);
-            let Some(container) = status.container_statuses.iter().flatten().next() else { continue };
+            let container = status.container_statuses.iter().flatten().next().expect("the status has a container");
             let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
             let ready = ready.map_or_else(String::new, |ready| ready.status.clone());
             seen.push((ready, container.ready, container.started));
@@ -387,6 +387,39 @@ async fn ready_pod_stays_ready_if_the_clock_is_set_back() {
 #[actix::test]
 async fn pod_that_is_not_ready_stays_so_under_the_next_agent() {
     readiness_survives_the_agent(false, Duration::ZERO).await;
+}
+
+// The runtime answers slowly, so the next agent does not know its pods at once.
+#[actix::test]
+async fn pods_of_an_earlier_agent_are_listed_with_their_statuses() {
+    let node = TestNode::start().await;
+    let pods = [pod("static").of_file().spec("containers", probed()), pod("api").spec("containers", probed())];
+    node.deliver(&pods).await;
+    node.wait(20.0).await;
+    let next = node.killed();
+    next.runtime.slow(Op::Status, 0.5);
+    let node = next.start();
+    node.deliver(&pods).await;
+    node.node.explainer().adopted().await;
+    assert!(node.now() < 4.0, "{}", node.now());
+    let listed = node.node.explainer().pods();
+    let phases: Vec<_> = listed.iter().map(|pod| (pod.full_name.name(), pod.phase().as_str())).collect();
+    assert_eq!(phases, [("api", "Running"), ("static", "Running")]);
+    for uid in ["api", "static"] {
+        assert!(node.status(uid).container_statuses.unwrap()[0].ready, "{uid}");
+    }
+
+    // A runtime that does not answer delays the list for a while only.
+    let next = node.killed();
+    next.runtime.heal();
+    next.runtime.unreachable();
+    let node = next.start();
+    node.deliver(&pods).await;
+    for _ in 0..2 {
+        node.node.explainer().adopted().await;
+        assert!((4.9..5.1).contains(&node.now()), "{}", node.now());
+    }
+    assert_eq!(node.node.explainer().pods().len(), 2);
 }
 
 // The next agent gets the pod only when it stops, and probes it all the same.
