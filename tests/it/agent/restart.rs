@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -124,7 +125,7 @@ async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
 
 // Both pods have no manifest when the next agent starts. The first one was asked to stop by the first agent.
 #[tokio::test]
-async fn next_agent_gives_pods_without_a_manifest_their_own_grace_periods() {
+async fn next_agent_gives_pods_without_a_manifest_what_is_left_of_their_grace_periods() {
     let home = AgentHome::new();
     let file = |name: &str| home.shared().join(name);
     let script = |name: &str| {
@@ -145,16 +146,19 @@ async fn next_agent_gives_pods_without_a_manifest_their_own_grace_periods() {
     }
     home.remove("stopping.yaml");
     eventually("the first pod stops", || async { file("stopping-begins").exists().then_some(()) }).await;
+    let begun = Instant::now();
     agent.crash().await;
     home.remove("removed.yaml");
+    // The log has the rest of the grace period in whole seconds.
+    eventually("two seconds pass", || async { (begun.elapsed() > Duration::from_secs(2)).then_some(()) }).await;
 
     let agent = home.start(&[]).await;
-    for name in ["stopping", "removed"] {
+    for (name, expected) in [("stopping", 300..=599), ("removed", 600..=600)] {
         let text = format!("stopping a pod that only the runtime knows pod=default/{name}-n1");
         let line = agent.wait_for_line(&text).await;
         let grace =
             line.split("grace.seconds=").nth(1).unwrap_or_default().split_whitespace().next().unwrap_or_default();
-        assert!(grace.parse::<u32>().is_ok_and(|seconds| (300..=600).contains(&seconds)), "{line}");
+        assert!(grace.parse::<u32>().is_ok_and(|seconds| expected.contains(&seconds)), "{line}");
     }
     eventually("the second pod stops", || async { file("removed-begins").exists().then_some(()) }).await;
     fs::write(file("go"), "").unwrap();
