@@ -5,7 +5,7 @@ RUN_ARGS ?= --manifests examples
 # How long `make soak` searches, such as 90s, 20m or 2h.
 SOAK ?= 20m
 # What a simulated agent uses as its API server: `ports` or `adapters`.
-DRIVER ?= ports
+API ?= ports
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
 # As root on Debian, make installs the programs that a target needs and that are missing. `make test INSTALL=no` installs nothing.
@@ -67,9 +67,9 @@ soak: nextest
 	.ci/soak $(SOAK)
 
 # Simulates the history of a node that a seed determines, and prints the whole trace if the seed fails: `make simulate SEED=12`. With
-# `DRIVER=adapters`, the agent uses its adapters over an API server in memory.
+# `API=adapters`, the agent uses its adapters over an API server in memory.
 simulate:
-	$(CARGO) run --locked -q --profile soak -p podwright-simulation -- --driver $(DRIVER) --seed $(SEED)
+	$(CARGO) run --locked -q --profile soak -p podwright-simulation -- --api $(API) --seed $(SEED)
 
 # Checks that need a whole machine: systemd, cgroup version 2, power cuts, a clock of its own. Builds a virtual machine of Debian
 # packages in target/vm and boots it in software emulation, so it takes many minutes. `make test-vm CHECKS="slices oom"` runs only

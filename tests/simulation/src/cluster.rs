@@ -163,13 +163,13 @@ mod tests {
     use super::*;
     use crate::disk::Disk;
     use crate::generator;
-    use crate::scenario::Driver;
+    use crate::scenario::Api;
     use crate::trace::KEPT;
 
     /// Deletes a pod that runs, as a user and as the agent. Returns the violations.
     #[test]
     fn the_agent_must_not_delete_what_its_users_may_delete() {
-        let machine = Arc::new(Machine::new(Arc::new(generator::scenario(Driver::Adapters, 0)), KEPT));
+        let machine = Arc::new(Machine::new(Arc::new(generator::scenario(Api::Adapters, 0)), KEPT));
         let disk = Arc::new(Disk::new(machine.clone()));
         let cluster = Cluster::new(&machine, Laws::new(&machine, &disk));
         let create = || {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::rng::Rng;
 use super::scenario::{
-    ContainerPlan, Driver, Fault, HookPlan, Kind, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step, StepAction,
+    Api, ContainerPlan, Fault, HookPlan, Kind, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step, StepAction,
     Window,
 };
 
@@ -18,7 +18,7 @@ pub(super) const EVENTFUL: Duration = Duration::from_secs(420);
 const FIRST: Duration = Duration::from_secs(300);
 
 /// The scenario of a seed. The one of the adapters has more faults of requests and watches.
-pub(super) fn scenario(driver: Driver, seed: u64) -> Scenario {
+pub(super) fn scenario(api: Api, seed: u64) -> Scenario {
     let mut rng = Rng::new(seed);
     let count = rng.pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
     let mut pods: Vec<PodPlan> = (0..count).map(|which| pod(&mut rng, which)).collect();
@@ -86,14 +86,14 @@ pub(super) fn scenario(driver: Driver, seed: u64) -> Scenario {
     let claims = additions::claims(&mut rng, &mut pods, &mut steps);
     additions::watches(&mut rng, &pods, &mut steps);
     additions::resizes(&mut rng, &mut pods, &mut steps);
-    if driver == Driver::Adapters {
+    if api == Api::Adapters {
         adapters::requests(&mut rng, &mut steps);
         adapters::watches(&mut rng, &mut steps);
         adapters::crashes(&mut rng, &mut steps);
     }
     additions::restarts(&mut rng, &mut steps);
     steps.sort_by_key(|step| step.at);
-    Scenario { driver, seed, with_events, pods, claims, steps }
+    Scenario { api, seed, with_events, pods, claims, steps }
 }
 
 fn when(rng: &mut Rng) -> Duration {

@@ -2,17 +2,17 @@
 //! restarts. Invariants are checked at every call and every second.
 //!
 //! ```text
-//! scenario(driver, seed) -> Scenario    pure; a scenario stays valid when steps are dropped
-//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimDrivers, and the driver:
+//! scenario(api, seed) -> Scenario       pure; a scenario stays valid when steps are dropped
+//! run(scenario): agent (a real Node) over FaultyRuntime<SimulatedRuntime>, Disk, SimDrivers, and the API server:
 //!                  ports:    SimSources, SimApiServer
 //!                  adapters: PodSource, KubePodApi, KubeNodeApi, KubeEvents -> kube::Client -> Cluster<StandIn>
 //!                one thread, paused time, checks at every call and every second -> violation
 //! faults end -> every pod reaches its final state -> sources drop all pods -> nothing is left
 //! ```
 //!
-//! Both drivers have the same steps, and check the same laws for each write to the API server. The driver `ports` costs the least time, and
-//! its source can also drop and repeat sets. The driver `adapters` has HTTP, lists and watches, with broken connections, late answers, an
-//! expired history and lists that do not end. Its client has no sockets, so the timeouts of connections are not simulated.
+//! Both API servers have the same steps, and check the same laws for each write. `ports` costs the least time, and its source can also drop
+//! and repeat sets. `adapters` has HTTP, lists and watches, with broken connections, late answers, an expired history and lists that do not
+//! end. Its client has no sockets, so the timeouts of connections are not simulated.
 //!
 //! Each run of a seed has the same steps:
 //!
@@ -69,24 +69,20 @@ use scenario::Scenario;
 use shrink::shrink;
 use trace::KEPT;
 
-pub use scenario::Driver;
+pub use scenario::Api;
 
 /// The seeds of `failed-seeds.txt` and of `failed-adapter-seeds.txt`. Each of them failed once, and the file names the fault that it found.
-pub fn seeds_that_failed(driver: Driver) -> Vec<u64> {
-    let lines = match driver {
-        Driver::Ports => include_str!("failed-seeds.txt").lines(),
-        Driver::Adapters => include_str!("failed-adapter-seeds.txt").lines(),
+pub fn seeds_that_failed(api: Api) -> Vec<u64> {
+    let lines = match api {
+        Api::Ports => include_str!("failed-seeds.txt").lines(),
+        Api::Adapters => include_str!("failed-adapter-seeds.txt").lines(),
     };
     lines.filter_map(|line| line.split('#').next()?.trim().parse().ok()).collect()
 }
 
 /// Simulates seeds on all cores until `next` returns `None`. As soon as a seed fails, calls `failed` with the seed and the description
 /// of the failure. Returns the number of simulated seeds.
-pub fn simulate(
-    driver: Driver,
-    next: impl FnMut() -> Option<u64> + Send,
-    failed: impl FnMut(u64, String) + Send,
-) -> usize {
+pub fn simulate(api: Api, next: impl FnMut() -> Option<u64> + Send, failed: impl FnMut(u64, String) + Send) -> usize {
     let (next, failed) = (Mutex::new(next), Mutex::new(failed));
     let count = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -97,7 +93,7 @@ pub fn simulate(
                     let seed = (next.lock())();
                     let Some(seed) = seed else { break };
                     count.fetch_add(1, Ordering::Relaxed);
-                    if let Err(failure) = simulate_seed(driver, seed) {
+                    if let Err(failure) = simulate_seed(api, seed) {
                         (failed.lock())(seed, failure);
                     }
                 }
@@ -111,9 +107,9 @@ pub fn simulate(
 ///
 /// # Errors
 /// The violation, the command that repeats it, the smallest scenario that still fails, and the last lines of its trace.
-pub fn simulate_seed(driver: Driver, seed: u64) -> Result<(), String> {
+pub fn simulate_seed(api: Api, seed: u64) -> Result<(), String> {
     let simulated = catch_unwind(|| {
-        let scenario = Arc::new(generator::scenario(driver, seed));
+        let scenario = Arc::new(generator::scenario(api, seed));
         let report = run(&scenario, KEPT);
         describe(&scenario, report, KEPT)
     });
@@ -127,8 +123,8 @@ pub fn simulate_seed(driver: Driver, seed: u64) -> Result<(), String> {
 ///
 /// # Errors
 /// The violation, the command that repeats it, the whole scenario and the whole trace.
-pub fn trace_seed(driver: Driver, seed: u64) -> Result<(), String> {
-    let scenario = Arc::new(generator::scenario(driver, seed));
+pub fn trace_seed(api: Api, seed: u64) -> Result<(), String> {
+    let scenario = Arc::new(generator::scenario(api, seed));
     let report = run(&scenario, usize::MAX);
     describe(&scenario, report, usize::MAX)
 }
@@ -150,10 +146,10 @@ fn describe(scenario: &Arc<Scenario>, report: Report, kept: usize) -> Result<(),
     let whole = scenario.steps.len();
     let (small, report) = if kept == KEPT { shrink(scenario.clone(), report) } else { (scenario.clone(), report) };
     Err(format!(
-        "{violation}\n\nTo repeat it with its whole trace:\n    make simulate SEED={} DRIVER={}\n\n\
+        "{violation}\n\nTo repeat it with its whole trace:\n    make simulate SEED={} API={}\n\n\
          {} of {whole} steps are enough:\n{small}\n{}\n{}",
         small.seed,
-        small.driver.as_str(),
+        small.api.as_str(),
         small.steps.len(),
         report.trace,
         report.violation.unwrap_or_default(),
@@ -167,41 +163,41 @@ mod tests {
     use super::*;
 
     /// Simulates the seeds that failed, and the first seeds. They find most mistakes in a change. `make soak` searches with new seeds.
-    fn seeds_pass(driver: Driver, first: u64) {
-        let mut seeds = seeds_that_failed(driver).into_iter().chain(1..=first);
+    fn seeds_pass(api: Api, first: u64) {
+        let mut seeds = seeds_that_failed(api).into_iter().chain(1..=first);
         let mut failures = Vec::new();
-        let count = simulate(driver, || seeds.next(), |_, failure| failures.push(failure));
+        let count = simulate(api, || seeds.next(), |_, failure| failures.push(failure));
         assert!(failures.is_empty(), "{} of {count} seeds fail:\n\n{}", failures.len(), failures.join("\n\n"));
     }
 
     // Takes a minute: it simulates the histories of about 350 nodes.
     #[test]
     fn random_lives_of_a_node_keep_every_invariant() {
-        seeds_pass(Driver::Ports, 300);
+        seeds_pass(Api::Ports, 300);
     }
 
     #[test]
     fn random_lives_of_a_node_with_an_api_server_keep_every_invariant() {
-        seeds_pass(Driver::Adapters, 20);
+        seeds_pass(Api::Adapters, 20);
     }
 
     /// The trace of a seed that is simulated twice.
-    fn repeated(driver: Driver, seed: u64) -> String {
-        let [one, other] = [(); 2].map(|()| run(&Arc::new(generator::scenario(driver, seed)), usize::MAX));
+    fn repeated(api: Api, seed: u64) -> String {
+        let [one, other] = [(); 2].map(|()| run(&Arc::new(generator::scenario(api, seed)), usize::MAX));
         let difference = one.trace.lines().zip(other.trace.lines()).find(|(one, other)| one != other);
-        assert_eq!(one.hash, other.hash, "seed {seed} of the {} differs first at {difference:?}", driver.as_str());
-        assert!(one.trace.lines().count() > 100, "seed {seed} of the {}", driver.as_str());
+        assert_eq!(one.hash, other.hash, "seed {seed} of the {} differs first at {difference:?}", api.as_str());
+        assert!(one.trace.lines().count() > 100, "seed {seed} of the {}", api.as_str());
         one.trace
     }
 
     #[test]
     fn simulation_seed_repeats_every_step() {
-        (0..8).for_each(|seed| drop(repeated(Driver::Ports, seed)));
+        (0..8).for_each(|seed| drop(repeated(Api::Ports, seed)));
     }
 
     #[test]
     fn simulation_seed_of_the_adapters_repeats_every_request() {
-        let traces: String = (0..4).map(|seed| repeated(Driver::Adapters, seed)).collect();
+        let traces: String = (0..4).map(|seed| repeated(Api::Adapters, seed)).collect();
         // The watch, a status, a mirror pod, an event, the lease and the node.
         for (method, path, answer) in [
             ("GET", "/api/v1/pods?", "200 OK"),
@@ -219,7 +215,7 @@ mod tests {
 
     #[test]
     fn simulation_failure_that_does_not_repeat_is_reported() {
-        let scenario = Arc::new(generator::scenario(Driver::Ports, 0));
+        let scenario = Arc::new(generator::scenario(Api::Ports, 0));
         let once = Report { violation: Some("happened once".to_owned()), ..run(&scenario, KEPT) };
         let failure = describe(&scenario, once, KEPT).unwrap_err();
         assert!(failure.contains("does not repeat"), "{failure}");
@@ -227,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_failed_seed_is_listed_once() {
-        for (driver, known) in [(Driver::Ports, 41), (Driver::Adapters, 0)] {
-            let seeds = seeds_that_failed(driver);
+        for (api, known) in [(Api::Ports, 41), (Api::Adapters, 0)] {
+            let seeds = seeds_that_failed(api);
             assert!(seeds.len() >= known, "the file has {seeds:?}");
             assert_eq!(seeds.iter().collect::<BTreeSet<_>>().len(), seeds.len(), "{seeds:?}");
         }

@@ -4,15 +4,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use podwright_simulation::{Driver, simulate, trace_seed};
+use podwright_simulation::{Api, simulate, trace_seed};
 
 /// Simulates whole nodes in virtual time. Without --seed, simulates the seeds from --from on: --seeds of them, or as many as fit into
 /// --time.
 #[derive(Parser)]
 struct Args {
     /// What the agent uses as its API server.
-    #[arg(long, value_enum, default_value_t = Driver::Ports)]
-    driver: Driver,
+    #[arg(long, value_enum, default_value_t = Api::Ports)]
+    api: Api,
     /// Simulate this seed alone, and print its whole trace if it fails.
     #[arg(long, conflicts_with_all = ["from", "seeds", "time"])]
     seed: Option<u64>,
@@ -30,7 +30,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(seed) = args.seed {
-        if let Err(failure) = trace_seed(args.driver, seed) {
+        if let Err(failure) = trace_seed(args.api, seed) {
             println!("seed {seed} fails: {failure}");
             return ExitCode::FAILURE;
         }
@@ -48,13 +48,13 @@ fn main() -> ExitCode {
         goes_on.then(|| seed - 1)
     };
     let mut failed = Vec::new();
-    let count = simulate(args.driver, next, |seed, failure| {
+    let count = simulate(args.api, next, |seed, failure| {
         println!("seed {seed} fails: {failure}\n");
         failed.push(seed);
     });
     println!(
         "simulation of the {}: {count} seeds from {} in {:.0?}, {} failed: {failed:?}",
-        args.driver.as_str(),
+        args.api.as_str(),
         args.from,
         begin.elapsed(),
         failed.len()

@@ -24,7 +24,7 @@ use super::disk::Disk;
 use super::generator::EVENTFUL;
 use super::laws::Laws;
 use super::machine::{BEGIN, Machine};
-use super::scenario::{Driver, PodIndex, Scenario, Source, StepAction};
+use super::scenario::{Api, PodIndex, Scenario, Source, StepAction};
 use super::sources::SimSources;
 use super::trace::KEPT;
 
@@ -57,13 +57,13 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
     let machine = Arc::new(Machine::new(scenario.clone(), kept));
     let disk = Arc::new(Disk::new(machine.clone()));
     let laws = Laws::new(&machine, &disk);
-    let (sources, api) = match scenario.driver {
-        Driver::Ports => {
+    let (sources, api) = match scenario.api {
+        Api::Ports => {
             let sources = Arc::new(Mutex::new(SimSources::new(scenario.clone(), None)));
             let api = SimApiServer::new(machine.clone(), sources.clone(), laws);
             (sources, ApiServer::Ports(Arc::new(api)))
         }
-        Driver::Adapters => {
+        Api::Adapters => {
             let cluster = Arc::new(Cluster::new(&machine, laws));
             let sources = SimSources::new(scenario.clone(), Some(cluster.clone()));
             (Arc::new(Mutex::new(sources)), ApiServer::Adapters(cluster))

@@ -9,20 +9,20 @@ use super::devices::{Absence, driver_name};
 
 /// What a simulated agent uses as its API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Driver {
+pub enum Api {
     /// A server that implements the ports of the node. It costs the least time.
     Ports,
     /// The adapters of the API server, over a server in memory.
     Adapters,
 }
 
-impl Driver {
-    /// The value of the flag `--driver`.
+impl Api {
+    /// The value of the flag `--api`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Driver::Ports => "ports",
-            Driver::Adapters => "adapters",
+            Api::Ports => "ports",
+            Api::Adapters => "adapters",
         }
     }
 }
@@ -30,7 +30,7 @@ impl Driver {
 /// Everything that a simulation depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
-    pub(super) driver: Driver,
+    pub(super) api: Api,
     pub(super) seed: u64,
     /// Whether the runtime publishes events. If not, the agent relists it every second.
     pub(super) with_events: bool,
@@ -309,8 +309,8 @@ impl PodPlan {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (driver, with) = (self.driver.as_str(), if self.with_events { "with" } else { "without" });
-        writeln!(f, "seed {}, {with} events, over the {driver}", self.seed)?;
+        let (api, with) = (self.api.as_str(), if self.with_events { "with" } else { "without" });
+        writeln!(f, "seed {}, {with} events, over the {api}", self.seed)?;
         for (which, claim) in self.claims.iter().enumerate() {
             let ClaimPlan { name, owner, .. } = claim;
             let drivers: Vec<_> = claim.drivers.iter().map(|driver| driver_name(*driver).to_string()).collect();
