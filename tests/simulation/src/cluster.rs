@@ -132,7 +132,7 @@ fn target(method: &str, path: &str) -> (Op, PodUid) {
 /// Checks a write of the agent.
 fn check(laws: &Laws, write: &Write) {
     match (write.resource, &write.before, &write.after) {
-        ("pods", Some(before), Some(after)) => laws.status_written(&pod_object(before), &pod_object(after)),
+        ("pods", Some(before), Some(after)) => laws.pod_changed(&pod_object(before), &pod_object(after)),
         ("pods", Some(before), None) => laws.pod_deleted(&pod_object(before)),
         ("pods", None, Some(after)) => laws.pod_created(&pod_object(after)),
         ("leases", Some(before), Some(after)) => laws.lease_written(&typed(before), &typed(after)),
@@ -157,38 +157,80 @@ fn pod_object(object: &Value) -> Arc<PodObject> {
 
 #[cfg(test)]
 mod tests {
+    use kube::Api;
+    use kube::api::DeleteParams;
     use podwright::adapters::kube::KubePodApi;
     use podwright_actors::ports::PodApi;
+    use serde_json::json;
 
     use super::*;
     use crate::disk::Disk;
     use crate::generator;
-    use crate::scenario::Api;
+    use crate::scenario;
     use crate::trace::KEPT;
 
-    /// Deletes a pod that runs, as a user and as the agent. Returns the violations.
-    #[test]
-    fn the_agent_must_not_delete_what_its_users_may_delete() {
-        let machine = Arc::new(Machine::new(Arc::new(generator::scenario(Api::Adapters, 0)), KEPT));
+    fn start() -> (Arc<Machine>, Cluster) {
+        let machine = Arc::new(Machine::new(Arc::new(generator::scenario(scenario::Api::Adapters, 0)), KEPT));
         let disk = Arc::new(Disk::new(machine.clone()));
         let cluster = Cluster::new(&machine, Laws::new(&machine, &disk));
-        let create = || {
-            let pod = serde_json::json!({
-                "metadata": {"name": "p0", "annotations": {UID: "p0-0"}},
-                "spec": {"nodeName": NODE_NAME, "containers": [{"name": "c", "image": "i"}]},
-            });
-            cluster.server.create("/api/v1/namespaces/sim/pods", pod).unwrap();
-            cluster.pod("p0", None).unwrap()
-        };
-        create();
+        (machine, cluster)
+    }
+
+    fn create(cluster: &Cluster) -> Arc<PodObject> {
+        let pod = json!({
+            "metadata": {"name": "p0", "annotations": {UID: "p0-0"}},
+            "spec": {"nodeName": NODE_NAME, "containers": [{"name": "c", "image": "i"}]},
+        });
+        cluster.server.create("/api/v1/namespaces/sim/pods", pod).unwrap();
+        cluster.pod("p0", None).unwrap()
+    }
+
+    /// Runs what an agent does.
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(work)
+    }
+
+    #[test]
+    fn the_agent_must_not_delete_what_its_users_may_delete() {
+        let (machine, cluster) = start();
+        create(&cluster);
         cluster.delete("p0", 0);
         assert_eq!((cluster.pods(), machine.violation()), (Vec::new(), None));
 
-        let pod = create();
+        let pod = create(&cluster);
         assert_eq!((pod.uid(), pod.is_static()), (&PodUid::new("p0-0"), false));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async { KubePodApi::new(cluster.client()).delete(&pod).await }).unwrap();
+        run(async { KubePodApi::new(cluster.client()).delete(&pod).await }).unwrap();
         let violation = machine.violation().unwrap_or_default();
         assert!(violation.starts_with("p0-0: is deleted from the API server"), "{violation}");
+    }
+
+    #[test]
+    fn a_deletion_with_a_grace_period_is_no_write_of_a_status() {
+        let (machine, cluster) = start();
+        create(&cluster);
+        cluster.delete("p0", 30);
+        assert_eq!(machine.violation(), None, "a user may do that");
+        let delete = async {
+            let pods = Api::<Pod>::namespaced(cluster.client(), NAMESPACE);
+            pods.delete("p0", &DeleteParams::default().grace_period(5)).await.unwrap();
+        };
+        run(delete);
+        assert_eq!(machine.violation().as_deref(), Some("p0-0: the agent deletes it with a grace period"));
+    }
+
+    #[test]
+    fn a_write_of_a_status_must_change_nothing_else() {
+        let (machine, cluster) = start();
+        let (cluster, pod) = (&cluster, &create(&cluster));
+        let patch = |metadata: Value| async move {
+            let api = KubePodApi::new(cluster.client());
+            api.patch_status(pod, json!({"metadata": metadata, "status": {"phase": "Running"}})).await.unwrap();
+        };
+        run(patch(json!({"uid": "p0-0"})));
+        assert_eq!(machine.violation(), None);
+        run(patch(json!({"uid": "p0-0", "annotations": {"a": "b"}})));
+        let violation = machine.violation().unwrap_or_default();
+        assert!(violation.starts_with("p0-0: a write of its status changes "), "{violation}");
     }
 }

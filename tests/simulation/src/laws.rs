@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ResourcePhase;
 
@@ -28,6 +29,17 @@ impl Laws {
         if let Err(what) = checked {
             self.machine.violated(what);
         }
+    }
+
+    /// An agent has changed a pod: its status, and nothing else.
+    pub(super) fn pod_changed(&self, before: &PodObject, after: &PodObject) {
+        if is_marked(before, after) {
+            self.machine.note(format!("{} is marked for deletion", before.uid()));
+            self.require(may_be_marked(before));
+            return;
+        }
+        self.require(only_the_status_changes(before, after));
+        self.status_written(before, after);
     }
 
     pub(super) fn status_written(&self, before: &PodObject, after: &PodObject) {
@@ -94,6 +106,30 @@ impl Laws {
         }
         Ok(())
     }
+}
+
+/// Whether a pod is marked for deletion, or gets a shorter grace period.
+fn is_marked(before: &PodObject, after: &PodObject) -> bool {
+    let mark = |pod: &PodObject| {
+        let metadata = pod.metadata();
+        (metadata.deletion_timestamp.clone(), metadata.deletion_grace_period_seconds)
+    };
+    mark(before) != mark(after)
+}
+
+/// An agent deletes a pod without a grace period, once the pod has ended. The garbage collector marks the mirror pods of a node that the
+/// agent deletes.
+fn may_be_marked(pod: &PodObject) -> CheckResult {
+    if pod.is_mirror() { Ok(()) } else { Err(format!("{}: the agent deletes it with a grace period", pod.uid())) }
+}
+
+/// A write of a status changes nothing else of the pod.
+fn only_the_status_changes(before: &PodObject, after: &PodObject) -> CheckResult {
+    let metadata = |pod: &PodObject| ObjectMeta { resource_version: None, ..pod.metadata().clone() };
+    if metadata(before) != metadata(after) || before.spec() != after.spec() {
+        return Err(format!("{}: a write of its status changes {:?} to {:?}", before.uid(), before.pod(), after.pod()));
+    }
+    Ok(())
 }
 
 /// The time of a lease does not go back.
