@@ -4,11 +4,15 @@ mod api_source;
 mod life;
 mod steps;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::Registration;
 use podwright_actors::ids::PodUid;
@@ -28,7 +32,7 @@ use super::scenario::{Api, PodIndex, Scenario, Source, StepAction};
 use super::sources::SimSources;
 use super::trace::KEPT;
 
-use api_source::next_update;
+use api_source::{HeldUpdate, next_update};
 
 pub(super) use life::{AgentLife, UnawareAdmission};
 
@@ -160,6 +164,7 @@ impl Simulation {
                 biased;
                 down = self.machine.crash() => return LifeEnd::Down(down),
                 update = next_update(&mut life.api_source) => self.check_and_pass_on(life, update),
+                () = next_accepted(&mut life.sending) => {}
                 () = sleep(next.since(now)) => {}
             }
             while let Some(step) = self.due_step() {
@@ -246,27 +251,30 @@ impl Simulation {
             adapter.start();
             return;
         }
+        if life.sending.contains_key(&source) {
+            return;
+        }
         let set = self.sources.lock().next_set(source, now);
         if let Some(set) = set {
-            self.pass_on(life, set.into());
+            self.pass_on(life, set.into(), || {});
         }
     }
 
     /// Takes an update of an adapter.
-    fn check_and_pass_on(&mut self, life: &mut AgentLife, update: SourceUpdate) {
+    fn check_and_pass_on(&mut self, life: &mut AgentLife, HeldUpdate { update, accepted }: HeldUpdate) {
         if let SourceUpdate::Set(set) = &update {
             let checked = self.sources.lock().set_sent(set);
             if let Err(what) = checked {
                 self.machine.violated(what);
             }
         }
-        self.pass_on(life, update);
+        self.pass_on(life, update, || drop(accepted));
     }
 
-    /// Gives an update of a source to the agent.
-    fn pass_on(&mut self, life: &mut AgentLife, update: SourceUpdate) {
+    /// Gives an update of a source to the agent. Calls `accepted` once the agent has accepted it.
+    fn pass_on(&mut self, life: &mut AgentLife, update: SourceUpdate, accepted: impl FnOnce() + 'static) {
+        let source = Source::of_kind(update.source());
         if let SourceUpdate::Set(set) = &update {
-            let source = Source::of_kind(set.source);
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.machine.note(format!("{source:?} delivers {uids:?}"));
             if !life.delivered.contains(&source) {
@@ -279,7 +287,12 @@ impl Simulation {
             }
             life.sent.extend(set.pods.iter().map(|pod| pod.uid().clone()));
         }
-        life.node.sources().try_send(update).unwrap();
+        let sending = life.node.sources().send(update);
+        let sending = async move {
+            sending.await.unwrap();
+            accepted();
+        };
+        life.sending.insert(source, sending.boxed_local());
     }
 
     /// The time of the next step, delivery or sample.
@@ -338,4 +351,14 @@ impl Simulation {
         }
         false
     }
+}
+
+/// Waits until the agent has accepted an update.
+async fn next_accepted(sending: &mut BTreeMap<Source, LocalBoxFuture<'static, ()>>) {
+    let accepted = poll_fn(|cx| {
+        let before = sending.len();
+        sending.retain(|_, update| update.as_mut().poll(cx).is_pending());
+        if sending.len() < before { Poll::Ready(()) } else { Poll::Pending }
+    });
+    accepted.await;
 }

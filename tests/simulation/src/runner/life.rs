@@ -1,10 +1,10 @@
 //! One life of the agent, and its start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use podwright::adapters::kube::{KubeEvents, KubeNodeApi, KubePodApi};
 use podwright_actors::NodeRegistration;
 use podwright_actors::engine::{EngineConfig, Threads};
@@ -69,6 +69,8 @@ pub(crate) struct AgentLife {
     pub(crate) agent: Agent,
     /// The source of the pods of the API server, if the adapters are simulated.
     pub(super) api_source: Option<ApiSource>,
+    /// The updates that the agent has not accepted yet. A source sends its next one after that.
+    pub(super) sending: BTreeMap<Source, LocalBoxFuture<'static, ()>>,
     pub(super) usage: Arc<Usage>,
     pub(crate) metrics: Metrics,
     pub(super) samples: Samples,
@@ -184,6 +186,7 @@ impl Simulation {
             node,
             agent,
             api_source,
+            sending: BTreeMap::new(),
             usage,
             metrics,
             samples: Samples::default(),
