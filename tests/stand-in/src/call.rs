@@ -45,6 +45,11 @@ impl Verb {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
+    /// Whether the action changes objects.
+    pub(crate) fn is_write(self) -> bool {
+        !matches!(self, Self::Get | Self::List | Self::Watch)
+    }
+
     /// The verb in the words of the authorization API.
     #[must_use]
     pub fn name(self) -> &'static str {

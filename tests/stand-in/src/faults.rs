@@ -77,6 +77,7 @@ impl Fault {
 }
 
 type Hook = Box<dyn FnMut(&RequestInfo) -> Option<Fault> + Send>;
+type HangUpHook = Box<dyn FnMut(&RequestInfo) -> bool + Send>;
 
 /// The requests that a fault hits. Every attribute that is set must match.
 #[derive(Clone, Debug, Default)]
@@ -177,6 +178,7 @@ impl Rule {
 #[derive(Default)]
 pub struct Faults {
     hooks: Mutex<Vec<Hook>>,
+    hang_ups: Mutex<Option<HangUpHook>>,
     latency: Mutex<Duration>,
     lags: Mutex<BTreeMap<String, Duration>>,
     /// The resources whose streaming lists do not end.
@@ -201,9 +203,16 @@ impl Faults {
         self.on(move |request| rule.hits(request).then(|| fault.clone()));
     }
 
+    /// Decides for every write whose client has gone before the server processed it. If the hook returns true, the server processes the
+    /// write at once. Without a hook, it processes no such write. A real server does either.
+    pub fn on_hang_up(&self, hook: impl FnMut(&RequestInfo) -> bool + Send + 'static) {
+        *self.hang_ups.lock() = Some(Box::new(hook));
+    }
+
     /// Ends all faults, and lets stalled requests go on.
     pub fn clear(&self) {
         self.hooks.lock().clear();
+        *self.hang_ups.lock() = None;
         *self.latency.lock() = Duration::ZERO;
         self.lags.lock().clear();
         self.end_lists();
@@ -250,6 +259,11 @@ impl Faults {
 
     pub(crate) fn decide(&self, request: &RequestInfo) -> Option<Fault> {
         self.hooks.lock().iter_mut().find_map(|hook| hook(request))
+    }
+
+    /// Whether a write is processed whose client has gone.
+    pub(crate) fn outlives_client(&self, request: &RequestInfo) -> bool {
+        self.hang_ups.lock().as_mut().is_some_and(|hook| hook(request))
     }
 
     pub(crate) async fn stall(&self) {

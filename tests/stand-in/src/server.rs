@@ -140,7 +140,8 @@ impl StandIn {
     }
 
     /// Answers the requests of a user without a connection, so that time can be paused. A fault that drops a connection is an error of
-    /// the request or of its body, and a request that the client drops is not processed further.
+    /// the request or of its body, and a request that the client drops is not processed further, except as
+    /// [`Faults::on_hang_up`] says.
     #[must_use]
     pub fn service(&self, user: User) -> StandInService {
         StandInService::new(&self.shared, user)

@@ -55,6 +55,7 @@ pub(super) async fn handle(
     let warnings = call.as_ref().map(warnings).unwrap_or_default();
     let encoding = Encoding::of(&text(header::ACCEPT), call.as_ref().ok());
     let info = describe(method, path, query, &content_type, user.as_ref(), call.as_ref().ok());
+    let mut received = Received { shared: &shared, info: &info, headers: &parts.headers, request: Some((user, call)) };
     tokio::time::sleep(shared.faults.latency()).await;
     let fault = shared.faults.decide(&info);
     let record = |code: u16| shared.served.lock().push(served(&info, code));
@@ -62,16 +63,18 @@ pub(super) async fn handle(
         Some(Fault::Stall) => shared.faults.stall().await,
         Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
         Some(Fault::DropBefore) => {
+            received.discard();
             record(0);
             return drop_connection(&cut).await;
         }
         Some(Fault::Refuse(refusal)) => {
+            received.discard();
             record(refusal.code);
             return refuse(refusal, encoding);
         }
         Some(Fault::DropAfter | Fault::RefuseAfter(_) | Fault::DelayAfter(_)) | None => {}
     }
-    let answer = answer(&shared, path, &parts.headers, user, call);
+    let answer = received.process();
     if matches!(fault, Some(Fault::DropAfter)) {
         record(0);
         return drop_connection(&cut).await;
@@ -145,6 +148,38 @@ impl Encoding {
     fn of(accept: &str, call: Option<&Call>) -> Self {
         let is_claim = call.is_some_and(|call| call.resource.kind == "ResourceClaim");
         if is_claim && accept.starts_with(protobuf::MEDIA_TYPE) { Self::Protobuf } else { Self::Json }
+    }
+}
+
+/// A request that the server has received.
+struct Received<'a> {
+    shared: &'a ServerState,
+    info: &'a RequestInfo,
+    headers: &'a HeaderMap,
+    /// The user and the call. `None` once the request is processed or discarded.
+    request: Option<(Option<User>, Result<Call, Refusal>)>,
+}
+
+impl Received<'_> {
+    fn process(&mut self) -> Result<Reply, Refusal> {
+        let (user, call) = self.request.take().expect("a request is processed once");
+        answer(self.shared, &self.info.path, self.headers, user, call)
+    }
+
+    fn discard(&mut self) {
+        self.request = None;
+    }
+}
+
+impl Drop for Received<'_> {
+    /// The client has gone before the request was processed.
+    fn drop(&mut self) {
+        let is_write = self.info.verb.is_some_and(Verb::is_write);
+        if self.request.is_some() && is_write && self.shared.faults.outlives_client(self.info) {
+            // Nobody gets the answer.
+            let _answer = self.process();
+            self.shared.served.lock().push(served(self.info, 0));
+        }
     }
 }
 

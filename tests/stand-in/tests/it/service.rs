@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, PostParams, WatchParams};
+use kube::api::{DeleteParams, ListParams, PostParams, WatchParams};
 use kube::core::WatchEvent;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
@@ -52,6 +52,41 @@ async fn a_service_answers_with_the_rights_of_its_user_and_has_the_faults_of_the
     let answer = admin.create(&params, &b);
     assert!(tokio::time::timeout(Duration::from_secs(30), answer).await.is_err());
     assert!(server.get("configmaps", "default", "b").is_some(), "the request is processed before its delay");
+}
+
+/// A client gives up while its requests wait.
+async fn give_up<T>(request: impl Future<Output = T>) {
+    assert!(tokio::time::timeout(Duration::from_secs(1), request).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_client_has_gone_is_processed_if_a_hook_says_so() {
+    let server = StandIn::builder().without_port();
+    let (maps, params) = (maps(&server, User::admin()), PostParams::default());
+    let is_there = |name: &str| server.get("configmaps", "default", name).is_some();
+    server.faults().inject(Rule::new(), Fault::Delay(Duration::from_secs(60)));
+    give_up(maps.create(&params, &map("a"))).await;
+    assert!(!is_there("a"), "there is no hook");
+
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let verbs = asked.clone();
+    server.faults().on_hang_up(move |request| {
+        verbs.lock().push(request.verb);
+        request.verb == Some(Verb::Create)
+    });
+    give_up(maps.get("b")).await;
+    give_up(maps.create(&params, &map("b"))).await;
+    assert!(is_there("b"));
+    give_up(maps.delete("b", &DeleteParams::default())).await;
+    assert!(is_there("b"), "the hook says no");
+    assert_eq!(*asked.lock(), [Some(Verb::Create), Some(Verb::Delete)], "a read changes nothing");
+
+    maps.create(&params, &map("c")).await.unwrap();
+    server.faults().clear();
+    server.faults().inject(Rule::new(), Fault::DropBefore);
+    server.faults().on_hang_up(|_| true);
+    assert!(is_reset(&maps.create(&params, &map("d")).await.unwrap_err()));
+    assert!(!is_there("d"), "the server has closed the connection");
 }
 
 #[tokio::test(start_paused = true)]
