@@ -6,7 +6,7 @@
 //!                                                  v
 //! adapters -> kube::Client -> trace, crashes -> stand-in -> laws
 //!                                                  ^
-//! faults of requests and of watches --------------'
+//! faults of requests and of watches, hang-ups -----'
 //! ```
 
 mod faults;
@@ -72,6 +72,7 @@ impl Cluster {
         let (away_until, lasting) = (Arc::new(Mutex::new(Time::ZERO)), Mutex::default());
         let cluster = Cluster { machine: machine.clone(), server, away_until, lasting };
         cluster.draw_faults();
+        cluster.draw_hang_ups();
         cluster
     }
 
@@ -157,6 +158,8 @@ fn pod_object(object: &Value) -> Arc<PodObject> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use kube::Api;
     use kube::api::DeleteParams;
     use podwright::adapters::kube::KubePodApi;
@@ -166,7 +169,7 @@ mod tests {
     use super::*;
     use crate::disk::Disk;
     use crate::generator;
-    use crate::scenario;
+    use crate::scenario::{self, Fault, Window};
     use crate::trace::KEPT;
 
     fn start() -> (Arc<Machine>, Cluster) {
@@ -203,6 +206,29 @@ mod tests {
         run(async { KubePodApi::new(cluster.client()).delete(&pod).await }).unwrap();
         let violation = machine.violation().unwrap_or_default();
         assert!(violation.starts_with("p0-0: is deleted from the API server"), "{violation}");
+    }
+
+    #[test]
+    fn the_server_performs_some_writes_whose_client_has_gone() {
+        let (machine, cluster) = start();
+        let (cluster, pod) = (&cluster, &create(&cluster));
+        let (lasts, fault) = (Duration::from_secs(3600), Fault::Slow(Duration::from_secs(60)));
+        machine.add_fault_window(Window { lasts, op: Some(Op::PatchStatus), pod: None, fault, percent: 100 });
+        let performed = run(async {
+            let api = KubePodApi::new(cluster.client());
+            let mut performed = 0;
+            for number in 0..20 {
+                let message = number.to_string();
+                let patch = json!({"metadata": {"uid": "p0-0"}, "status": {"message": message}});
+                assert!(api.patch_status(pod, patch).await.is_err(), "the server is slower than the client waits");
+                let found = cluster.pod("p0", None).unwrap();
+                let written = found.status().and_then(|status| status.message.as_ref());
+                performed += usize::from(written == Some(&message));
+            }
+            performed
+        });
+        assert!((1..20).contains(&performed), "{performed} of 20");
+        assert_eq!(machine.violation(), None);
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! The faults of the API server: of requests, of watches, and its absence.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use podwright_actors::ids::PodUid;
 use podwright_actors::time::Time;
 use podwright_stand_in::{Fault as ServerFault, Refusal};
 
 use super::{Cluster, target};
-use crate::scenario::Fault;
+use crate::rng::Rng;
+use crate::scenario::{Fault, Op};
+
+/// How many of a hundred writes the server performs whose client has gone before the server came to them.
+const PERFORMED_AFTER_HANG_UP: u64 = 50;
 
 /// A fault of watches that lasts for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +37,25 @@ impl Cluster {
             let fault = server_fault(machine.draw_fault(op, &pod)?)?;
             machine.note(format!("{} {} gets {fault:?}", request.method, request.path));
             Some(fault)
+        });
+    }
+
+    /// Draws whether the server performs a write whose client has gone: because the time of the call was over, or because the agent was
+    /// killed.
+    pub(super) fn draw_hang_ups(&self) {
+        let machine = self.machine.clone();
+        let mut counts: BTreeMap<(Op, PodUid), u64> = BTreeMap::new();
+        self.server.faults().on_hang_up(move |request| {
+            let (op, pod) = target(&request.method, &request.path);
+            let text = pod.to_string();
+            let count = counts.entry((op, pod)).or_default();
+            *count += 1;
+            let mut rng =
+                Rng::of(machine.scenario.seed, &[b"hang up", &[op as u8], text.as_bytes(), &count.to_le_bytes()]);
+            let is_performed = rng.percent(PERFORMED_AFTER_HANG_UP);
+            let done = if is_performed { "is performed" } else { "is not performed" };
+            machine.note(format!("{} {} {done}, and its client has gone", request.method, request.path));
+            is_performed
         });
     }
 
