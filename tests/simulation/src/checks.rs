@@ -6,6 +6,7 @@ mod resources;
 mod restarts;
 mod samples;
 mod starts;
+mod statuses;
 mod stops;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub(super) use end_states::{drained, final_statuses_are_stored, settled};
 pub(super) use resources::{LACKS, fits_later, fits_the_machine, generation_is_decided};
 pub(super) use restarts::{cancelled_starts_are_no_runs, post_start_hooks_have_run, ready_containers_stay_ready};
 pub(super) use samples::{Samples, exits_are_noticed};
+pub(super) use statuses::is_written;
 
 /// `Err` describes the violation.
 pub(super) type CheckResult = Result<(), String>;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use podwright_actors::ids::FullName;
-use podwright_actors::pod::{MIRROR_ANNOTATION, Phase, PodObject, SOURCE_ANNOTATION};
+use podwright_actors::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
 use podwright_actors::ports::{ApiError, SourceSet};
 use serde_json::json;
 
 use super::{DesiredPod, SimSources, uid};
-use crate::checks::CheckResult;
+use crate::checks::{CheckResult, is_written};
 use crate::machine::Agent;
 use crate::scenario::{PodIndex, Source};
 
@@ -104,9 +104,12 @@ impl SimSources {
                 Some(mirror) if !entry.present => return Err(format!("{uid}: has the mirror pod {}", mirror.uid())),
                 Some(mirror) => {
                     let is_of = mirror.annotation(MIRROR_ANNOTATION) == Some(&uid.to_string());
-                    let phase = agent.statuses.phase(&uid);
-                    if !is_of || mirror.is_deleting() || phase.is_some_and(|phase| phase != mirror.phase()) {
-                        return Err(format!("{uid}: is {phase:?}, and its mirror pod is {:?}", mirror.pod()));
+                    if !is_of || mirror.is_deleting() {
+                        return Err(format!("{uid}: its mirror pod is {:?}", mirror.pod()));
+                    }
+                    if let Some(kept) = agent.statuses.get(&uid) {
+                        is_written(&kept, mirror.status())
+                            .map_err(|what| format!("the mirror pod of {uid}: {what}"))?;
                     }
                 }
             }
@@ -157,14 +160,8 @@ impl SimSources {
             return Ok(());
         }
         for DesiredPod { uid, pod, .. } in self.desired_pods().iter().filter(|desired| !desired.pod.is_static()) {
-            let Some(kept) = agent.statuses.get(uid) else { continue };
-            let restarts = |status: &PodStatus| -> Vec<(String, i32)> {
-                let containers = status.container_statuses.iter().flatten();
-                containers.map(|container| (container.name.clone(), container.restart_count)).collect()
-            };
-            let written = pod.status().map(restarts).unwrap_or_default();
-            if Phase::parse(kept.phase.as_deref()) != pod.phase() || restarts(&kept) != written {
-                return Err(format!("{uid}: is {kept:?}, and the API server has {:?}", pod.status()));
+            if let Some(kept) = agent.statuses.get(uid) {
+                is_written(&kept, pod.status()).map_err(|what| format!("{uid}: {what}"))?;
             }
         }
         Ok(())

@@ -1,0 +1,59 @@
+//! Laws of the statuses in the API server: once no write is due, they are what the agent keeps.
+
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::{Value, json};
+
+use super::CheckResult;
+
+/// The API server has what the agent keeps of a pod. `written` is the status of the pod, or that of the mirror pod of a static pod.
+pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> CheckResult {
+    let (kept, written) = (fields(kept), written.map(fields).unwrap_or_default());
+    phase_agrees(&kept, &written)?;
+    restarts_agree(&kept, &written)
+}
+
+fn phase_agrees(kept: &Value, written: &Value) -> CheckResult {
+    agrees("phase", &kept["phase"], &written["phase"])
+}
+
+/// The restarts of the regular containers.
+fn restarts_agree(kept: &Value, written: &Value) -> CheckResult {
+    let restarts = |status: &Value| -> Value {
+        let containers = status["containerStatuses"].as_array().into_iter().flatten();
+        containers.map(|container| json!([container["name"], container["restartCount"]])).collect()
+    };
+    agrees("restarts", &restarts(kept), &restarts(written))
+}
+
+fn agrees(field: &str, kept: &Value, written: &Value) -> CheckResult {
+    if kept == written {
+        return Ok(());
+    }
+    Err(format!("its {field} is {kept}, and the API server has {written}"))
+}
+
+/// The fields of a status. The API server stores no field that is null or empty.
+fn fields(status: &PodStatus) -> Value {
+    let mut fields = serde_json::to_value(status).unwrap();
+    drop_empty(&mut fields);
+    fields
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, field| match field {
+                Value::Null => false,
+                Value::Object(fields) => !fields.is_empty(),
+                Value::Array(items) => !items.is_empty(),
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
+}
