@@ -4,7 +4,7 @@
 mod tests;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::CheckResult;
 
@@ -12,20 +12,30 @@ use super::CheckResult;
 pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> CheckResult {
     let (kept, written) = (fields(kept), written.map(fields).unwrap_or_default());
     phase_agrees(&kept, &written)?;
-    restarts_agree(&kept, &written)
+    containers_agree(&kept, &written)
 }
 
 fn phase_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees("phase", &kept["phase"], &written["phase"])
 }
 
-/// The restarts of the regular containers.
-fn restarts_agree(kept: &Value, written: &Value) -> CheckResult {
-    let restarts = |status: &Value| -> Value {
-        let containers = status["containerStatuses"].as_array().into_iter().flatten();
-        containers.map(|container| json!([container["name"], container["restartCount"]])).collect()
-    };
-    agrees("restarts", &restarts(kept), &restarts(written))
+/// The statuses of all containers, in whatever order.
+fn containers_agree(kept: &Value, written: &Value) -> CheckResult {
+    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        let sorted = |status: &Value| {
+            let mut containers = status[list].as_array().cloned().unwrap_or_default();
+            containers.sort_by_key(|container| container["name"].to_string());
+            containers
+        };
+        let (kept, written) = (sorted(kept), sorted(written));
+        for (kept, written) in kept.iter().zip(&written) {
+            agrees(list, kept, written)?;
+        }
+        if kept.len() != written.len() {
+            return agrees(list, &Value::Array(kept), &Value::Array(written));
+        }
+    }
+    Ok(())
 }
 
 fn agrees(field: &str, kept: &Value, written: &Value) -> CheckResult {

@@ -1,5 +1,7 @@
 //! Each law reports a write that is broken in one field.
 
+use serde_json::json;
+
 use super::*;
 
 fn status() -> Value {
@@ -55,6 +57,7 @@ fn a_status_that_is_written_agrees() {
     let other_form = after(|status| {
         let containers = status["containerStatuses"].as_array_mut().unwrap();
         containers[1].as_object_mut().unwrap().extend(empty.as_object().unwrap().clone());
+        containers.reverse();
         status["ephemeralContainerStatuses"] = json!([]);
     });
     assert_eq!(other_form, Ok(()));
@@ -67,8 +70,26 @@ fn another_phase_is_reported() {
 }
 
 #[test]
-fn another_number_of_restarts_is_reported() {
-    are_reported("restarts", &[("/containerStatuses/0/restartCount", json!(1))]);
+fn another_container_status_is_reported() {
+    are_reported(
+        "containerStatuses",
+        &[
+            ("/containerStatuses/0/state", json!({"waiting": {"reason": "CrashLoopBackOff"}})),
+            ("/containerStatuses/0/state/running/startedAt", json!("2027-01-01T00:00:10Z")),
+            ("/containerStatuses/0/lastState/terminated/exitCode", json!(2)),
+            ("/containerStatuses/0/lastState/terminated/reason", json!("OOMKilled")),
+            ("/containerStatuses/0/lastState", Value::Null),
+            ("/containerStatuses/0/ready", json!(false)),
+            ("/containerStatuses/0/started", json!(false)),
+            ("/containerStatuses/0/restartCount", json!(1)),
+            ("/containerStatuses/0/containerID", json!("simulated://2")),
+            ("/containerStatuses/0/allocatedResources/cpu", json!("2")),
+            ("/containerStatuses/0/resources/requests/cpu", json!("2")),
+            ("/containerStatuses/1/state/waiting/reason", json!("ContainerCreating")),
+            ("/containerStatuses/1/name", json!("c")),
+        ],
+    );
+    are_reported("initContainerStatuses", &[("/initContainerStatuses/0/state/terminated/exitCode", json!(3))]);
     let lost = after(|status| drop(status["containerStatuses"].as_array_mut().unwrap().pop()));
     assert!(lost.is_err(), "a container has no status");
 }
