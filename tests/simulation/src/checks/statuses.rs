@@ -12,11 +12,18 @@ use super::CheckResult;
 pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> CheckResult {
     let (kept, written) = (fields(kept), written.map(fields).unwrap_or_default());
     phase_agrees(&kept, &written)?;
+    reason_agrees(&kept, &written)?;
     containers_agree(&kept, &written)
 }
 
 fn phase_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees("phase", &kept["phase"], &written["phase"])
+}
+
+/// Why the pod is in its phase. While a terminal phase is held back, the API server keeps the reason of the phase before; the phases differ
+/// then.
+fn reason_agrees(kept: &Value, written: &Value) -> CheckResult {
+    ["reason", "message"].into_iter().try_for_each(|field| agrees(field, &kept[field], &written[field]))
 }
 
 /// The statuses of all containers, in whatever order.

@@ -70,6 +70,12 @@ fn another_phase_is_reported() {
 }
 
 #[test]
+fn another_reason_is_reported() {
+    are_reported("reason", &[("/reason", json!("Evicted")), ("/reason", Value::Null)]);
+    are_reported("message", &[("/message", json!("other"))]);
+}
+
+#[test]
 fn another_container_status_is_reported() {
     are_reported(
         "containerStatuses",
