@@ -8,11 +8,26 @@ use serde_json::Value;
 
 use super::CheckResult;
 
+/// The types of the conditions that an agent sets. Other programs set the other ones.
+const OWN_CONDITIONS: [&str; 8] = [
+    "PodScheduled",
+    "Initialized",
+    "ContainersReady",
+    "Ready",
+    "PodReadyToStartContainers",
+    "PodResizePending",
+    "PodResizeInProgress",
+    "AllContainersRestarting",
+];
+/// The conditions that are false in a pod that has ended.
+const READINESS: [&str; 2] = ["ContainersReady", "Ready"];
+
 /// The API server has what the agent keeps of a pod. `written` is the status of the pod, or that of the mirror pod of a static pod.
 pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> CheckResult {
     let (kept, written) = (fields(kept), written.map(fields).unwrap_or_default());
     phase_agrees(&kept, &written)?;
     reason_agrees(&kept, &written)?;
+    conditions_agree(&kept, &written)?;
     containers_agree(&kept, &written)
 }
 
@@ -24,6 +39,34 @@ fn phase_agrees(kept: &Value, written: &Value) -> CheckResult {
 /// then.
 fn reason_agrees(kept: &Value, written: &Value) -> CheckResult {
     ["reason", "message"].into_iter().try_for_each(|field| agrees(field, &kept[field], &written[field]))
+}
+
+/// The conditions of the agent, without their times: the API server has no time of a change that was undone before it was written. The
+/// caller of a kill may set a terminal phase while containers are ready. In the API server, a pod with such a phase is not ready.
+fn conditions_agree(kept: &Value, written: &Value) -> CheckResult {
+    let has_ended = matches!(kept["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_corrected = has_ended && READINESS.iter().any(|name| condition(kept, name)["status"] == "True");
+    for name in OWN_CONDITIONS {
+        let mut kept = condition(kept, name);
+        let written = condition(written, name);
+        if is_corrected && READINESS.contains(&name) {
+            kept["status"] = Value::from("False");
+            agrees(name, &kept["status"], &written["status"])?;
+        } else {
+            agrees(name, &kept, &written)?;
+        }
+    }
+    Ok(())
+}
+
+/// A condition without its time. Null if the status does not have it.
+fn condition(status: &Value, name: &str) -> Value {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut found = conditions.find(|condition| condition["type"] == name).cloned().unwrap_or_default();
+    if let Some(fields) = found.as_object_mut() {
+        fields.remove("lastTransitionTime");
+    }
+    found
 }
 
 /// The statuses of all containers, in whatever order.

@@ -23,6 +23,12 @@ fn status() -> Value {
                 "state": {"waiting": {"reason": "PodInitializing"}},
             },
         ],
+        "conditions": [
+            {"type": "example.com/gate", "status": "True"},
+            {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "m", "observedGeneration": 2,
+                "lastTransitionTime": "2027-01-01T00:00:05Z"},
+            {"type": "PodScheduled", "status": "True", "observedGeneration": 2},
+        ],
     })
 }
 
@@ -73,6 +79,43 @@ fn another_phase_is_reported() {
 fn another_reason_is_reported() {
     are_reported("reason", &[("/reason", json!("Evicted")), ("/reason", Value::Null)]);
     are_reported("message", &[("/message", json!("other"))]);
+}
+
+#[test]
+fn another_condition_is_reported() {
+    are_reported(
+        "Ready",
+        &[
+            ("/conditions/1/status", json!("True")),
+            ("/conditions/1/reason", json!("PodFailed")),
+            ("/conditions/1/message", Value::Null),
+            ("/conditions/1/observedGeneration", json!(1)),
+            ("/conditions/1/type", json!("other")),
+        ],
+    );
+    are_reported("PodScheduled", &[("/conditions/2/status", json!("False"))]);
+    are_reported("PodResizePending", &[("/conditions/0/type", json!("PodResizePending"))]);
+    let others = after(|status| {
+        status["conditions"][0]["status"] = json!("False");
+        status["conditions"][1]["lastTransitionTime"] = json!("2027-01-01T00:00:04Z");
+        status["conditions"].as_array_mut().unwrap().reverse();
+    });
+    assert_eq!(others, Ok(()), "conditions of other programs, times and the order do not count");
+}
+
+#[test]
+fn a_pod_that_has_ended_is_not_ready_in_the_api_server() {
+    let ready = |phase: &str, ready: &str| {
+        let condition = json!({"type": "Ready", "status": ready, "reason": "other"});
+        typed(json!({"phase": phase, "conditions": [condition]}))
+    };
+    // The status function of a kill has set the phase.
+    assert!(is_written(&ready("Failed", "True"), Some(&ready("Failed", "True"))).is_err());
+    assert_eq!(is_written(&ready("Running", "True"), Some(&ready("Running", "True"))), Ok(()));
+    let corrected = json!({"phase": "Failed", "conditions": [
+        {"type": "Ready", "status": "False", "reason": "PodFailed"},
+        {"type": "ContainersReady", "status": "False", "reason": "PodFailed"}]});
+    assert_eq!(is_written(&ready("Failed", "True"), Some(&typed(corrected))), Ok(()));
 }
 
 #[test]
