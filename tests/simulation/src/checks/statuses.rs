@@ -28,6 +28,7 @@ pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> Check
     phase_agrees(&kept, &written)?;
     reason_agrees(&kept, &written)?;
     conditions_agree(&kept, &written)?;
+    generation_agrees(&kept, &written)?;
     containers_agree(&kept, &written)
 }
 
@@ -38,7 +39,7 @@ fn phase_agrees(kept: &Value, written: &Value) -> CheckResult {
 /// Why the pod is in its phase. While a terminal phase is held back, the API server keeps the reason of the phase before; the phases differ
 /// then.
 fn reason_agrees(kept: &Value, written: &Value) -> CheckResult {
-    ["reason", "message"].into_iter().try_for_each(|field| agrees(field, &kept[field], &written[field]))
+    agrees_in(&["reason", "message"], kept, written)
 }
 
 /// The conditions of the agent, without their times: the API server has no time of a change that was undone before it was written. The
@@ -69,6 +70,11 @@ fn condition(status: &Value, name: &str) -> Value {
     found
 }
 
+/// The generation of the pod that the agent has acted on.
+fn generation_agrees(kept: &Value, written: &Value) -> CheckResult {
+    agrees_in(&["observedGeneration"], kept, written)
+}
+
 /// The statuses of all containers, in whatever order.
 fn containers_agree(kept: &Value, written: &Value) -> CheckResult {
     for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
@@ -86,6 +92,10 @@ fn containers_agree(kept: &Value, written: &Value) -> CheckResult {
         }
     }
     Ok(())
+}
+
+fn agrees_in(fields: &[&str], kept: &Value, written: &Value) -> CheckResult {
+    fields.iter().try_for_each(|field| agrees(field, &kept[*field], &written[*field]))
 }
 
 fn agrees(field: &str, kept: &Value, written: &Value) -> CheckResult {

@@ -6,7 +6,7 @@ use super::*;
 
 fn status() -> Value {
     json!({
-        "phase": "Running", "reason": "R", "message": "m",
+        "phase": "Running", "reason": "R", "message": "m", "observedGeneration": 2,
         "initContainerStatuses": [{
             "name": "i", "image": "img", "imageID": "img", "ready": true, "restartCount": 0, "started": false,
             "state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2027-01-01T00:00:01Z"}},
@@ -116,6 +116,11 @@ fn a_pod_that_has_ended_is_not_ready_in_the_api_server() {
         {"type": "Ready", "status": "False", "reason": "PodFailed"},
         {"type": "ContainersReady", "status": "False", "reason": "PodFailed"}]});
     assert_eq!(is_written(&ready("Failed", "True"), Some(&typed(corrected))), Ok(()));
+}
+
+#[test]
+fn another_generation_is_reported() {
+    are_reported("observedGeneration", &[("/observedGeneration", json!(1)), ("/observedGeneration", Value::Null)]);
 }
 
 #[test]
