@@ -29,6 +29,7 @@ pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> Check
     reason_agrees(&kept, &written)?;
     conditions_agree(&kept, &written)?;
     generation_agrees(&kept, &written)?;
+    addresses_agree(&kept, &written)?;
     containers_agree(&kept, &written)
 }
 
@@ -73,6 +74,11 @@ fn condition(status: &Value, name: &str) -> Value {
 /// The generation of the pod that the agent has acted on.
 fn generation_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees_in(&["observedGeneration"], kept, written)
+}
+
+/// The addresses of the node and of the pod. A patch replaces a list of addresses as a whole.
+fn addresses_agree(kept: &Value, written: &Value) -> CheckResult {
+    agrees_in(&["hostIP", "hostIPs", "podIP", "podIPs"], kept, written)
 }
 
 /// The statuses of all containers, in whatever order.

@@ -7,6 +7,8 @@ use super::*;
 fn status() -> Value {
     json!({
         "phase": "Running", "reason": "R", "message": "m", "observedGeneration": 2,
+        "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}], "podIP": "10.0.0.2",
+        "podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::2"}],
         "initContainerStatuses": [{
             "name": "i", "image": "img", "imageID": "img", "ready": true, "restartCount": 0, "started": false,
             "state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2027-01-01T00:00:01Z"}},
@@ -121,6 +123,15 @@ fn a_pod_that_has_ended_is_not_ready_in_the_api_server() {
 #[test]
 fn another_generation_is_reported() {
     are_reported("observedGeneration", &[("/observedGeneration", json!(1)), ("/observedGeneration", Value::Null)]);
+}
+
+#[test]
+fn other_addresses_are_reported() {
+    are_reported("hostIP", &[("/hostIP", json!("192.0.2.2"))]);
+    are_reported("hostIPs", &[("/hostIPs/0/ip", json!("192.0.2.2")), ("/hostIPs", Value::Null)]);
+    are_reported("podIP", &[("/podIP", json!("10.0.0.3")), ("/podIP", Value::Null)]);
+    let added = json!([{"ip": "10.0.0.2"}, {"ip": "fd00::2"}, {"ip": "10.0.0.3"}]);
+    are_reported("podIPs", &[("/podIPs/1/ip", json!("10.0.0.3")), ("/podIPs", added)]);
 }
 
 #[test]
