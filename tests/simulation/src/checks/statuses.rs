@@ -30,6 +30,7 @@ pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> Check
     conditions_agree(&kept, &written)?;
     generation_agrees(&kept, &written)?;
     addresses_agree(&kept, &written)?;
+    start_agrees(&kept, &written)?;
     containers_agree(&kept, &written)
 }
 
@@ -79,6 +80,11 @@ fn generation_agrees(kept: &Value, written: &Value) -> CheckResult {
 /// The addresses of the node and of the pod. A patch replaces a list of addresses as a whole.
 fn addresses_agree(kept: &Value, written: &Value) -> CheckResult {
     agrees_in(&["hostIP", "hostIPs", "podIP", "podIPs"], kept, written)
+}
+
+/// When the agent first had the pod, and the class of the pod.
+fn start_agrees(kept: &Value, written: &Value) -> CheckResult {
+    agrees_in(&["startTime", "qosClass"], kept, written)
 }
 
 /// The statuses of all containers, in whatever order.

@@ -7,6 +7,7 @@ use super::*;
 fn status() -> Value {
     json!({
         "phase": "Running", "reason": "R", "message": "m", "observedGeneration": 2,
+        "startTime": "2027-01-01T00:00:00Z", "qosClass": "Burstable",
         "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}], "podIP": "10.0.0.2",
         "podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::2"}],
         "initContainerStatuses": [{
@@ -132,6 +133,12 @@ fn other_addresses_are_reported() {
     are_reported("podIP", &[("/podIP", json!("10.0.0.3")), ("/podIP", Value::Null)]);
     let added = json!([{"ip": "10.0.0.2"}, {"ip": "fd00::2"}, {"ip": "10.0.0.3"}]);
     are_reported("podIPs", &[("/podIPs/1/ip", json!("10.0.0.3")), ("/podIPs", added)]);
+}
+
+#[test]
+fn another_start_is_reported() {
+    are_reported("startTime", &[("/startTime", json!("2027-01-01T00:00:01Z")), ("/startTime", Value::Null)]);
+    are_reported("qosClass", &[("/qosClass", json!("BestEffort"))]);
 }
 
 #[test]
