@@ -31,6 +31,7 @@ pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> Check
     generation_agrees(&kept, &written)?;
     addresses_agree(&kept, &written)?;
     start_agrees(&kept, &written)?;
+    resources_agree(&kept, &written)?;
     containers_agree(&kept, &written)
 }
 
@@ -85,6 +86,11 @@ fn addresses_agree(kept: &Value, written: &Value) -> CheckResult {
 /// When the agent first had the pod, and the class of the pod.
 fn start_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees_in(&["startTime", "qosClass"], kept, written)
+}
+
+/// The resources of the whole pod, allocated and actual.
+fn resources_agree(kept: &Value, written: &Value) -> CheckResult {
+    agrees_in(&["resources", "allocatedResources", "resize"], kept, written)
 }
 
 /// The statuses of all containers, in whatever order.

@@ -8,6 +8,7 @@ fn status() -> Value {
     json!({
         "phase": "Running", "reason": "R", "message": "m", "observedGeneration": 2,
         "startTime": "2027-01-01T00:00:00Z", "qosClass": "Burstable",
+        "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, "allocatedResources": {"cpu": "1"},
         "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}], "podIP": "10.0.0.2",
         "podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::2"}],
         "initContainerStatuses": [{
@@ -139,6 +140,12 @@ fn other_addresses_are_reported() {
 fn another_start_is_reported() {
     are_reported("startTime", &[("/startTime", json!("2027-01-01T00:00:01Z")), ("/startTime", Value::Null)]);
     are_reported("qosClass", &[("/qosClass", json!("BestEffort"))]);
+}
+
+#[test]
+fn other_resources_are_reported() {
+    are_reported("resources", &[("/resources/limits/cpu", json!("3")), ("/resources", Value::Null)]);
+    are_reported("allocatedResources", &[("/allocatedResources/cpu", json!("2"))]);
 }
 
 #[test]
