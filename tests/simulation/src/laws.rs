@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::ResourcePhase;
+use podwright_actors::ports::{Clock, ResourcePhase};
 
 use super::checks::{self, CheckResult};
 use super::disk::Disk;
@@ -47,6 +47,7 @@ impl Laws {
         self.machine.note(format!("{uid} status {:?} {reason:?}", after.phase()));
         self.require(self.status_may_be_written(before, after));
         self.require(checks::generation_is_decided(&self.machine, before, after));
+        self.require(checks::times_have_passed(after, self.machine.clock.now()));
     }
 
     pub(super) fn pod_deleted(&self, pod: &PodObject) {

@@ -1,0 +1,86 @@
+//! Laws of one write of a status to the API server.
+
+use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
+use podwright_actors::pod::PodObject;
+use podwright_actors::time::Time;
+
+use super::CheckResult;
+
+/// No time in a status is one that the clock of the node has not shown, and no container ends before it starts.
+pub(crate) fn times_have_passed(pod: &PodObject, now: Time) -> CheckResult {
+    let Some(status) = pod.status() else { return Ok(()) };
+    let (uid, now) = (pod.uid(), now.to_timestamp());
+    let changes = status.conditions.iter().flatten().filter_map(|condition| condition.last_transition_time.as_ref());
+    let starts_and_ends = states(status).flat_map(|state| {
+        let running = state.running.as_ref().and_then(|running| running.started_at.as_ref());
+        let (started, ended) = run_of(state);
+        [running, started, ended].into_iter().flatten()
+    });
+    if let Some(time) = changes.chain(&status.start_time).chain(starts_and_ends).find(|time| time.0 > now) {
+        return Err(format!("{uid}: its status has the time {time:?}, and it is {now}: {status:?}"));
+    }
+    let goes_back = |state: &&ContainerState| matches!(run_of(state), (Some(started), Some(ended)) if started > ended);
+    match states(status).find(goes_back) {
+        Some(state) => Err(format!("{uid}: a container ends before it starts: {state:?}")),
+        None => Ok(()),
+    }
+}
+
+/// The states and the last states of all containers.
+fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
+    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let containers = lists.into_iter().flatten().flatten();
+    containers.flat_map(|container| [container.state.as_ref(), container.last_state.as_ref()]).flatten()
+}
+
+/// The start and the end of a run that has ended.
+fn run_of(state: &ContainerState) -> (Option<&ApiTime>, Option<&ApiTime>) {
+    let ended = state.terminated.as_ref();
+    (ended.and_then(|ended| ended.started_at.as_ref()), ended.and_then(|ended| ended.finished_at.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: Value) -> Arc<PodObject> {
+        let pod = json!({
+            "metadata": {"name": "p0", "namespace": "sim", "uid": "p0-0"},
+            "spec": {"containers": [{"name": "c"}]},
+            "status": status,
+        });
+        PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn at(second: u64) -> String {
+        Time::from_secs(second).to_timestamp().to_string()
+    }
+
+    #[test]
+    fn a_time_that_has_not_passed_is_reported() {
+        let container = |state: Value, last: Value| {
+            json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state, "lastState": last}]})
+        };
+        for status in [
+            json!({"startTime": at(101)}),
+            json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": at(101)}]}),
+            container(json!({"running": {"startedAt": at(101)}}), Value::Null),
+            container(json!({"terminated": {"exitCode": 0, "finishedAt": at(101)}}), Value::Null),
+            container(Value::Null, json!({"terminated": {"exitCode": 0, "startedAt": at(101), "finishedAt": at(101)}})),
+        ] {
+            let pod = pod(status);
+            assert_eq!(times_have_passed(&pod, Time::from_secs(101)), Ok(()));
+            let what = times_have_passed(&pod, Time::from_secs(100)).unwrap_err();
+            assert!(what.contains("its status has the time"), "{what}");
+        }
+        let back = json!({"terminated": {"exitCode": 0, "startedAt": at(3), "finishedAt": at(2)}});
+        let what = times_have_passed(&pod(container(back, Value::Null)), Time::from_secs(100)).unwrap_err();
+        assert!(what.contains("ends before it starts"), "{what}");
+    }
+}
