@@ -43,6 +43,10 @@ pub(super) const BEGIN: Time = Time::from_secs(1_800_000_000);
 pub(super) const CPU_MILLIS: i64 = 4000;
 pub(super) const MEMORY: i64 = 1 << 30;
 
+/// How long after the last fault the agent surely knows what the API server has: its watch has waited for the longest backoff and listed the
+/// pods again.
+const CALM_AFTER: Duration = Duration::from_secs(120);
+
 /// The longest delay of a call by a fault.
 const SLOWEST: Duration = Duration::from_secs(60);
 
@@ -74,6 +78,8 @@ struct MachineState {
     dropped_starts: Vec<(PodUid, ContainerId)>,
     /// The end of the last fault of calls.
     faults_until: Time,
+    /// The end of all faults, once it is reached.
+    faults_ended: Option<Time>,
     violation: Option<String>,
     devices: Devices,
     /// The calls in which the agent is killed.
@@ -157,6 +163,7 @@ impl Machine {
             late_sandboxes: Vec::new(),
             dropped_starts: Vec::new(),
             faults_until: Time::ZERO,
+            faults_ended: None,
             violation: None,
             devices: Devices::default(),
             crashes: Vec::new(),
@@ -320,9 +327,15 @@ impl Machine {
     /// Ends all faults.
     pub(super) fn end_faults(&self) {
         let mut state = self.state.lock();
+        state.faults_ended = Some(self.clock.steady());
         state.windows.clear();
         state.crashes.clear();
         state.devices.all_return();
+    }
+
+    /// Whether the last fault is so long ago that the agent and the API server agree.
+    pub(super) fn is_calm(&self) -> bool {
+        self.state.lock().faults_ended.is_some_and(|at| self.clock.steady().since(at) >= CALM_AFTER)
     }
 
     pub(super) fn with_devices<T>(&self, ask: impl FnOnce(&mut Devices) -> T) -> T {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::CheckResult;
 
 /// The types of the conditions that an agent sets. Other programs set the other ones.
-const OWN_CONDITIONS: [&str; 8] = [
+pub(super) const OWN_CONDITIONS: [&str; 8] = [
     "PodScheduled",
     "Initialized",
     "ContainersReady",

@@ -1,11 +1,12 @@
 //! Laws of one write of a status to the API server.
 
-use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use podwright_actors::pod::PodObject;
 use podwright_actors::time::Time;
 
 use super::CheckResult;
+use super::statuses::OWN_CONDITIONS;
 
 /// No time in a status is one that the clock of the node has not shown, and no container ends before it starts.
 pub(crate) fn times_have_passed(pod: &PodObject, now: Time) -> CheckResult {
@@ -25,6 +26,26 @@ pub(crate) fn times_have_passed(pod: &PodObject, now: Time) -> CheckResult {
         Some(state) => Err(format!("{uid}: a container ends before it starts: {state:?}")),
         None => Ok(()),
     }
+}
+
+/// The time of a condition changes only with its status. After a write whose answer was lost, the agent may know an older version of the
+/// pod, so this holds only while there are no faults.
+pub(crate) fn transition_times_stay(before: &PodObject, after: &PodObject) -> CheckResult {
+    for name in OWN_CONDITIONS {
+        let (Some(old), Some(new)) = (condition(before, name), condition(after, name)) else { continue };
+        if old.status == new.status && old.last_transition_time != new.last_transition_time {
+            return Err(format!(
+                "{}: the time of a condition changes, and its status does not: {old:?} {new:?}",
+                after.uid()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn condition<'a>(pod: &'a PodObject, name: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status()?.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == name)
 }
 
 /// The states and the last states of all containers.
@@ -59,6 +80,28 @@ mod tests {
 
     fn at(second: u64) -> String {
         Time::from_secs(second).to_timestamp().to_string()
+    }
+
+    fn with_condition(name: &str, is_true: bool, since: u64) -> Arc<PodObject> {
+        let status = if is_true { "True" } else { "False" };
+        pod(json!({"conditions": [{"type": name, "status": status, "lastTransitionTime": at(since)}]}))
+    }
+
+    #[test]
+    fn a_time_of_a_condition_that_does_not_change_must_stay() {
+        let ready = |is_true, since| with_condition("Ready", is_true, since);
+        assert_eq!(transition_times_stay(&ready(true, 1), &ready(true, 1)), Ok(()));
+        assert_eq!(transition_times_stay(&ready(true, 1), &ready(false, 2)), Ok(()));
+        assert_eq!(transition_times_stay(&pod(Value::Null), &ready(true, 1)), Ok(()));
+        for since in [0, 2] {
+            let what = transition_times_stay(&ready(true, 1), &ready(true, since)).unwrap_err();
+            assert!(what.starts_with("p0-0: the time of a condition changes"), "{what}");
+        }
+        let others = ["example.com/gate", "DisruptionTarget"];
+        let of = |since| others.map(|name| with_condition(name, true, since));
+        for (before, after) in of(1).iter().zip(of(2)) {
+            assert_eq!(transition_times_stay(before, &after), Ok(()), "it may be of another program");
+        }
     }
 
     #[test]
