@@ -8,15 +8,19 @@ use serde_json::{Map, Value, json};
 const CONDITIONS: &str = "conditions";
 const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
 
+/// The fields of a condition, besides its type. They belong together.
+const CONDITION_FIELDS: [&str; 5] = ["status", "reason", "message", "lastTransitionTime", "observedGeneration"];
+
 /// The patch from `old` to `new`; empty if they are equal. A field that only `old` has becomes null, which removes it.
 ///
-/// Conditions are compared by type, so the patch does not change conditions that another program wrote after `old` was read. A list
-/// of addresses is replaced as a whole.
+/// Conditions are compared by type, so the patch does not change conditions that another program wrote after `old` was read. The server may
+/// have a newer condition than `old`, for example after a write whose answer was lost, so the patch has all fields of a condition that
+/// changes. A list of addresses is replaced as a whole.
 pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Result<Map<String, Value>> {
     let (old, new) = (fields(old)?, fields(new)?);
     let mut patch = object_patch(&old, &new);
     if patch.remove(CONDITIONS).is_some() {
-        let conditions = condition_patches(old.get(CONDITIONS), new.get(CONDITIONS));
+        let conditions = whole_condition_patches(old.get(CONDITIONS), new.get(CONDITIONS));
         if !conditions.is_empty() {
             patch.insert(CONDITIONS.to_owned(), Value::Array(conditions));
         }
@@ -27,6 +31,19 @@ pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Resu
         }
     }
     Ok(patch)
+}
+
+/// The patches of the conditions that differ, each with all fields of its condition.
+fn whole_condition_patches(old: Option<&Value>, new: Option<&Value>) -> Vec<Value> {
+    let mut patches = condition_patches(old, new);
+    for patch in &mut patches {
+        let of_type = |condition: &&Map<String, Value>| condition.get("type") == patch.get("type");
+        let Some(condition) = conditions(new).into_iter().find(of_type) else { continue };
+        for field in CONDITION_FIELDS {
+            patch[field] = condition.get(field).cloned().unwrap_or_default();
+        }
+    }
+    patches
 }
 
 fn fields(status: &PodStatus) -> serde_json::Result<Map<String, Value>> {
@@ -85,21 +102,28 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_patched_alone_and_its_removed_fields_become_null() {
+    fn a_condition_is_patched_alone_with_all_its_fields() {
         let old = json!({"conditions": [
             {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "m"},
+            {"type": "ContainersReady", "status": "False", "reason": "ContainersNotReady", "message": "m"},
             {"type": "example.com/gate", "status": "True"},
             {"type": "PodResizePending", "status": "True"}]});
         let new = json!({"conditions": [
             {"type": "example.com/gate", "status": "True"},
             {"type": "Ready", "status": "True"},
-            {"type": "PodScheduled", "status": "True"}]});
+            {"type": "ContainersReady", "status": "False", "reason": "PodFailed"},
+            {"type": "PodScheduled", "status": "True", "observedGeneration": 2}]});
+        // The server may have other values of the fields that are equal in both, or that neither has.
         assert_eq!(
             patch(old, new),
             json!({"conditions": [
                 {"type": "PodResizePending", "$patch": "delete"},
-                {"type": "Ready", "status": "True", "reason": null, "message": null},
-                {"type": "PodScheduled", "status": "True"}]})
+                {"type": "Ready", "status": "True", "reason": null, "message": null, "lastTransitionTime": null,
+                    "observedGeneration": null},
+                {"type": "ContainersReady", "status": "False", "reason": "PodFailed", "message": null,
+                    "lastTransitionTime": null, "observedGeneration": null},
+                {"type": "PodScheduled", "status": "True", "reason": null, "message": null, "lastTransitionTime": null,
+                    "observedGeneration": 2}]})
         );
     }
 
