@@ -48,6 +48,7 @@ impl Laws {
         self.require(self.status_may_be_written(before, after));
         self.require(checks::generation_is_decided(&self.machine, before, after));
         self.require(checks::times_have_passed(after, self.machine.clock.now()));
+        self.require(checks::readiness_is_of_one_state(after));
         if self.machine.is_calm() {
             self.require(checks::transition_times_stay(before, after));
         }

@@ -20,7 +20,7 @@ pub(super) const OWN_CONDITIONS: [&str; 8] = [
     "AllContainersRestarting",
 ];
 /// The conditions that are false in a pod that has ended.
-const READINESS: [&str; 2] = ["ContainersReady", "Ready"];
+pub(super) const READINESS: [&str; 2] = ["ContainersReady", "Ready"];
 
 /// The API server has what the agent keeps of a pod. `written` is the status of the pod, or that of the mirror pod of a static pod.
 pub(crate) fn is_written(kept: &PodStatus, written: Option<&PodStatus>) -> CheckResult {

@@ -6,7 +6,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::time::Time;
 
 use super::CheckResult;
-use super::statuses::OWN_CONDITIONS;
+use super::statuses::{OWN_CONDITIONS, READINESS};
 
 /// No time in a status is one that the clock of the node has not shown, and no container ends before it starts.
 pub(crate) fn times_have_passed(pod: &PodObject, now: Time) -> CheckResult {
@@ -38,6 +38,16 @@ pub(crate) fn transition_times_stay(before: &PodObject, after: &PodObject) -> Ch
                 "{}: the time of a condition changes, and its status does not: {old:?} {new:?}",
                 after.uid()
             ));
+        }
+    }
+    Ok(())
+}
+
+/// A condition of readiness gives a reason if and only if it is not true, as an agent sets it. So its fields belong to one state of the pod.
+pub(crate) fn readiness_is_of_one_state(pod: &PodObject) -> CheckResult {
+    for condition in READINESS.iter().filter_map(|name| condition(pod, name)) {
+        if (condition.status == "True") == condition.reason.is_some() {
+            return Err(format!("{}: its status has parts of two states: {condition:?}", pod.uid()));
         }
     }
     Ok(())
@@ -102,6 +112,20 @@ mod tests {
         for (before, after) in of(1).iter().zip(of(2)) {
             assert_eq!(transition_times_stay(before, &after), Ok(()), "it may be of another program");
         }
+    }
+
+    #[test]
+    fn readiness_with_the_reason_of_another_state_is_reported() {
+        let of = |name: &str, status: &str, reason: Value| {
+            readiness_is_of_one_state(&pod(json!({"conditions": [{"type": name, "status": status, "reason": reason}]})))
+        };
+        for name in READINESS {
+            assert_eq!(of(name, "True", Value::Null), Ok(()));
+            assert_eq!(of(name, "False", json!("PodCompleted")), Ok(()));
+            assert!(of(name, "True", json!("PodCompleted")).unwrap_err().contains("two states"));
+            assert!(of(name, "False", Value::Null).unwrap_err().contains("two states"));
+        }
+        assert_eq!(of("Initialized", "True", json!("PodCompleted")), Ok(()), "such a reason is usual");
     }
 
     #[test]
