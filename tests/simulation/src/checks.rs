@@ -30,7 +30,7 @@ pub(super) use resources::{LACKS, fits_later, fits_the_machine, generation_is_de
 pub(super) use restarts::{cancelled_starts_are_no_runs, post_start_hooks_have_run, ready_containers_stay_ready};
 pub(super) use samples::{Samples, exits_are_noticed};
 pub(super) use statuses::is_written;
-pub(super) use writes::{readiness_is_of_one_state, times_have_passed, transition_times_stay};
+pub(super) use writes::{ended_pod_is_not_ready, readiness_is_of_one_state, times_have_passed, transition_times_stay};
 
 /// `Err` describes the violation.
 pub(super) type CheckResult = Result<(), String>;

@@ -51,6 +51,7 @@ impl Laws {
         self.require(checks::readiness_is_of_one_state(after));
         if self.machine.is_calm() {
             self.require(checks::transition_times_stay(before, after));
+            self.require(checks::ended_pod_is_not_ready(after));
         }
     }
 

@@ -53,6 +53,19 @@ pub(crate) fn readiness_is_of_one_state(pod: &PodObject) -> CheckResult {
     Ok(())
 }
 
+/// A pod that has ended is not ready. While the agent may know an older version of the pod, it may write the phase and leave a readiness
+/// that it does not know.
+pub(crate) fn ended_pod_is_not_ready(pod: &PodObject) -> CheckResult {
+    if !pod.phase().is_terminal() {
+        return Ok(());
+    }
+    let mut conditions = READINESS.iter().filter_map(|name| condition(pod, name));
+    match conditions.find(|condition| condition.status == "True") {
+        Some(condition) => Err(format!("{}: is {:?}, and has {condition:?}", pod.uid(), pod.phase())),
+        None => Ok(()),
+    }
+}
+
 fn condition<'a>(pod: &'a PodObject, name: &str) -> Option<&'a PodCondition> {
     let mut conditions = pod.status()?.conditions.iter().flatten();
     conditions.find(|condition| condition.type_ == name)
@@ -126,6 +139,18 @@ mod tests {
             assert!(of(name, "False", Value::Null).unwrap_err().contains("two states"));
         }
         assert_eq!(of("Initialized", "True", json!("PodCompleted")), Ok(()), "such a reason is usual");
+    }
+
+    #[test]
+    fn an_ended_pod_that_is_ready_is_reported() {
+        let of = |phase: &str, ready: &str| {
+            ended_pod_is_not_ready(&pod(json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]})))
+        };
+        for phase in ["Succeeded", "Failed"] {
+            assert_eq!(of(phase, "False"), Ok(()));
+            assert!(of(phase, "True").unwrap_err().starts_with("p0-0: is "));
+        }
+        assert_eq!(of("Running", "True"), Ok(()));
     }
 
     #[test]
