@@ -129,7 +129,7 @@ impl StatusCache {
     }
 
     /// Sets the readiness of a running container and recomputes ContainersReady and Ready. Nothing happens if the pod
-    /// or this run of the container is unknown.
+    /// or this run of the container is unknown, or if the run has ended.
     pub fn set_ready(&mut self, pod: &PodObject, container: &ContainerId, ready: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
             let Some(run) = find_run(status, container).filter(|run| run.ready != ready) else { return false };
@@ -142,7 +142,7 @@ impl StatusCache {
     }
 
     /// Sets whether a running container has started. Nothing happens if the pod or this run of the container is
-    /// unknown.
+    /// unknown, or if the run has ended.
     pub fn set_started(&mut self, pod: &PodObject, container: &ContainerId, started: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
             let Some(run) = find_run(status, container).filter(|run| run.started != Some(started)) else {
@@ -320,10 +320,12 @@ impl<'a> Before<'a> {
     }
 }
 
+/// The status of the container whose running run has this id. The result of a probe may come after the end of its run.
 fn find_run<'a>(status: &'a mut PodStatus, id: &ContainerId) -> Option<&'a mut ContainerStatus> {
     let lists = [&mut status.container_statuses, &mut status.init_container_statuses];
     lists.into_iter().flatten().flatten().find(|run| {
         let known = run.container_id.as_deref().unwrap_or_default();
-        known.split_once("://").is_some_and(|(_, known)| known == id.as_str())
+        let is_same = known.split_once("://").is_some_and(|(_, known)| known == id.as_str());
+        is_same && run.state.as_ref().is_some_and(|state| state.running.is_some())
     })
 }

@@ -240,6 +240,17 @@ fn a_probe_result_changes_both_ready_conditions_at_once() {
 }
 
 #[test]
+fn a_probe_result_of_a_run_that_has_ended_is_ignored() {
+    let probe = json!({"exec": {"command": ["x"]}});
+    let world = World::new(pod(json!({"spec": {"containers": [{"name": "a", "readinessProbe": probe}]}})))
+        .runs([exited("a", 0, 1)]);
+    let mut cache = StatusCache::default();
+    accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
+    assert_eq!(cache.set_ready(&world.pod, &"a-0".into(), true, at(2)), SetOutcome::Unchanged);
+    assert_eq!(cache.set_started(&world.pod, &"a-0".into(), true, at(2)), SetOutcome::Unchanged);
+}
+
+#[test]
 fn a_ready_sandbox_is_reported_before_its_containers() {
     let mut world = never();
     world.runtime.sandboxes.clear();
