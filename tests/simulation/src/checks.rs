@@ -1,6 +1,7 @@
 //! Invariants: functions that check the state of the simulation at one time.
 
 mod claims;
+mod containers;
 mod end_states;
 mod resources;
 mod restarts;
@@ -25,6 +26,7 @@ use super::machine::{ActiveCall, CallDetail, PodView};
 use super::scenario::{Kind, Op, PodPlan};
 
 pub(super) use claims::{claims, claims_are_released};
+pub(super) use containers::containers_are_shown;
 pub(super) use end_states::{drained, final_statuses_are_stored, settled};
 pub(super) use resources::{LACKS, fits_later, fits_the_machine, generation_is_decided};
 pub(super) use restarts::{cancelled_starts_are_no_runs, post_start_hooks_have_run, ready_containers_stay_ready};
