@@ -191,7 +191,7 @@ impl Simulation {
                 let checked = checked.and_then(|()| life.health_follows_lists(&self.machine));
                 let checked =
                     checked.and_then(|()| checks::exits_are_noticed(&self.machine, &life.agent, life.started));
-                let checked = checked.and_then(|()| checks::containers_are_shown(&life.agent));
+                let checked = checked.and_then(|()| checks::containers_are_shown(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::cancelled_starts_are_no_runs(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::ready_containers_stay_ready(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::post_start_hooks_have_run(&self.machine, &life.agent));

@@ -1,18 +1,26 @@
 //! Checks of what the kept statuses show of containers, once per second.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use podwright_actors::pod::Phase;
+use podwright_actors::ports::ContainerState;
+use podwright_actors::time::Time;
 
 use super::CheckResult;
-use crate::machine::Agent;
+use crate::container_runs::ContainerRun;
+use crate::machine::{Agent, Machine};
 
 /// The statuses of all pods show their containers as they are.
-pub(crate) fn containers_are_shown(agent: &Agent) -> CheckResult {
+pub(crate) fn containers_are_shown(machine: &Machine, agent: &Agent) -> CheckResult {
     let mut snapshots = agent.engine.snapshots();
     snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
     for uid in snapshots.into_iter().map(|snapshot| snapshot.uid) {
         let Some(status) = agent.statuses.get(&uid) else { continue };
         readiness_follows_containers(&status).map_err(|what| format!("{uid}: {what}"))?;
+        // The runs are those that the runtime has now, and those that it had.
+        machine.runtime_status(&uid);
+        let checked = machine.with_runs(|runs| runs_are_shown_as_they_were(&status, runs.of(&uid)));
+        checked.map_err(|what| format!("{uid}: {what}"))?;
     }
     Ok(())
 }
@@ -43,11 +51,50 @@ fn readiness_follows_containers(status: &PodStatus) -> CheckResult {
     }
 }
 
+/// Each run that a status shows started, ended and exited as it really did.
+fn runs_are_shown_as_they_were(status: &PodStatus, runs: &[ContainerRun]) -> CheckResult {
+    let run = |id: Option<&String>| {
+        let (_, id) = id?.split_once("://")?;
+        runs.iter().find(|run| run.id.as_str() == id)
+    };
+    let is_at = |shown: Option<&ApiTime>, at: Option<Time>| {
+        shown.map(|shown| shown.0.as_second()) == at.map(|at| at.to_timestamp().as_second())
+    };
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    for container in lists.into_iter().flatten().flatten() {
+        let running = container.state.as_ref().and_then(|state| state.running.as_ref());
+        // The start of a run that was removed before it was read is not known.
+        let run_that_started = run(container.container_id.as_ref()).filter(|run| run.started.is_some());
+        if let (Some(shown), Some(run)) = (running, run_that_started)
+            && !is_at(shown.started_at.as_ref(), run.started)
+        {
+            return Err(format!("{} is shown as {shown:?}, and its run is {run:?}", container.name));
+        }
+        let states = [&container.state, &container.last_state].into_iter().flatten();
+        for shown in states.filter_map(|state| state.terminated.as_ref()) {
+            // Nor is its end.
+            let Some(run) = run(shown.container_id.as_ref()).filter(|run| run.state == ContainerState::Exited) else {
+                continue;
+            };
+            let is_true = shown.exit_code == run.exit_code
+                && is_at(shown.started_at.as_ref(), run.started)
+                && is_at(shown.finished_at.as_ref(), run.ended);
+            if !is_true {
+                return Err(format!("{} is shown as {shown:?}, and its run is {run:?}", container.name));
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use podwright_actors::ids::PodUid;
+    use podwright_actors::ports::{ContainerStatus as RuntimeStatus, PodRuntimeStatus};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::container_runs::ContainerRuns;
 
     fn container(name: &str, ready: bool, state: Value) -> Value {
         json!({"name": name, "image": "i", "imageID": "", "ready": ready, "restartCount": 0, "state": state})
@@ -76,5 +123,61 @@ mod tests {
         assert!(check("Running", ["True", "True"], &half).unwrap_err().contains("a container is not"));
         assert!(check("Running", ["True", "False"], &half).unwrap_err().contains("its containers are not"));
         assert!(check("Running", ["False", "False"], &dead).unwrap_err().contains("does not run"));
+    }
+
+    /// A run that started in second 2. It has ended in second 5 with the code 3, or it still runs.
+    fn runs(has_ended: bool) -> ContainerRuns {
+        let run = RuntimeStatus {
+            id: "1".into(),
+            sandbox: "s".into(),
+            name: "a".into(),
+            restart_count: 0,
+            state: if has_ended { ContainerState::Exited } else { ContainerState::Running },
+            created_at: Time::from_secs(1),
+            started_at: Some(Time::from_secs(2)),
+            finished_at: has_ended.then(|| Time::from_secs(5)),
+            exit_code: if has_ended { 3 } else { 0 },
+            signal: None,
+            reason: String::new(),
+            message: String::new(),
+            spec_hash: 0,
+            image: "i".to_owned(),
+            image_id: "i".to_owned(),
+            applied: None,
+        };
+        let mut runs = ContainerRuns::default();
+        let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![run] };
+        runs.learn(&PodUid::new("p0-0"), &status, 1, None);
+        runs
+    }
+
+    #[test]
+    fn a_run_that_was_different_is_reported() {
+        let at = |second: u64| Time::from_secs(second).to_timestamp().to_string();
+        let check = |field: &str, state: &Value, has_ended: bool| {
+            let mut container = container("a", false, Value::Null);
+            container["containerID"] = json!("simulated://1");
+            container[field] = state.clone();
+            let status = serde_json::from_value(json!({"containerStatuses": [container]})).unwrap();
+            runs_are_shown_as_they_were(&status, runs(has_ended).of(&PodUid::new("p0-0")))
+        };
+        let running = |second: u64| json!({"running": {"startedAt": at(second)}});
+        assert_eq!(check("state", &running(2), false), Ok(()));
+        assert_eq!(check("state", &running(2), true), Ok(()), "its end is not noticed yet");
+        assert!(check("state", &running(3), false).is_err());
+
+        let ended = |code: i32, from: u64, to: u64| {
+            json!({"terminated": {"containerID": "simulated://1", "exitCode": code, "startedAt": at(from),
+                "finishedAt": at(to)}})
+        };
+        for field in ["state", "lastState"] {
+            assert_eq!(check(field, &ended(3, 2, 5), true), Ok(()));
+            for broken in [ended(0, 2, 5), ended(3, 1, 5), ended(3, 2, 6)] {
+                assert!(check(field, &broken, true).is_err(), "{field} {broken}");
+                assert_eq!(check(field, &broken, false), Ok(()), "nobody knows how it ended");
+            }
+        }
+        let unknown = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
+        assert_eq!(check("state", &unknown, true), Ok(()), "it names no run");
     }
 }
