@@ -112,11 +112,23 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, desired: &DesiredPod) -> Che
                 return Ok(());
             }
             resources::resize_is_complete(machine, agent, desired, &status, &truth)?;
+            if !lags {
+                observes_the_generation(&desired.pod, &status)?;
+            }
             containers_run(&desired.pod, &status, &truth, lags)
                 .map_err(|what| format!("{what}: {:?} {truth:?}", view.snapshot))
         }
         other => Err(format!("is {}: {:?}", other.as_str(), view.snapshot)),
     }
+}
+
+/// The status is of the newest generation of the pod: of its newest spec.
+fn observes_the_generation(pod: &PodObject, status: &PodStatus) -> CheckResult {
+    let (newest, observed) = (pod.metadata().generation, status.observed_generation);
+    if newest == observed {
+        return Ok(());
+    }
+    Err(format!("has the generation {newest:?}, and its status is of {observed:?}"))
 }
 
 /// Each regular container runs or states why it does not. A running setup reports what it started only when it ends.
@@ -217,4 +229,32 @@ fn forgotten(AgentLife { node, agent, .. }: &AgentLife, uid: &PodUid) -> CheckRe
         return Err(format!("its start errors and pull failures are still kept: {starts:?} {pulls:?}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(spec: &Value) -> Arc<PodObject> {
+        let metadata = json!({"name": "p0", "namespace": "sim", "uid": "p0-0", "generation": 3});
+        PodObject::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()).unwrap()
+    }
+
+    fn status(status: Value) -> PodStatus {
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_generation_is_reported() {
+        let pod = pod(&json!({"containers": [{"name": "c"}]}));
+        assert_eq!(observes_the_generation(&pod, &status(json!({"observedGeneration": 3}))), Ok(()));
+        for earlier in [json!({"observedGeneration": 2}), json!({})] {
+            let what = observes_the_generation(&pod, &status(earlier)).unwrap_err();
+            assert!(what.starts_with("has the generation Some(3)"), "{what}");
+        }
+    }
 }
