@@ -114,6 +114,7 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, desired: &DesiredPod) -> Che
             resources::resize_is_complete(machine, agent, desired, &status, &truth)?;
             if !lags {
                 observes_the_generation(&desired.pod, &status)?;
+                shows_the_addresses(&desired.pod, &status, &truth)?;
             }
             containers_run(&desired.pod, &status, &truth, lags)
                 .map_err(|what| format!("{what}: {:?} {truth:?}", view.snapshot))
@@ -129,6 +130,18 @@ fn observes_the_generation(pod: &PodObject, status: &PodStatus) -> CheckResult {
         return Ok(());
     }
     Err(format!("has the generation {newest:?}, and its status is of {observed:?}"))
+}
+
+/// The status has the addresses of the sandbox in which containers run.
+fn shows_the_addresses(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus) -> CheckResult {
+    let sandbox = truth.sandboxes.first().filter(|sandbox| sandbox.state == SandboxState::Ready);
+    let Some(sandbox) = sandbox.filter(|_| !pod.is_host_network()) else { return Ok(()) };
+    let shown: Vec<&str> = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).collect();
+    let actual: Vec<String> = sandbox.ips.iter().map(ToString::to_string).collect();
+    if shown == actual && status.pod_ip.as_ref() == actual.first() {
+        return Ok(());
+    }
+    Err(format!("has the addresses {actual:?}, and its status shows {:?} and {shown:?}", status.pod_ip))
 }
 
 /// Each regular container runs or states why it does not. A running setup reports what it started only when it ends.
@@ -235,6 +248,8 @@ fn forgotten(AgentLife { node, agent, .. }: &AgentLife, uid: &PodUid) -> CheckRe
 mod tests {
     use std::sync::Arc;
 
+    use podwright_actors::ports::SandboxStatus;
+    use podwright_actors::time::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -256,5 +271,31 @@ mod tests {
             let what = observes_the_generation(&pod, &status(earlier)).unwrap_err();
             assert!(what.starts_with("has the generation Some(3)"), "{what}");
         }
+    }
+
+    #[test]
+    fn addresses_of_another_sandbox_are_reported() {
+        let sandbox = |state| SandboxStatus {
+            id: "s".into(),
+            attempt: 0,
+            state,
+            created_at: Time::from_secs(1),
+            host_network: false,
+            ips: vec!["10.0.0.2".parse().unwrap()],
+        };
+        let check = |spec: Value, state, first: &str, all: Value| {
+            let truth = PodRuntimeStatus { sandboxes: vec![sandbox(state)], containers: Vec::new() };
+            shows_the_addresses(&pod(&spec), &status(json!({"podIP": first, "podIPs": all})), &truth)
+        };
+        let spec = || json!({"containers": [{"name": "c"}]});
+        let (right, wrong) = (json!([{"ip": "10.0.0.2"}]), json!([{"ip": "10.0.0.3"}]));
+        assert_eq!(check(spec(), SandboxState::Ready, "10.0.0.2", right.clone()), Ok(()));
+        for (first, all) in [("10.0.0.3", &right), ("10.0.0.2", &wrong), ("10.0.0.2", &Value::Null)] {
+            let what = check(spec(), SandboxState::Ready, first, all.clone()).unwrap_err();
+            assert!(what.starts_with("has the addresses "), "{what}");
+        }
+        assert_eq!(check(spec(), SandboxState::NotReady, "10.0.0.3", wrong.clone()), Ok(()), "the old ones stay");
+        let host = json!({"hostNetwork": true, "containers": [{"name": "c"}]});
+        assert_eq!(check(host, SandboxState::Ready, "192.0.2.1", wrong), Ok(()));
     }
 }
