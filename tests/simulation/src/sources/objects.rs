@@ -154,11 +154,8 @@ impl SimSources {
         Ok(())
     }
 
-    /// The API server of the adapters has the statuses that the agent keeps.
+    /// The API server has the statuses that the agent keeps.
     pub(crate) fn statuses_agree(&mut self, agent: &Agent) -> CheckResult {
-        if self.cluster.is_none() {
-            return Ok(());
-        }
         for DesiredPod { uid, pod, .. } in self.desired_pods().iter().filter(|desired| !desired.pod.is_static()) {
             if let Some(kept) = agent.statuses.get(uid) {
                 is_written(&kept, pod.status()).map_err(|what| format!("{uid}: {what}"))?;
