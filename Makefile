@@ -37,7 +37,7 @@ demo-dra:
 	$(CARGO) build --locked --bin podwright --example dra_driver --example dra_demo
 	$${CARGO_TARGET_DIR:-target}/debug/examples/dra_demo
 
-# Shows how a rule taints the device of a pod and the pod goes, without a cluster: the parts of demo-dra and the controller.
+# Shows, without a cluster, how a pod is evicted when a rule taints its device: the parts of demo-dra and the controller.
 demo-taint:
 	$(CARGO) build --locked --bin podwright --example dra_driver --example taint_demo
 	$${CARGO_TARGET_DIR:-target}/debug/examples/taint_demo

@@ -14,7 +14,7 @@
 //!
 //! | fact | written | the next agent |
 //! |---|---|---|
-//! | starting | before the start is requested | removes a run that never started before its container starts again, as the same run; runs the post-start hook of a run that started, or stops the run if its hook has failed |
+//! | starting | before the start is requested | removes a run that never started, before its container starts again with the same number; runs the post-start hook of a run that started, or stops the run if its hook has failed |
 //! | stop | when a stop begins | gives the container the rest of its grace period |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
@@ -150,7 +150,7 @@ impl RunFacts {
         self.kept.lock().facts.start_of(pod, run)
     }
 
-    /// The status for everyone who only observes the pod: a container does not run before its post-start hook has ended.
+    /// The status for everyone who only observes the pod. In it, no container runs before its post-start hook has ended.
     pub(crate) fn observable<'a>(&self, pod: &PodObject, status: &'a PodRuntimeStatus) -> Cow<'a, PodRuntimeStatus> {
         let has_hook = |name: &str| {
             let lifecycle = Definition::find(pod, name).and_then(|container| container.lifecycle);

@@ -1,6 +1,6 @@
 //! The eviction of a pod from a tainted device without a cluster: an API server in memory, the agent, the driver of the example
 //! `dra_driver`, the device taint eviction controller, and one pod with a claim. `podwright preview` shows what a DeviceTaintRule would do;
-//! the rule is applied, and the pod goes. `make demo-taint` runs it.
+//! the rule is applied, and the pod is evicted. `make demo-taint` runs it.
 
 #[path = "../support/demo.rs"]
 mod demo;

@@ -185,7 +185,7 @@ impl ContainerManager {
         let removed = self.ports.runtime.remove_container(&run, false).await;
         let failed = |error| StartFailure::Create(RuntimeError::failed(ContainerError::RemoveAbandoned(error)));
         removed.map_err(failed)?;
-        tracing::info!(pod.uid = %uid, container.name, "the last agent died during the start of a container: it starts again");
+        tracing::info!(pod.uid = %uid, container.name, "the last agent died during the start of a container: the container starts again");
         facts.start_ended(uid, &run);
         Ok(())
     }
@@ -295,7 +295,8 @@ impl ContainerManager {
         let doing = self.activities.begin_with(work.pod.uid(), task, Some(container.container_name()), None);
         let Err(error) = work.cancel.run_until_cancelled(hook.run()).await.ok_or(StartFailure::Cancelled)? else {
             facts.start_ended(uid, &id);
-            // The container may be reported as ready from now on. The next agent would run the hook again and take that back.
+            // The container may be reported as ready from now on. Without the end of the hook in the file, the next agent would run the
+            // hook again, and the container would no longer be ready.
             work.cancel.run_until_cancelled(facts.written()).await;
             return Ok(());
         };

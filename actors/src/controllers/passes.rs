@@ -73,7 +73,7 @@ impl<K: Clone + Eq + Hash + fmt::Display> Passes<K> {
             }
             Ok(PassEnd::Again(at)) => {
                 self.succeeded(&item);
-                // The item is in work, so the queue takes this as the time of its next pass.
+                // The pass of the item still counts as running, so the queue takes this as the time of its next pass.
                 self.queue.lock().add_at(&item, at);
                 Outcome::Finished
             }

@@ -23,7 +23,7 @@ impl Housekeeping {
         let missing = self.count_pods(&desired, known);
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
-        // Before the API server has delivered, only the source of a runtime-only pod tells whether it may be one of its pods.
+        // Before the API server has delivered, a runtime-only pod may be one of its pods, unless the pod is static.
         let is_static = |uid: &PodUid| listed.iter().any(|pod| pod.uid == *uid && pod.is_static);
         let is_covered = |action: &PodAction| match action {
             PodAction::StopRuntimeOnly(running) => coverage == Coverage::All || is_static(&running.uid),

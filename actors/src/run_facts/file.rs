@@ -18,7 +18,7 @@ use crate::ports::CheckpointError;
 use crate::text::error_chain;
 use crate::time::Time;
 
-/// How long a start waits for the disk. After that, no start waits until the disk answers.
+/// How long a start waits for the disk. Until the disk has answered, later starts do not wait for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between a failed write and the next one.
 const RETRY: Duration = Duration::from_secs(5);

@@ -27,10 +27,10 @@ pub(super) struct RunFact {
     pub(super) started: bool,
     /// The last result of the readiness probe.
     pub(super) ready: Option<bool>,
-    /// An earlier agent requested the start. It is not in the file: every fact in the file is of an earlier agent.
+    /// An earlier agent recorded this fact. This field is not in the file: every fact in the file is of an earlier agent.
     pub(super) inherited: bool,
-    /// The container, if the earlier agent died during the start and the runtime ended the run for that: the run has ended, and the
-    /// runtime reports no time of its start. It is not in the file: every read of the pod shows it.
+    /// The container, if the earlier agent died during the start and the runtime therefore ended the run: the run has ended, and the
+    /// runtime reports no time of its start. This field is not in the file: every read of the pod shows it.
     pub(super) abandoned: Option<ContainerName>,
 }
 

@@ -28,7 +28,7 @@ pub struct SandboxRecord {
     pub host_network: bool,
     /// The node's addresses when the sandbox was created.
     pub ips: Vec<IpAddr>,
-    /// Whether the pod came from a file or a URL; false in a record of an earlier agent.
+    /// Whether the pod came from a file or a URL; false in a record of an agent that did not write this field.
     #[serde(default)]
     pub is_static: bool,
     /// The pod's grace period in seconds, which the next agent cannot read from a manifest that is gone.

@@ -123,8 +123,8 @@ fn is_marked(before: &PodObject, after: &PodObject) -> bool {
     mark(before) != mark(after)
 }
 
-/// An agent deletes a pod without a grace period, once the pod has ended. The garbage collector marks the mirror pods of a node that the
-/// agent deletes.
+/// An agent deletes a pod without a grace period, once the pod has ended. If the agent deletes its Node object, the garbage collector marks
+/// the mirror pods of the node.
 fn may_be_marked(pod: &PodObject) -> CheckResult {
     if pod.is_mirror() { Ok(()) } else { Err(format!("{}: the agent deletes it with a grace period", pod.uid())) }
 }

@@ -204,7 +204,7 @@ impl Faults {
     }
 
     /// Decides for every write whose client has gone before the server processed it. If the hook returns true, the server processes the
-    /// write at once. Without a hook, it processes no such write. A real server does either.
+    /// write at once. Without a hook, it processes no such write. A real server may do either.
     pub fn on_hang_up(&self, hook: impl FnMut(&RequestInfo) -> bool + Send + 'static) {
         *self.hang_ups.lock() = Some(Box::new(hook));
     }

@@ -329,7 +329,7 @@ async fn stops_of_a_container_are_forgotten_once_it_has_ended() {
     assert!(error.contains("still runs although"), "only one stop is remembered: {error}");
 }
 
-// Input of an agent's restart: the run is not in the memory of this agent.
+// As after a restart of the agent: the stop is in the file, and not in the memory of this agent.
 #[tokio::test(start_paused = true)]
 async fn stop_that_an_earlier_agent_began_goes_on_with_its_rest() {
     let rig = Rig::new();

@@ -251,7 +251,7 @@ impl Core {
     }
 }
 
-const NO_POD: &str = "There is no pod of this name that uses ResourceClaims. Device taints evict no other pod. If the pod should use claims, \
+const NO_POD: &str = "There is no pod of this name that uses ResourceClaims. Device taints evict only such pods. If the pod should use claims, \
                       check the namespace and the name.";
 const NOT_SYNCED: &str = "The controller has not completed its first lists, so it evicts no pod yet, and this explanation may be \
                           incomplete.";

@@ -106,7 +106,7 @@ impl Candidate {
         Candidate { replica, name, state: State::Following { observed: None }, terms: 0 }
     }
 
-    /// Writes to the lease where the admin endpoints of this replica are reachable from other machines.
+    /// Sets the address at which other machines reach the admin endpoints of this replica. A leader writes it to the lease.
     #[must_use]
     pub fn with_address(mut self, address: Option<String>) -> Self {
         self.replica.address = address;
@@ -150,7 +150,7 @@ impl Candidate {
         }
     }
 
-    /// Where the admin endpoints of the holder are reachable, by the lease that was last read.
+    /// Where the admin endpoints of the holder are reachable, according to the lease that was last read.
     pub fn address_of_holder(&self) -> Option<&str> {
         match &self.state {
             State::Following { observed } => address(&observed.as_ref()?.lease),

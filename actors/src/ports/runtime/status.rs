@@ -15,7 +15,7 @@ pub struct RuntimePod {
     pub uid: PodUid,
     /// The pod name and namespace that the sandboxes and containers carry.
     pub full_name: FullName,
-    /// Whether the pod came from a file or a URL. False if the runtime does not keep it.
+    /// Whether the pod came from a file or a URL. False if the runtime does not keep this.
     pub is_static: bool,
     /// The grace period that the pod had when its containers were created. `None` if the pod had none, or if the runtime does not keep it.
     pub grace: Option<Grace>,

@@ -25,8 +25,8 @@ pub(crate) fn containers_are_shown(machine: &Machine, agent: &Agent) -> CheckRes
     Ok(())
 }
 
-/// A pod is ready only if its regular containers are, and only a container that runs is ready. The caller of a kill sets a terminal phase
-/// while containers run and conditions stay.
+/// A pod is ready only if its regular containers are, and only a container that runs is ready. The caller of a kill may set a terminal
+/// phase while containers still run. The conditions stay then.
 fn readiness_follows_containers(status: &PodStatus) -> CheckResult {
     let is_true = |name: &str| {
         let mut conditions = status.conditions.iter().flatten();
@@ -51,7 +51,7 @@ fn readiness_follows_containers(status: &PodStatus) -> CheckResult {
     }
 }
 
-/// Each run that a status shows started, ended and exited as it really did.
+/// Each run in a status has the start, the end and the exit code that it really had.
 fn runs_are_shown_as_they_were(status: &PodStatus, runs: &[ContainerRun]) -> CheckResult {
     let run = |id: Option<&String>| {
         let (_, id) = id?.split_once("://")?;

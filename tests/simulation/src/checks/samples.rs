@@ -83,7 +83,7 @@ fn stop_is_justified(
             Cause::Orphaned if !agent.desired.is_ready() => {
                 return Err("no longer desired before every source delivered".to_owned());
             }
-            // The runtime tells that a pod is static.
+            // The runtime reports which pods are static.
             Cause::RuntimeOnly if !is_delivered && !agent.desired.is_ready() => {
                 return Err("known to the runtime only before its source delivered".to_owned());
             }

@@ -39,8 +39,7 @@ fn phase_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees("phase", &kept["phase"], &written["phase"])
 }
 
-/// Why the pod is in its phase. While a terminal phase is held back, the API server keeps the reason of the phase before; the phases differ
-/// then.
+/// Why the pod is in its phase. While a terminal phase is held back, the API server keeps the earlier phase together with its reason.
 fn reason_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees_in(&["reason", "message"], kept, written)
 }
@@ -83,7 +82,7 @@ fn addresses_agree(kept: &Value, written: &Value) -> CheckResult {
     agrees_in(&["hostIP", "hostIPs", "podIP", "podIPs"], kept, written)
 }
 
-/// When the agent first had the pod, and the class of the pod.
+/// When the agent first had the pod, and the QoS class of the pod.
 fn start_agrees(kept: &Value, written: &Value) -> CheckResult {
     agrees_in(&["startTime", "qosClass"], kept, written)
 }

@@ -8,7 +8,7 @@ use podwright_actors::time::Time;
 use super::CheckResult;
 use super::statuses::{OWN_CONDITIONS, READINESS};
 
-/// No time in a status is one that the clock of the node has not shown, and no container ends before it starts.
+/// No time in a status is later than the clock of the node, and no container ends before it starts.
 pub(crate) fn times_have_passed(pod: &PodObject, now: Time) -> CheckResult {
     let Some(status) = pod.status() else { return Ok(()) };
     let (uid, now) = (pod.uid(), now.to_timestamp());

@@ -182,7 +182,7 @@ impl Node {
         admitted
     }
 
-    /// Whether others were stopped for a waiting pod, as the pods that are judged beside it know.
+    /// Whether others were stopped for a waiting pod, as the decisions on other pods see it.
     fn has_victims(&self, is_owed: bool) -> bool {
         is_owed && !self.mutates(Mutation::StuckPodsCountTwice)
     }
