@@ -8,6 +8,14 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase};
 
+/// Waits until the file of the facts of containers has this text. The agent writes it in the background.
+async fn fact_is_written(home: &AgentHome, text: &str) {
+    eventually(&format!("the fact {text} is written"), || async {
+        fs::read_to_string(home.root().join("run_facts")).ok()?.contains(text).then_some(())
+    })
+    .await;
+}
+
 /// The facts that must not change: container ID, restart count, start time.
 fn identity(pod: &Pod) -> (Option<String>, i32, String) {
     let container = container(pod).expect("the pod has a container");
@@ -146,6 +154,7 @@ async fn next_agent_gives_pods_without_a_manifest_what_is_left_of_their_grace_pe
     }
     home.remove("stopping.yaml");
     eventually("the first pod stops", || async { file("stopping-begins").exists().then_some(()) }).await;
+    fact_is_written(&home, "\"killed_at\"").await;
     let begun = Instant::now();
     agent.crash().await;
     home.remove("removed.yaml");
@@ -184,10 +193,11 @@ async fn ready_pod_is_ready_before_the_first_probe_of_the_next_agent() {
     let agent = home.start(&[]).await;
     let before = identity(&agent.ready("web-n1").await);
     fs::write(&block, "").unwrap();
+    fact_is_written(&home, "\"ready\":true").await;
     agent.crash().await;
 
     let agent = home.start(&[]).await;
-    let pod = agent.until("web-n1", "is listed", |_| true).await;
+    let pod = agent.until("web-n1", "has a container", |pod| container(pod).is_some()).await;
     assert!(phase(&pod) == "Running" && is_ready(&pod), "{:?}", pod.status);
     assert_eq!(container(&pod).map(|container| (container.ready, container.started)), Some((true, Some(true))));
     assert_eq!(identity(&pod), before);
