@@ -49,6 +49,8 @@ pub struct Explainer {
     pub(crate) resources: Option<Arc<dyn ResourcePhase>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Time,
+    /// Set once [`adopted`](Explainer::adopted) has ended.
+    pub(crate) adopted: tokio::sync::OnceCell<()>,
 }
 
 /// The state of a node at one time. Facts that hold for all pods are gathered once for all queries.
@@ -97,7 +99,14 @@ impl Explainer {
     /// Waits until the statuses of the pods that ran before this node are known. Without its status, a ready pod looks like one that has
     /// not started. Waits no longer than 5 seconds after the start of the node. Cancel safe.
     pub async fn adopted(&self) {
-        let left = (self.started + ADOPTION).since(self.clock.now());
+        // One of the callers checks the pods, and the others wait for it.
+        self.adopted.get_or_init(|| self.adoption()).await;
+    }
+
+    /// Ends once the adopted pods are known, or are no longer awaited.
+    async fn adoption(&self) {
+        // A clock that was set back does not lengthen the wait.
+        let left = (self.started + ADOPTION).since(self.clock.now()).min(ADOPTION);
         let adopted = async {
             while !self.has_adopted() {
                 sleep(ADOPTION_CHECK).await;
@@ -113,7 +122,8 @@ impl Explainer {
         }
         let (pods, held) = self.desired.pods_and_held();
         pods.iter().chain(&held).all(|pod| {
-            let has_status = self.statuses.get(pod.uid()).is_some() || pod.status().is_some();
+            // The status in a manifest's pod is a default, which no agent has computed.
+            let has_status = self.statuses.get(pod.uid()).is_some() || (!pod.is_static() && pod.status().is_some());
             has_status || self.observer.observed(pod.uid()) == Observed::Stopped
         })
     }

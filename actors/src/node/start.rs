@@ -219,6 +219,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         status_writer: status_writer.clone(),
         resources: resources.clone(),
         started: clock.now(),
+        adopted: tokio::sync::OnceCell::new(),
         clock: clock.clone(),
     });
     let image_store = images.clone();
