@@ -199,6 +199,7 @@ async fn explain_pod(
             Some(explanation) => explanation.to_string().into_response(),
         }
     };
+    view.node.explainer().adopted().await;
     blocking.answer(view, answer).await
 }
 
@@ -216,6 +217,7 @@ async fn explain_all(
     let answer = move |view: &NodeView| {
         if json { Json(view.node.explainer().lines()).into_response() } else { explain_text(view).into_response() }
     };
+    view.node.explainer().adopted().await;
     blocking.answer(view, answer).await
 }
 
