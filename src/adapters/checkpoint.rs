@@ -89,7 +89,8 @@ impl Records {
         }
     }
 
-    /// Whether a node starts without a file that cannot be read, and replaces it.
+    /// Whether no records are better than outdated ones. A node starts without a file that cannot be read, and replaces it. A file that
+    /// cannot be replaced is removed, which works on a full disk too.
     fn is_optional(self) -> bool {
         match self {
             Records::FinalStatuses | Records::Allocations => false,
@@ -188,7 +189,8 @@ impl FileCheckpoint {
 
     /// The same for the facts of containers. The file survives the end of the agent. No container outlives the boot of the machine, so the
     /// facts are of one boot: remove the file before the first node of another boot starts. A loss of power may damage the file. A file that
-    /// cannot be read, or has more than 64 MiB, is logged and counts as empty, and the first write replaces it.
+    /// cannot be read, or has more than 64 MiB, is logged and counts as empty, and the first write replaces it. A file that cannot be
+    /// replaced is removed, because outdated facts are worse than none.
     pub fn of_run_facts(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::RunFacts }
     }
@@ -226,7 +228,8 @@ impl FileCheckpoint {
         if damaged {
             repair(&file.path, &records, self.records.consequence());
         }
-        let writer = FileWriter { opening: *openings, file: file.clone(), durability: self.records.durability() };
+        let writer = FileWriter { opening: *openings, file: file.clone() };
+        let writer = RecordWriter { writer, records: self.records };
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }
@@ -276,7 +279,13 @@ struct FileWriter {
     file: Arc<SharedFile>,
     /// The number of the opening that made this writer.
     opening: u64,
-    durability: Durability,
+}
+
+/// Writes records of one kind to the file.
+#[derive(Debug)]
+struct RecordWriter {
+    writer: FileWriter,
+    records: Records,
 }
 
 impl FileWriter {
@@ -300,15 +309,21 @@ impl FileWriter {
     }
 }
 
-impl CheckpointWriter for FileWriter {
+impl CheckpointWriter for RecordWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let durability = self.durability;
-        self.write(move |path| record::replace(path, whole(&records).as_bytes(), durability))
+        let kind = self.records;
+        self.writer.write(move |path| {
+            record::replace(path, whole(&records).as_bytes(), kind.durability()).inspect_err(|_| {
+                if kind.is_optional() {
+                    let _none = fs::remove_file(path);
+                }
+            })
+        })
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let durability = self.durability;
-        self.write(move |path| {
+        let durability = self.records.durability();
+        self.writer.write(move |path| {
             // A missing file must be saved as a whole, so this does not create it.
             let mut file = OpenOptions::new().append(true).open(path)?;
             file.write_all(lines(&records).as_bytes())?;

@@ -118,8 +118,8 @@ impl NodePorts {
     }
 
     /// The file of the facts of containers that the runtime does not know, which outlives the agent. The facts are of one boot of the
-    /// machine: whoever owns the file removes it after a reboot. By default none: an agent that restarts takes a start that the death of
-    /// the last agent interrupted for a failed one.
+    /// machine: whoever owns the file removes it after a reboot. Outdated facts are worse than none, so a store whose save fails drops its
+    /// records. By default none: an agent that restarts takes a start that the death of the last agent interrupted for a failed one.
     pub fn run_facts(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
         self.run_facts = checkpoint;
         self

@@ -219,9 +219,9 @@ impl RunFacts {
                     if !self.breaks() {
                         tracing::error!(
                             error = %error_chain(&error),
-                            "cannot write the facts of containers: free or repair the disk; until then an agent that restarts may \
-                             take a start that it interrupted for a failed one, skip its post-start hook, give containers that stop their whole grace periods \
-                             again, and show ready pods as not ready"
+                            "cannot write the facts of containers, so the next agent starts without them: free or repair the disk; until \
+                             then an agent that restarts may take a start that it interrupted for a failed one, skip its post-start \
+                             hook, give containers that stop their whole grace periods again, and show ready pods as not ready"
                         );
                     }
                     sleep(RETRY).await;

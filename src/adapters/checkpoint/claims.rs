@@ -152,7 +152,7 @@ impl Checkpoint for ClaimCheckpoint {
             }
         }
         *openings += 1;
-        let writer = ClaimWriter(FileWriter { opening: *openings, file: shared.clone(), durability: Durability::Disk });
+        let writer = ClaimWriter(FileWriter { opening: *openings, file: shared.clone() });
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }

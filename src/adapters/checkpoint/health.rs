@@ -54,7 +54,7 @@ impl Checkpoint for HealthCheckpoint {
             }
         };
         *openings += 1;
-        let writer = HealthWriter(FileWriter { opening: *openings, file: file.clone(), durability: Durability::Boot });
+        let writer = HealthWriter(FileWriter { opening: *openings, file: file.clone() });
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }

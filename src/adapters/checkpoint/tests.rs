@@ -130,6 +130,30 @@ async fn facts_of_containers_that_cannot_be_read_are_replaced() {
     }
 }
 
+// A container that the file says is starting may have run for days.
+#[tokio::test]
+async fn only_facts_of_containers_that_cannot_be_replaced_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    // A directory at the temporary name is in the way of a save.
+    let in_the_way = |name: &str| dir.path().join(format!(".{name}.tmp"));
+    for (name, new, kept) in [
+        ("run_facts", FileCheckpoint::of_run_facts as fn(PathBuf) -> FileCheckpoint, &[""; 0][..]),
+        ("journal", FileCheckpoint::new, &["a"]),
+        ("allocations", FileCheckpoint::of_allocations, &["a"]),
+    ] {
+        let store = new(dir.path().join(name));
+        let (_, writer) = open(&store);
+        writer.save(records(&["a"])).await.unwrap();
+        fs::create_dir(in_the_way(name)).unwrap();
+        writer.save(records(&["b"])).await.unwrap_err();
+        let (loaded, writer) = open(&store);
+        assert_eq!(loaded, kept, "{name}");
+        fs::remove_dir(in_the_way(name)).unwrap();
+        writer.save(records(&["c"])).await.unwrap();
+        assert_eq!(open(&store).0, ["c"], "{name}");
+    }
+}
+
 /// Loads a file, and returns the records and whether the file was damaged.
 fn load(store: &FileCheckpoint, file: &[u8]) -> (Vec<String>, bool) {
     let aside = store.path.with_extension(CORRUPT);
