@@ -1,5 +1,6 @@
 //! The steps that read a pod from the runtime and publish its status.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -132,7 +133,12 @@ impl NodeSyncer {
         recursive_read_only: bool,
     ) -> PodStatus {
         let previous = self.statuses.get(uid);
-        let runtime = &*self.run_facts.observable(pod, runtime);
+        let shown = match stage {
+            Stage::Running => self.run_facts.observable(pod, runtime),
+            // The stop has cancelled the post-start hooks, and what runs is shown until it has stopped.
+            Stage::Stopping(_) | Stage::Stopped => Cow::Borrowed(runtime),
+        };
+        let runtime = &*shown;
         let mut probes = self.probes.snapshot(uid);
         self.run_facts.complete(uid, runtime, &mut probes);
         let mut status = compute(&StatusInput {

@@ -163,6 +163,23 @@ async fn post_start_hook_that_the_last_agent_did_not_finish_runs_before_the_pod_
     assert_eq!(node.runtime.commands().len(), 4);
 }
 
+// The deletion cancels the hook.
+#[actix::test]
+async fn container_that_stops_during_its_post_start_hook_is_shown_as_running() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.runtime.slow(Op::Exec, 600.0);
+    let a = pod("a").grace(60).spec("containers", hooked());
+    node.deliver(&[a.clone()]).await;
+    node.wait(5.0).await;
+    let state = |node: &TestNode| node.status("a").container_statuses.unwrap()[0].state.clone().unwrap();
+    assert!(state(&node).waiting.is_some(), "{:?}", state(&node));
+    node.deliver(&[a.deleting(60)]).await;
+    node.wait(10.0).await;
+    assert_eq!((node.lifecycle("a"), node.runtime.running("a").len()), (Some(Lifecycle::Terminating), 1));
+    assert!(state(&node).running.is_some(), "{:?}", state(&node));
+}
+
 // The last agent could not stop the container after its hook had failed.
 #[actix::test]
 async fn container_whose_post_start_hook_failed_is_stopped_without_a_second_hook() {
