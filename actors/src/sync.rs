@@ -227,7 +227,13 @@ impl NodeSyncer {
         }
         match self.observer.earlier_version(pod) {
             Some(uid) => {
-                let what = format!("its earlier version, the pod with UID {uid}, has not stopped yet");
+                // No pass stops it before that, because a source that is missing may desire it.
+                let why = if self.desired.lock().is_ready_for(pod) {
+                    "has not stopped yet"
+                } else {
+                    "runs until every source of static pods has delivered"
+                };
+                let what = format!("its earlier version, the pod with UID {uid}, {why}");
                 Err(SyncError::BackOff { what, until: self.clock.now() + EARLIER_VERSION_CHECK })
             }
             None => Ok(()),

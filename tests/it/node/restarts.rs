@@ -315,6 +315,27 @@ async fn edited_static_pod_starts_after_its_earlier_version_has_stopped() {
     assert_eq!((node.runtime.running("a1").len(), node.runtime.running("a2").len()), (0, 1));
 }
 
+// The missing source may desire the earlier version.
+#[actix::test]
+async fn edited_static_pod_names_a_missing_source_that_its_earlier_version_waits_for() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", stops_in(20));
+    node.deliver(&[pod("a").uid("a1").of_file()]).await;
+    node.wait(5.0).await;
+    let node = Setup { sources: vec![SourceKind::File, SourceKind::Http], ..node.killed() }.start();
+    node.deliver_set(SourceKind::File, vec![pod("a").uid("a2").of_file().label("2").build()], Vec::new()).await;
+    node.wait(60.0).await;
+    let explained = waits(&node, "a");
+    let why = "its earlier version, the pod with UID a1, runs until every source of static pods has delivered";
+    assert!(explained.contains(why), "{explained}");
+    node.deliver_set(SourceKind::Http, Vec::new(), Vec::new()).await;
+    node.wait(10.0).await;
+    let explained = waits(&node, "a");
+    assert!(explained.contains("its earlier version, the pod with UID a1, has not stopped yet"), "{explained}");
+    node.wait(20.0).await;
+    assert_eq!((node.runtime.running("a1").len(), node.runtime.running("a2").len()), (0, 1));
+}
+
 // The static pod may be the one that makes the API server reachable.
 #[actix::test]
 async fn removed_static_pod_stops_before_the_api_server_delivers() {
