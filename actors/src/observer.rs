@@ -53,7 +53,8 @@ pub struct Observer {
     /// Numbers the reads in the order in which they began.
     reads: AtomicU64,
     cache: PodCache,
-    /// The static pods of the first list. The agent has a record of every static pod that starts after it.
+    /// The static pods of the first list. The agent has a record of every static pod that it starts itself. A sandbox that the runtime makes
+    /// after this list for an agent that died is not here: its pod runs no container, and a housekeeping pass stops it.
     found: OnceLock<Vec<(FullName, PodUid)>>,
     runtime_state: Mutex<RuntimeState>,
     healthy: watch::Sender<bool>,
@@ -91,7 +92,7 @@ impl Observer {
     /// A static pod of the same full name and another UID that ran before this agent, and may still run.
     pub(crate) fn earlier_version(&self, pod: &PodObject) -> Option<PodUid> {
         let mut others = self.found.get()?.iter().filter(|(name, uid)| name == pod.full_name() && uid != pod.uid());
-        others.find(|(_, uid)| self.cache.observed(uid) != Observed::Stopped).map(|(_, uid)| uid.clone())
+        others.find(|(_, uid)| self.cache.may_run(uid)).map(|(_, uid)| uid.clone())
     }
 
     /// Whether the runtime was listed within the last three minutes, and every pod of the first list was read.

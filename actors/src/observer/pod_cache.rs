@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::diff::{PodStates, RuntimeChange, changes};
 use crate::ids::PodUid;
-use crate::ports::{Observed, PodRuntimeStatus, RuntimePod, SandboxState};
+use crate::ports::{ContainerState, ContainerStatus, Observed, PodRuntimeStatus, RuntimePod, SandboxState};
 
 /// The last statuses of all pods. Reads may overlap. Each has a number, and a read that began later has a larger one.
 #[derive(Default)]
@@ -79,6 +79,13 @@ impl PodCache {
             None if self.was_listed() => Observed::Stopped,
             None => Observed::Never,
         }
+    }
+
+    /// Whether a container of a pod may run, or a sandbox is ready. A container in an unknown state may run.
+    pub(super) fn may_run(&self, uid: &PodUid) -> bool {
+        let is_unknown = |run: &ContainerStatus| run.state == ContainerState::Unknown;
+        self.observed(uid) != Observed::Stopped
+            || self.pods.get(uid).is_some_and(|entry| entry.status.containers.iter().any(is_unknown))
     }
 
     /// Records the end of a relist: every pod that it found changed has been read.

@@ -1,7 +1,7 @@
 //! Reads that overlap, and the changes that they report.
 
 use super::*;
-use crate::ports::{ContainerState, ContainerStatus, SandboxStatus};
+use crate::ports::SandboxStatus;
 use crate::testing::created;
 use crate::time::Time;
 
@@ -81,6 +81,24 @@ fn a_pod_that_was_never_read_is_not_reported_as_stopped() {
     assert_eq!(cache.observed(&uid), Observed::Stopped);
     cache.read_failed(&uid);
     assert_eq!(cache.observed(&uid), Observed::Never);
+}
+
+// POD-I8
+#[test]
+fn a_pod_may_run_unless_all_its_containers_are_known_not_to() {
+    use ContainerState::{Created, Exited, Running, Unknown};
+    let cache = PodCache::default();
+    let uid = "u".into();
+    assert!(cache.may_run(&uid), "the pod was never read");
+    cache.list_ended();
+    assert!(!cache.may_run(&uid), "the runtime does not have the pod");
+    let rows: [(&[ContainerState], bool); 5] =
+        [(&[Exited], false), (&[Created], false), (&[Running], true), (&[Unknown], true), (&[Exited, Unknown], true)];
+    for (read, (states, expected)) in (1..).zip(rows) {
+        let runs: Vec<_> = ["c", "d"].into_iter().zip(states.iter().copied()).collect();
+        let _ = cache.store(&uid, read, status(&runs), Acknowledge::All);
+        assert_eq!(cache.may_run(&uid), expected, "{states:?}");
+    }
 }
 
 // POD-S90
