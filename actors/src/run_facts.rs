@@ -21,8 +21,9 @@
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
 //! lines as runs, plus `OUTDATED_LINES`, all facts are saved again.
 //!
-//! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again. A disk that
-//! hangs delays the starts that wait for it by 10 seconds, and no later ones.
+//! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again. Until it
+//! succeeds, the store has no facts, because outdated ones are worse than none. A disk that hangs delays the starts that wait for it by 10
+//! seconds, and no later ones.
 
 mod file;
 mod state;

@@ -103,7 +103,7 @@ impl Explainer {
         self.adopted.get_or_init(|| self.adoption()).await;
     }
 
-    /// Ends once the adopted pods are known, or are no longer awaited.
+    /// Ends once the adopted pods are known, or the 5 seconds are over.
     async fn adoption(&self) {
         // A clock that was set back does not lengthen the wait.
         let left = (self.started + ADOPTION).since(self.clock.now()).min(ADOPTION);
