@@ -117,6 +117,7 @@ impl Core {
                     self.rule_changed(&rule_id(rule), Some(rule), now);
                 }
                 Change::Changed { old, new } if old.spec != new.spec => {
+                    self.count_late_evictions(new);
                     self.effects.rule_now(rule_id(new));
                     self.rule_changed(&rule_id(new), Some(new), now);
                     self.release_held(&rule_id(new), now);
@@ -126,6 +127,7 @@ impl Core {
                         self.effects.rule_now(rule_id(new));
                         self.release_held(&rule_id(new), now);
                     }
+                    self.count_late_evictions(new);
                     self.status_changed(new, now);
                 }
                 Change::Gone { known, .. } => {
@@ -138,9 +140,11 @@ impl Core {
 
     /// If another writer has changed the conditions of this controller, queues the write of the status. The writer may be an earlier
     /// leader whose write reached the server late. A change of the evictions need not follow, so nothing else would correct the status.
+    /// Before the first pass of a rule there is nothing to compare. The item of this pass is queued.
     fn status_changed(&mut self, rule: &DeviceTaintRule, now: Time) {
         let id = rule_id(rule);
-        if self.records.get(&id).is_some_and(|record| !has_conditions(rule, &record.conditions)) {
+        let written = self.records.get(&id).map(|record| &record.conditions).filter(|written| !written.is_empty());
+        if written.is_some_and(|written| !has_conditions(rule, written)) {
             self.effects.rule_at(&id, now + STATUS_DELAY);
         }
     }

@@ -5,7 +5,8 @@
 //! slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its item leaves
 //! the queue until the limit changes or a slot becomes free.
 //!
-//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number.
+//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. The write of
+//! an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,6 +19,7 @@ use super::api::{PodId, RuleId};
 use super::cache::{Core, STATUS_DELAY};
 use super::eviction::Eviction;
 use super::rule_pass::condition;
+use super::rules::rule_id;
 use super::status::plural;
 use crate::ids::PodUid;
 use crate::text::plain;
@@ -71,6 +73,9 @@ pub(super) struct RuleRecord {
     pub(super) evicted: u64,
     /// The number of evictions before the start of the controller, as far as it is known.
     earlier: u64,
+    /// The largest number of evictions that this controller has written to the condition of the limit. The watch may show an older write
+    /// of this controller, whose number is larger than that of the last write if a slot became free meanwhile.
+    written: u64,
     slots: BTreeMap<PodUid, Slot>,
     held: BTreeSet<PodId>,
     /// The conditions that the last pass of the rule has written, or has found in the status.
@@ -82,6 +87,14 @@ pub(super) struct RuleRecord {
 impl RuleRecord {
     fn used(&self) -> u64 {
         self.earlier.saturating_add(self.slots.len() as u64)
+    }
+
+    /// Records the conditions that a pass writes, or has found in the status.
+    pub(super) fn set_conditions(&mut self, conditions: &[Condition]) {
+        conditions.clone_into(&mut self.conditions);
+        if conditions.iter().any(|condition| condition.type_ == LIMIT_CONDITION) {
+            self.written = self.written.max(self.used());
+        }
     }
 
     /// When this controller first read a time that is ahead of its clock.
@@ -112,6 +125,20 @@ impl Core {
             counted.or_else(|| self.limit_of(rule).filter(|_| limit.status == "True"))
         });
         RuleRecord { earlier: earlier.unwrap_or(0), ..RuleRecord::default() }
+    }
+
+    /// Counts the evictions of an earlier leader whose write of the status reached the server late. A number that is larger than each number
+    /// that this controller has written is from an earlier leader. It has none of the evictions of this controller.
+    pub(super) fn count_late_evictions(&mut self, rule: &DeviceTaintRule) {
+        let id = rule_id(rule);
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let counted = condition(rule, LIMIT_CONDITION).and_then(|limit| CountedEvictions::read(&limit.message));
+        if let Some(CountedEvictions(counted)) = counted
+            && counted > record.earlier.max(record.written)
+        {
+            record.earlier = counted;
+            self.effects.rule_now(id);
+        }
     }
 
     /// The number of evictions that count for the limit of a rule.

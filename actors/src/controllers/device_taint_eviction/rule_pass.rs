@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::api::{Answer, ApiError, ApiErrorKind, Request, RuleConditions, RuleId};
 use super::cache::{Core, STATUS_DELAY};
 use super::item::Item;
-use super::limit::RuleRecord;
+use super::limit::{LIMIT_CONDITION, RuleRecord};
 use super::pass::{Outcome, Step, done, failed};
 use super::status::IN_PROGRESS_CONDITION;
 use crate::time::Time;
@@ -55,7 +55,7 @@ impl RulePass {
         }
         let contents = core.conditions(&rule, now);
         if let Some(record) = core.records.get_mut(&self.rule) {
-            record.conditions.clone_from(&contents);
+            record.set_conditions(&contents);
         }
         if has_conditions(&rule, &contents) {
             return done(Outcome::Finished);
@@ -78,15 +78,21 @@ fn next_write(rule: &DeviceTaintRule, record: &mut RuleRecord, now: Time) -> Opt
     Some(since + STATUS_DELAY).filter(|at| *at > now)
 }
 
-/// Whether the status of a rule has these conditions, at whatever time they were written.
+/// Whether the status of a rule has these conditions of this controller and no others, at whatever time they were written. Conditions of
+/// other types belong to other writers.
 pub(super) fn has_conditions(rule: &DeviceTaintRule, conditions: &[Condition]) -> bool {
-    conditions.iter().all(|new| {
-        condition(rule, &new.type_).is_some_and(|old| {
-            old.status == new.status
-                && old.reason == new.reason
-                && old.message == new.message
-                && old.observed_generation == new.observed_generation
-        })
+    let is_same = |old: &Condition, new: &Condition| {
+        old.status == new.status
+            && old.reason == new.reason
+            && old.message == new.message
+            && old.observed_generation == new.observed_generation
+    };
+    [IN_PROGRESS_CONDITION, LIMIT_CONDITION].iter().all(|type_| {
+        match (condition(rule, type_), conditions.iter().find(|new| new.type_ == *type_)) {
+            (Some(old), Some(new)) => is_same(old, new),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     })
 }
 

@@ -188,6 +188,80 @@ fn the_condition_stays_while_the_rule_is_at_its_limit() {
     assert_eq!(limit_condition(&world).as_deref(), Some("False"));
 }
 
+/// The earlier leader has evicted two pods. Its write of the status reaches the server after the new leader has read the rule.
+#[test]
+fn a_late_write_of_the_former_leader_counts_for_the_limit() {
+    let mut old = limited(2);
+    old.run_until(after(60));
+    let mut new = limited(2);
+    new.now = old.now;
+    new.apply(Change::Rule(old.rule()));
+    assert_eq!(evicted_and_pending(&mut new), (0, 5));
+    assert_eq!(limit_condition(&new).as_deref(), Some("True"));
+    continue_to(&mut new, "3");
+    assert_eq!(evicted_and_pending(&mut new), (1, 4));
+
+    let mut working = limited(3);
+    working.now = old.now;
+    working.during = Some(("delete p1", Change::Rule(old.rule())));
+    assert_eq!(evicted_and_pending(&mut working), (1, 4), "its own eviction is the third");
+    let last = working.calls().pop().unwrap();
+    assert!(last.contains("3 evictions counted; the limit of 3 evictions is reached"), "{last}");
+}
+
+#[test]
+fn a_late_write_counts_also_if_the_watch_shows_it_together_with_another_spec() {
+    let mut old = limited(2);
+    old.run_until(after(60));
+    let mut rule = old.rule();
+    rule.spec.taint.value = Some("other".into());
+    rule.metadata.generation = Some(2);
+    let mut new = limited(2);
+    new.now = old.now;
+    new.apply(Change::Rule(rule));
+    assert_eq!(evicted_and_pending(&mut new), (0, 5));
+}
+
+#[test]
+fn an_older_write_of_the_leader_itself_does_not_count_again() {
+    let mut world = limited(2);
+    world.run_until(after(60));
+    let shown = world.rule();
+    continue_to(&mut world, "3");
+    world.run_until(after(120));
+    world.apply(Change::Rule(shown));
+    continue_to(&mut world, "4");
+    assert_eq!(evicted_and_pending(&mut world), (4, 1));
+}
+
+#[test]
+fn a_late_condition_of_a_lower_limit_is_corrected() {
+    let mut old = limited(2);
+    old.run_until(after(60));
+    let late = old.rule().status.unwrap().conditions.unwrap().pop().unwrap();
+    assert_eq!(late.type_, LIMIT_CONDITION);
+    let without_number = "the limit of 2 evictions is reached";
+    let cases =
+        [late.message.as_str(), without_number].map(|message| [(0, message, None), (5, message, Some("False"))]);
+    for (limit, message, expected) in cases.into_iter().flatten() {
+        let settings = Settings { max_evictions_per_rule: NonZeroU64::new(limit), ..Settings::default() };
+        let mut new = World::with(settings);
+        new.apply(Change::Rule(rule()));
+        new.run_until(after(60));
+        assert_eq!(limit_condition(&new), None);
+        let mut shown = new.rule();
+        let mut late = late.clone();
+        late.message = message.to_owned();
+        shown.status.as_mut().unwrap().conditions.as_mut().unwrap().push(late);
+        new.apply(Change::Rule(shown));
+        new.run_until(after(70));
+        assert_eq!(limit_condition(&new).as_deref(), expected, "the limit {limit} and the message {message:?}");
+        new.calls();
+        new.run_until(after(3600));
+        assert_eq!((new.calls(), new.queue.len()), (vec![], 0), "its own write is no change of another writer");
+    }
+}
+
 /// The five pods after the limit is reached, and other taints.
 fn limited_with(limit: u64, others: impl IntoIterator<Item = Change>) -> World {
     let mut world = limited(limit);
