@@ -122,7 +122,10 @@ fn leader(identity: &str, address: Option<&str>) -> String {
         text.push_str(&format!(", on the machine or in the pod {}", plain(host, MAX_ECHO_BYTES)));
     }
     if let Some(address) = address {
-        text.push_str(&format!(", or from here with --admin {}", plain(address, MAX_ECHO_BYTES)));
+        let address = plain(address, MAX_ECHO_BYTES);
+        text.push_str(&format!(
+            ", or from here with --admin {address} --admin-ca FILE --admin-token-file FILE, if its certificate has this address"
+        ));
     }
     text
 }

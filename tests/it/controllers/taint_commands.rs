@@ -158,7 +158,7 @@ async fn controllers_explain_pods_and_rules() {
     eventually("the replica follows", || async {
         let output = controllers.run_client(&["explain", "pod", "default/p0"]).await;
         let leader = "run the command on the leader, which is another-pod_1, on the machine or in the pod another-pod, or from here with \
-                      --admin https://10.0.0.5:10255";
+                      --admin https://10.0.0.5:10255 --admin-ca FILE --admin-token-file FILE, if its certificate has this address";
         text(&output.stderr).contains(leader).then_some(())
     })
     .await;
