@@ -195,10 +195,12 @@ impl SourcePod {
 }
 
 /// Whether two pods differ in spec, labels, deletion, or annotations other than the node's own (the kubelet's
-/// `podsDifferSemantically`, 1.36). The hash annotation counts, because it shows an outdated mirror pod.
+/// `podsDifferSemantically`, 1.36). The hash annotation counts, because it shows an outdated mirror pod. The generation counts, because a
+/// spec that was changed and changed back has a new one, and the status has to report it.
 fn differs_in_meaning(old: &PodObject, new: &PodObject) -> bool {
     let (a, b) = (old.metadata(), new.metadata());
-    a.deletion_timestamp != b.deletion_timestamp
+    a.generation != b.generation
+        || a.deletion_timestamp != b.deletion_timestamp
         || a.deletion_grace_period_seconds != b.deletion_grace_period_seconds
         || !entries(a.labels.as_ref()).eq(entries(b.labels.as_ref()))
         || !source_annotations(old).eq(source_annotations(new))

@@ -17,12 +17,13 @@ struct Draft {
     note: u8,
     seen: u64,
     deleting: bool,
+    generation: i64,
     phase: u8,
 }
 
 impl Draft {
     fn new(id: u8) -> Self {
-        Draft { uid: id, name: id, image: 0, label: 0, note: 0, seen: 100, deleting: false, phase: 0 }
+        Draft { uid: id, name: id, image: 0, label: 0, note: 0, seen: 100, deleting: false, generation: 1, phase: 0 }
     }
 
     fn object(&self) -> Arc<PodObject> {
@@ -39,6 +40,7 @@ impl Draft {
                     text(SEEN_ANNOTATION, Time::from_secs(self.seen).to_timestamp().to_string()),
                 ])),
                 deletion_timestamp: self.deleting.then(|| Time::from_secs(7).to_api()),
+                generation: Some(self.generation),
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
@@ -102,11 +104,12 @@ fn a_first_empty_source_set_is_reported_once() {
 fn each_kind_of_pod_difference_gives_its_change() {
     let old = Draft::new(1);
     type Edit = fn(&mut Draft);
-    let cases: [(&str, Edit, &[&str]); 8] = [
+    let cases: [(&str, Edit, &[&str]); 9] = [
         ("nothing", |_| {}, &[]),
         ("spec", |pod| pod.image = 1, &["UPDATE foo1"]),
         ("labels", |pod| pod.label = 1, &["UPDATE foo1"]),
         ("foreign annotation", |pod| pod.note = 1, &["UPDATE foo1"]),
+        ("spec that was changed and changed back", |pod| pod.generation = 3, &["UPDATE foo1"]),
         ("first-seen time", |pod| pod.seen = 200, &[]),
         ("status", |pod| pod.phase = 1, &["RECONCILE foo1"]),
         ("deletion", |pod| pod.deleting = true, &["DELETE foo1"]),
@@ -184,8 +187,9 @@ prop_compose! {
     fn draft()(
         uid in 0u8..6, name in 0u8..5, image in 0u8..2, label in 0u8..2, note in 0u8..2,
         seen in 100u64..104, deleting in proptest::bool::weighted(0.2), phase in 0u8..2,
+        generation in 1i64..3,
     ) -> Draft {
-        Draft { uid, name, image, label, note, seen, deleting, phase }
+        Draft { uid, name, image, label, note, seen, deleting, generation, phase }
     }
 }
 
