@@ -12,13 +12,16 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::conditions::Health;
+use super::lease;
 use super::next::{ObservedNode, desired_status};
 use super::object::{NodeIdentity, adoption_patch, initial_node};
 use super::registration::{NodeRegistration, Registration};
 use crate::eviction::EvictionState;
 use crate::host_ips::HostIps;
 use crate::observer::Observer;
-use crate::ports::{ApiError, Clock, EventRecorder, Freshness, ImageStore, NamedImage, NodeApi, PodEvent, RuntimeName};
+use crate::ports::{
+    ApiError, ApiFuture, Clock, EventRecorder, Freshness, ImageStore, NamedImage, NodeApi, PodEvent, RuntimeName,
+};
 use crate::shutdown::ShutdownGate;
 use crate::text::error_chain;
 use crate::texts::node as texts;
@@ -57,10 +60,10 @@ pub(crate) struct NodePresence {
 /// What is known of the node that this agent creates or adopts.
 #[derive(Clone, Default)]
 enum OwnNode {
-    /// Nothing was requested.
+    /// No request has created or adopted it.
     #[default]
     Absent,
-    /// A request may have created or adopted it: no answer has told that it did.
+    /// A request may have created or adopted it, and its answer is not known.
     Unanswered,
     /// The UID of the node that this agent created or adopted.
     Registered(String),
@@ -107,7 +110,6 @@ impl NodePresence {
             self.record(PodEvent::normal(reason, message));
         }
         if let Ok(base) = self.wait_for_lease().await {
-            *self.own.lock() = OwnNode::Unanswered;
             let node = self.register().await;
             *self.own.lock() = OwnNode::Registered(uid(&node).to_owned());
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
@@ -147,11 +149,19 @@ impl NodePresence {
         }
         let uid = match own {
             OwnNode::Absent => return Ok(false),
-            OwnNode::Unanswered => match self.parts.api.node(Freshness::Newest).await {
-                Ok(node) => uid(&node).to_owned(),
-                Err(ApiError::NotFound) => return Ok(false),
-                Err(error) => return Err(error),
-            },
+            OwnNode::Unanswered => {
+                // Another agent may have registered the node meanwhile.
+                match self.parts.api.lease().await {
+                    Ok(lease) if !lease::is_own(&lease, &self.parts.settings.instance) => return Ok(false),
+                    Ok(_) | Err(ApiError::NotFound | ApiError::Refused(_)) => {}
+                    Err(error) => return Err(error),
+                }
+                match self.parts.api.node(Freshness::Newest).await {
+                    Ok(node) => uid(&node).to_owned(),
+                    Err(ApiError::NotFound) => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            }
             OwnNode::Registered(uid) => uid,
         };
         match self.parts.api.delete_node(&uid).await {
@@ -184,7 +194,7 @@ impl NodePresence {
         if settings.creates {
             let (observed, now) = (self.observe(), self.parts.clock.now());
             let (status, events) = desired_status(&self.identity, settings, &observed, NodeStatus::default(), now);
-            match api.create_node(&initial_node(&self.identity, settings, status)).await {
+            match self.registering(api.create_node(&initial_node(&self.identity, settings, status))).await {
                 Ok(node) => {
                     events.into_iter().for_each(|event| self.record(event));
                     return Ok(node);
@@ -200,9 +210,22 @@ impl NodePresence {
             Err(error) => return Err(refusal.unwrap_or(error)),
         };
         match adoption_patch(&self.identity, settings, &existing) {
-            Some(patch) => api.patch_node(patch).await,
+            Some(patch) => self.registering(api.patch_node(patch)).await,
             None => Ok(existing),
         }
+    }
+
+    /// Performs a write that creates or adopts the node. Until its answer is known, the node may be this agent's.
+    async fn registering(&self, write: ApiFuture<'_, Node>) -> Result<Node, ApiError> {
+        let before = self.own.lock().clone();
+        if matches!(before, OwnNode::Absent) {
+            *self.own.lock() = OwnNode::Unanswered;
+        }
+        let answer = write.await;
+        if let Err(ApiError::Conflict(_) | ApiError::Refused(_) | ApiError::NotFound) = answer {
+            *self.own.lock() = before;
+        }
+        answer
     }
 
     pub(super) fn observe(&self) -> ObservedNode {
