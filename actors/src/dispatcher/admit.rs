@@ -132,25 +132,24 @@ impl Dispatcher {
                 continue;
             }
             // A pod that is stopping, or that ended before the agent started, needs no admission: it starts nothing.
-            let starts_again = self.starts_again(&pod);
-            let may_start = !pod.phase().is_terminal()
-                && (starts_again
-                    || desired.queue.is_rejected(pod.uid())
-                    || !self.engine.is_pod_termination_requested(pod.uid()));
-            // An earlier end of a pod that starts again is no end of its new run.
-            let ending = self.ending(&pod).filter(|_| !starts_again);
+            let is_ending = self.engine.is_pod_termination_requested(pod.uid()) && !self.starts_again(&pod);
+            let may_start = !pod.phase().is_terminal() && (desired.queue.is_rejected(pod.uid()) || !is_ending);
+            let ending = self.ending(&pod);
             if may_start && ending == Some(Ending::Rejected) && !pod.is_deleting() {
                 // Its status still says that it was rejected, and there is nothing to clean up.
                 desired.pods.put(pod);
                 continue;
             }
-            if may_start && !was_admitted && ending.is_none() {
+            if may_start && !was_admitted && ending.is_none() && !pod.is_deleting() {
                 self.decide(desired, pod, start, &mut others, admission);
                 continue;
             }
             // A pod that ended under an earlier agent comes from its source as if it still ran. The engine gets the pod with
             // its final status, so that it only cleans up.
             let final_status = ending.filter(|_| may_start).and_then(|_| self.statuses.get(pod.uid()));
+            if pod.is_deleting() {
+                others = None;
+            }
             self.start(desired, pod, final_status.as_deref(), start);
         }
     }
@@ -196,12 +195,7 @@ impl Dispatcher {
                 if !matches!(earlier, EarlierDecision::None) {
                     self.note_admission(start, &pod, AdmissionNote::Admitted);
                 }
-                // A pod that is deleted already is ended by the engine, which starts nothing.
-                if pod.is_deleting() {
-                    beside.push_stopping(pod.clone())
-                } else {
-                    beside.push(pod.clone())
-                }
+                beside.push(pod.clone());
                 if takes_over {
                     *others = None;
                 }
@@ -317,8 +311,10 @@ impl Dispatcher {
     }
 
     /// Whether the pod left its source, was or is being stopped for that, and came back with the same UID, as a static pod does. What it
-    /// had may have been given to other pods.
+    /// had may have been given to other pods. A pod that had ended by itself keeps its end.
     fn starts_again(&self, pod: &PodObject) -> bool {
-        pod.is_static() && self.engine.is_pod_termination_requested(pod.uid())
+        pod.is_static()
+            && self.engine.is_pod_termination_requested(pod.uid())
+            && self.final_statuses.ending(pod.uid()).is_none()
     }
 }

@@ -140,6 +140,16 @@ async fn pod_that_is_deleted_already_gives_its_room_to_a_pod_that_comes_with_it(
     assert_eq!(node.events.count("new", "OutOfcpu"), 0);
 }
 
+#[actix::test]
+async fn critical_pod_that_is_deleted_already_stops_no_other_pod() {
+    let node = TestNode::start().await;
+    let usual = pod("usual").cpu("3");
+    node.deliver(std::slice::from_ref(&usual)).await;
+    node.deliver(&[usual, critical(pod("gone").cpu("3")).deleting(5)]).await;
+    node.wait(5.0).await;
+    assert_eq!((node.phase("usual"), node.lifecycle("gone")), ("Running".into(), Some(Lifecycle::Finished)));
+}
+
 // Its record is forgotten two seconds after it has stopped at the earliest. Until then, its UID is known to the engine.
 #[actix::test]
 async fn static_pod_that_comes_back_is_admitted_beside_the_pods_that_got_its_room() {
