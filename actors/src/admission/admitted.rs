@@ -49,7 +49,7 @@ struct Waiting {
     /// Whether other pods were stopped for it.
     has_victims: bool,
     /// Whether it cannot start before stuck stops and resizes are complete.
-    awaits_stuck: bool,
+    needs_stuck: bool,
 }
 
 impl Admitted {
@@ -110,7 +110,7 @@ impl Admitted {
     /// Adds a waiting pod at a place in the order of the waiting pods. `has_victims` is whether other pods were stopped for it.
     pub(crate) fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>, has_victims: bool) {
         let requests = Requests::of(&pod);
-        let waiting = Waiting { pod, requests, has_victims, awaits_stuck: false };
+        let waiting = Waiting { pod, requests, has_victims, needs_stuck: false };
         self.waiting.insert(place.min(self.waiting.len()), waiting);
     }
 
@@ -132,14 +132,14 @@ impl Admitted {
 
     /// The pods that are about to give some of a resource back, each with the amount. An empty name means something that is no resource,
     /// such as a port. Only stopping pods give that back, with the amount 0. The stuck ones count for a pod that waits for them.
-    pub(super) fn releasing(&self, resource: &str, awaits_stuck: bool) -> Vec<(Arc<PodObject>, i64)> {
-        let stuck = self.stuck.iter().filter(|_| awaits_stuck);
+    pub(super) fn releasing(&self, resource: &str, needs_stuck: bool) -> Vec<(Arc<PodObject>, i64)> {
+        let stuck = self.stuck.iter().filter(|_| needs_stuck);
         let stopping = self.stopping.iter().chain(stuck);
         let stopping = stopping.map(|pod| (pod.clone(), Requests::of(pod).get(resource)));
         if resource.is_empty() {
             return stopping.collect();
         }
-        let stuck = self.stuck_shrinking.iter().filter(|_| awaits_stuck);
+        let stuck = self.stuck_shrinking.iter().filter(|_| needs_stuck);
         let shrinking = self.shrinking.iter().chain(stuck);
         let shrinking = shrinking.map(|(pod, given)| (pod.clone(), given.get(resource)));
         stopping.chain(shrinking).filter(|(_, amount)| *amount > 0).collect()
@@ -177,7 +177,7 @@ impl Admitted {
 
     /// Whether a pod waits for stuck stops and resizes however long they last: others were stopped for it, or it is a static pod and a
     /// stuck pod has its full name. It cannot start beside such a pod, so nothing else is stopped to make room beside it.
-    pub(super) fn awaits_stuck(&self, pod: &PodObject, has_victims: bool) -> bool {
+    pub(super) fn needs_stuck(&self, pod: &PodObject, has_victims: bool) -> bool {
         let has_its_name = |other: &Arc<PodObject>| other.is_static() && other.full_name() == pod.full_name();
         has_victims || (pod.is_static() && self.stuck.iter().any(has_its_name))
     }
@@ -185,16 +185,16 @@ impl Admitted {
     /// The same pods, after `check` has found the waiting pods that cannot start before stuck stops and resizes are complete.
     pub(crate) fn counted_once(&self, check: Check<'_>) -> Cow<'_, Admitted> {
         let is_any_stuck = !(self.stuck.is_empty() && self.stuck_shrinking.is_empty());
-        let awaits_stuck = |waiting: &Waiting| self.awaits_stuck(&waiting.pod, waiting.has_victims);
-        if !is_any_stuck || !self.waiting.iter().any(awaits_stuck) {
+        let needs_stuck = |waiting: &Waiting| self.needs_stuck(&waiting.pod, waiting.has_victims);
+        if !is_any_stuck || !self.waiting.iter().any(needs_stuck) {
             return Cow::Borrowed(self);
         }
         let mut counted = self.clone();
         let mut beside = Admitted { waiting: Vec::new(), ..self.clone() }.settled(false);
         // Only critical pods wait for stuck pods, and they go before the other pods.
         for waiting in counted.waiting.iter_mut().filter(|waiting| waiting.pod.is_critical()) {
-            waiting.awaits_stuck = awaits_stuck(waiting) && check(&waiting.pod, &beside).is_err();
-            if !waiting.awaits_stuck {
+            waiting.needs_stuck = needs_stuck(waiting) && check(&waiting.pod, &beside).is_err();
+            if !waiting.needs_stuck {
                 beside.push(waiting.pod.clone());
             }
         }
@@ -220,19 +220,19 @@ impl Admitted {
     fn reserved_beside_stuck(&self) -> Requests {
         let mut reserved = self.later.clone();
         reserved.add(&self.stuck_requests);
-        let admitted = self.waiting.iter().filter(|waiting| !waiting.awaits_stuck);
+        let admitted = self.waiting.iter().filter(|waiting| !waiting.needs_stuck);
         admitted.for_each(|waiting| reserved.add(&waiting.requests));
         reserved
     }
 
     /// The pods that use the node once the stopping pods are gone, the resizes are complete and the waiting pods are admitted. The stuck
     /// stops and resizes are complete too for a pod that waits for them.
-    pub(crate) fn settled(&self, awaits_stuck: bool) -> Admitted {
+    pub(crate) fn settled(&self, needs_stuck: bool) -> Admitted {
         let waiting = self.waiting.iter().map(|waiting| &waiting.pod);
         let mut settled =
             Admitted { staying: self.staying.iter().chain(waiting).cloned().collect(), ..Admitted::default() };
         let mut requests = self.reserved();
-        if !awaits_stuck {
+        if !needs_stuck {
             requests.raise(&self.reserved_beside_stuck());
             settled.stuck.clone_from(&self.stuck);
         }

@@ -173,8 +173,8 @@ impl AdmissionQueue {
             Verdict::Admit => Decision::Start,
             Verdict::Wait(Wait { victims, lack, resource }) => {
                 let since = if let EarlierDecision::Waited { since, .. } = earlier { *since } else { now };
-                let awaits_stuck = beside.awaits_stuck(pod, earlier.has_victims());
-                let mut releasing = beside.releasing(&resource, awaits_stuck);
+                let needs_stuck = beside.needs_stuck(pod, earlier.has_victims());
+                let mut releasing = beside.releasing(&resource, needs_stuck);
                 releasing.extend(victims.iter().map(|pod| (pod.clone(), Requests::of(pod).get(&resource))));
                 let has_victims = earlier.has_victims() || !victims.is_empty();
                 self.wait(

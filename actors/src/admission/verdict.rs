@@ -46,7 +46,7 @@ pub(crate) fn judge(pod: &PodObject, others: &Admitted, has_victims: bool, check
         let resource = rejection.shortages().first().map(|short| short.resource.clone()).unwrap_or_default();
         Verdict::Wait(Wait { victims, lack: rejection.message.clone(), resource })
     };
-    let settled = others.settled(others.awaits_stuck(pod, has_victims));
+    let settled = others.settled(others.needs_stuck(pod, has_victims));
     let Err(settled) = check(pod, &settled) else { return wait(&rejection, Vec::new()) };
     if !pod.is_critical() || settled.shortages().is_empty() {
         return Verdict::Reject(settled);
@@ -102,8 +102,8 @@ mod tests {
         others
     }
 
-    fn released(others: &Admitted, resource: &str, awaits_stuck: bool) -> Vec<(String, i64)> {
-        let releasing = others.releasing(resource, awaits_stuck);
+    fn released(others: &Admitted, resource: &str, needs_stuck: bool) -> Vec<(String, i64)> {
+        let releasing = others.releasing(resource, needs_stuck);
         releasing.into_iter().map(|(pod, amount)| (pod.uid().to_string(), amount)).collect()
     }
 
@@ -192,7 +192,7 @@ mod tests {
         others.push_stuck(version("1", "2"));
         let new = version("2", "2");
         assert_eq!(decide(&new, &others), "wait for cpu by []");
-        assert_eq!(released(&others, "cpu", others.awaits_stuck(&new, false)), [("1".to_owned(), 2000)]);
+        assert_eq!(released(&others, "cpu", others.needs_stuck(&new, false)), [("1".to_owned(), 2000)]);
         assert_eq!(decide(&version("2", "4"), &others), "wait for cpu by [\"a\"]");
         others.push_waiting(new, false);
         assert_eq!(decide(&cpu("usual", "1").build(), &others), "admit", "the two versions count once");

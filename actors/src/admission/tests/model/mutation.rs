@@ -52,7 +52,7 @@ impl Mutation {
         (Mutation::PodsBehindCount, &USUAL, &[Law::NeededRejection]),
         (Mutation::CriticalPodsQueueUp, &USUAL, &[Law::NeededRejection, Law::NeededVictims]),
         (Mutation::OvertakenPodsAreNotJudged, &USUAL, &[Law::Reservation]),
-        (Mutation::StuckPodsAreAwaited, &USUAL, &[Law::NeededVictims]),
+        (Mutation::StuckPodsAreAwaited, &USUAL, &[Law::NeededVictims, Law::Rest]),
         (Mutation::PromisesEndWithPatience, &STUCK_VICTIM, &[Law::NeededVictims, Law::Promise]),
         (Mutation::StuckPodsCountTwice, &SHARED_VICTIM, &[Law::NeededVictims]),
     ];
