@@ -112,7 +112,7 @@ async fn pod_that_stops_under_the_next_agent_reports_its_readiness() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     let a = pod("a").grace(60).spec("containers", probed());
-    node.deliver(&[a.clone()]).await;
+    node.deliver(std::slice::from_ref(&a)).await;
     node.wait(20.0).await;
     let pods = [a.deleting(60)];
     node.deliver(&pods).await;
@@ -170,7 +170,7 @@ async fn container_that_stops_during_its_post_start_hook_is_shown_as_running() {
     node.runtime.script("main", Script::stubborn());
     node.runtime.slow(Op::Exec, 600.0);
     let a = pod("a").grace(60).spec("containers", hooked());
-    node.deliver(&[a.clone()]).await;
+    node.deliver(std::slice::from_ref(&a)).await;
     node.wait(5.0).await;
     let state = |node: &TestNode| node.status("a").container_statuses.unwrap()[0].state.clone().unwrap();
     assert!(state(&node).waiting.is_some(), "{:?}", state(&node));
