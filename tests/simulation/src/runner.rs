@@ -146,6 +146,9 @@ impl Simulation {
         self.machine.note("the agent starts".into());
         self.sources.lock().agent_started();
         let end = self.run_steps(&mut life).await;
+        if life.delivered.len() == 1 {
+            life.admits_early();
+        }
         self.early = std::mem::take(&mut life.early);
         self.check_recording(&life);
         self.machine.clock.stop();
@@ -281,8 +284,7 @@ impl Simulation {
             if !life.delivered.contains(&source) {
                 if !life.delivered.is_empty() {
                     // The agent has not yet handled all of them, but it handles them first.
-                    let sent = life.sent.iter().cloned();
-                    life.early.extend(sent.filter(|uid| !life.adopted.contains(uid)));
+                    life.admits_early();
                 }
                 life.delivered.push(source);
             }

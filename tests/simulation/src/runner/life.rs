@@ -95,6 +95,12 @@ impl AgentLife {
         UnawareAdmission { adopted: &self.adopted, early: &self.early, source: self.delivered.get(1).copied() }
     }
 
+    /// The agent may have admitted all pods that were delivered so far, of one source.
+    pub(super) fn admits_early(&mut self) {
+        let admitted = self.sent.iter().filter(|uid| !self.adopted.contains(*uid));
+        self.early.extend(admitted.cloned());
+    }
+
     /// A runtime that the agent lists stays healthy.
     pub(super) fn health_follows_lists(&mut self, machine: &Machine) -> CheckResult {
         let is_healthy = *self.node.healthy().borrow();
