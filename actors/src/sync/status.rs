@@ -80,6 +80,9 @@ impl NodeSyncer {
 
     /// Computes the pod's status and publishes it. A final status is on disk before it is published. It is not published if
     /// another node has opened the file of final statuses.
+    ///
+    /// A pod that has ended for good keeps its phase and its reason, whatever stops its last containers (POD-S76). Otherwise a shutdown
+    /// would turn the status of a static pod into one after which the pod runs again.
     pub(super) async fn publish(
         &self,
         cx: &HookContext,
@@ -90,7 +93,9 @@ impl NodeSyncer {
     ) -> PodStatus {
         let recursive_read_only = self.observer.supports_recursive_read_only(pod).await;
         let mut status = self.compute(&cx.uid, pod, runtime, &stage, recursive_read_only);
-        if let Stage::Stopping(TerminatingPod { status_fn: Some(edit), .. }) = &stage {
+        if let Stage::Stopping(TerminatingPod { status_fn: Some(edit), .. }) = &stage
+            && self.final_statuses.ending(&cx.uid).is_none()
+        {
             edit(&mut status);
         }
         if is_final(pod, &status)

@@ -164,6 +164,28 @@ async fn cancelled_shutdown_keeps_later_groups_and_runs_static_pods_again() {
     assert_eq!(node.reason("quick"), "Terminated");
 }
 
+// The shutdown finds the pod while it stops after its deadline (POD-S76).
+#[actix::test]
+async fn static_pod_that_ended_before_a_cancelled_shutdown_does_not_run_again() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("a").of_file().grace(60).spec("activeDeadlineSeconds", 2)]).await;
+    node.wait(5.0).await;
+    let ended = ("Failed".to_owned(), "DeadlineExceeded".to_owned());
+    assert_eq!((node.phase("a"), node.reason("a")), ended);
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminating));
+    let cancel = async {
+        node.wait(1.0).await;
+        node.node.resume().await;
+    };
+    let (report, ()) = tokio::join!(node.node.stop_pods(config()), cancel);
+    assert_eq!(report.stopped, 1);
+    node.wait(10.0).await;
+    assert_eq!((node.phase("a"), node.reason("a")), ended);
+    assert_eq!((node.lifecycle("a"), node.runtime.running("a")), (Some(Lifecycle::Finished), Vec::new()));
+    assert_eq!(node.runtime.times_of("start main").len(), 1);
+}
+
 #[actix::test]
 async fn times_of_the_last_shutdown_are_in_the_metrics_of_the_next_agent() {
     let setup = Setup::new(true);
