@@ -39,8 +39,10 @@ pub struct NodeFacts {
 pub(crate) struct StatusInput<'a> {
     /// The pod; its own status is the API server's copy.
     pub pod: &'a PodObject,
-    /// The pod's status in the runtime.
+    /// The pod's status in the runtime, as it is shown: a container whose post-start hook has not ended does not run.
     pub runtime: &'a PodRuntimeStatus,
+    /// Whether a container runs, also one that is not shown as running.
+    pub runs: bool,
     /// The last kept status; `None` falls back to the API server's copy.
     pub previous: Option<&'a PodStatus>,
     /// The probe results.
@@ -93,7 +95,9 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
     addresses(input, previous, &mut status);
 
     let terminal = [pod.phase(), Phase::parse(previous.phase.as_deref())].into_iter().find(|phase| phase.is_terminal());
-    let phase = terminal.unwrap_or_else(|| phase::phase(pod, &status, input.is_terminal, has_started_regular(input)));
+    let phase = terminal.unwrap_or_else(|| {
+        phase::phase(pod, &status, input.is_terminal, has_started_regular(input), |name| is_starting(input, name))
+    });
     set_phase(&mut status, phase, previous, api);
     if terminal.is_none() {
         if let Some(message) = sandbox_lost(input, phase) {
@@ -124,13 +128,13 @@ fn observed_generation(input: &StatusInput<'_>, previous: &PodStatus) -> Option<
 /// and the phase cannot follow from containers that never ran. The kubelet leaves such a pod unchanged for ever
 /// (`computePodActions` and `getPhase`, 1.36); this message is podwright's own.
 fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<String> {
-    let StatusInput { pod, runtime, probes, termination_requested, .. } = input;
+    let StatusInput { pod, runtime, runs, probes, termination_requested, .. } = input;
     let policy = RestartPolicy::parse(pod.spec().restart_policy.as_deref());
     if phase.is_terminal() || *termination_requested || policy != RestartPolicy::Never {
         return None;
     }
     // Running containers are stopped first. The pod has failed only after that.
-    if runtime.containers.iter().any(|run| matches!(run.state, ContainerState::Running | ContainerState::Unknown)) {
+    if *runs || runtime.containers.iter().any(|run| run.state == ContainerState::Unknown) {
         return None;
     }
     let lost = matches!(sandbox_need(pod, runtime), SandboxNeed::New { attempt } if attempt > 0);
@@ -203,6 +207,13 @@ fn has_started_regular(input: &StatusInput<'_>) -> bool {
             && run.state != ContainerState::Created
             && input.pod.containers().iter().any(|container| container.name == run.name.as_str())
     })
+}
+
+/// Whether the newest run of a container has not started, and the [`plan`] starts it: it is in a usable sandbox.
+fn is_starting(input: &StatusInput<'_>, name: &str) -> bool {
+    let Some(run) = input.runtime.newest(name).filter(|run| run.state == ContainerState::Created) else { return false };
+    let is_usable = || sandbox_need(input.pod, input.runtime) == SandboxNeed::Keep(run.sandbox.clone());
+    !input.termination_requested && is_usable()
 }
 
 fn set_conditions(

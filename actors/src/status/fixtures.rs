@@ -88,6 +88,8 @@ pub(super) fn exited(name: &str, restarts: u32, exit_code: i32) -> ContainerStat
 pub(super) struct World {
     pub(super) pod: Arc<PodObject>,
     pub(super) runtime: PodRuntimeStatus,
+    /// Whether one of the created runs runs its post-start hook.
+    pub(super) hides_running: bool,
     pub(super) previous: Option<PodStatus>,
     pub(super) probes: ProbeSnapshot,
     pub(super) errors: BTreeMap<ContainerName, StartError>,
@@ -105,6 +107,7 @@ impl World {
         World {
             pod,
             runtime: PodRuntimeStatus { sandboxes: vec![sandbox(0, SandboxState::Ready)], containers: Vec::new() },
+            hides_running: false,
             previous: None,
             probes: ProbeSnapshot::new(),
             errors: BTreeMap::new(),
@@ -154,6 +157,7 @@ impl World {
         compute(&StatusInput {
             pod: &self.pod,
             runtime: &self.runtime,
+            runs: self.hides_running || self.runtime.has_running_container(),
             previous: self.previous.as_ref(),
             probes: &self.probes,
             start_errors: &self.errors,

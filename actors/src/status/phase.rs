@@ -10,7 +10,16 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 ///
 /// `is_terminal` says that no container runs or may start again; it never ends a static pod. `initialized` says that a
 /// regular container was started in the current sandbox, so that a sidecar's restart does not make the pod Pending.
-pub(crate) fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized: bool) -> Phase {
+/// `is_starting` says whether a regular container has a new run that is about to start. Such a container keeps the pod alive,
+/// whatever the policy says of its last exit: a container with a changed definition is replaced under every policy. A kubelet
+/// that restarts before the new run starts ends a pod with the policy `Never`.
+pub(crate) fn phase(
+    pod: &PodObject,
+    status: &PodStatus,
+    is_terminal: bool,
+    initialized: bool,
+    is_starting: impl Fn(&str) -> bool,
+) -> Phase {
     let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<CountedState> {
         list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(CountedState::of)
     };
@@ -26,6 +35,7 @@ pub(crate) fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, init
     }
     for container in pod.containers() {
         count.regular(pod, container, find(&status.container_statuses, &container.name));
+        count.may_restart |= is_starting(&container.name);
     }
 
     if count.init_failed {

@@ -143,12 +143,14 @@ impl NodeSyncer {
             // The stop has cancelled the post-start hooks, and what runs is shown until it has stopped.
             Stage::Stopping(_) | Stage::Stopped => Cow::Borrowed(runtime),
         };
+        let runs = runtime.has_running_container();
         let runtime = &*shown;
         let mut probes = self.probes.snapshot(uid);
         self.run_facts.complete(uid, runtime, &mut probes);
         let mut status = compute(&StatusInput {
             pod,
             runtime,
+            runs,
             previous: previous.as_deref(),
             probes: &probes,
             start_errors: &self.containers.start_errors().of(uid),

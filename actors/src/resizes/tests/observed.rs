@@ -119,6 +119,7 @@ impl History {
         compute(&StatusInput {
             pod,
             runtime: &PodRuntimeStatus::default(),
+            runs: false,
             previous: self.published.as_ref(),
             probes: &ProbeSnapshot::default(),
             start_errors: &BTreeMap::new(),

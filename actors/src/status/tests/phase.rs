@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::ports::ContainerState;
+use crate::ports::{ContainerState, SandboxState};
 use crate::status::fixtures::*;
 
 fn two(policy: &str) -> World {
@@ -46,6 +46,27 @@ fn policies_and_rules_of_a_container_count_for_the_phase() {
     ] {
         let world = World::new(pod_with("Never", json!([]), containers)).runs([exited("a", 0, code)]);
         assert_eq!(phase_of(&world.status()), phase, "exit {code}");
+    }
+}
+
+// The container is replaced because its definition or its resources changed, and the agent died meanwhile.
+#[test]
+fn a_new_run_that_has_not_started_keeps_the_pod_alive() {
+    let replaced = |policy: &str, own: &str| {
+        let containers = json!([{"name": "a", "restartPolicy": own}]);
+        let created = run("a", 1, ContainerState::Created);
+        World::new(pod_with(policy, json!([]), containers)).runs([created, exited("a", 0, 137)])
+    };
+    for (policy, own) in [("Never", "Never"), ("Always", "Never")] {
+        assert_eq!(phase_of(&replaced(policy, own).status()), "Running", "{policy}, {own}");
+
+        let mut stopping = replaced(policy, own);
+        stopping.termination_requested = true;
+        assert_eq!(phase_of(&stopping.status()), "Failed", "{policy}, {own}: nothing starts any more");
+
+        let mut lost = replaced(policy, own);
+        lost.runtime.sandboxes[0].state = SandboxState::NotReady;
+        assert_eq!(phase_of(&lost.status()), "Failed", "{policy}, {own}: the run cannot start without its sandbox");
     }
 }
 

@@ -90,6 +90,9 @@ fn a_pod_that_may_not_get_another_sandbox_fails() {
     assert_eq!(outcome(lost("Never", &[exited("i", 0, 0), exited("a", 0, 137)])), failed("b"));
     running_on.runtime.sandboxes[0].attempt = 1;
     assert_eq!(outcome(running_on), pending());
+    let mut in_hook = lost("Never", &[exited("i", 0, 0), run("a", 0, ContainerState::Created)]);
+    in_hook.hides_running = true;
+    assert_eq!(outcome(in_hook), pending());
     let mut good = lost("Never", &[exited("i", 0, 0)]);
     good.runtime.sandboxes[0].state = SandboxState::Ready;
     assert_eq!(outcome(good), pending());
