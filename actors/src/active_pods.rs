@@ -25,16 +25,30 @@ pub(crate) struct ActivePods {
 impl ActivePods {
     /// Whether a desired pod whose record has this lifecycle counts for admission.
     pub(crate) fn is_active(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
+        // The record of a pod that starts again is about to be forgotten. The pod counts as if it were forgotten already, so that its
+        // resources count before its start.
+        let lifecycle = lifecycle.filter(|known| *known < Lifecycle::Terminated || !self.starts_again(pod, *known));
         // A pod that was just rejected counts as failed even before its status is published.
         let rejected_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
-        let has_terminated = lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated);
         let activity = PodActivity {
-            // A pod that was admitted again starts as soon as its earlier record is forgotten, so its resources count already.
-            known_terminated: has_terminated && !self.engine.is_restart_requested(pod.uid()),
+            known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
             cached_phase: rejected_or_ended.or_else(|| self.statuses.phase(pod.uid())),
         };
         is_active(pod, activity)
+    }
+
+    /// Whether a pod that came back starts again once its record is forgotten. A pod of the API server that comes back while it stops
+    /// does not: its phase is terminal at the end of the stop. The status of a finished pod decides.
+    fn starts_again(&self, pod: &PodObject, lifecycle: Lifecycle) -> bool {
+        let may_start = lifecycle == Lifecycle::Finished || self.may_start_again(pod);
+        may_start && self.engine.is_restart_requested(pod.uid())
+    }
+
+    /// Whether a pod that is being stopped starts again if its source has it again, as a static pod does. A pod that had ended by itself
+    /// or was evicted keeps its end.
+    pub(crate) fn may_start_again(&self, pod: &PodObject) -> bool {
+        pod.is_static() && self.final_statuses.ending(pod.uid()).is_none()
     }
 
     /// The pods that a new pod is admitted beside: the active desired pods, the orphans whose containers still run and use the
@@ -50,7 +64,8 @@ impl ActivePods {
             let lifecycle = self.engine.lifecycle(pod.uid());
             if self.is_active(pod, lifecycle) {
                 // A pod that starts again after its stop gives nothing back.
-                let stops = lifecycle == Some(Lifecycle::Terminating) && !self.engine.is_restart_requested(pod.uid());
+                let gives_back = |known: Lifecycle| known == Lifecycle::Terminating && !self.starts_again(pod, known);
+                let stops = lifecycle.is_some_and(gives_back);
                 match (stops, self.resizes.in_use(pod)) {
                     (true, _) => self.push_stopping(&mut admitted, pod.clone()),
                     (false, None) => admitted.push(pod.clone()),

@@ -310,11 +310,9 @@ impl Dispatcher {
         is_known && !self.starts_again(pod)
     }
 
-    /// Whether the pod left its source, was or is being stopped for that, and came back with the same UID, as a static pod does. What it
-    /// had may have been given to other pods. A pod that had ended by itself keeps its end.
+    /// Whether the pod left its source, was or is being stopped for that, came back with the same UID, and starts again. What it had may
+    /// have been given to other pods.
     fn starts_again(&self, pod: &PodObject) -> bool {
-        pod.is_static()
-            && self.engine.is_pod_termination_requested(pod.uid())
-            && self.final_statuses.ending(pod.uid()).is_none()
+        self.engine.is_pod_termination_requested(pod.uid()) && self.active.may_start_again(pod)
     }
 }

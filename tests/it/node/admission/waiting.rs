@@ -180,6 +180,38 @@ async fn static_pod_that_comes_back_while_it_stops_keeps_its_room() {
     assert_eq!(node.events.of("Preempting"), []);
 }
 
+// The source may have had a list from before the creation of the pod. The stopped pod has ended, so it gives its room back.
+#[actix::test]
+async fn pod_of_the_api_server_that_comes_back_while_it_stops_gives_its_room_back() {
+    let node = TestNode::start().await;
+    node.runtime.script("slow", Script::stubborn());
+    let first = pod("first").containers(&["slow"]).cpu("3").grace(20);
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.deliver(&[]).await;
+    node.deliver(std::slice::from_ref(&first)).await;
+    let new = pod("new").cpu("3");
+    node.deliver(&[first, new]).await;
+    assert_eq!(node.lifecycle("first"), Some(Lifecycle::Terminating));
+    assert!(waits(&node, "new"));
+    node.eventually(30.0, "new runs", || node.phase("new") == "Running").await;
+    node.wait(10.0).await;
+    assert_eq!((node.runtime.running("first").len(), node.events.count("new", "OutOfcpu")), (0, 0));
+}
+
+#[actix::test]
+async fn pod_of_the_api_server_that_comes_back_after_its_end_uses_nothing() {
+    let node = TestNode::start().await;
+    let first = pod("first").cpu("3");
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.deliver(&[]).await;
+    node.deliver(std::slice::from_ref(&first)).await;
+    assert_eq!(node.lifecycle("first"), Some(Lifecycle::Finished));
+    node.deliver(&[first, pod("new").cpu("3")]).await;
+    assert_eq!(node.phase("new"), "Running");
+    node.wait(10.0).await;
+    assert_eq!(node.runtime.running("first"), [""; 0]);
+}
+
 // The first critical pod starts only once its victim has stopped, so the two never use the node together.
 #[actix::test]
 async fn critical_pod_stops_no_other_pod_for_room_that_a_victim_and_its_critical_pod_share() {
