@@ -151,7 +151,8 @@ pub(crate) const LACKS: [&str; 3] = ["OutOfcpu", "OutOfmemory", "UnexpectedAdmis
 /// How long a pod waits for a stop that fails, after its grace period.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether a pod certainly fits beside the others of its judgement once they have given back what they are about to give back.
+/// Whether a pod certainly fits beside the others of its judgement once they have given back what they are about to give back. A static
+/// pod that came back while it stops gives nothing back: it starts again after its stop.
 pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now: Time) -> bool {
     let mut total = Total::default();
     for other in others.pods() {
@@ -159,7 +160,8 @@ pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now:
             let since = snapshot.transitions.last().map_or(Time::ZERO, |last| last.at);
             let end = since + snapshot.grace.map(Grace::duration).unwrap_or_default();
             let is_overdue = snapshot.failure.is_some() && now > end + PATIENCE;
-            snapshot.lifecycle == Lifecycle::Terminating && !is_overdue
+            let starts_again = snapshot.restart_requested && other.is_static();
+            snapshot.lifecycle == Lifecycle::Terminating && !is_overdue && !starts_again
         });
         if stops {
             continue;
