@@ -1,6 +1,7 @@
 //! Checks of what an agent that restarts makes of the containers that it finds.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
+use podwright_actors::engine::PodSnapshot;
 use podwright_actors::pod_worker::Lifecycle;
 
 use super::CheckResult;
@@ -65,12 +66,14 @@ pub(crate) fn ready_containers_stay_ready(machine: &Machine, agent: &Agent) -> C
     Ok(())
 }
 
-/// No status shows a container as running before its post-start hook has succeeded. The hook of a container that an earlier agent started
-/// may be lost if that agent could not record it.
+/// No status shows a container as running before its post-start hook has succeeded, unless its pod stops: the stop has cancelled the hook,
+/// and shows what runs. The hook of a container that an earlier agent started may be lost if that agent could not record it.
 pub(crate) fn post_start_hooks_have_run(machine: &Machine, agent: &Agent) -> CheckResult {
     let mut snapshots = agent.engine.snapshots();
     snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
-    for snapshot in &snapshots {
+    // A sync that the stop has cancelled may still publish a status. The law holds until the terminate hook is called.
+    let expected = |snapshot: &&PodSnapshot| !agent.engine.should_pod_containers_be_terminating(&snapshot.uid);
+    for snapshot in snapshots.iter().filter(expected) {
         let (Some(status), Some(plan)) = (agent.statuses.get(&snapshot.uid), machine.plan_of(&snapshot.uid)) else {
             continue;
         };
