@@ -7,6 +7,8 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
@@ -136,7 +138,7 @@ impl NodeApi for SimApiServer {
                 if state.node.is_some() {
                     return Err(ApiError::conflict("it exists"));
                 }
-                let mut node = node.clone();
+                let mut node = stored(node);
                 node.metadata.uid = Some("the-node".to_owned());
                 node.metadata.resource_version = Some(version.to_owned());
                 Ok(state.node.insert(node).clone())
@@ -167,7 +169,7 @@ impl NodeApi for SimApiServer {
                 if state.lease.is_some() {
                     return Err(ApiError::conflict("it exists"));
                 }
-                let mut lease = lease.clone();
+                let mut lease = stored(lease);
                 lease.metadata.resource_version = Some(version.to_owned());
                 Ok(state.lease.insert(lease).clone())
             })
@@ -182,8 +184,8 @@ impl NodeApi for SimApiServer {
                 if found.metadata.resource_version != lease.metadata.resource_version {
                     return Err(ApiError::conflict("another version"));
                 }
-                self.laws.lease_written(found, lease);
-                let mut lease = lease.clone();
+                let mut lease = stored(lease);
+                self.laws.lease_written(found, &lease);
                 lease.metadata.resource_version = Some(version.to_owned());
                 Ok(state.lease.insert(lease).clone())
             })
@@ -194,6 +196,11 @@ impl NodeApi for SimApiServer {
     fn delete_lease(&self) -> ApiFuture<'_, ()> {
         async { Ok(()) }.boxed()
     }
+}
+
+/// The object as the server stores it. An agent writes JSON, which has no fractions of a second in most times.
+fn stored<T: Serialize + DeserializeOwned>(object: &T) -> T {
+    serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()
 }
 
 /// Applies a strategic merge patch of a status. Merges conditions by their type, and replaces other lists.
