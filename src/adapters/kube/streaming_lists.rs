@@ -13,16 +13,13 @@ use futures_util::future::{self, BoxFuture, FutureExt};
 use futures_util::stream::StreamExt;
 use http::{Request, Response, Uri};
 use http_body_util::{BodyStream, StreamBody};
+use kube::api::WatchEvent;
 use kube::client::{Body, DynBody};
+use serde::de::IgnoredAny;
 use tower::Service;
 
-/// How the event of a deletion begins. The API server writes the type first (`WatchEvent` of `k8s.io/apimachinery`, 1.36).
-const DELETED: &[u8] = br#"{"type":"DELETED""#;
-/// How a bookmark begins, and the annotation of the bookmark at the end of a list (KEP-3157).
-const BOOKMARK: &[u8] = br#"{"type":"BOOKMARK""#;
+/// The annotation of the bookmark at the end of a list (KEP-3157).
 const END: &str = "k8s.io/initial-events-end";
-/// The part of an event that is read, in bytes. A bookmark is shorter, because its object has only a version and annotations.
-const BEGINNING: usize = 4 << 10;
 
 /// The service of a client, with corrected lists.
 #[derive(Clone, Debug)]
@@ -82,7 +79,7 @@ fn until_deletion(answer: Box<DynBody>) -> Box<DynBody> {
 /// The events of an answer, one in each line.
 #[derive(Debug, Default)]
 struct ListEvents {
-    /// The beginning of the current line.
+    /// The current line, as far as it has come.
     line: Vec<u8>,
     /// Whether the list has ended. The events after it are those of a watch.
     is_over: bool,
@@ -95,16 +92,20 @@ impl ListEvents {
             if self.is_over {
                 return true;
             }
-            let room = BEGINNING.saturating_sub(self.line.len());
-            self.line.extend_from_slice(&part[..part.len().min(room)]);
-            if self.line.starts_with(DELETED) {
-                tracing::debug!("an object was deleted during a streaming list, listing again");
-                return false;
+            self.line.extend_from_slice(part);
+            if !part.ends_with(b"\n") {
+                continue;
             }
-            if part.ends_with(b"\n") {
-                self.is_over = self.line.starts_with(BOOKMARK) && String::from_utf8_lossy(&self.line).contains(END);
-                self.line.clear();
+            // Read as the watcher reads it: the type of an event may stand before or after its object.
+            match serde_json::from_slice::<WatchEvent<IgnoredAny>>(&self.line) {
+                Ok(WatchEvent::Deleted(_)) => {
+                    tracing::debug!("an object was deleted during a streaming list, listing again");
+                    return false;
+                }
+                Ok(WatchEvent::Bookmark(bookmark)) => self.is_over = bookmark.metadata.annotations.contains_key(END),
+                Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Error(_)) | Err(_) => {}
             }
+            self.line.clear();
         }
         true
     }
@@ -133,9 +134,15 @@ mod tests {
         event("BOOKMARK", "", r#","annotations":{"k8s.io/initial-events-end":"true"}"#)
     }
 
-    /// A client of a server that deletes a pod during its first list, and another pod after its second. The frames of its answers have
-    /// this length. Counts the lists.
-    fn client(frame: usize) -> (Client, Arc<AtomicUsize>) {
+    /// The line of an event, with the type after the object.
+    fn type_last(line: &str) -> String {
+        let (kind, object) = line.trim_end().trim_start_matches('{').split_once(',').unwrap();
+        format!("{{{},{kind}}}\n", object.strip_suffix('}').unwrap())
+    }
+
+    /// A client of a server that deletes a pod during its first list, and another pod after its second. Each event of its answers is
+    /// written by `write`, and their frames have this length. Counts the lists.
+    fn client(frame: usize, write: fn(&str) -> String) -> (Client, Arc<AtomicUsize>) {
         let lists = Arc::new(AtomicUsize::new(0));
         let counted = lists.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -153,7 +160,8 @@ mod tests {
                 end(),
                 event("DELETED", "b", ""),
             ];
-            let parts: Vec<Vec<u8>> = events.concat().into_bytes().chunks(frame).map(<[u8]>::to_vec).collect();
+            let text: String = events.iter().filter(|line| !line.is_empty()).map(|line| write(line)).collect();
+            let parts: Vec<Vec<u8>> = text.into_bytes().chunks(frame).map(<[u8]>::to_vec).collect();
             let frames = stream::iter(parts).flat_map(|part| BodyStream::new(Body::from(part)));
             let frames = frames.chain(stream::pending()).map(|frame| frame.map_err(Into::into));
             let body: Box<DynBody> = Box::new(StreamBody::new(frames.boxed()));
@@ -162,22 +170,35 @@ mod tests {
         (Client::new(StreamingLists(service), "n"), lists)
     }
 
+    async fn assert_no_deletion_is_lost(frame: usize, write: fn(&str) -> String) {
+        let (client, lists) = client(frame, write);
+        let mut events = watcher(Api::<Pod>::all(client), Config::default().streaming_lists()).boxed();
+        let (mut listed, mut deleted) = (Vec::new(), None);
+        while deleted.is_none() {
+            match events.next().await.unwrap().unwrap() {
+                Event::Init => listed.clear(),
+                Event::InitApply(pod) => listed.push(pod.metadata.name.unwrap()),
+                Event::InitDone => assert_eq!(listed, ["b", "c"], "frames of {frame} bytes"),
+                Event::Delete(pod) => deleted = pod.metadata.name,
+                Event::Apply(pod) => panic!("{pod:?}"),
+            }
+        }
+        assert_eq!((deleted.as_deref(), lists.load(Ordering::Relaxed)), (Some("b"), 2), "frames of {frame} bytes");
+    }
+
     #[tokio::test]
     async fn deletion_during_a_streaming_list_is_not_lost() {
         for frame in [1, 7, 64, 1 << 20] {
-            let (client, lists) = client(frame);
-            let mut events = watcher(Api::<Pod>::all(client), Config::default().streaming_lists()).boxed();
-            let (mut listed, mut deleted) = (Vec::new(), None);
-            while deleted.is_none() {
-                match events.next().await.unwrap().unwrap() {
-                    Event::Init => listed.clear(),
-                    Event::InitApply(pod) => listed.push(pod.metadata.name.unwrap()),
-                    Event::InitDone => assert_eq!(listed, ["b", "c"], "frames of {frame} bytes"),
-                    Event::Delete(pod) => deleted = pod.metadata.name,
-                    Event::Apply(pod) => panic!("{pod:?}"),
-                }
-            }
-            assert_eq!((deleted.as_deref(), lists.load(Ordering::Relaxed)), (Some("b"), 2), "frames of {frame} bytes");
+            assert_no_deletion_is_lost(frame, str::to_owned).await;
+        }
+    }
+
+    /// The members of a JSON object have no order.
+    #[tokio::test]
+    async fn deletion_is_not_lost_whose_type_comes_after_the_object() {
+        assert_eq!(type_last(r#"{"type":"A","object":{"b":{}}}"#), "{\"object\":{\"b\":{}},\"type\":\"A\"}\n");
+        for frame in [1, 7, 64, 1 << 20] {
+            assert_no_deletion_is_lost(frame, type_last).await;
         }
     }
 
