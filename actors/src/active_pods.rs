@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::admission::{Admitted, PodActivity, is_active};
 use crate::desired::DesiredState;
 use crate::engine::Engine;
-use crate::final_statuses::FinalStatusStore;
+use crate::final_statuses::{Ending, FinalStatusStore};
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
@@ -51,8 +51,8 @@ impl ActivePods {
         pod.is_static() && self.final_statuses.ending(pod.uid()).is_none()
     }
 
-    /// The pods that a new pod is admitted beside: the active desired pods, the orphans whose containers still run and use the
-    /// node's resources (POD-W1), and the pods that wait for admission.
+    /// The pods that a new pod is admitted beside: the active desired pods, those that have ended and are about to stop, the orphans whose
+    /// containers still run and use the node's resources (POD-W1), and the pods that wait for admission.
     pub(crate) fn admitted(&self, desired: &DesiredState) -> Admitted {
         self.admitted_beside(desired, None)
     }
@@ -62,10 +62,11 @@ impl ActivePods {
         let mut admitted = Admitted::default();
         for pod in desired.pods.pods().filter(|pod| Some(pod.uid()) != one) {
             let lifecycle = self.engine.lifecycle(pod.uid());
-            if self.is_active(pod, lifecycle) {
+            let stops_next = self.stops_next(pod, lifecycle);
+            if stops_next || self.is_active(pod, lifecycle) {
                 // A pod that starts again after its stop gives nothing back.
                 let gives_back = |known: Lifecycle| known == Lifecycle::Terminating && !self.starts_again(pod, known);
-                let stops = lifecycle.is_some_and(gives_back);
+                let stops = stops_next || lifecycle.is_some_and(gives_back);
                 match (stops, self.resizes.in_use(pod)) {
                     (true, _) => self.push_stopping(&mut admitted, pod.clone()),
                     (false, None) => admitted.push(pod.clone()),
@@ -85,6 +86,12 @@ impl ActivePods {
         let waiting = desired.queue.waiting().iter();
         waiting.for_each(|waiting| admitted.push_waiting(waiting.pod.clone(), waiting.has_victims));
         admitted
+    }
+
+    /// Whether the pod has ended and its worker has not begun to stop it. Its final status may have to be stored first, and its containers
+    /// may run until then, as after its active deadline.
+    fn stops_next(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
+        lifecycle == Some(Lifecycle::Sync) && self.final_statuses.ending(pod.uid()) == Some(Ending::Ended)
     }
 
     fn push_stopping(&self, admitted: &mut Admitted, pod: Arc<PodObject>) {

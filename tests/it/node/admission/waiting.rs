@@ -48,6 +48,25 @@ async fn pod_waits_for_the_capacity_of_a_removed_pod_until_its_containers_stoppe
 }
 
 #[actix::test]
+async fn pod_waits_for_a_pod_whose_final_status_is_stored_before_its_containers_stop() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.final_statuses.slow(3000);
+    let old = pod("old").cpu("3").grace(20).spec("activeDeadlineSeconds", 2);
+    node.deliver(std::slice::from_ref(&old)).await;
+    node.wait(3.0).await;
+    assert_eq!((node.phase("old"), node.final_statuses.has("old")), ("Running".into(), false), "it is being stored");
+    node.deliver(&[old, pod("new").cpu("3")]).await;
+    assert!(waits(&node, "new"));
+    node.final_statuses.slow(0);
+    node.eventually(5.0, "the status is published", || node.reason("old") == "DeadlineExceeded").await;
+    assert_eq!(node.runtime.running("old"), ["main"]);
+    assert!(waits(&node, "new"));
+    node.eventually(30.0, "new runs", || node.phase("new") == "Running").await;
+    assert_eq!(node.runtime.running("old"), [""; 0]);
+}
+
+#[actix::test]
 async fn waiting_pods_start_in_their_order_unless_they_are_deleted() {
     let node = TestNode::start().await;
     node.runtime.script("slow", Script::stubborn());
