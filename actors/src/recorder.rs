@@ -181,8 +181,8 @@ impl Recorder {
     }
 
     /// How many records may be flushed before a recording is saved. A flush takes about 160 bytes, so an eighth of the memory
-    /// is enough. Of the other pods, the recording lacks the plain rounds since their last frame, and pods whose frames were
-    /// all dropped.
+    /// is enough. That is about a sixth of each ring, so no flush drops what the flush of another record relies on. Of the
+    /// other pods, the recording lacks the plain rounds since their last frame, and pods whose frames were all dropped.
     pub(crate) fn most_flushed(&self) -> usize {
         self.size / (8 * 160)
     }

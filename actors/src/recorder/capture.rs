@@ -202,10 +202,11 @@ impl EventCapture {
         effects
     }
 
-    /// Writes the counts, if there are any, and a keyframe if no frame of the record is left.
+    /// Writes the counts, if there are any, and a keyframe if the last frame of the record was dropped, or may be dropped by the
+    /// flushes of other records before the recording is saved.
     pub(crate) fn flush(&mut self, recorder: &Recorder, uid: &PodUid, record: &Record, context: &StepContext) {
         let mut ring = recorder.ring(self.id, context);
-        if self.has_rounds() || self.segment < ring.oldest() {
+        if self.has_rounds() || !ring.is_recent(self.segment) {
             self.catch_up(&mut ring, uid, record, context);
         }
     }

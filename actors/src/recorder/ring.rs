@@ -49,9 +49,13 @@ impl Ring {
         self.open.number
     }
 
-    /// The number of the oldest segment that is kept.
-    pub(crate) fn oldest(&self) -> u32 {
-        self.sealed.front().map_or(self.open.number, |segment| segment.number)
+    /// Whether a segment is kept and is in the newer half of the ring. Such a segment stays while three
+    /// eighths of the ring are written.
+    pub(crate) fn is_recent(&self, segment: u32) -> bool {
+        let oldest = self.sealed.front().map_or(self.open.number, |oldest| oldest.number);
+        let newer = self.sealed.iter().filter(|sealed| sealed.number >= segment);
+        let bytes = newer.map(|sealed| sealed.bytes.len()).sum::<usize>() + self.open.bytes.len();
+        segment >= oldest && bytes <= self.size / 2
     }
 
     /// Begins another segment if the present one is full. Returns whether the segment that the next frame goes into is empty.
