@@ -250,7 +250,7 @@ impl Change {
                 }
             }
             Change::BeginDeletion(name) => server.put(deleting(known(name)).into()),
-            Change::EraseNames(name) => server.put(without_names(known(name)).into()),
+            Change::EraseNames(name) => server.erase_names(known(name)),
             Change::DeleteClaims => server.claims.clone().keys().for_each(|key| server.delete_claim(key)),
         }
         world.collect_events();

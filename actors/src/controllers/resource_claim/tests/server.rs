@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::{PodGroup, PodGroupResourceClaimStatus};
 
+use super::without_names;
 use crate::controllers::resource_claim::api::{Answer, ApiError, ApiErrorKind, Request, StatusApply, StatusEntry};
 use crate::controllers::resource_claim::cache::Core;
 use crate::controllers::resource_claim::keys::{Key, ObjectKey};
@@ -81,6 +82,8 @@ pub(super) struct Server {
     pub(super) templates: BTreeMap<ObjectKey, ResourceClaimTemplate>,
     /// For each pod or group, by UID, the entries of the status that the controller has applied.
     applied: BTreeMap<String, BTreeSet<String>>,
+    /// The UIDs of the pods from whose status a client has erased the names.
+    erased: BTreeSet<String>,
     events: Vec<ServerEvent>,
     versions: u64,
     created: u64,
@@ -119,6 +122,17 @@ impl Server {
         self.events.push(ServerEvent { object, is_deletion: false });
     }
 
+    /// A client that does not know the names of claims writes the status of a pod.
+    pub(super) fn erase_names(&mut self, pod: Pod) {
+        self.erased.extend(pod.metadata.uid.clone());
+        self.put(without_names(pod).into());
+    }
+
+    /// Whether a client has erased the names from the status of a pod.
+    pub(super) fn has_erased(&self, pod: &Pod) -> bool {
+        pod.metadata.uid.as_ref().is_some_and(|uid| self.erased.contains(uid))
+    }
+
     pub(super) fn remove(&mut self, object: &Object) {
         let removed = match object {
             Object::Pod(pod) => self.pods.remove(&object_key(&pod.metadata)).map(Object::Pod),
@@ -129,9 +143,9 @@ impl Server {
         self.events.extend(removed.map(|object| ServerEvent { object, is_deletion: true }));
     }
 
-    /// The entries that were applied, and the numbers of the next version and name.
+    /// The entries that were applied and erased, and the numbers of the next version and name.
     pub(super) fn numbers(&self) -> impl std::fmt::Debug {
-        (&self.applied, self.versions, self.created)
+        (&self.applied, &self.erased, self.versions, self.created)
     }
 
     pub(super) fn take_events(&mut self) -> Vec<ServerEvent> {
