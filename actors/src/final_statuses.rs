@@ -13,41 +13,30 @@
 //! agent restores the statuses and starts none of these pods.
 //!
 //! A change appends one line to the file, and the last line of a pod is its final status. Once the file has more than twice as
-//! many lines as entries, plus `lines::OUTDATED_LINES`, all entries are saved again. So the cost of a change does not grow with the
-//! number of entries, and the file does not grow with time.
+//! many lines as entries, plus `OUTDATED_LINES`, all entries are saved again (see `actors/src/journal.rs`).
 //!
 //! A disk that cannot be written delays a status by at most `WRITE_TIMEOUT`. The failure is logged, the decision
 //! remains in force, and the writer tries again.
 //!
-//! The writer belongs to one opening of the file. If another node of the process opens the file, this store writes nothing more,
-//! so that it cannot erase records of the other node. Its node then publishes no more final statuses.
+//! If another node of the process opens the file, this store writes nothing more, and its node publishes no more final statuses.
 
 mod lines;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::path::Path;
 
-use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::lines::{Entry, FinalStatus, Line, State, Unwritten, Write};
+use self::lines::{Entry, FinalStatus, Line, State};
 use crate::admission::is_lack;
 use crate::ids::PodUid;
+use crate::journal::{Journal, Journaled, NotStored, Patience, WRITE_TIMEOUT, Write};
 use crate::pod::{Phase, PodObject};
-use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
+use crate::ports::{Checkpoint, CheckpointError, OpenCheckpoint};
 use crate::status::reasons::{NODE_SHUTDOWN, TERMINATED};
 use crate::text::error_chain;
-
-/// How long the publication of a final status waits for the disk.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time between a failed write and the next one.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// Why a status is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,15 +76,8 @@ pub struct Superseded;
 
 /// The final statuses. The dispatcher and the hooks add them, and [`run`](FinalStatusStore::run) writes them.
 pub struct FinalStatusStore {
-    writer: Box<dyn CheckpointWriter>,
     state: Mutex<State>,
-    changed: Notify,
-    /// The last version that was written, or whose write failed. Nobody waits for it any more.
-    written: AtomicU64,
-    /// Whether another node has opened the file. Then nothing is written any more.
-    superseded: AtomicBool,
-    /// Wakes the callers of `written`, in the order in which they called. The order of a watch channel is random.
-    write_ended: Notify,
+    journal: Journal,
 }
 
 impl FinalStatusStore {
@@ -106,7 +88,6 @@ impl FinalStatusStore {
     /// [`CheckpointError`] if the file exists and cannot be read.
     pub fn open(checkpoint: &dyn Checkpoint) -> Result<(Self, Vec<(PodUid, PodStatus)>), CheckpointError> {
         let OpenCheckpoint { records, writer } = checkpoint.open()?;
-        // The last line may be incomplete, so nothing is appended to it: the first write saves all entries.
         let mut state = State::default();
         let mut statuses = BTreeMap::new();
         for record in records {
@@ -128,14 +109,8 @@ impl FinalStatusStore {
             state.entries.insert(uid.clone(), Entry { ending, record: record.into(), version: 0 });
             statuses.insert(uid, status.status);
         }
-        let final_statuses = FinalStatusStore {
-            writer,
-            state: Mutex::new(state),
-            changed: Notify::new(),
-            written: AtomicU64::new(0),
-            superseded: AtomicBool::new(false),
-            write_ended: Notify::new(),
-        };
+        let journal = Journal::new(writer, Patience::UntilFailure);
+        let final_statuses = FinalStatusStore { state: Mutex::new(state), journal };
         Ok((final_statuses, statuses.into_iter().collect()))
     }
 
@@ -146,8 +121,8 @@ impl FinalStatusStore {
 
     /// Whether the newest final status of a pod is on disk, so that a later agent does not run the pod.
     pub fn is_stored(&self, uid: &PodUid) -> bool {
-        let state = self.state.lock();
-        state.entries.get(uid).is_some_and(|entry| entry.version <= state.stored)
+        let stored = self.journal.stored();
+        self.state.lock().entries.get(uid).is_some_and(|entry| entry.version <= stored)
     }
 
     /// Adds a final status. Returns false if the store has the same one already, and still writes. The status is on disk once
@@ -168,12 +143,12 @@ impl FinalStatusStore {
         let mut state = self.state.lock();
         if state.entries.get(pod.uid()).is_some_and(|known| known.record == record) {
             // The status of a superseded store may not be on disk, so the caller has to wait for the answer of `written`.
-            return self.is_superseded();
+            return self.journal.is_superseded();
         }
         let version = state.push(record.clone());
         state.entries.insert(pod.uid().clone(), Entry { ending, record, version });
         drop(state);
-        self.changed.notify_one();
+        self.journal.wake();
         true
     }
 
@@ -191,7 +166,7 @@ impl FinalStatusStore {
         }
         drop(state);
         if !dropped.is_empty() {
-            self.changed.notify_one();
+            self.journal.wake();
         }
     }
 
@@ -202,128 +177,55 @@ impl FinalStatusStore {
     /// [`Superseded`] if another node has opened the file and some of the statuses are not in it. They will never be
     /// written, so the caller must not publish them. The other node reports the end of these pods.
     pub async fn written(&self) -> Result<(), Superseded> {
-        let version = self.state.lock().version;
-        let written = async {
-            loop {
-                let write_ended = self.write_ended.notified();
-                if self.written.load(Ordering::Acquire) >= version {
-                    return Ok(());
-                }
-                if self.is_superseded() {
-                    return Err(Superseded);
-                }
-                write_ended.await;
+        let version = self.state.lock().lines.version();
+        match self.journal.written(version).await {
+            Ok(()) | Err(NotStored::Failed) => Ok(()),
+            Err(NotStored::TooLate) => {
+                tracing::error!(
+                    seconds = WRITE_TIMEOUT.as_secs(),
+                    "the final statuses were not written in time: check the disk"
+                );
+                Ok(())
             }
-        };
-        timeout(WRITE_TIMEOUT, written).await.unwrap_or_else(|_| {
-            tracing::error!(
-                seconds = WRITE_TIMEOUT.as_secs(),
-                "the final statuses were not written in time: check the disk"
-            );
-            Ok(())
-        })
+            Err(NotStored::Superseded) => Err(Superseded),
+        }
     }
 
     /// Writes each added status. Returns once `stop` is cancelled, or once another node has opened the file. No write begins
     /// after that.
     pub async fn run(&self, stop: &CancellationToken) {
-        stop.run_until_cancelled(self.write_changes(stop)).await;
+        self.journal.run(self, stop).await;
     }
+}
 
-    async fn write_changes(&self, stop: &CancellationToken) {
-        let mut written = 0;
-        let mut failing = false;
-        // `run_until_cancelled` polls this future once more after the cancellation.
-        while !stop.is_cancelled() {
-            let Some((version, write)) = self.take_after(written) else {
-                self.changed.notified().await;
-                continue;
-            };
-            let appended = matches!(write, Write::Append(_));
-            match self.write(write).await {
-                Ok(()) => {
-                    if failing {
-                        tracing::info!("the final statuses are written again");
-                    }
-                    (written, failing) = (version, false);
-                    self.state.lock().stored = version;
-                    self.write_ended(version);
-                }
-                Err(CheckpointError::Superseded { path }) => {
-                    if !stop.is_cancelled() {
-                        tracing::error!(
-                            path = %path.display(),
-                            "another node of this process has opened the file of final statuses, so this node stores and \
-                             publishes no more of them: stop one of the nodes, or give each node its own file"
-                        );
-                    }
-                    self.superseded.store(true, Ordering::Release);
-                    self.write_ended.notify_waiters();
-                    return;
-                }
-                Err(error) => {
-                    // Part of the write may be in the file.
-                    self.state.lock().unwritten = Unwritten::All;
-                    if appended {
-                        tracing::debug!(error = %error_chain(&error), "cannot append to the final statuses, saving all of them");
-                        continue;
-                    }
-                    if !failing {
-                        tracing::error!(
-                            error = %error_chain(&error),
-                            "cannot write the final statuses: free or repair the disk; until then an agent that restarts \
-                             may run pods again that were rejected or have ended"
-                        );
-                    }
-                    failing = true;
-                    // The callers of `written` continue, and so do those that call before the next try.
-                    self.give_up_for(RETRY).await;
-                }
-            }
-        }
-    }
+impl Journaled for FinalStatusStore {
+    const RECORDS: &'static str = "the final statuses";
+    const STORE: &'static str = "the store of final statuses";
 
-    /// Performs one write. A panic of the store is an error.
-    async fn write(&self, write: Write) -> Result<(), CheckpointError> {
-        let done = async {
-            match write {
-                Write::Append(records) => self.writer.append(records).await,
-                Write::Save(records) => self.writer.save(records).await,
-            }
-        };
-        AssertUnwindSafe(done)
-            .catch_unwind()
-            .await
-            .unwrap_or_else(|_| Err(CheckpointError::new("the store of final statuses", "it panicked")))
-    }
-
-    /// Lets every caller of [`written`](FinalStatusStore::written) continue for this time.
-    async fn give_up_for(&self, time: Duration) {
-        let pause = sleep(time);
-        tokio::pin!(pause);
-        loop {
-            let version = self.state.lock().version;
-            self.write_ended(version);
-            tokio::select! {
-                () = &mut pause => return,
-                () = self.changed.notified() => {}
-            }
-        }
-    }
-
-    fn is_superseded(&self) -> bool {
-        self.superseded.load(Ordering::Acquire)
-    }
-
-    fn write_ended(&self, version: u64) {
-        self.written.store(version, Ordering::Release);
-        self.write_ended.notify_waiters();
-    }
-
-    /// The write of the changes after a version, and the version that it leads to.
-    fn take_after(&self, written: u64) -> Option<(u64, Write)> {
+    fn next_write(&self, stored: u64) -> Option<(u64, Write)> {
         let mut state = self.state.lock();
-        (state.version > written).then(|| (state.version, state.take()))
+        let version = state.lines.version();
+        (version > stored).then(|| (version, state.take()))
+    }
+
+    fn forget_file(&self) {
+        self.state.lock().lines.forget_file();
+    }
+
+    fn log_failure(&self, error: &CheckpointError) {
+        tracing::error!(
+            error = %error_chain(error),
+            "cannot write the final statuses: free or repair the disk; until then an agent that restarts \
+             may run pods again that were rejected or have ended"
+        );
+    }
+
+    fn log_superseded(&self, path: &Path) {
+        tracing::error!(
+            path = %path.display(),
+            "another node of this process has opened the file of final statuses, so this node stores and \
+             publishes no more of them: stop one of the nodes, or give each node its own file"
+        );
     }
 }
 

@@ -24,6 +24,8 @@ pub mod explain;
 #[cfg(feature = "engine")]
 mod host_ips;
 #[cfg(feature = "engine")]
+mod journal;
+#[cfg(feature = "engine")]
 mod mailbox;
 #[cfg(feature = "engine")]
 mod metered;

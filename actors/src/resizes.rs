@@ -21,7 +21,6 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -31,8 +30,9 @@ use tokio::sync::Notify;
 
 use crate::desired::DesiredPods;
 use crate::ids::{ContainerName, PodUid};
+use crate::journal::{Journal, Patience};
 use crate::pod::PodObject;
-use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, Clock, EventRecorder, PodEvent, PodRuntimeStatus};
+use crate::ports::{Checkpoint, CheckpointError, Clock, EventRecorder, PodEvent, PodRuntimeStatus};
 use crate::resize::{
     Allocation, PendingResize, PodResize, Step, Superseded, has_resources, requested, with_resources_of,
 };
@@ -51,12 +51,7 @@ pub(crate) struct Resizes {
     metrics: ResizeMetrics,
     /// Fires when a resize is complete, so that other resizes may have room.
     completed: Arc<Notify>,
-    writer: Box<dyn CheckpointWriter>,
-    changed: Notify,
-    /// The version of the last write.
-    saved: AtomicU64,
-    superseded: AtomicBool,
-    write_ended: Notify,
+    journal: Journal,
 }
 
 #[derive(Default)]
@@ -89,11 +84,7 @@ impl Resizes {
             events,
             metrics,
             completed: Arc::default(),
-            writer: opened.writer,
-            changed: Notify::new(),
-            saved: AtomicU64::new(0),
-            superseded: AtomicBool::new(false),
-            write_ended: Notify::new(),
+            journal: Journal::new(opened.writer, Patience::Full),
         })
     }
 
@@ -349,18 +340,6 @@ impl Resizes {
         self.count(state);
     }
 
-    /// Records that the file has every change up to a version, and drops the resizes that are over.
-    fn saved(&self, version: u64) {
-        self.saved.store(version, Ordering::Release);
-        let mut state = self.state.lock();
-        state.pods.retain(|_, resize| {
-            resize.saved(version);
-            !resize.is_over()
-        });
-        drop(state);
-        self.write_ended.notify_waiters();
-    }
-
     fn count(&self, state: &State) {
         let pending = |reason: &str| {
             let pending = state.pods.values().filter_map(|resize| resize.pending.as_ref());
@@ -380,7 +359,7 @@ impl Resizes {
     /// Requests a write.
     fn bump(&self, state: &mut State) {
         state.version += 1;
-        self.changed.notify_one();
+        self.journal.wake();
     }
 }
 

@@ -19,7 +19,7 @@
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
-//! lines as runs, plus `OUTDATED_LINES`, all facts are saved again.
+//! lines as runs, plus `OUTDATED_LINES`, all facts are saved again (see `actors/src/journal.rs`).
 //!
 //! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again. Until it
 //! succeeds, the store has no facts, because outdated ones are worse than none. A disk that hangs delays the starts that wait for it by 10
@@ -33,23 +33,20 @@ mod tests;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::containers::definition::Definition;
 use crate::ids::{ContainerId, PodUid};
+use crate::journal::{Journal, Lines, Patience};
 use crate::pod::PodObject;
 use crate::ports::{
-    Checkpoint, CheckpointError, CheckpointWriter, ContainerState, ContainerStatus, OpenCheckpoint, PodRuntimeStatus,
-    RuntimePod,
+    Checkpoint, CheckpointError, ContainerState, ContainerStatus, OpenCheckpoint, PodRuntimeStatus, RuntimePod,
 };
 use crate::probes::{ProbeKind, ProbeSnapshot};
 use crate::time::{Grace, Time};
 
-use file::Unwritten;
 use state::{RunFact, State, StopFact};
 use step::{Event, step};
 
@@ -58,23 +55,13 @@ pub(crate) use state::StartFact;
 /// The facts of all runs. Every method except `starts`, `written` and `run` returns at once.
 pub(crate) struct RunFacts {
     kept: Mutex<Kept>,
-    writer: Box<dyn CheckpointWriter>,
-    changed: Notify,
-    /// The version of the last write.
-    written: AtomicU64,
-    /// Whether nobody waits for the file: its writes fail or hang, or nothing writes it.
-    is_broken: AtomicBool,
-    write_ended: Notify,
+    journal: Journal,
 }
 
 #[derive(Default)]
 struct Kept {
     facts: State,
-    /// Grows with each change.
-    version: u64,
-    /// The number of lines in the file.
-    lines: usize,
-    unwritten: Unwritten,
+    lines: Lines,
 }
 
 impl RunFacts {
@@ -94,30 +81,23 @@ impl RunFacts {
                  containers"
             );
         }
-        // The last line may be incomplete, so nothing is appended to it: the first write saves all facts.
         let kept = Kept { facts, ..Kept::default() };
-        Ok(RunFacts {
-            kept: Mutex::new(kept),
-            writer,
-            changed: Notify::new(),
-            written: AtomicU64::new(0),
-            is_broken: AtomicBool::new(false),
-            write_ended: Notify::new(),
-        })
+        Ok(RunFacts { kept: Mutex::new(kept), journal: Journal::new(writer, Patience::WhileWritable) })
     }
 
     /// A store for tests, without a file.
     #[cfg(test)]
     pub(crate) fn in_memory() -> Self {
         let facts = RunFacts::open(&crate::ports::NoCheckpoint).expect("a checkpoint that keeps nothing opens");
-        facts.is_broken.store(true, std::sync::atomic::Ordering::Release);
-        facts
+        RunFacts { journal: facts.journal.without_waits(), ..facts }
     }
 
     /// What the next agent reads, for tests. May be called once.
     #[cfg(test)]
     pub(crate) fn of_next_agent(&self) -> Self {
-        let file::Write::Save(records) = self.kept.lock().take() else { panic!("the first write saves all facts") };
+        let crate::journal::Write::Save(records) = self.kept.lock().take() else {
+            panic!("the first write saves all facts")
+        };
         let records: Vec<String> = records.iter().map(|record| record.to_string()).collect();
         let mut next = RunFacts::in_memory();
         next.kept.get_mut().facts = file::parse(&records).0;
@@ -142,7 +122,7 @@ impl RunFacts {
 
     /// Waits until the file has all changes so far. Cancel safe.
     pub(crate) async fn written(&self) {
-        let version = self.kept.lock().version;
+        let version = self.kept.lock().lines.version();
         self.until_written(version).await;
     }
 
@@ -249,10 +229,10 @@ impl RunFacts {
         let mut kept = self.kept.lock();
         let changed = step(&mut kept.facts, event);
         kept.queue(&changed);
-        let version = kept.version;
+        let version = kept.lines.version();
         drop(kept);
         if !changed.is_empty() {
-            self.changed.notify_one();
+            self.journal.wake();
         }
         version
     }

@@ -1,28 +1,20 @@
 //! The file of allocations: one record for each pod, all saved together.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Resizes, is_recorded};
 use crate::ids::PodUid;
+use crate::journal::{Journaled, NotStored, Write};
 use crate::pod::PodObject;
 use crate::ports::CheckpointError;
 use crate::resize::{Actual, Actuated, Allocation, Bounds, Step, Superseded};
 use crate::text::error_chain;
-
-/// How long a resize waits for the disk before its sync fails and is retried.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time between a failed write and the next one.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// The allocation of one pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -178,71 +170,15 @@ impl Resizes {
     /// [`NotWritten`] after 10 s, or if this node may no longer write the file.
     async fn written(&self) -> Result<(), NotWritten> {
         let version = self.state.lock().version;
-        let written = async {
-            loop {
-                let write_ended = self.write_ended.notified();
-                if self.saved.load(Ordering::Acquire) >= version {
-                    return Ok(());
-                }
-                if self.superseded.load(Ordering::Acquire) {
-                    return Err(NotWritten::Superseded);
-                }
-                write_ended.await;
-            }
-        };
-        timeout(WRITE_TIMEOUT, written).await.unwrap_or(Err(NotWritten::Failed))
+        self.journal.written(version).await.map_err(|error| match error {
+            NotStored::Failed | NotStored::TooLate => NotWritten::Failed,
+            NotStored::Superseded => NotWritten::Superseded,
+        })
     }
 
     /// Writes each change. Returns once `stop` is cancelled, or once another node has opened the file. No write begins after that.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
-        stop.run_until_cancelled(self.write_changes(stop)).await;
-    }
-
-    async fn write_changes(&self, stop: &CancellationToken) {
-        let mut is_failing = false;
-        // `run_until_cancelled` polls this future once more after the cancellation.
-        while !stop.is_cancelled() {
-            let version = self.state.lock().version;
-            if self.saved.load(Ordering::Acquire) >= version {
-                self.changed.notified().await;
-                continue;
-            }
-            match self.save().await {
-                Ok(()) => {
-                    if std::mem::take(&mut is_failing) {
-                        tracing::info!("the allocations of pods are written again");
-                    }
-                    self.saved(version);
-                }
-                Err(CheckpointError::Superseded { path }) => {
-                    if !stop.is_cancelled() {
-                        tracing::error!(path = %path.display(), error = %NotWritten::Superseded, "this node resizes no pods");
-                    }
-                    self.superseded.store(true, Ordering::Release);
-                    self.write_ended.notify_waiters();
-                    return;
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        tracing::error!(
-                            error = %error_chain(&error),
-                            "cannot write the allocations of pods: free or repair the disk; until then no pod is resized, and no container of a \
-                             resized pod starts"
-                        );
-                    }
-                    sleep(RETRY).await;
-                }
-            }
-        }
-    }
-
-    /// Performs one write. A panic of the store is an error.
-    async fn save(&self) -> Result<(), CheckpointError> {
-        let records = self.records();
-        AssertUnwindSafe(async { self.writer.save(records).await })
-            .catch_unwind()
-            .await
-            .unwrap_or_else(|_| Err(CheckpointError::new("the store of allocations", "it panicked")))
+        self.journal.run(self, stop).await;
     }
 
     /// The records of all pods: those of the desired pods, and those of pods that no source has delivered yet.
@@ -276,5 +212,38 @@ impl Resizes {
             AllocationRecord { in_use: in_use(uid).or_else(|| record.in_use.clone()), ..record.clone() }
         });
         (pods.collect(), loaded.collect())
+    }
+}
+
+impl Journaled for Resizes {
+    const RECORDS: &'static str = "the allocations of pods";
+    const STORE: &'static str = "the store of allocations";
+
+    fn next_write(&self, stored: u64) -> Option<(u64, Write)> {
+        let version = self.state.lock().version;
+        (version > stored).then(|| (version, Write::Save(self.records())))
+    }
+
+    /// Every write is a save.
+    fn forget_file(&self) {}
+
+    /// Drops the resizes that are over.
+    fn stored(&self, version: u64) {
+        self.state.lock().pods.retain(|_, resize| {
+            resize.saved(version);
+            !resize.is_over()
+        });
+    }
+
+    fn log_failure(&self, error: &CheckpointError) {
+        tracing::error!(
+            error = %error_chain(error),
+            "cannot write the allocations of pods: free or repair the disk; until then no pod is resized, and no container of a \
+             resized pod starts"
+        );
+    }
+
+    fn log_superseded(&self, path: &Path) {
+        tracing::error!(path = %path.display(), error = %NotWritten::Superseded, "this node resizes no pods");
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::admission::Requests;
 use crate::containers::fixtures::{Is, status};
-use crate::ports::{CgroupLimits, NoCheckpoint, OpenCheckpoint, SystemClock};
+use crate::ports::{CgroupLimits, CheckpointWriter, NoCheckpoint, OpenCheckpoint, SystemClock};
 use crate::testing::pod;
 
 /// The records that an earlier agent wrote.

@@ -1,29 +1,20 @@
 //! The file of facts: the facts of a run in one line, and the writer.
 
-use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::state::{RunFact, StartFact, State, StopFact};
 use super::step::Changed;
 use super::{Kept, RunFacts};
 use crate::ids::{ContainerId, PodUid};
+use crate::journal::{Journaled, NotStored, WRITE_TIMEOUT, Write};
 use crate::ports::CheckpointError;
 use crate::text::error_chain;
 use crate::time::Time;
-
-/// How long a start waits for the disk. Until the disk has answered, later starts do not wait for it.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time between a failed write and the next one.
-const RETRY: Duration = Duration::from_secs(5);
-/// How many outdated lines the file may have, besides one for each run.
-const OUTDATED_LINES: usize = 256;
 
 /// A line of the file: the facts of one run. A line without a fact forgets the run.
 #[derive(Serialize, Deserialize)]
@@ -95,62 +86,28 @@ pub(super) fn parse(records: &[String]) -> (State, Vec<serde_json::Error>) {
     (state, errors)
 }
 
-/// The changes that are not in the file.
-#[derive(Default)]
-pub(super) enum Unwritten {
-    /// The content of the file is not known, so all facts have to be saved.
-    #[default]
-    All,
-    /// These lines have to be appended.
-    Lines(Vec<Arc<str>>),
-}
-
-/// The next write.
-pub(super) enum Write {
-    Append(Vec<Arc<str>>),
-    Save(Vec<Arc<str>>),
-}
-
 impl Kept {
-    /// The largest number of lines in the file before all facts are saved again.
-    fn limit(&self) -> usize {
-        2 * self.facts.len() + OUTDATED_LINES
-    }
-
     /// Queues the changed facts to be written.
     pub(super) fn queue(&mut self, changed: &Changed) {
-        // Most reads of a pod change nothing, and the limit needs the number of all facts.
+        // Most reads of a pod change nothing, and the limit of the queue needs the number of all facts.
         if changed.is_empty() {
             return;
         }
-        let limit = self.limit();
+        let runs = self.facts.len();
         for (pod, run) in changed {
-            self.version += 1;
             let none = RunFact::default();
             let line = Line::of(pod, run, self.facts.fact(pod, run).unwrap_or(&none));
-            match (&mut self.unwritten, line.to_record()) {
-                (Unwritten::Lines(lines), Some(record)) if lines.len() < limit => lines.push(record),
-                // If the disk cannot be written for hours, the queue must not fill the memory.
-                (unwritten, _) => *unwritten = Unwritten::All,
-            }
+            self.lines.push(line.to_record(), runs);
         }
     }
 
     /// Takes the next write. The store assumes that it succeeds.
     pub(super) fn take(&mut self) -> Write {
-        match std::mem::replace(&mut self.unwritten, Unwritten::Lines(Vec::new())) {
-            Unwritten::Lines(lines) if self.lines + lines.len() <= self.limit() => {
-                self.lines += lines.len();
-                Write::Append(lines)
-            }
-            Unwritten::Lines(_) | Unwritten::All => {
-                let facts = self.facts.pods.iter().flat_map(|(pod, runs)| runs.iter().map(move |run| (pod, run)));
-                let records: Vec<_> =
-                    facts.filter_map(|(pod, (run, fact))| Line::of(pod, run, fact).to_record()).collect();
-                self.lines = records.len();
-                Write::Save(records)
-            }
-        }
+        let all = || {
+            let facts = self.facts.pods.iter().flat_map(|(pod, runs)| runs.iter().map(move |run| (pod, run)));
+            facts.filter_map(|(pod, (run, fact))| Line::of(pod, run, fact).to_record()).collect()
+        };
+        self.lines.take(self.facts.len(), all)
     }
 }
 
@@ -158,16 +115,7 @@ impl RunFacts {
     /// Waits until the file has a version of the facts. Returns earlier if the file cannot be written, or if the disk takes too long. Nobody
     /// waits for such a disk again before it has answered. Cancel safe.
     pub(super) async fn until_written(&self, version: u64) {
-        let written = async {
-            loop {
-                let write_ended = self.write_ended.notified();
-                if self.written.load(Ordering::Acquire) >= version || self.is_broken.load(Ordering::Acquire) {
-                    return;
-                }
-                write_ended.await;
-            }
-        };
-        if timeout(WRITE_TIMEOUT, written).await.is_err() && !self.breaks() {
+        if self.journal.written(version).await == Err(NotStored::TooLate) {
             let seconds = WRITE_TIMEOUT.as_secs();
             tracing::error!(
                 seconds,
@@ -179,81 +127,38 @@ impl RunFacts {
 
     /// Writes each change. Returns once `stop` is cancelled, or once another node has opened the file. No write begins after that.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
-        stop.run_until_cancelled(self.write_changes(stop)).await;
+        self.journal.run(self, stop).await;
     }
+}
 
-    async fn write_changes(&self, stop: &CancellationToken) {
-        // `run_until_cancelled` polls this future once more after the cancellation.
-        while !stop.is_cancelled() {
-            let Some((version, write)) = self.take() else {
-                self.changed.notified().await;
-                continue;
-            };
-            let appended = matches!(write, Write::Append(_));
-            match self.write(write).await {
-                Ok(()) => {
-                    self.written.store(version, Ordering::Release);
-                    if self.is_broken.swap(false, Ordering::AcqRel) {
-                        tracing::info!("the facts of containers are written again");
-                    }
-                    self.write_ended.notify_waiters();
-                }
-                Err(CheckpointError::Superseded { path }) => {
-                    if !stop.is_cancelled() {
-                        tracing::error!(
-                            path = %path.display(),
-                            "another node of this process has opened the file of the facts of containers, so this node writes no more of \
-                             them: stop one of the nodes, or give each node its own file"
-                        );
-                    }
-                    self.breaks();
-                    return;
-                }
-                Err(error) => {
-                    // Part of the write may be in the file.
-                    self.kept.lock().unwritten = Unwritten::All;
-                    if appended {
-                        tracing::debug!(error = %error_chain(&error), "cannot append to the facts of containers, saving all of them");
-                        continue;
-                    }
-                    if !self.breaks() {
-                        tracing::error!(
-                            error = %error_chain(&error),
-                            "cannot write the facts of containers, so the next agent starts without them: free or repair the disk; until \
-                             then an agent that restarts may take a start that it interrupted for a failed one, skip its post-start \
-                             hook, give containers that stop their whole grace periods again, and show ready pods as not ready"
-                        );
-                    }
-                    sleep(RETRY).await;
-                }
-            }
-        }
-    }
+impl Journaled for RunFacts {
+    const RECORDS: &'static str = "the facts of containers";
+    const STORE: &'static str = "the store of the facts of containers";
 
-    /// Lets nobody wait for the file. Returns whether that was so before.
-    fn breaks(&self) -> bool {
-        let was_broken = self.is_broken.swap(true, Ordering::AcqRel);
-        self.write_ended.notify_waiters();
-        was_broken
-    }
-
-    /// Performs one write. A panic of the store is an error.
-    async fn write(&self, write: Write) -> Result<(), CheckpointError> {
-        let done = async {
-            match write {
-                Write::Append(records) => self.writer.append(records).await,
-                Write::Save(records) => self.writer.save(records).await,
-            }
-        };
-        AssertUnwindSafe(done)
-            .catch_unwind()
-            .await
-            .unwrap_or_else(|_| Err(CheckpointError::new("the store of the facts of containers", "it panicked")))
-    }
-
-    /// The write of the changes since the last one, and the version that it leads to.
-    fn take(&self) -> Option<(u64, Write)> {
+    fn next_write(&self, stored: u64) -> Option<(u64, Write)> {
         let mut kept = self.kept.lock();
-        (kept.version > self.written.load(Ordering::Acquire)).then(|| (kept.version, kept.take()))
+        let version = kept.lines.version();
+        (version > stored).then(|| (version, kept.take()))
+    }
+
+    fn forget_file(&self) {
+        self.kept.lock().lines.forget_file();
+    }
+
+    fn log_failure(&self, error: &CheckpointError) {
+        tracing::error!(
+            error = %error_chain(error),
+            "cannot write the facts of containers, so the next agent starts without them: free or repair the disk; until \
+             then an agent that restarts may take a start that it interrupted for a failed one, skip its post-start \
+             hook, give containers that stop their whole grace periods again, and show ready pods as not ready"
+        );
+    }
+
+    fn log_superseded(&self, path: &Path) {
+        tracing::error!(
+            path = %path.display(),
+            "another node of this process has opened the file of the facts of containers, so this node writes no more of \
+             them: stop one of the nodes, or give each node its own file"
+        );
     }
 }

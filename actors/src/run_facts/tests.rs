@@ -1,4 +1,4 @@
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::file::Write;
 use super::*;
 use crate::containers::fixtures::{Is, named, pod, run, status};
 use crate::ids::FullName;
-use crate::ports::{ContainerState, ContainerStatus, RuntimePodContainer};
+use crate::journal::Write;
+use crate::ports::{CheckpointWriter, ContainerState, ContainerStatus, RuntimePodContainer};
 use crate::probes::{ContainerProbes, ProbeResult};
 
 /// A file in memory, which the stores of several agents open one after the other.
@@ -285,9 +285,9 @@ async fn stop_that_is_called_again_writes_nothing() {
     let facts = RunFacts::in_memory();
     let at = |millis: u64| Time::from_secs(1000) + Duration::from_millis(millis);
     facts.stops(&uid(), &"a".into(), at(30_000), Duration::from_secs(30));
-    let version = facts.kept.lock().version;
+    let version = facts.kept.lock().lines.version();
     facts.stops(&uid(), &"a".into(), at(30_001), Duration::from_secs(29));
-    assert_eq!(facts.kept.lock().version, version);
+    assert_eq!(facts.kept.lock().lines.version(), version);
     // A shorter grace period.
     facts.stops(&uid(), &"a".into(), at(5_000), Duration::from_secs(5));
     assert_eq!(facts.rest_of_stop(&uid(), &"a".into(), at(0)), Some(Duration::from_secs(5)));

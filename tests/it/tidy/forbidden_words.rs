@@ -85,6 +85,7 @@ fn cores_are_pure() {
         "actors/src/probes/step.rs",
         "actors/src/probes/settings.rs",
         "actors/src/final_statuses/lines.rs",
+        "actors/src/journal/lines.rs",
         "actors/src/housekeeping/garbage/plan.rs",
         "actors/src/housekeeping/plan.rs",
         "actors/src/image_gc/plan.rs",

@@ -18,7 +18,7 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 pub(super) const ACTORS: Layers = &[
     ("values", &["text", "texts", "ids", "time", "pod", "quantity"]),
     ("ports", &["ports"]),
-    ("helpers", &["codec", "host_ips", "mailbox", "work_queue"]),
+    ("helpers", &["codec", "host_ips", "journal", "mailbox", "work_queue"]),
     (
         "pure cores",
         &["config", "pod_worker", "containers", "objects", "probes", "resize", "status", "pod_manager", "admission"],
