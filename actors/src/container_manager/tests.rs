@@ -1,3 +1,4 @@
+mod post_start;
 mod start;
 mod stop;
 mod sync;
