@@ -13,6 +13,7 @@
 mod claims;
 #[cfg(feature = "dra")]
 mod health;
+mod reserve;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -98,6 +99,15 @@ impl Records {
         }
     }
 
+    /// Whether space is reserved for a save on a full disk. The end of a pod has to be recorded there, because it frees the files of the
+    /// pod. The allocations are changed by resizes, which can wait.
+    fn is_reserved(self) -> bool {
+        match self {
+            Records::FinalStatuses => true,
+            Records::Allocations | Records::RunFacts => false,
+        }
+    }
+
     /// No container outlives the boot, and neither do the facts of containers.
     fn durability(self) -> Durability {
         match self {
@@ -178,6 +188,7 @@ fn whole(records: &[impl AsRef<str>]) -> String {
 
 impl FileCheckpoint {
     /// A checkpoint in this file. The file need not exist, but its directory must exist when the file is opened.
+    /// Each opening reserves 256 KiB in a hidden file beside it, so that the records can be saved on a full disk.
     pub fn new(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::FinalStatuses }
     }
@@ -227,6 +238,9 @@ impl FileCheckpoint {
             bytes.map_or(LoadedRecords { records: Vec::new(), damaged: false }, |bytes| parse(&bytes));
         if damaged {
             repair(&file.path, &records, self.records.consequence());
+        }
+        if self.records.is_reserved() {
+            reserve::reserve_at_start(&file.path);
         }
         let writer = FileWriter { opening: *openings, file: file.clone() };
         let writer = RecordWriter { writer, records: self.records };
@@ -313,7 +327,11 @@ impl CheckpointWriter for RecordWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let kind = self.records;
         self.writer.write(move |path| {
-            record::replace(path, whole(&records).as_bytes(), kind.durability()).inspect_err(|_| {
+            let file = whole(&records);
+            if kind.is_reserved() {
+                return reserve::replace(path, file.as_bytes());
+            }
+            record::replace(path, file.as_bytes(), kind.durability()).inspect_err(|_| {
                 if kind.is_optional() {
                     let _none = fs::remove_file(path);
                 }

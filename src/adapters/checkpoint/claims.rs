@@ -15,8 +15,8 @@ use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, Ope
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::record::{self, Durability, ReadError};
-use super::{FileWriter, SharedFile, WAIT};
+use super::super::record::{self, ReadError};
+use super::{FileWriter, SharedFile, WAIT, reserve};
 
 /// The name of the file in the root directory (upstream `draManagerStateFileName`, kubelet 1.36).
 const FILE: &str = "dra_manager_state";
@@ -112,9 +112,9 @@ fn save(file: &Path, records: &[Arc<str>]) -> io::Result<()> {
     };
     let data = serde_json::to_string(&document)?;
     let checksum = crc32fast::hash(data.as_bytes());
-    record::replace(file, &serde_json::to_vec(&Sealed { data, checksum })?, Durability::Disk)?;
+    reserve::replace(file, &serde_json::to_vec(&Sealed { data, checksum })?)?;
     let header = record::seal_line(&format!("{HEADER}{checksum}"));
-    record::replace(&journal(file), header.as_bytes(), Durability::Disk)
+    reserve::begin(&journal(file), header.as_bytes())
 }
 
 fn journal(file: &Path) -> PathBuf {
@@ -151,6 +151,8 @@ impl Checkpoint for ClaimCheckpoint {
                 }
             }
         }
+        reserve::reserve_at_start(&shared.path);
+        reserve::reserve_at_start(&journal(&shared.path));
         *openings += 1;
         let writer = ClaimWriter(FileWriter { opening: *openings, file: shared.clone() });
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })

@@ -232,7 +232,7 @@ async fn errors_name_the_file() {
 
     fs::create_dir(&gone).unwrap();
     let (_, writer) = open(&store);
-    fs::remove_dir(&gone).unwrap();
+    fs::remove_dir_all(&gone).unwrap();
     for done in [writer.save(records(&["a"])).await, writer.append(records(&["a"])).await] {
         let error = done.unwrap_err();
         assert!(error.to_string().contains("gone/journal"), "{error}");
