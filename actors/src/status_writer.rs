@@ -8,7 +8,8 @@
 //! ```
 //!
 //! - Each write compares the kept status with the newest version of the API server's pod that the node knows, so there is no GET
-//!   before a write. The response to a patch is the newest version until the source delivers a newer one.
+//!   before a write. The response to a patch is the newest version until the source delivers a newer one. The server may have had
+//!   another version, for example after a write whose answer was lost. The response shows that, and a second patch corrects it.
 //! - The writes of one pod run one after the other. The writes of different pods run at the same time. Changes of a pod's status
 //!   that arrive during a write of the pod are merged into one further write.
 //! - A change of Ready and a terminal phase are written before other changes.

@@ -33,6 +33,20 @@ pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Resu
     Ok(patch)
 }
 
+/// Whether `patch` has no field and no condition that the patch `earlier` does not have. Their values do not count.
+pub(super) fn only_repeats(patch: &Value, earlier: &Value) -> bool {
+    let (Value::Object(patch), Value::Object(earlier)) = (patch, earlier) else { return true };
+    let types = |list| conditions(list).into_iter().map(|condition| condition.get("type")).collect::<Vec<_>>();
+    patch.iter().all(|(name, value)| match earlier.get(name) {
+        Some(_) if name == CONDITIONS => {
+            let earlier = types(earlier.get(name));
+            types(Some(value)).iter().all(|type_| earlier.contains(type_))
+        }
+        Some(earlier) => only_repeats(value, earlier),
+        None => false,
+    })
+}
+
 /// The patches of the conditions that differ, each with all fields of its condition.
 fn whole_condition_patches(old: Option<&Value>, new: Option<&Value>) -> Vec<Value> {
     let mut patches = condition_patches(old, new);
@@ -93,6 +107,25 @@ mod tests {
     fn patch(old: Value, new: Value) -> Value {
         let status = |value| serde_json::from_value::<PodStatus>(value).unwrap();
         Value::Object(status_patch(&status(old), &status(new)).unwrap())
+    }
+
+    #[test]
+    fn patch_repeats_another_one_if_it_has_no_other_field_and_no_other_condition() {
+        let earlier = json!({"hostIP": "192.0.2.1", "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.1"}],
+            "resources": {"requests": {"cpu": "1"}}, "conditions": [{"type": "Ready", "status": "True"}]});
+        for (patch, repeats) in [
+            (json!({}), true),
+            (json!({"hostIP": "192.0.2.1"}), true),
+            (json!({"podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.1"}]}), true),
+            (json!({"hostIP": "192.0.2.1", "podIP": "10.0.0.1"}), false),
+            (json!({"resources": {"requests": {"cpu": "1"}}}), true),
+            (json!({"resources": {"requests": {"memory": "1Gi"}}}), false),
+            (json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null}]}), true),
+            (json!({"conditions": [{"type": "Initialized", "status": "True"}]}), false),
+            (json!({"conditions": [{"type": "PodResizePending", "$patch": "delete"}]}), false),
+        ] {
+            assert_eq!(only_repeats(&patch, &earlier), repeats, "{patch}");
+        }
     }
 
     #[test]

@@ -7,9 +7,11 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::patch::only_repeats;
 use super::write::{WriteFacts, Writes, next_writes};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
@@ -26,6 +28,8 @@ use crate::work_queue::{Backoff, Outcome, Work, WorkQueue, work};
 const MAX_ACTIVE: usize = 32;
 /// The delays of a pod whose writes fail. The longest one is the period of the kubelet's batch (`syncPeriod`, 1.36).
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
+/// The largest number of patches in one write. The second one corrects what the answer to the first one shows.
+const MAX_PATCHES: usize = 2;
 /// The delay after a refusal, which lasts until somebody corrects its cause.
 const AFTER_REFUSAL: Duration = Duration::from_secs(10);
 
@@ -89,8 +93,8 @@ struct LastWrite {
     resource_version: Option<String>,
     /// The pod of the answer, until its source has delivered that version.
     response: Option<Arc<PodObject>>,
-    /// Whether the server stored some field differently than it was written. Then the same write would change nothing.
-    is_incomplete: bool,
+    /// The patch, if the status in the answer differs from the one that was written.
+    incomplete: Option<Value>,
 }
 
 impl StatusWriter {
@@ -178,17 +182,17 @@ impl StatusWriter {
         // May change during the call. Then this write is not the last one of this status: another one is requested.
         let is_held_back = self.is_held_back(uid);
         let mut writes = self.next(pod, &api, kept, is_held_back);
-        if let Some(patch) = writes.patch.take().filter(|_| !self.is_repetition(uid, &api, kept.version, is_held_back))
-        {
-            api = self.api.patch_status(&api, patch).await?;
+        for _ in 0..MAX_PATCHES {
+            let is_new = |patch: &Value| !self.is_repetition(uid, &api, kept.version, is_held_back, patch);
+            let Some(patch) = writes.patch.take().filter(is_new) else { break };
+            api = self.api.patch_status(&api, patch.clone()).await?;
             writes = self.next(pod, &api, kept, is_held_back);
-            let is_incomplete = writes.patch.is_some();
             let last = LastWrite {
                 version: kept.version,
                 is_held_back,
                 resource_version: api.metadata().resource_version.clone(),
                 response: Some(api.clone()),
-                is_incomplete,
+                incomplete: writes.patch.is_some().then_some(patch),
             };
             self.state.last_writes.lock().insert(uid.clone(), last);
         }
@@ -235,11 +239,14 @@ impl StatusWriter {
         })
     }
 
-    /// Whether this version of the status was already written, the server did not store all of it, and the API server's pod has
-    /// not changed since.
-    fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64, is_held_back: bool) -> bool {
+    /// Whether a patch would change nothing: the last patch of this version of the status had all its fields, the server did not store
+    /// them as they were written, and the API server's pod has not changed since.
+    ///
+    /// A field that the last patch did not have must be written. The last patch was made from another version of the pod than the
+    /// server's: the answer of an earlier write was lost, or another program wrote the field.
+    fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64, is_held_back: bool, patch: &Value) -> bool {
         self.state.last_writes.lock().get(uid).is_some_and(|last| {
-            last.is_incomplete
+            last.incomplete.as_ref().is_some_and(|earlier| only_repeats(patch, earlier))
                 && (last.version, last.is_held_back) == (version, is_held_back)
                 && last.resource_version == api.metadata().resource_version
         })

@@ -284,6 +284,45 @@ async fn late_watch_event_causes_no_second_patch() {
     assert_eq!(this.api.take_calls(), [""; 0]);
 }
 
+// The second address is the one that the node knows the server to have, so the patch of the second change has no address.
+#[actix::test]
+async fn change_that_was_undone_while_answers_were_lost_is_undone_in_the_api_server() {
+    let setup = Setup::new(true);
+    let (addresses, api) = (setup.host_ips.clone(), Arc::new(FakePodApi::new(setup.clock)));
+    let setup = Setup { api: Some(api.clone()), sources: vec![SourceKind::Api], ..setup };
+    let this = ApiNode::of(setup, api).await;
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(5).await;
+    let known = serde_json::to_value(this.api.pods()[0].pod()).unwrap();
+    let change = async |address: &str, generation: i64| {
+        addresses.set(vec![address.parse().unwrap()]);
+        let mut stale: Value = known.clone();
+        stale["metadata"]["generation"] = json!(generation);
+        this.deliver(vec![PodObject::new(serde_json::from_value(stale).unwrap()).unwrap()]).await;
+    };
+    let written = || {
+        let status = this.api.status("web");
+        (status.host_ip.unwrap(), status.observed_generation.unwrap())
+    };
+
+    this.api.lose_answers(true);
+    change("192.0.2.9", 8).await;
+    this.node.wait(2.0).await;
+    assert_eq!(written(), ("192.0.2.9".to_owned(), 8));
+    change("192.0.2.1", 9).await;
+    this.node.wait(10.0).await;
+    assert_eq!(written(), ("192.0.2.9".to_owned(), 9));
+
+    this.api.lose_answers(false);
+    this.api.take_calls();
+    this.node.wait(10.5).await;
+    assert_eq!(written(), ("192.0.2.1".to_owned(), 9));
+    assert_eq!(this.api.take_calls(), ["PATCH web", "PATCH web"]);
+    this.node.wait(30.0).await;
+    assert_eq!(this.api.take_calls(), [""; 0]);
+}
+
 #[actix::test]
 async fn field_that_the_server_does_not_store_is_written_once() {
     let this = ApiNode::start().await;

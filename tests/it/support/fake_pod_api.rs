@@ -36,6 +36,8 @@ struct State {
     unanswered: Option<&'static str>,
     /// The error of each call, if calls fail. A failed call changes nothing.
     failure: Option<ApiError>,
+    /// Whether the answers of calls that were performed are lost.
+    loses_answers: bool,
     /// Whether watches are broken although calls may succeed.
     is_watch_broken: bool,
     /// How many calls succeed before all calls fail, if there is a limit.
@@ -82,6 +84,11 @@ impl FakePodApi {
     /// Makes all calls fail from now on, or succeed again.
     pub(crate) fn fail(&self, failure: Option<ApiError>) {
         self.state.lock().failure = failure;
+    }
+
+    /// Performs all calls from now on and reports a failure, or answers again.
+    pub(crate) fn lose_answers(&self, loses: bool) {
+        self.state.lock().loses_answers = loses;
     }
 
     /// Makes all calls fail after this many have succeeded. `None` ends this.
@@ -237,6 +244,9 @@ impl FakePodApi {
                 sleep(Duration::from_millis(100)).await;
             }
             drop(active);
+            if self.state.lock().loses_answers {
+                return Err(ApiError::unavailable("the answer was lost", None));
+            }
             answer
         }
         .boxed()
