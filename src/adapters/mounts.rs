@@ -26,13 +26,25 @@ pub(super) fn sub_path(pods: &Path, uid: &str, volume: &str, container: &str, nu
     pods.join(uid).join(SUB_PATHS).join(volume).join(container).join(number.to_string())
 }
 
+/// The end of the directory of a pod's `emptyDir` volumes, with the kubelet as with this agent.
+const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
+
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mounted {
     /// The mount point, without links.
     pub(super) at: PathBuf,
+    /// The directory of the file system that is mounted, as a path from the root of the file system.
+    source: PathBuf,
     /// The type of the file system, such as `tmpfs` or `ext4`.
     pub(super) kind: String,
+}
+
+impl Mounted {
+    /// Whether this is the `emptyDir` of a pod on the disk, or a directory in it, as the containers of the pod have it.
+    pub(super) fn is_empty_dir(&self) -> bool {
+        self.source.ancestors().skip(1).any(|above| above.ends_with(EMPTY_DIRS))
+    }
 }
 
 /// The mounts at a path and below it, in the order in which they can be unmounted. Links in the path are followed, except
@@ -76,10 +88,11 @@ fn at_or_below(path: &Path) -> io::Result<Vec<Mounted>> {
 fn parse(table: &[u8]) -> impl Iterator<Item = Mounted> {
     table.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
-        let at = fields.nth(4)?;
+        let (source, at) = (fields.nth(3)?, fields.next()?);
         // The number of fields before the dash varies.
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        Some(Mounted { at: unescape(at).into(), kind: String::from_utf8_lossy(kind).into_owned() })
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        Some(Mounted { at: unescape(at).into(), source: unescape(source).into(), kind })
     })
 }
 
@@ -157,5 +170,20 @@ mod tests {
         let expected = [("/", "ext4"), ("/a b\\c", "tmpfs"), ("/a b\\c/x", "ext4")];
         assert_eq!(found, expected.map(|(at, kind)| (at.to_owned(), kind.to_owned())));
         assert_eq!(unescape(b"\\999\\04"), "\\999\\04");
+    }
+
+    #[test]
+    fn only_a_directory_of_an_empty_dir_is_one() {
+        for (source, expected) in [
+            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/root", true),
+            ("/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/root/below", true),
+            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir", false),
+            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~host-path/root", false),
+            ("/srv/kubernetes.io~empty-dir/root", false),
+            ("/", false),
+        ] {
+            let line = format!("40 21 8:1 {source} /r rw - ext4 /dev/sda1 rw");
+            assert_eq!(parse(line.as_bytes()).next().unwrap().is_empty_dir(), expected, "{source}");
+        }
     }
 }

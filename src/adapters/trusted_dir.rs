@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
+use super::mounts;
+
 /// Why the agent does not use a directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -141,7 +143,8 @@ fn for_each(
 
 /// Checks everything above a directory: the directories and links of the path as it is written, and the directories above the
 /// directory that it leads to. Each must belong to root or to this process's user. Only these users may write to it, unless it is
-/// sticky: then others cannot replace what is not theirs.
+/// sticky: then others cannot replace what is not theirs. An `emptyDir` of the pod of this process may have any mode, because only the
+/// containers of the pod reach it.
 pub(crate) fn check_above(path: &Path) -> Result<(), UntrustedDirectory> {
     let written = std::path::absolute(path).map_err(|error| UntrustedDirectory::io(path, error))?;
     let real = path.canonicalize().map_err(|error| UntrustedDirectory::io(path, error))?;
@@ -154,11 +157,17 @@ pub(crate) fn check_above(path: &Path) -> Result<(), UntrustedDirectory> {
             return Err(UntrustedDirectory::OwnerAbove { path: above.to_owned(), owner: meta.uid() });
         }
         let ids = Ids { user, group: rustix::process::getegid().as_raw() };
-        if meta.is_dir() && others_can_replace_entries(ids, meta.uid(), meta.gid(), meta.mode()) {
+        let is_open = meta.is_dir() && others_can_replace_entries(ids, meta.uid(), meta.gid(), meta.mode());
+        if is_open && !is_empty_dir(above) {
             return Err(UntrustedDirectory::ModeAbove { path: above.to_owned(), mode: meta.mode() & 0o7777 });
         }
     }
     Ok(())
+}
+
+/// Whether an `emptyDir` is mounted at a directory. The kubelet lets every user write to an `emptyDir`, without the sticky bit.
+fn is_empty_dir(path: &Path) -> bool {
+    mounts::exactly_at(path).is_ok_and(|mounted| mounted.is_some_and(|mounted| mounted.is_empty_dir()))
 }
 
 /// The user and the group of a process.
@@ -222,6 +231,8 @@ fn is_dir(stat: &Stat) -> bool {
 mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
     use super::*;
 
@@ -293,6 +304,28 @@ mod tests {
             assert!(matches!(check_above(&link), Err(UntrustedDirectory::OwnerAbove { owner: 65534, .. })));
             chown(&above, Some(65534), None).unwrap();
             assert!(matches!(check_above(&path), Err(UntrustedDirectory::OwnerAbove { owner: 65534, .. })));
+        }
+    }
+
+    #[test]
+    fn root_directory_in_an_empty_dir_of_the_pod_is_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let volumes = dir.path().join("pods/u/volumes");
+        let (mount, path) = (dir.path().join("mount"), dir.path().join("mount/root"));
+        fs::create_dir(&mount).unwrap();
+        for (plugin, expected) in [("kubernetes.io~empty-dir", true), ("kubernetes.io~host-path", false)] {
+            let volume = volumes.join(plugin).join("v");
+            fs::create_dir_all(volume.join("root")).unwrap();
+            set_mode(&volume, 0o777);
+            if let Err(error) = mount_bind(&volume, &mount) {
+                eprintln!("skipped: this process may not mount: {error}");
+                return;
+            }
+            let found = check_above(&path);
+            unmount(&mount, UnmountFlags::DETACH).unwrap();
+            assert_eq!(found.is_ok(), expected, "{plugin}: {found:?}");
+            // On the node, the volume is a directory like any other.
+            assert!(check_above(&volume.join("root")).is_err());
         }
     }
 

@@ -1,6 +1,7 @@
 //! The manifests of `examples/deploy` grant what each controller uses, and no more, and run both controllers.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use podwright_actors::controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Grant, Rule, Verb};
@@ -264,15 +265,22 @@ fn deployment_runs_both_controllers_with_their_roles() {
     assert_eq!(kubeconfig["current-context"], kubeconfig["contexts"][0]["name"]);
 }
 
-/// The root file system is read only, so the root directory is on a volume that each container has.
+/// The root file system is read only, so the root directory is in a volume. The volume itself belongs to root.
 #[test]
 fn deployment_writes_to_volumes_only() {
-    let container = of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0].clone();
+    let pod = of_kind("Deployment")["spec"]["template"]["spec"].clone();
+    let container = &pod["containers"][0];
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
-    let root = "--root=/dev/shm/podwright";
-    assert!(texts(&container["args"]).contains(&root.to_owned()));
+    let args = texts(&container["args"]);
+    let root = args.iter().find(|arg| arg.starts_with("--root=")).unwrap();
+    let above = Path::new(root.strip_prefix("--root=").unwrap()).parent().unwrap();
+    let is_above = |mount: &&Value| mount["mountPath"].as_str().map(Path::new) == Some(above);
+    let mount = container["volumeMounts"].as_array().unwrap().iter().find(is_above).unwrap();
+    assert_eq!(mount["readOnly"], json!(null));
+    let volumes = pod["volumes"].as_array().unwrap();
+    assert_eq!(volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap()["emptyDir"], json!({}));
     for probe in ["readinessProbe", "livenessProbe"] {
-        assert!(texts(&container[probe]["exec"]["command"]).contains(&root.to_owned()), "{probe}");
+        assert!(texts(&container[probe]["exec"]["command"]).contains(root), "{probe}");
     }
 }
 
