@@ -81,7 +81,8 @@ async fn serve(args: ControllersArgs, root: &Path, admin: Option<AdminServer>) -
     let metrics = ControllersMetrics::new();
     let identity = running::identity().map_err(ControllersError::Identity)?;
     let stop = CancellationToken::new();
-    let address = running::address(args.admin.admin);
+    let advertised = args.advertise_address.as_ref().map(ToString::to_string);
+    let address = advertised.or_else(|| running::address(args.admin.admin));
     let process = Process { args: &args, client, metrics: metrics.clone(), identity, address, stop: stop.clone() };
     let enabled: Vec<_> = args.enabled().collect();
     let off = args.controllers.iter().filter(|kind| !enabled.contains(kind));

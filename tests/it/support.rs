@@ -25,3 +25,5 @@ pub(crate) mod processes;
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod required;
 pub(crate) mod test_node;
+#[cfg(all(feature = "agent", feature = "process"))]
+pub(crate) mod tls_files;

@@ -14,6 +14,7 @@ use super::{AdminArgs, ExplainOutput, LogFormat};
 use crate::actors::controllers::device_taint_eviction::{self, Settings};
 use crate::actors::controllers::leader_election::Timing;
 use crate::actors::controllers::resource_claim::{self, Features};
+use crate::agent::client::AgentAddress;
 
 #[derive(Args, Debug)]
 pub(crate) struct ControllersArgs {
@@ -30,6 +31,10 @@ pub(crate) struct ControllersArgs {
     pub(crate) root: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
+    /// Where other machines reach the address of --admin. A leader writes this to its leases, and the other replicas name it to clients
+    /// [default: the address of --admin, or one of this machine's addresses if --admin is all of them].
+    #[arg(long, value_name = "https://NODE:PORT", value_parser = advertised, requires = "admin_tls_cert")]
+    pub(crate) advertise_address: Option<AgentAddress>,
     /// The format of log lines.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
@@ -99,6 +104,14 @@ fn limit(text: &str) -> Result<NonZeroU64, String> {
     text.parse().map_err(|_| format!("{AT_LEAST_ONE}, or leave the flag out for no limit"))
 }
 
+fn advertised(text: &str) -> Result<AgentAddress, String> {
+    let address: AgentAddress = text.parse()?;
+    if matches!(address, AgentAddress::Https(_)) {
+        return Ok(address);
+    }
+    Err("other machines cannot reach this address: write https://NODE:PORT".to_owned())
+}
+
 const AT_LEAST_ONE: &str = "write a whole number of at least 1";
 
 /// A controller of the control plane.
@@ -156,7 +169,12 @@ impl ControllersArgs {
             "--max-evictions-per-rule has no effect without rules: add --feature-gates=DRADeviceTaintRules=true, or leave the flag out"
                 .to_owned()
         });
-        self.admin.fault().or(fault).or(repeated).or(none_is_left).or(has_no_effect)
+        let is_written_nowhere = (self.advertise_address.is_some() && !self.leader_elect).then(|| {
+            "--advertise-address has no effect without an election, because there is no lease: leave out the address or \
+             --leader-elect=false"
+                .to_owned()
+        });
+        self.admin.fault().or(fault).or(repeated).or(none_is_left).or(has_no_effect).or(is_written_nowhere)
     }
 
     /// The controllers that are named, without those that a feature gate turns off.
@@ -263,10 +281,19 @@ mod tests {
             ),
             ("--feature-gates=DRAAdminAccess", "use NAME=true or NAME=false"),
             ("--admin=0.0.0.0:1", "--admin-tls-cert"),
+            ("--advertise-address=https://node:1", "--admin-tls-cert"),
+            ("--advertise-address=10.0.0.5:1", "write https://10.0.0.5:1"),
+            ("--advertise-address=https://node:1/path", "write https://NODE:PORT"),
+            ("--advertise-address=127.0.0.1:1", "other machines cannot reach this address: write https://NODE:PORT"),
         ] {
             let error = args(&[flag]).unwrap_err();
             assert!(error.contains(part), "{flag}: {error}");
         }
+        let serves = ["--admin-tls-cert=/c", "--admin-tls-key=/k", "--admin-token-file=/t"];
+        let advertises = [&serves[..], &["--advertise-address=https://node:1"]].concat();
+        assert_eq!(args(&advertises).unwrap().advertise_address.unwrap().to_string(), "https://node:1");
+        let error = args(&[&advertises[..], &["--leader-elect=false"]].concat()).unwrap_err();
+        assert!(error.contains("--advertise-address has no effect without an election"), "{error}");
         let found = args(&["--leader-elect=false", "--leader-elect-lease-duration=9s"]).unwrap();
         assert!(!found.leader_elect, "the durations do not count without an election");
         let found = args(&["--feature-gates=DRAWorkloadResourceClaims=true,DRAAdminAccess=false"]).unwrap().features();

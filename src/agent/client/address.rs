@@ -83,7 +83,8 @@ impl FromStr for AgentAddress {
         }
         if text.starts_with("https://") {
             let url = Url::parse(text).map_err(|error| format!("not a URL ({error}): write https://NODE:PORT"))?;
-            if url.path() != "/" || url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+            let has_user = !url.username().is_empty() || url.password().is_some();
+            if url.path() != "/" || url.query().is_some() || url.fragment().is_some() || has_user {
                 return Err("the URL has more than a host and a port: write https://NODE:PORT".to_owned());
             }
             return Ok(AgentAddress::Https(url));
@@ -131,6 +132,7 @@ mod tests {
             ("https://", "https://NODE:PORT"),
             ("https://node/#token=x", "https://NODE:PORT"),
             ("https://user@node", "https://NODE:PORT"),
+            ("https://:password@node", "https://NODE:PORT"),
             ("nowhere", "127.0.0.1:10255"),
         ] {
             let error = bad.parse::<AgentAddress>().unwrap_err();

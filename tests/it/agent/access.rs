@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use rustix::thread::{set_thread_gid, set_thread_uid};
 
 use super::harness::{Agent, AgentHome, eventually, manifest, phase, podwright, text};
+use crate::support::tls_files::{TOKEN, write_tls_files};
 
 const SLEEPS: &str = "exec sleep 1000";
 /// The endpoints that show specs, logs or recordings.
@@ -203,42 +204,30 @@ async fn admin_off_serves_nothing() {
     assert!(text(&output.stderr).contains("no agent listens at"), "{}", text(&output.stderr));
 }
 
-/// The files of a TLS listener, below the root directory.
+/// An agent with the files of a TLS listener below its root directory.
 struct TlsHome {
     home: AgentHome,
-    token: String,
+    flags: [String; 3],
 }
 
 impl TlsHome {
     fn new() -> Self {
         let home = AgentHome::new();
-        let issued = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        let token = "0123456789abcdef0123456789abcdef".to_owned();
-        let files = [
-            ("cert.pem", issued.cert.pem(), 0o644),
-            ("key.pem", issued.signing_key.serialize_pem(), 0o600),
-            ("token", format!("{token}\n"), 0o600),
-        ];
-        for (name, content, mode) in files {
-            fs::write(home.root().join(name), content).unwrap();
-            fs::set_permissions(home.root().join(name), fs::Permissions::from_mode(mode)).unwrap();
-        }
-        TlsHome { home, token }
+        let flags = write_tls_files(home.root());
+        TlsHome { home, flags }
     }
 
     fn path(&self, file: &str) -> String {
         self.home.root().join(file).to_str().unwrap().to_owned()
     }
 
-    fn args(&self) -> [String; 8] {
-        let [cert, key, token] = ["cert.pem", "key.pem", "token"].map(|file| self.path(file));
-        let flags = ["--admin", "0.0.0.0:0", "--admin-tls-cert", &cert, "--admin-tls-key", &key];
-        let [a, b, c, d, e, f] = flags.map(str::to_owned);
-        [a, b, c, d, e, f, "--admin-token-file".to_owned(), token]
+    fn args(&self) -> [&str; 5] {
+        let [cert, key, token] = self.flags.each_ref().map(String::as_str);
+        ["--admin", "0.0.0.0:0", cert, key, token]
     }
 
     async fn start(&self) -> Agent {
-        self.home.start(&self.args().each_ref().map(String::as_str)).await
+        self.home.start(&self.args()).await
     }
 }
 
@@ -270,7 +259,7 @@ async fn other_machines_need_tls_and_the_token() {
     for path in PRIVATE.iter().chain(&PUBLIC) {
         assert_eq!(status(path, "wrong").await, if *path == "/" { 200 } else { 401 }, "{path}");
         if *path != "/watch" && *path != "/recording" {
-            assert_eq!(status(path, &tls.token).await, 200, "{path}");
+            assert_eq!(status(path, TOKEN).await, 200, "{path}");
         }
     }
     // A client without TLS gets no HTTP answer.
@@ -304,7 +293,7 @@ async fn unsafe_tls_and_token_files_stop_the_start_with_a_remedy() {
         let path = tls.home.root().join(file);
         let (good, permissions) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
         make_bad(&path);
-        let output = tls.home.run(&tls.args().each_ref().map(String::as_str)).await;
+        let output = tls.home.run(&tls.args()).await;
         assert_eq!(output.status.code(), Some(1), "{file}");
         let printed = text(&output.stderr);
         assert!(printed.contains(says) && printed.contains(file), "{file}: {printed}");

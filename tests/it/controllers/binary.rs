@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::harness::{AgentHome, podwright, text};
+use crate::support::tls_files::write_tls_files;
 
 /// A home with the kubeconfig of a user.
 pub(super) fn home_of(cluster: &Cluster, user: &User) -> AgentHome {
@@ -65,6 +66,23 @@ async fn controllers_run_until_a_signal_and_give_the_lease_back() {
     let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller").unwrap();
     assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]), (&json!(""), &json!(1)));
     assert!(!controllers.logged().contains("not all events were written"), "{}", controllers.logged());
+}
+
+/// The listener is on the loopback interface, so only the flag says where other machines reach it.
+#[tokio::test]
+async fn leader_writes_the_advertised_address_to_its_lease() {
+    let cluster = Cluster::start().await;
+    let home = home_of(&cluster, &User::admin());
+    let [cert, key, token] = write_tls_files(home.root());
+    let (kubeconfig, advertised) = (home.kubeconfig(), "--advertise-address=https://controllers.example:10255");
+    let flags = ["--kubeconfig", &*kubeconfig, &*cert, &*key, &*token, advertised];
+    let _controllers = home.start_controllers(&flags).await;
+    let address = eventually("the replica leads", || async {
+        let lease = cluster.server.get("leases", "kube-system", "resourceclaim-controller")?;
+        lease["metadata"]["annotations"].get("podwright.dev/admin-address").cloned()
+    })
+    .await;
+    assert_eq!(address, "https://controllers.example:10255");
 }
 
 #[tokio::test]
