@@ -6,7 +6,8 @@
 //! the queue until the limit changes or a slot becomes free.
 //!
 //! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. The write of
-//! an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment on.
+//! an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment on, also for
+//! the pods that have a slot and are not being deleted yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,7 +55,7 @@ impl CountedEvictions {
     const END: &str = " counted";
 
     /// Finds the part in a message.
-    fn read(message: &str) -> Option<Self> {
+    pub(super) fn read(message: &str) -> Option<Self> {
         let counted = |piece: &str| piece.strip_suffix(Self::END)?.split(' ').next()?.parse().ok();
         message.split("; ").find_map(counted).map(CountedEvictions)
     }
@@ -158,10 +159,18 @@ impl Core {
             && self.pending.iter().any(|(pod, eviction)| eviction.reasons.names(rule) && !self.may_evict(rule, pod))
     }
 
-    /// Whether a pod has a slot of a rule, or would get one.
+    /// Whether a pod has a slot of a rule that counts, or would get one.
     pub(super) fn may_evict(&self, rule: &RuleId, pod: &PodId) -> bool {
-        let has_slot = self.records.get(rule).is_some_and(|record| record.slots.contains_key(&pod.uid));
-        has_slot || !self.is_at_limit(rule)
+        let Some(record) = self.records.get(rule) else { return true };
+        match record.slots.get(&pod.uid) {
+            None => !self.is_at_limit(rule),
+            // The number of an earlier leader that this controller has read since then may leave no slot. So may a lower annotation.
+            Some(Slot::Taken) => {
+                let limit = self.rule(rule).and_then(|known| self.limit_of(known));
+                limit.is_none_or(|limit| record.used() <= limit)
+            }
+            Some(Slot::Asked | Slot::Used) => true,
+        }
     }
 
     /// The rules among the reasons of an eviction that have no slot for the pod.

@@ -207,6 +207,11 @@ fn a_late_write_of_the_former_leader_counts_for_the_limit() {
     assert_eq!(evicted_and_pending(&mut working), (1, 4), "its own eviction is the third");
     let last = working.calls().pop().unwrap();
     assert!(last.contains("3 evictions counted; the limit of 3 evictions is reached"), "{last}");
+
+    let mut patching = limited(2);
+    patching.now = old.now;
+    patching.during = Some(("patch p1", Change::Rule(old.rule())));
+    assert_eq!(evicted_and_pending(&mut patching), (0, 5), "the pod with a slot is not deleted yet");
 }
 
 #[test]

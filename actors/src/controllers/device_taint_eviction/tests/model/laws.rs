@@ -12,7 +12,7 @@ use super::world::{Event, KINDS, World};
 /// What a broken law says.
 pub(super) type Law = Result<(), String>;
 
-fn holds(holds: bool, broken: impl FnOnce() -> String) -> Law {
+pub(super) fn holds(holds: bool, broken: impl FnOnce() -> String) -> Law {
     if holds { Ok(()) } else { Err(broken()) }
 }
 
@@ -62,12 +62,11 @@ impl World {
         holds(!self.reported.contains(pod), || format!("{:?} is reported twice", pod.uid))
     }
 
-    /// A leader deletes no more pods than the limit of the rule permits.
-    pub(super) fn check_limit(&self) -> Law {
-        let Some(limit) = self.settings.max_evictions_per_rule.filter(|_| self.terms == 1) else { return Ok(()) };
-        let raised = self.server.rules.values().filter_map(super::super::super::limit::continue_to).max().unwrap_or(0);
-        let limit = limit.get().max(raised);
-        holds(self.deleted.len() as u64 <= limit, || format!("{:?} are deleted with a limit of {limit}", self.deleted))
+    /// The limit of the rule. The controller may know an earlier annotation, which has a smaller number.
+    pub(super) fn limit(&self) -> Option<u64> {
+        let limit = self.settings.max_evictions_per_rule?.get();
+        let raised = self.server.rules.values().filter_map(super::super::super::limit::continue_to).max();
+        Some(limit.max(raised.unwrap_or(0)))
     }
 
     /// At rest, the controller knows all objects, no pod is left that must go, and the status of each rule is right.
@@ -124,7 +123,7 @@ impl World {
             self.hidden.iter().map(|events| events.iter().map(event_text).collect::<Vec<_>>()).collect();
         let running: Vec<_> = self.running.iter().map(|running| (&running.item, &running.pass)).collect();
         let outside =
-            (&self.queue, running, &self.late, &self.events, &self.deleted, &self.reported, self.terms, self.now);
+            (&self.queue, running, &self.late, &self.events, &self.deleted, &self.reported, &self.counts, self.now);
         format!("{known:?} {memory:?} {stored:?} {hidden:?} {outside:?} {:?}", self.broken)
     }
 }

@@ -13,11 +13,13 @@ use super::super::super::super::owners::object_key;
 use super::super::super::super::table::WatchEvent;
 use super::super::Outcome as PassOutcome;
 use super::super::*;
+use super::counts::LimitCounts;
 use super::laws::Law;
 use super::{Mutation, UserChange};
 
 /// The kinds that are watched: pods, claims, slices and rules.
 pub(super) const KINDS: usize = 4;
+const RULES: usize = 3;
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,8 @@ pub(super) struct World {
     pub(super) deleted: Vec<PodId>,
     /// The pods whose deletion the controller has reported.
     pub(super) reported: Vec<PodId>,
-    pub(super) terms: u8,
+    /// What this leader must count for the limit of the rule.
+    pub(super) counts: LimitCounts,
     /// The first law that was broken.
     pub(super) broken: Option<String>,
 }
@@ -93,7 +96,7 @@ impl World {
             events: Vec::new(),
             deleted: Vec::new(),
             reported: Vec::new(),
-            terms: 0,
+            counts: LimitCounts::default(),
             broken: None,
         };
         objects.iter().for_each(|object| world.put(object.clone()));
@@ -104,7 +107,7 @@ impl World {
     /// Another leader takes over, and lists all objects. The server performs the writes in flight later, or never.
     pub(super) fn begin_term(&mut self) {
         self.core = Core::new(self.settings);
-        self.terms += 1;
+        self.counts = LimitCounts::default();
         self.queue.clear();
         let writes = self.running.drain(..).map(|running| running.request);
         self.late.extend(writes.filter(|request| !matches!(request, Request::GetPod(_))));
@@ -171,13 +174,22 @@ impl World {
             Change::Pod(pod) => core.pod_event(shown(pod, is_deletion), now),
             Change::Claim(claim) => core.claim_event(shown(claim, is_deletion)),
             Change::Slice(slice) => core.slice_event(shown(slice, is_deletion), now),
-            Change::Rule(rule) => core.rule_event(shown(rule, is_deletion), now),
+            Change::Rule(mut rule) => {
+                if self.counts.shown(&rule) && self.mutation == Some(Mutation::HidesLateLimits) {
+                    let conditions = rule.status.as_mut().and_then(|status| status.conditions.as_mut());
+                    conditions.unwrap().retain(|condition| condition.type_ != LIMIT_CONDITION);
+                }
+                core.rule_event(shown(rule, is_deletion), now);
+            }
         }
     }
 
     /// A watch lists all objects of a kind anew.
     pub(super) fn list(&mut self, kind: usize) {
         self.hidden[kind].clear();
+        for rule in self.server.rules.values().filter(|_| kind == RULES) {
+            let _is_earlier = self.counts.shown(rule);
+        }
         self.server.list(&mut self.core, kind, self.now);
     }
 
@@ -227,6 +239,9 @@ impl World {
         match step {
             Step::Call(request) => {
                 self.check(self.check_request(&request));
+                let limit = self.limit();
+                let within = self.counts.begun(&request, limit);
+                self.check(within);
                 self.running.push(Running { item, pass, request });
             }
             Step::Done(Report { outcome, evicted }) => {
@@ -245,6 +260,7 @@ impl World {
 
     pub(super) fn step(&mut self, at: usize, outcome: Outcome) {
         let Running { item, mut pass, request } = self.running.remove(at);
+        let deleted = if let Request::DeletePod(pod) = &request { Some(pod.clone()) } else { None };
         let error = |kind| Err(ApiError::new(kind, "refused by the test"));
         let answer = match outcome {
             Outcome::Performed => self.perform(request),
@@ -256,6 +272,11 @@ impl World {
                 error(ApiErrorKind::Unknown)
             }
         };
+        if let (Some(pod), Err(error)) = (&deleted, &answer)
+            && error.kind != ApiErrorKind::Unknown
+        {
+            self.counts.refused(pod);
+        }
         let step = pass.step(&mut self.core, Some(answer), self.now);
         self.stepped(item, pass, step);
     }
@@ -297,7 +318,6 @@ impl World {
                 let pod = self.pod(&id)?;
                 self.check(super::laws::is_same_pod(&pod, &id));
                 self.deleted.push(id);
-                self.check(self.check_limit());
                 self.remove(Change::Pod(pod));
             }
             Request::ApplyRuleStatus(write) => {
