@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -31,6 +32,12 @@ pub trait DeviceTaintApi: Send + Sync + 'static {
 
     /// Records an event of a pod. Never waits; may drop the event.
     fn record(&self, event: EvictionEvent);
+
+    /// Writes the events that were recorded, and ends the tasks that write them. The next event starts new ones. Returns how many events
+    /// were not written within `limit`.
+    ///
+    /// Cancel safe: another call goes on.
+    fn close_events(&self, limit: Duration) -> BoxFuture<'_, usize>;
 }
 
 /// The identity of a pod. A pod that replaces it under the same name has another identity.

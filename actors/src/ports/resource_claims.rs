@@ -34,6 +34,12 @@ pub trait ResourceClaimApi: Send + Sync + 'static {
 
     /// Records a Warning event of a pod or pod group. Never waits; may drop the event.
     fn record(&self, warning: OwnerWarning);
+
+    /// Writes the events that were recorded, and ends the tasks that write them. The next event starts new ones. Returns how many events
+    /// were not written within `limit`.
+    ///
+    /// Cancel safe: another call goes on.
+    fn close_events(&self, limit: Duration) -> BoxFuture<'_, usize>;
 }
 
 /// A Warning event of a pod or pod group, with the reason [`EVENT_REASON`] and the component [`COMPONENT`].

@@ -8,6 +8,7 @@ mod leases;
 mod preview;
 mod taint_terms;
 mod taints;
+mod term_events;
 mod terms;
 mod watch_problems;
 mod watches;

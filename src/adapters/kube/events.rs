@@ -85,6 +85,8 @@ pub(super) struct EventLanes {
     tasks: TaskTracker,
     /// Cancelled when no event is recorded any more: the lanes end when their queues are empty.
     closing: CancellationToken,
+    /// Cancelled when the queues are given up: the lanes end at once.
+    given_up: CancellationToken,
     clock: Arc<dyn Clock>,
     metrics: EventMetrics,
 }
@@ -102,20 +104,20 @@ impl EventLanes {
         clock: Arc<dyn Clock>,
         metrics: EventMetrics,
     ) -> Self {
-        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
+        let (tasks, closing, given_up) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         let start = |_| {
             let (sender, events) = mpsc::channel(QUEUE);
             let lane = Lane { api: api(), source: source.clone(), events, metrics: metrics.clone() };
-            tasks.spawn(lane.run(closing.clone()));
+            tasks.spawn(given_up.clone().run_until_cancelled_owned(lane.run(closing.clone())));
             sender
         };
         let lanes = (0..LANES).map(start).collect();
         tasks.close();
-        EventLanes { lanes, tasks, closing, clock, metrics: metrics.clone() }
+        EventLanes { lanes, tasks, closing, given_up, clock, metrics: metrics.clone() }
     }
 
-    /// Writes the events that were recorded, and ends the tasks. Later events are dropped and counted. Returns how many events were not
-    /// written within `limit`.
+    /// Writes the events that were recorded, and ends the tasks. Later events, and those that are not written within `limit`, are dropped
+    /// and counted. Returns the number of the latter.
     ///
     /// Cancel safe: the tasks go on.
     pub(super) async fn close(&self, limit: Duration) -> usize {
@@ -125,7 +127,11 @@ impl EventLanes {
         }
         // Each lane that still runs also holds the event that it writes.
         let queued: usize = self.lanes.iter().map(|lane| lane.max_capacity() - lane.capacity()).sum();
-        queued + self.tasks.len()
+        let unwritten = queued + self.tasks.len();
+        (0..unwritten).for_each(|_| self.metrics.ended(EventOutcome::Dropped));
+        self.given_up.cancel();
+        self.tasks.wait().await;
+        unwritten
     }
 
     /// Queues an event of an object. Never waits. An event for a full queue is dropped and counted.

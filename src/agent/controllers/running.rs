@@ -18,6 +18,8 @@ use super::endpoints::{ControllerView, CurrentController};
 use crate::actors::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
 use crate::actors::controllers::device_taint_controller::{DeviceTaintControllerConfig, DeviceTaintControllerPorts};
 use crate::actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName};
+use crate::actors::ports::device_taints::DeviceTaintApi as _;
+use crate::actors::ports::resource_claims::ResourceClaimApi as _;
 use crate::actors::ports::{SystemClock, TokioClock, WallClock};
 use crate::adapters::kube::{ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims};
 use crate::agent::cli::{AdminAddress, ControllerKind, ControllersArgs};
@@ -76,7 +78,7 @@ impl RunningController {
                 };
                 let terms = ClaimTerms::new(client, config, ports);
                 let (current, problems) = (CurrentController::Claims(terms.current()), terms.problems());
-                let events = async move { api.write_events(EVENTS_TIMEOUT).await }.boxed();
+                let events = async move { api.close_events(EVENTS_TIMEOUT).await }.boxed();
                 (tokio::spawn(terms.run(leadership, stop)), events, current, problems)
             }
             ControllerKind::DeviceTaintEviction => {
@@ -90,7 +92,7 @@ impl RunningController {
                 };
                 let terms = DeviceTaintTerms::new(client, config, ports);
                 let (current, problems) = (CurrentController::Taints(terms.current()), terms.problems());
-                let events = async move { api.write_events(EVENTS_TIMEOUT).await }.boxed();
+                let events = async move { api.close_events(EVENTS_TIMEOUT).await }.boxed();
                 // A late deletion has the UID of its pod as precondition, so the lease may always be given back.
                 let run = async move {
                     terms.run(leadership, stop).await;

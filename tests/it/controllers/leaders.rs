@@ -44,12 +44,12 @@ async fn next_leader_completes_the_work_of_a_leader_that_ended_in_the_middle() {
     assert_eq!(lease["spec"]["leaseTransitions"], 3);
 }
 
-/// Stalls the creates of claims from now on, and counts them.
-fn stall_creates(cluster: &Cluster) -> Arc<AtomicUsize> {
+/// Stalls the creates of a resource from now on, and counts them.
+fn stall_creates(cluster: &Cluster, resource: &'static str) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let stalled = count.clone();
     cluster.server.faults().on(move |request| {
-        let is_create = request.verb == Some(Verb::Create) && request.resource == "resourceclaims";
+        let is_create = request.verb == Some(Verb::Create) && request.resource == resource;
         is_create.then(|| {
             stalled.fetch_add(1, Ordering::Relaxed);
             Fault::Stall
@@ -70,7 +70,7 @@ async fn create_in_flight_at_the_end_of_a_term_makes_one_claim() {
     let leader = Replica::elected(cluster.client().await, "leader");
     leader.until_idle().await;
     let next = Replica::elected(cluster.client().await, "next");
-    let stalled = stall_creates(&cluster);
+    let stalled = stall_creates(&cluster, "resourceclaims");
     for at in 0..5 {
         cluster.pod(&format!("p{at}"), &["one"], &json!({}));
     }
@@ -90,7 +90,7 @@ async fn term_that_begins_at_once_does_not_repeat_a_create() {
     cluster.template("one");
     let replica = Replica::alone(cluster.client().await);
     replica.until_idle().await;
-    let stalled = stall_creates(&cluster);
+    let stalled = stall_creates(&cluster, "resourceclaims");
     cluster.pod("p", &["one"], &json!({}));
     until_stalled(&stalled, 1).await;
     let first = replica.current.borrow().as_ref().map(Arc::downgrade).unwrap();
@@ -106,6 +106,25 @@ async fn term_that_begins_at_once_does_not_repeat_a_create() {
     cluster.has_all_claims().await;
     replica.until_idle().await;
     assert_eq!(stalled.load(Ordering::Relaxed), 1);
+}
+
+/// The recorder of a term ends with the term. So no event of the term is written in the next one.
+#[tokio::test]
+async fn events_of_a_term_are_written_before_the_next_term_begins() {
+    let cluster = Cluster::start().await;
+    let stalled = stall_creates(&cluster, "events");
+    cluster.pod("p", &["none"], &json!({}));
+    let replica = Replica::alone(cluster.client().await);
+    until_stalled(&stalled, 1).await;
+    replica.term.as_ref().unwrap().send_replace(Leadership::Leading { term: 2 });
+    eventually("the first term has ended", || async { replica.current.borrow().is_none().then_some(()) }).await;
+    assert_eq!(cluster.server.all("events").len(), 0);
+    cluster.server.faults().clear();
+    let events = eventually("the next term has begun", || async {
+        replica.current.borrow().is_some().then(|| cluster.server.all("events").len())
+    })
+    .await;
+    assert!(events >= 1, "the next term may have recorded one too");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use podwright_metrics::Format;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -107,6 +107,10 @@ impl ResourceClaimApi for FakeApi {
 
     fn record(&self, warning: OwnerWarning) {
         self.warnings.lock().push(warning);
+    }
+
+    fn close_events(&self, _: Duration) -> BoxFuture<'_, usize> {
+        ready(0).boxed()
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, pending};
+use futures_util::future::{BoxFuture, pending, ready};
 use podwright_metrics::Format;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -138,6 +138,10 @@ impl DeviceTaintApi for FakeApi {
 
     fn record(&self, event: EvictionEvent) {
         self.events.lock().push(event);
+    }
+
+    fn close_events(&self, _: Duration) -> BoxFuture<'_, usize> {
+        ready(0).boxed()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Runs the ResourceClaim controller while this replica leads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use kube::Client;
 use podwright_actors::controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
 use podwright_actors::controllers::leader_election::Leadership;
@@ -78,5 +80,9 @@ impl TermController for ClaimController {
 
     async fn end(&self) -> UnansweredCreates {
         self.stop().await
+    }
+
+    fn close_events(ports: &ClaimControllerPorts, limit: Duration) -> BoxFuture<'_, usize> {
+        ports.api.close_events(limit)
     }
 }

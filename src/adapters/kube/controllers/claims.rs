@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request as HttpRequest, StatusCode};
-use k8s_openapi::api::core::v1::{EventSource, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use super::calls::perform;
 use super::claim_bytes;
-use crate::adapters::kube::events::EventLanes;
+use super::term_events::TermEvents;
 
 /// How many lists of claims run at once. After a failure of the API server, each namespace may need a list, and may have many claims.
 const LISTS: usize = 4;
@@ -38,7 +38,7 @@ const PAGE_SIZE: u32 = 500;
 /// The [`ResourceClaimApi`] of an API server with `resource.k8s.io/v1` (Kubernetes 1.34 and later).
 pub struct KubeResourceClaims {
     client: Client,
-    events: EventLanes,
+    events: TermEvents,
     lists: Semaphore,
 }
 
@@ -49,19 +49,10 @@ struct StoredObject {
 }
 
 impl KubeResourceClaims {
-    /// Performs calls with this client. Starts the tasks that write events; they end when this value is dropped. Called in a tokio runtime.
+    /// Performs calls with this client. The tasks that write events end when the events are closed, or when this value is dropped.
     pub fn new(client: Client, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
-        let source = EventSource { component: Some(COMPONENT.to_owned()), host: None };
-        let events = EventLanes::start(client.clone(), &source, clock, metrics);
+        let events = TermEvents::new(client.clone(), COMPONENT, clock, metrics);
         KubeResourceClaims { client, events, lists: Semaphore::new(LISTS) }
-    }
-
-    /// Writes the events that were recorded. Events that are recorded later are dropped and counted. Returns how many events were not
-    /// written within `limit`.
-    ///
-    /// Cancel safe.
-    pub async fn write_events(&self, limit: Duration) -> usize {
-        self.events.close(limit).await
     }
 
     fn claims(&self, namespace: &str) -> Api<ResourceClaim> {
@@ -219,6 +210,10 @@ impl ResourceClaimApi for KubeResourceClaims {
             ..ObjectReference::default()
         };
         self.events.record(reference, PodEvent::warning(EVENT_REASON, message));
+    }
+
+    fn close_events(&self, limit: Duration) -> BoxFuture<'_, usize> {
+        self.events.close(limit).boxed()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Runs the device taint eviction controller while this replica leads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use kube::Client;
 use podwright_actors::controllers::device_taint_controller::{
     DeviceTaintController, DeviceTaintControllerConfig, DeviceTaintControllerPorts,
@@ -75,5 +77,9 @@ impl TermController for DeviceTaintController {
 
     async fn end(&self) {
         self.stop().await;
+    }
+
+    fn close_events(ports: &DeviceTaintControllerPorts, limit: Duration) -> BoxFuture<'_, usize> {
+        ports.api.close_events(limit)
     }
 }

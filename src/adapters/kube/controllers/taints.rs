@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::{EventSource, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
@@ -16,29 +16,20 @@ use podwright_actors::ports::{Clock, PodEvent};
 use podwright_metrics::EventMetrics;
 
 use super::calls::perform;
-use crate::adapters::kube::events::EventLanes;
+use super::term_events::TermEvents;
 
 /// The [`DeviceTaintApi`] of an API server with `resource.k8s.io/v1` (Kubernetes 1.34 and later). Rules need
 /// `resource.k8s.io/v1beta2` too.
 pub struct KubeDeviceTaints {
     client: Client,
-    events: EventLanes,
+    events: TermEvents,
 }
 
 impl KubeDeviceTaints {
-    /// Performs calls with this client. Starts the tasks that write events; they end when this value is dropped. Called in a tokio runtime.
+    /// Performs calls with this client. The tasks that write events end when the events are closed, or when this value is dropped.
     pub fn new(client: Client, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
-        let source = EventSource { component: Some(COMPONENT.to_owned()), host: None };
-        let events = EventLanes::start(client.clone(), &source, clock, metrics);
+        let events = TermEvents::new(client.clone(), COMPONENT, clock, metrics);
         KubeDeviceTaints { client, events }
-    }
-
-    /// Writes the events that were recorded. Events that are recorded later are dropped and counted. Returns how many events were not
-    /// written within `limit`.
-    ///
-    /// Cancel safe.
-    pub async fn write_events(&self, limit: Duration) -> usize {
-        self.events.close(limit).await
     }
 
     fn pods(&self, namespace: &str) -> Api<Pod> {
@@ -88,5 +79,9 @@ impl DeviceTaintApi for KubeDeviceTaints {
             ..ObjectReference::default()
         };
         self.events.record(reference, PodEvent::normal(EVENT_REASON, kind.message()));
+    }
+
+    fn close_events(&self, limit: Duration) -> BoxFuture<'_, usize> {
+        self.events.close(limit).boxed()
     }
 }

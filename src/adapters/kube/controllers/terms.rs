@@ -1,7 +1,9 @@
 //! Runs a controller while this replica leads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use kube::Client;
 use podwright_actors::controllers::leader_election::Leadership;
 use podwright_metrics::{ControllersMetrics, PanicMetrics};
@@ -10,6 +12,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::watch_problems::WatchProblems;
+
+/// How long the write of the events of a term may take. The next term begins after it.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A controller that lives for one term as the leader.
 pub(super) trait TermController: Send + Sync + Sized + 'static {
@@ -40,6 +45,9 @@ pub(super) trait TermController: Send + Sync + Sized + 'static {
 
     /// Ends all passes.
     fn end(&self) -> impl Future<Output = Self::Left> + Send;
+
+    /// Writes the events of the term. Returns how many were not written within `limit`.
+    fn close_events(ports: &Self::Ports, limit: Duration) -> BoxFuture<'_, usize>;
 }
 
 /// The terms of this replica as the leader. Each term has a controller with an empty cache and watches of its own, which begin with a
@@ -111,6 +119,12 @@ impl<C: TermController> Terms<C> {
         let left = controller.end().await;
         watches.wait().await;
         self.problems.reset();
+        // A process that stops gives its lease back first, and closes the events then.
+        let closed = C::close_events(&self.ports, EVENTS_TIMEOUT);
+        let unwritten = stop.run_until_cancelled(closed).await.unwrap_or(0);
+        if unwritten > 0 {
+            tracing::warn!(controller = C::NAME, events = unwritten, "not all events were written in time");
+        }
         tracing::info!(controller = C::NAME, "controller stopped");
         left
     }

@@ -170,4 +170,8 @@ async fn close_of_an_unreachable_server_is_bounded() {
     let started = tokio::time::Instant::now();
     assert_eq!(recorder.events.lanes.close(Duration::from_secs(2)).await, 40);
     assert!(started.elapsed() < Duration::from_millis(2100), "{:?}", started.elapsed());
+    assert_eq!((recorder.count("dropped"), recorder.events.lanes.tasks.len()), (40, 0));
+    recorder.api.take_calls();
+    sleep(Duration::from_secs(60)).await;
+    assert!(recorder.api.take_calls().is_empty(), "no task is left");
 }
