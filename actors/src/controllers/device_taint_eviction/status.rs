@@ -84,10 +84,12 @@ impl Core {
             observed_generation: rule.metadata.generation,
             last_transition_time: Time::from_secs(now.as_nanos() / 1_000_000_000).to_api(),
         };
+        // The time of this condition also limits how often the status is written, so it is that of the write.
         let mut conditions = vec![new(IN_PROGRESS_CONDITION, status, reason, pieces.join("; "))];
         if let Some(limit) = self.limit_of(rule) {
             let mut pieces = vec![self.counted_evictions(&id).to_string()];
-            let has_condition = condition(rule, LIMIT_CONDITION).is_some();
+            let stored = condition(rule, LIMIT_CONDITION);
+            let has_condition = stored.is_some();
             let is_reached = if has_condition { self.is_at_limit(&id) } else { self.is_stopped(&id) };
             if is_reached {
                 pieces.push(format!("the limit of {} is reached", plural(limit, "eviction", "evictions")));
@@ -98,7 +100,11 @@ impl Core {
             pieces.extend(annotation_problem(rule));
             let (status, reason) = if is_reached { ("True", "LimitReached") } else { ("False", "BelowLimit") };
             if is_reached || has_condition {
-                conditions.push(new(LIMIT_CONDITION, status, reason, pieces.join("; ")));
+                let mut condition = new(LIMIT_CONDITION, status, reason, pieces.join("; "));
+                if let Some(stored) = stored.filter(|stored| stored.status == status) {
+                    condition.last_transition_time = stored.last_transition_time.clone();
+                }
+                conditions.push(condition);
             }
         }
         conditions

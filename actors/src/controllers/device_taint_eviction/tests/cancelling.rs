@@ -54,6 +54,39 @@ fn a_claim_that_goes_or_loses_its_allocation_or_consumer_cancels_the_eviction() 
 }
 
 #[test]
+fn a_rule_that_goes_or_gets_another_effect_or_selector_cancels_the_eviction() {
+    let elsewhere = rule_with("NoExecute", serde_json::json!({ "driver": "another" }));
+    for changed in [Some(rule_of("None")), Some(elsewhere), None] {
+        let claim = tolerating(claim(), &[for_seconds(60)]);
+        let mut world = World::after([Change::Rule(rule()), Change::Claim(claim), Change::Pod(pod())]);
+        world.run_until(after(5));
+        assert_eq!(world.pending(), [("p".into(), after(60))]);
+        match changed {
+            Some(changed) => world.apply(Change::Rule(changed)),
+            None => world.delete(Change::Rule(rule())),
+        }
+        assert_eq!(world.pending(), []);
+        world.run_until(after(7200));
+        assert_eq!((world.events(), world.evicted.len()), (vec!["p: Cancelling deletion".to_owned()], 0));
+    }
+}
+
+#[test]
+fn a_slice_that_is_published_again_with_its_taints_changes_nothing() {
+    let mut world = pending();
+    let mut again = tainted_slice();
+    again.spec.pool.generation = 2;
+    let devices = again.spec.devices.as_mut().unwrap();
+    let mut another = devices[0].clone();
+    another.name = "another".into();
+    devices.push(another);
+    world.core.slice_event(crate::controllers::resource_claim::WatchEvent::Apply(again.into()), world.now);
+    assert_eq!(world.core.marked_pods(), 0);
+    world.run_until(after(60));
+    assert_eq!((world.events(), world.evicted.len()), (vec!["p: Marking for deletion".to_owned()], 1));
+}
+
+#[test]
 fn a_taint_that_returns_evicts_again() {
     let mut world = pending();
     world.apply(Change::Slice(slice()));

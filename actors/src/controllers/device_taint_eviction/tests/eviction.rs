@@ -50,6 +50,43 @@ fn the_condition_is_set_before_the_deletion_and_not_again_on_a_retry() {
     assert_eq!(world.events(), ["p: Marking for deletion"], "one event, whatever the number of attempts");
 }
 
+#[test]
+fn a_condition_with_another_reason_is_replaced_and_keeps_the_time_of_its_status() {
+    let earlier = Time::from_secs(946_681_200);
+    for (status, expected) in [("True", earlier), ("False", T0)] {
+        let condition = json!([{ "type": "DisruptionTarget", "status": status, "reason": "Other",
+            "lastTransitionTime": "1999-12-31T23:00:00Z" }]);
+        let mut marked = pod();
+        marked.status.get_or_insert_default().conditions = serde_json::from_value(condition).unwrap();
+        let mut world = World::after([Change::Slice(tainted_slice()), Change::Claim(claim()), Change::Pod(marked)]);
+        world.refuse = Some("delete");
+        world.run();
+        let stored = world.core.pods.get(&ObjectKey::new(NAMESPACE, "p")).unwrap().status.clone().unwrap();
+        let conditions = stored.conditions.unwrap();
+        let [condition] = conditions.as_slice() else { panic!("there is one condition") };
+        assert_eq!(condition.reason.as_deref(), Some(PodCondition::REASON));
+        let since = condition.last_transition_time.as_ref().map(|since| Time::from_timestamp(since.0));
+        assert_eq!(since, Some(expected), "{status}");
+    }
+}
+
+#[test]
+fn consumers_that_an_allocated_claim_gets_and_loses_are_evaluated() {
+    let shared = |pods: &[&str]| {
+        let consumers: Vec<_> = pods.iter().map(|pod| reserved("pods", pod, &format!("{pod}-uid"))).collect();
+        Change::Claim(tolerating(claim_of("c", &["i"], &consumers), &[for_seconds(60)]))
+    };
+    let [p, q] = ["p", "q"].map(|name| (name.to_owned(), after(60)));
+    let pods = ["p", "q"].map(|name| Change::Pod(pod_of(name, &["c"])));
+    let mut world = World::after([Change::Slice(tainted_slice()), shared(&["p"])].into_iter().chain(pods));
+    assert_eq!(world.pending(), std::slice::from_ref(&p));
+    world.apply(shared(&["p", "q"]));
+    assert_eq!(world.pending(), [p, q.clone()]);
+    world.apply(shared(&["q"]));
+    assert_eq!(world.pending(), [q]);
+    assert_eq!(world.events(), ["p: Cancelling deletion"]);
+}
+
 /// TAINT-S8.
 #[test]
 fn a_claim_of_a_group_evicts_the_pods_of_the_group() {

@@ -357,6 +357,25 @@ fn an_annotation_without_a_number_is_reported() {
 }
 
 #[test]
+fn the_condition_keeps_the_time_of_its_status_when_its_message_changes() {
+    let mut world = limited(2);
+    world.run_until(after(60));
+    let times = |world: &World| {
+        let conditions = world.rule().status.unwrap().conditions.unwrap();
+        [IN_PROGRESS_CONDITION, LIMIT_CONDITION].map(|type_| {
+            let condition = conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+            Time::from_timestamp(condition.last_transition_time.0)
+        })
+    };
+    let [in_progress, limit] = times(&world);
+    continue_to(&mut world, "all");
+    world.run_until(after(120));
+    let [later, same] = times(&world);
+    assert!(later > in_progress, "the message is written");
+    assert_eq!(same, limit);
+}
+
+#[test]
 fn taints_of_slices_have_no_limit() {
     let settings = Settings { max_evictions_per_rule: NonZeroU64::new(1), ..Settings::default() };
     let mut world = World::with(settings);
