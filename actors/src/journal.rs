@@ -3,8 +3,8 @@
 //! ```text
 //!  store: a change --> wake --> run --> next_write --> CheckpointWriter::append, sometimes CheckpointWriter::save
 //!                                ^                        |
-//!                                |                        +-- success --> stored ----+
-//!                                +-- 5 s, or at once  <---+-- failure --> failed ----+--> the callers of `written`
+//!                                |                        +-- success --> on_stored -+
+//!                                +-- 5 s, or at once  <---+-- failure ---------------+--> the callers of `written`
 //!                                    after an append      +-- another opening -------+
 //! ```
 //!
@@ -69,7 +69,7 @@ pub(crate) trait Journaled: Sync {
     fn forget_file(&self);
 
     /// The file has every change up to this version. The callers that wait for it have not been woken.
-    fn stored(&self, _version: u64) {}
+    fn on_stored(&self, _version: u64) {}
 
     /// Logs that the file cannot be written, and what follows.
     fn log_failure(&self, error: &CheckpointError);
@@ -83,7 +83,8 @@ pub(crate) trait Journaled: Sync {
 pub(crate) enum Patience {
     /// For `WRITE_TIMEOUT`, also while writes fail: the caller may do nothing before the file has its change.
     Full,
-    /// For `WRITE_TIMEOUT`, but only until a save fails, and not at all before the next try. A try that has begun is waited for.
+    /// For `WRITE_TIMEOUT`, but only until a save fails, and not at all before the next try. Only changes that follow the begin of that try
+    /// wait for it.
     UntilFailure,
     /// For `WRITE_TIMEOUT`, but only until a save fails. After a failure or a wait that was too long, nobody waits until a write has
     /// succeeded.
@@ -106,10 +107,9 @@ pub(crate) enum NotStored {
 enum Disk {
     /// The last save or append succeeded, or there was none.
     Writable,
-    /// The last save failed, and the next one has not begun.
-    Failed,
-    /// No write has succeeded since one failed, or since one took too long for a journal of `Patience::WhileWritable`.
-    Doubtful,
+    /// No write has succeeded since a save failed, or since one took too long for a journal of `Patience::WhileWritable`. Nobody waits for
+    /// a version up to `given_up`, which is `u64::MAX` if nobody waits at all.
+    Doubtful { given_up: u64 },
     /// Another node of this process has opened the file.
     Superseded,
 }
@@ -119,6 +119,18 @@ struct Progress {
     /// The version that is in the file.
     stored: u64,
     disk: Disk,
+}
+
+impl Progress {
+    /// How the wait for a version ends; `None` if it goes on.
+    fn end_of_wait(&self, version: u64) -> Option<Result<(), NotStored>> {
+        match self.disk {
+            _ if self.stored >= version => Some(Ok(())),
+            Disk::Superseded => Some(Err(NotStored::Superseded)),
+            Disk::Doubtful { given_up } if version <= given_up => Some(Err(NotStored::Failed)),
+            Disk::Writable | Disk::Doubtful { .. } => None,
+        }
+    }
 }
 
 /// Writes the changes of one store.
@@ -146,7 +158,7 @@ impl Journal {
     /// Lets nobody wait, for tests whose journal does not run.
     #[cfg(test)]
     pub(crate) fn without_waits(self) -> Self {
-        self.progress.lock().disk = Disk::Doubtful;
+        self.progress.lock().disk = Disk::Doubtful { given_up: u64::MAX };
         self
     }
 
@@ -174,7 +186,7 @@ impl Journal {
         let written = async {
             loop {
                 let write_ended = self.write_ended.notified();
-                let end = self.end_of_wait(&self.progress.lock(), version);
+                let end = self.progress.lock().end_of_wait(version);
                 if let Some(end) = end {
                     return end;
                 }
@@ -185,33 +197,19 @@ impl Journal {
             return end;
         }
         let mut progress = self.progress.lock();
-        if let Some(end) = self.end_of_wait(&progress, version) {
+        if let Some(end) = progress.end_of_wait(version) {
             return end;
         }
         if self.patience == Patience::WhileWritable {
-            progress.disk = Disk::Doubtful;
+            progress.disk = Disk::Doubtful { given_up: u64::MAX };
             self.write_ended.notify_waiters();
         }
         Err(NotStored::TooLate)
     }
 
-    /// How the wait for a version ends; `None` if it goes on.
-    fn end_of_wait(&self, progress: &Progress, version: u64) -> Option<Result<(), NotStored>> {
-        if progress.stored >= version {
-            return Some(Ok(()));
-        }
-        let gives_up = match (progress.disk, self.patience) {
-            (Disk::Superseded, _) => return Some(Err(NotStored::Superseded)),
-            (Disk::Failed, Patience::UntilFailure | Patience::WhileWritable) => true,
-            (Disk::Doubtful, Patience::WhileWritable) => true,
-            (Disk::Writable, _) | (Disk::Failed, Patience::Full) => false,
-            (Disk::Doubtful, Patience::Full | Patience::UntilFailure) => false,
-        };
-        gives_up.then_some(Err(NotStored::Failed))
-    }
-
     /// Writes each change of the store. Returns once `stop` is cancelled, or once another node has opened the file. No write begins
-    /// after that.
+    /// after that. If it is stopped in the pause after a failed save, the pause lasts for the callers of `written`: later ones do not wait
+    /// either, unless they have [`Patience::Full`].
     pub(crate) async fn run<S: Journaled>(&self, store: &S, stop: &CancellationToken) {
         stop.run_until_cancelled(self.write_changes(store, stop)).await;
     }
@@ -223,6 +221,7 @@ impl Journal {
                 self.changed.notified().await;
                 continue;
             };
+            self.begin_try(version);
             let appended = matches!(write, Write::Append(_));
             match self.write::<S>(write).await {
                 Ok(()) => {
@@ -233,7 +232,7 @@ impl Journal {
                     if before != Disk::Writable {
                         tracing::info!("{} are written again", S::RECORDS);
                     }
-                    store.stored(version);
+                    store.on_stored(version);
                     self.write_ended.notify_waiters();
                 }
                 Err(CheckpointError::Superseded { path }) => {
@@ -251,15 +250,29 @@ impl Journal {
                         tracing::debug!(error = %error_chain(&error), "cannot append to {}, saving all of them", S::RECORDS);
                         continue;
                     }
-                    let before = self.set(|_| Disk::Failed);
+                    let before = self.set(|_| Disk::Doubtful { given_up: self.given_up_after_failure() });
                     if before == Disk::Writable {
                         store.log_failure(&error);
                     }
                     self.write_ended.notify_waiters();
                     sleep(RETRY).await;
-                    self.set(|_| Disk::Doubtful);
                 }
             }
+        }
+    }
+
+    /// Up to which version nobody waits after a failed save, until the next try begins.
+    fn given_up_after_failure(&self) -> u64 {
+        match self.patience {
+            Patience::Full => 0,
+            Patience::UntilFailure | Patience::WhileWritable => u64::MAX,
+        }
+    }
+
+    /// A try begins that leads to this version. After a failed save, nobody waits for changes of before the try, also if it hangs.
+    fn begin_try(&self, version: u64) {
+        if let (Patience::UntilFailure, Disk::Doubtful { given_up }) = (self.patience, &mut self.progress.lock().disk) {
+            *given_up = version;
         }
     }
 

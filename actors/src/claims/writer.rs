@@ -26,21 +26,21 @@ const MIN_BYTES: usize = 4 << 20;
 
 /// The records that were appended since the whole file was written.
 #[derive(Debug)]
-struct Journal {
+struct Appended {
     records: usize,
     bytes: usize,
     /// The bytes of the whole file.
     saved_bytes: usize,
 }
 
-impl Journal {
+impl Appended {
     fn after_save(records: &[Arc<str>]) -> Self {
-        Journal { records: 0, bytes: 0, saved_bytes: size(records) }
+        Appended { records: 0, bytes: 0, saved_bytes: size(records) }
     }
 
     /// The journal with these records, or `None` if the whole file has to be written in place of it. The table has this number of claims.
     fn with(&self, records: &[Arc<str>], claims: usize) -> Option<Self> {
-        let journal = Journal {
+        let journal = Appended {
             records: self.records + records.len(),
             bytes: self.bytes + size(records),
             saved_bytes: self.saved_bytes,
@@ -61,7 +61,7 @@ impl ClaimManager {
     /// knows no appended records, such as a kubelet, reads all claims. No write is interrupted: it could be performed after a later one.
     pub(super) async fn write(&self, stop: &CancellationToken) {
         // `None` if the whole file has to be written next. What the file has is not known before the first write.
-        let mut journal: Option<Journal> = None;
+        let mut journal: Option<Appended> = None;
         while stop.run_until_cancelled(self.save.notified()).await.is_some() {
             while !stop.is_cancelled() {
                 // One write has the changes of all operations that wait.
@@ -81,7 +81,7 @@ impl ClaimManager {
                 let (written, after) = match appended {
                     Some(after) => (self.writer.append(records).await, after),
                     None => {
-                        let after = Journal::after_save(&records);
+                        let after = Appended::after_save(&records);
                         (self.writer.save(records).await, after)
                     }
                 };
@@ -126,13 +126,13 @@ mod tests {
     /// Neither many small records nor few large ones fill the disk.
     #[test]
     fn journal_is_bounded_by_records_and_by_bytes() {
-        let journal = Journal::after_save(&records(10, 100));
+        let journal = Appended::after_save(&records(10, 100));
         let full = journal.with(&records(1_000, 100), 10).unwrap();
         assert!(full.with(&records(1, 1), 10).is_none());
         assert!(full.with(&records(1, 1), 126).is_some(), "there may be 8 records for each claim");
         let full = journal.with(&records(64, 1 << 16), 10).unwrap();
         assert!(full.with(&records(1, 1), 10).is_none());
-        let large = Journal::after_save(&records(20, 1 << 16));
+        let large = Appended::after_save(&records(20, 1 << 16));
         let full = large.with(&records(80, 1 << 16), 20).unwrap();
         assert!(full.with(&records(1, 1), 20).is_none(), "4 times the bytes of the file");
     }

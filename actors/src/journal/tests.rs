@@ -153,7 +153,7 @@ impl Journaled for Numbers {
         self.state.lock().1.forget_file();
     }
 
-    fn stored(&self, version: u64) {
+    fn on_stored(&self, version: u64) {
         *self.known.lock() = version;
     }
 
@@ -286,6 +286,26 @@ async fn patience_decides_how_long_a_caller_waits_for_a_bad_disk() {
     }
 }
 
+// A caller that continued after a failed save may ask again while the next save hangs.
+#[tokio::test(start_paused = true)]
+async fn change_that_was_given_up_is_not_waited_for_again() {
+    let disk = Disk::new(Answer::Full);
+    let store = Numbers::running(&disk, Patience::UntilFailure);
+    let first = store.put("a", 1);
+    assert_eq!(store.journal.written(first).await, Err(NotStored::Failed));
+    let second = store.put("b", 1);
+    disk.set(Answer::Hangs);
+    sleep(secs(7)).await;
+    assert_eq!(disk.begun(), 2, "the next save hangs");
+    let begin = Instant::now();
+    for version in [first, second] {
+        assert_eq!(store.journal.written(version).await, Err(NotStored::Failed), "{version}");
+    }
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    disk.set(Answer::Done);
+    assert_eq!(store.put_and_wait("c", 1).await, Ok(()), "a change after the begin of the save is waited for");
+}
+
 #[tokio::test(start_paused = true)]
 async fn disk_that_hung_is_waited_for_again_once_it_has_answered() {
     let disk = Disk::new(Answer::Hangs);
@@ -330,6 +350,21 @@ async fn superseded_journal_writes_nothing_more_and_nobody_waits_for_it() {
         assert_eq!(store.journal.written(first).await, Ok(()), "the file has it");
         assert!(begin.elapsed() < secs(2) && store.journal.is_superseded());
         assert_eq!((disk.begun(), store.log()), (2, vec!["/file is superseded".to_owned()]));
+    }
+}
+
+// Nobody writes the change any more, so its caller must not continue as after a failed save.
+#[tokio::test(start_paused = true)]
+async fn takeover_after_a_failed_save_is_reported_to_each_caller() {
+    for patience in [Patience::Full, Patience::UntilFailure, Patience::WhileWritable] {
+        let disk = Disk::new(Answer::Full);
+        let store = Numbers::running(&disk, patience);
+        let version = store.put("a", 1);
+        sleep(secs(2)).await;
+        disk.set(Answer::Superseded);
+        sleep(secs(6)).await;
+        assert!(store.journal.is_superseded(), "{patience:?}");
+        assert_eq!(store.journal.written(version).await, Err(NotStored::Superseded), "{patience:?}");
     }
 }
 

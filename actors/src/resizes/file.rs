@@ -228,7 +228,7 @@ impl Journaled for Resizes {
     fn forget_file(&self) {}
 
     /// Drops the resizes that are over.
-    fn stored(&self, version: u64) {
+    fn on_stored(&self, version: u64) {
         self.state.lock().pods.retain(|_, resize| {
             resize.saved(version);
             !resize.is_over()
