@@ -1,6 +1,6 @@
-//! The final statuses of pods, the allocations of pods, or the facts of containers, in one file, which outlives the agent. Each record
-//! is a line with a checksum. The first line is a header with the number of records that were saved together. Later records were
-//! appended.
+//! The final statuses of pods, the allocations of pods, the facts of containers, or the times of the last shutdown, in one file, which
+//! outlives the agent. Each record is a line with a checksum. The first line is a header with the number of records that were saved
+//! together. Later records were appended.
 //!
 //! If an agent was killed during an append, or the disk was full, the last line has no newline. That append was never
 //! acknowledged, so the line is ignored. Any other difference counts as damage.
@@ -27,6 +27,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 
+use self::reserve::ReservedFile;
 use super::record::{self, Durability, ReadError};
 
 #[cfg(feature = "dra")]
@@ -60,6 +61,7 @@ enum Records {
     FinalStatuses,
     Allocations,
     RunFacts,
+    ShutdownTimes,
 }
 
 impl Records {
@@ -79,13 +81,17 @@ impl Records {
                  finish may count as a failed one, its post-start hook may be lost, and containers that stop may get their whole grace \
                  periods again; no action is needed"
             }
+            Records::ShutdownTimes => {
+                "the file of the times of the last shutdown is damaged: their metrics may be missing until the next shutdown; no action is \
+                 needed"
+            }
         }
     }
 
     /// How many bytes are read at most.
     fn limit(self) -> u64 {
         match self {
-            Records::FinalStatuses | Records::Allocations => u64::MAX,
+            Records::FinalStatuses | Records::Allocations | Records::ShutdownTimes => u64::MAX,
             Records::RunFacts => MAX_RUN_FACTS,
         }
     }
@@ -94,24 +100,24 @@ impl Records {
     /// cannot be replaced is removed, which works on a full disk too.
     fn is_optional(self) -> bool {
         match self {
-            Records::FinalStatuses | Records::Allocations => false,
+            Records::FinalStatuses | Records::Allocations | Records::ShutdownTimes => false,
             Records::RunFacts => true,
         }
     }
 
-    /// Whether space is reserved for a save on a full disk. The end of a pod has to be recorded there, because it frees the files of the
+    /// Whether space is reserved for writes on a full disk. The end of a pod has to be recorded there, because it frees the files of the
     /// pod. The allocations are changed by resizes, which can wait.
     fn is_reserved(self) -> bool {
         match self {
             Records::FinalStatuses => true,
-            Records::Allocations | Records::RunFacts => false,
+            Records::Allocations | Records::RunFacts | Records::ShutdownTimes => false,
         }
     }
 
     /// No container outlives the boot, and neither do the facts of containers.
     fn durability(self) -> Durability {
         match self {
-            Records::FinalStatuses | Records::Allocations => Durability::Disk,
+            Records::FinalStatuses | Records::Allocations | Records::ShutdownTimes => Durability::Disk,
             Records::RunFacts => Durability::Boot,
         }
     }
@@ -187,21 +193,26 @@ fn whole(records: &[impl AsRef<str>]) -> String {
 }
 
 impl FileCheckpoint {
-    /// A checkpoint in this file. The file need not exist, but its directory must exist when the file is opened.
-    /// Each opening reserves 256 KiB in a hidden file beside it, so that the records can be saved on a full disk.
+    /// A checkpoint of final statuses in this file. The file need not exist, but its directory must exist when the file is opened.
+    /// A hidden file beside it reserves at least 256 KiB and twice the size of the file, so that it can be written on a full disk.
     pub fn new(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::FinalStatuses }
     }
 
-    /// The same for the resources that are allocated to pods. The log reports damage of the file accordingly.
+    /// The same for the resources that are allocated to pods, without reserved space. The log reports damage of the file accordingly.
     pub fn of_allocations(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::Allocations }
     }
 
-    /// The same for the facts of containers. The file survives the end of the agent. No container outlives the boot of the machine, so the
-    /// facts are of one boot: remove the file before the first node of another boot starts. A loss of power may damage the file. A file that
-    /// cannot be read, or has more than 64 MiB, is logged and counts as empty, and the first write replaces it. A file that cannot be
-    /// replaced is removed, because outdated facts are worse than none.
+    /// The same for the times of the last shutdown, without reserved space.
+    pub fn of_shutdown_times(path: PathBuf) -> Self {
+        FileCheckpoint { path, records: Records::ShutdownTimes }
+    }
+
+    /// The same for the facts of containers, without reserved space. The file survives the end of the agent. No container outlives the boot of
+    /// the machine, so the facts are of one boot: remove the file before the first node of another boot starts. A loss of power may damage the
+    /// file. A file that cannot be read, or has more than 64 MiB, is logged and counts as empty, and the first write replaces it. A file that
+    /// cannot be replaced is removed, because outdated facts are worse than none.
     pub fn of_run_facts(path: PathBuf) -> Self {
         FileCheckpoint { path, records: Records::RunFacts }
     }
@@ -239,11 +250,12 @@ impl FileCheckpoint {
         if damaged {
             repair(&file.path, &records, self.records.consequence());
         }
-        if self.records.is_reserved() {
-            reserve::reserve_at_start(&file.path);
+        let reserved = self.records.is_reserved().then(|| Arc::new(ReservedFile::new(file.path.clone())));
+        if let Some(reserved) = &reserved {
+            reserved.reserve(reserved.size());
         }
         let writer = FileWriter { opening: *openings, file: file.clone() };
-        let writer = RecordWriter { writer, records: self.records };
+        let writer = RecordWriter { writer, records: self.records, reserved };
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }
@@ -300,6 +312,15 @@ struct FileWriter {
 struct RecordWriter {
     writer: FileWriter,
     records: Records,
+    /// The file, if it is written also on a full disk.
+    reserved: Option<Arc<ReservedFile>>,
+}
+
+/// Appends lines to a file. A missing file must be saved as a whole, so this does not create it.
+fn append(path: &Path, lines: &str, durability: Durability) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    file.write_all(lines.as_bytes())?;
+    if durability == Durability::Disk { file.sync_data() } else { Ok(()) }
 }
 
 impl FileWriter {
@@ -325,11 +346,11 @@ impl FileWriter {
 
 impl CheckpointWriter for RecordWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let kind = self.records;
+        let (kind, reserved) = (self.records, self.reserved.clone());
         self.writer.write(move |path| {
             let file = whole(&records);
-            if kind.is_reserved() {
-                return reserve::replace(path, file.as_bytes());
+            if let Some(reserved) = reserved {
+                return reserved.save(file.as_bytes());
             }
             record::replace(path, file.as_bytes(), kind.durability()).inspect_err(|_| {
                 if kind.is_optional() {
@@ -340,12 +361,13 @@ impl CheckpointWriter for RecordWriter {
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let durability = self.records.durability();
+        let (durability, reserved) = (self.records.durability(), self.reserved.clone());
         self.writer.write(move |path| {
-            // A missing file must be saved as a whole, so this does not create it.
-            let mut file = OpenOptions::new().append(true).open(path)?;
-            file.write_all(lines(&records).as_bytes())?;
-            if durability == Durability::Disk { file.sync_data() } else { Ok(()) }
+            append(path, &lines(&records), durability)?;
+            if let Some(reserved) = reserved {
+                reserved.reserve(reserved.size());
+            }
+            Ok(())
         })
     }
 }

@@ -5,8 +5,7 @@
 //! has the checksum of the file that it continues. A journal with another checksum is ignored: the file was replaced after its last
 //! line. A journal without a valid first line is damaged.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,8 +14,9 @@ use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, Ope
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::record::{self, ReadError};
-use super::{FileWriter, SharedFile, WAIT, reserve};
+use super::super::record::{self, Durability, ReadError};
+use super::reserve::ReservedFile;
+use super::{FileWriter, SharedFile, WAIT, append, lines};
 
 /// The name of the file in the root directory (upstream `draManagerStateFileName`, kubelet 1.36).
 const FILE: &str = "dra_manager_state";
@@ -102,19 +102,37 @@ fn parse_journal(bytes: &[u8], checksum: u32) -> Result<Option<Vec<String>>, Dam
     numbered.collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-/// Replaces the file, and begins a new journal.
-fn save(file: &Path, records: &[Arc<str>]) -> io::Result<()> {
-    let claims = records.iter().map(|record| serde_json::from_str(record)).collect::<Result<Vec<Value>, _>>()?;
-    let document = Document {
-        kind: "DRACheckpoint".to_owned(),
-        api_version: "checkpoint.dra.kubelet.k8s.io/v1".to_owned(),
-        claims: (!claims.is_empty()).then_some(claims),
-    };
-    let data = serde_json::to_string(&document)?;
-    let checksum = crc32fast::hash(data.as_bytes());
-    reserve::replace(file, &serde_json::to_vec(&Sealed { data, checksum })?)?;
-    let header = record::seal_line(&format!("{HEADER}{checksum}"));
-    reserve::begin(&journal(file), header.as_bytes())
+/// The file and its journal, which are written also on a full disk: a pod whose devices are not released keeps its files there.
+struct ClaimFiles {
+    file: ReservedFile,
+    journal: ReservedFile,
+}
+
+impl ClaimFiles {
+    fn new(file: &Path) -> Self {
+        ClaimFiles { file: ReservedFile::new(file.to_owned()), journal: ReservedFile::new(journal(file)) }
+    }
+
+    /// Replaces the file, and begins a new journal.
+    fn save(&self, records: &[Arc<str>]) -> io::Result<()> {
+        let claims = records.iter().map(|record| serde_json::from_str(record)).collect::<Result<Vec<Value>, _>>()?;
+        let document = Document {
+            kind: "DRACheckpoint".to_owned(),
+            api_version: "checkpoint.dra.kubelet.k8s.io/v1".to_owned(),
+            claims: (!claims.is_empty()).then_some(claims),
+        };
+        let data = serde_json::to_string(&document)?;
+        let checksum = crc32fast::hash(data.as_bytes());
+        self.file.save(&serde_json::to_vec(&Sealed { data, checksum })?)?;
+        let header = record::seal_line(&format!("{HEADER}{checksum}"));
+        self.journal.save(header.as_bytes())
+    }
+
+    /// Reserves space for the next save: the file gets the claims of both files, and the journal gets its first line.
+    fn reserve(&self) {
+        self.file.reserve(self.file.size() + self.journal.size());
+        self.journal.reserve(0);
+    }
 }
 
 fn journal(file: &Path) -> PathBuf {
@@ -139,9 +157,9 @@ impl Checkpoint for ClaimCheckpoint {
             Err(ReadError::Missing(_)) => Ok(None),
             Err(error) => Err(CheckpointError::new(path, error)),
         };
-        let mut records = Vec::new();
+        let (mut records, files) = (Vec::new(), Arc::new(ClaimFiles::new(&shared.path)));
         match bytes(&shared.path)? {
-            None => save(&shared.path, &[]).map_err(failed)?,
+            None => files.save(&[]).map_err(failed)?,
             Some(content) => {
                 let damaged = |error: DamagedClaims| CheckpointError::new(&shared.path, error);
                 let (claims, checksum) = parse(&content).map_err(damaged)?;
@@ -151,34 +169,38 @@ impl Checkpoint for ClaimCheckpoint {
                 }
             }
         }
-        reserve::reserve_at_start(&shared.path);
-        reserve::reserve_at_start(&journal(&shared.path));
+        files.reserve();
         *openings += 1;
-        let writer = ClaimWriter(FileWriter { opening: *openings, file: shared.clone() });
+        let writer = ClaimWriter { writer: FileWriter { opening: *openings, file: shared.clone() }, files };
         Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
 }
 
-struct ClaimWriter(FileWriter);
+struct ClaimWriter {
+    writer: FileWriter,
+    files: Arc<ClaimFiles>,
+}
 
 impl CheckpointWriter for ClaimWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.0.write(move |path| save(path, &records))
+        let files = self.files.clone();
+        self.writer.write(move |_| files.save(&records))
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.0.write(move |path| {
-            let mut file = OpenOptions::new().append(true).open(journal(path))?;
-            let lines: String = records.iter().map(|record| record::seal_line(record)).collect();
-            file.write_all(lines.as_bytes())?;
-            file.sync_data()
+        let files = self.files.clone();
+        self.writer.write(move |path| {
+            append(&journal(path), &lines(&records), Durability::Disk)?;
+            files.reserve();
+            Ok(())
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
 
     use super::*;
 

@@ -134,21 +134,23 @@ async fn facts_of_containers_that_cannot_be_read_are_replaced() {
 #[tokio::test]
 async fn only_facts_of_containers_that_cannot_be_replaced_are_removed() {
     let dir = tempfile::tempdir().unwrap();
-    // A directory at the temporary name is in the way of a save.
-    let in_the_way = |name: &str| dir.path().join(format!(".{name}.tmp"));
-    for (name, new, kept) in [
-        ("run_facts", FileCheckpoint::of_run_facts as fn(PathBuf) -> FileCheckpoint, &[""; 0][..]),
-        ("journal", FileCheckpoint::new, &["a"]),
-        ("allocations", FileCheckpoint::of_allocations, &["a"]),
+    for (name, temporary, new, kept) in [
+        ("run_facts", ".run_facts.tmp", FileCheckpoint::of_run_facts as fn(PathBuf) -> FileCheckpoint, &[""; 0][..]),
+        ("journal", ".journal.reserved", FileCheckpoint::new, &["a"]),
+        ("allocations", ".allocations.tmp", FileCheckpoint::of_allocations, &["a"]),
+        ("shutdown_times", ".shutdown_times.tmp", FileCheckpoint::of_shutdown_times, &["a"]),
     ] {
         let store = new(dir.path().join(name));
         let (_, writer) = open(&store);
         writer.save(records(&["a"])).await.unwrap();
-        fs::create_dir(in_the_way(name)).unwrap();
+        // A directory at the temporary name is in the way of a save.
+        let in_the_way = dir.path().join(temporary);
+        let _none = fs::remove_file(&in_the_way);
+        fs::create_dir(&in_the_way).unwrap();
         writer.save(records(&["b"])).await.unwrap_err();
         let (loaded, writer) = open(&store);
         assert_eq!(loaded, kept, "{name}");
-        fs::remove_dir(in_the_way(name)).unwrap();
+        fs::remove_dir(&in_the_way).unwrap();
         writer.save(records(&["c"])).await.unwrap();
         assert_eq!(open(&store).0, ["c"], "{name}");
     }

@@ -164,7 +164,7 @@ pub(super) async fn start(
         .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
         .allocations(Arc::new(FileCheckpoint::of_allocations(root.path().join(ALLOCATIONS))))
         .run_facts(Arc::new(FileCheckpoint::of_run_facts(root.path().join(RUN_FACTS))))
-        .shutdown_times(Arc::new(FileCheckpoint::new(root.path().join(SHUTDOWN_TIMES))))
+        .shutdown_times(Arc::new(FileCheckpoint::of_shutdown_times(root.path().join(SHUTDOWN_TIMES))))
         .events(events.clone())
         .clock(clock.clone())
         .metrics(metrics.clone());
