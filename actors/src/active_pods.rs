@@ -68,7 +68,7 @@ impl ActivePods {
                 let gives_back = |known: Lifecycle| known == Lifecycle::Terminating && !self.starts_again(pod, known);
                 let stops = stops_next || lifecycle.is_some_and(gives_back);
                 match (stops, self.resizes.in_use(pod)) {
-                    (true, _) => self.push_stopping(&mut admitted, pod.clone()),
+                    (true, in_use) => self.push_stopping(&mut admitted, pod.clone(), in_use),
                     (false, None) => admitted.push(pod.clone()),
                     (false, Some(in_use)) if self.resizes.is_stuck(pod.uid()) => {
                         admitted.push_stuck_resizing(pod.clone(), &in_use);
@@ -81,7 +81,12 @@ impl ActivePods {
         for pod in orphans {
             // No orphan is stopped before every source that may desire it has delivered, and a source may never answer.
             let stops = self.engine.lifecycle(pod.uid()) >= Some(Lifecycle::Terminating) || desired.is_ready_for(&pod);
-            if stops { self.push_stopping(&mut admitted, pod) } else { admitted.push_stuck(pod) }
+            let in_use = self.resizes.in_use(&pod);
+            if stops {
+                self.push_stopping(&mut admitted, pod, in_use);
+            } else {
+                admitted.push_stuck(pod, in_use.as_deref());
+            }
         }
         let waiting = desired.queue.waiting().iter();
         waiting.for_each(|waiting| admitted.push_waiting(waiting.pod.clone(), waiting.has_victims));
@@ -94,7 +99,11 @@ impl ActivePods {
         lifecycle == Some(Lifecycle::Sync) && self.final_statuses.ending(pod.uid()) == Some(Ending::Ended)
     }
 
-    fn push_stopping(&self, admitted: &mut Admitted, pod: Arc<PodObject>) {
-        if self.engine.is_stop_overdue(pod.uid()) { admitted.push_stuck(pod) } else { admitted.push_stopping(pod) }
+    fn push_stopping(&self, admitted: &mut Admitted, pod: Arc<PodObject>, in_use: Option<Arc<PodObject>>) {
+        if self.engine.is_stop_overdue(pod.uid()) {
+            admitted.push_stuck(pod, in_use.as_deref());
+        } else {
+            admitted.push_stopping(pod, in_use.as_deref());
+        }
     }
 }

@@ -23,10 +23,11 @@ use crate::pod::{Phase, PodObject};
 pub struct Admitted {
     /// The pods that use the node and are not about to stop.
     staying: Vec<Arc<PodObject>>,
-    stopping: Vec<Arc<PodObject>>,
+    /// The stopping pods, with what they use.
+    stopping: Vec<(Arc<PodObject>, Requests)>,
     /// The pods whose stop has failed for longer than `PATIENCE`, or that are not stopped before a source has delivered that may desire
-    /// them.
-    stuck: Vec<Arc<PodObject>>,
+    /// them, with what they use.
+    stuck: Vec<(Arc<PodObject>, Requests)>,
     /// The staying pods whose resize gives something back, with what it gives back.
     shrinking: Vec<(Arc<PodObject>, Requests)>,
     /// The staying pods whose resize has failed for longer than `PATIENCE`, with what it would give back.
@@ -65,7 +66,7 @@ impl Admitted {
     /// the pod with the resources that it uses.
     pub(crate) fn push_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let allocated = Requests::of(&pod);
-        let largest = larger(&allocated, in_use);
+        let largest = used_by(&pod, Some(in_use));
         self.now.add(&largest);
         self.later.add(&allocated);
         if largest != allocated {
@@ -77,7 +78,7 @@ impl Admitted {
     /// Adds a pod whose resize has failed for longer than `PATIENCE`. No new pod waits for what the resize gives back.
     pub(crate) fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let allocated = Requests::of(&pod);
-        let largest = larger(&allocated, in_use);
+        let largest = used_by(&pod, Some(in_use));
         self.now.add(&largest);
         self.later.add(&allocated);
         if largest != allocated {
@@ -88,18 +89,21 @@ impl Admitted {
         self.staying.push(pod);
     }
 
-    /// Adds a pod that uses the node and is being stopped.
-    pub(crate) fn push_stopping(&mut self, pod: Arc<PodObject>) {
-        self.now.add(&Requests::of(&pod));
-        self.stopping.push(pod);
+    /// Adds a pod that uses the node and is being stopped. `in_use` is the pod with the resources that it uses, if it is being resized: a
+    /// stop ends the resize, and the containers keep what they have until they have stopped.
+    pub(crate) fn push_stopping(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
+        let used = used_by(&pod, in_use);
+        self.now.add(&used);
+        self.stopping.push((pod, used));
     }
 
-    /// Adds a stuck pod: its stop has failed for longer than `PATIENCE`, or does not begin.
-    pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>) {
-        let requests = Requests::of(&pod);
-        self.now.add(&requests);
-        self.stuck_requests.add(&requests);
-        self.stuck.push(pod);
+    /// Adds a stuck pod: its stop has failed for longer than `PATIENCE`, or does not begin. `in_use` is as in
+    /// [`push_stopping`](Admitted::push_stopping).
+    pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
+        let used = used_by(&pod, in_use);
+        self.now.add(&used);
+        self.stuck_requests.add(&used);
+        self.stuck.push((pod, used));
     }
 
     /// Adds a pod that waits until other pods give something back, behind those that wait already. What it needs is reserved for it.
@@ -121,8 +125,9 @@ impl Admitted {
 
     /// The pods: those that use the node, and those for which room is reserved.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
+        let ending = self.stopping.iter().chain(&self.stuck).map(|(pod, _)| pod);
         let waiting = self.waiting.iter().map(|waiting| &waiting.pod);
-        self.staying.iter().chain(&self.stopping).chain(&self.stuck).chain(waiting)
+        self.staying.iter().chain(ending).chain(waiting)
     }
 
     /// The pods that use the node and are not about to stop.
@@ -135,7 +140,7 @@ impl Admitted {
     pub(super) fn releasing(&self, resource: &str, needs_stuck: bool) -> Vec<(Arc<PodObject>, i64)> {
         let stuck = self.stuck.iter().filter(|_| needs_stuck);
         let stopping = self.stopping.iter().chain(stuck);
-        let stopping = stopping.map(|pod| (pod.clone(), Requests::of(pod).get(resource)));
+        let stopping = stopping.map(|(pod, used)| (pod.clone(), used.get(resource)));
         if resource.is_empty() {
             return stopping.collect();
         }
@@ -161,14 +166,14 @@ impl Admitted {
 
     /// The same pods without one that is being stopped.
     pub(crate) fn without_stopping(&self, uid: &PodUid) -> Cow<'_, Admitted> {
-        let is_other = |pod: &Arc<PodObject>| pod.uid() != uid;
-        let Some(own) = self.stopping.iter().chain(&self.stuck).find(|pod| !is_other(pod)) else {
+        let is_other = |(pod, _): &(Arc<PodObject>, Requests)| pod.uid() != uid;
+        let Some((_, own)) = self.stopping.iter().chain(&self.stuck).find(|pod| !is_other(pod)) else {
             return Cow::Borrowed(self);
         };
-        let (mut without, own) = (self.clone(), Requests::of(own));
-        without.now = without.now.without(&own);
+        let mut without = self.clone();
+        without.now = without.now.without(own);
         if !without.stuck.iter().all(is_other) {
-            without.stuck_requests = without.stuck_requests.without(&own);
+            without.stuck_requests = without.stuck_requests.without(own);
         }
         without.stopping.retain(is_other);
         without.stuck.retain(is_other);
@@ -179,7 +184,7 @@ impl Admitted {
     /// stuck pod has its full name. It cannot start beside such a pod, so nothing else is stopped to make room beside it.
     pub(super) fn needs_stuck(&self, pod: &PodObject, has_victims: bool) -> bool {
         let has_its_name = |other: &Arc<PodObject>| other.is_static() && other.full_name() == pod.full_name();
-        has_victims || (pod.is_static() && self.stuck.iter().any(has_its_name))
+        has_victims || (pod.is_static() && self.stuck.iter().any(|(stuck, _)| has_its_name(stuck)))
     }
 
     /// The same pods, after `check` has found the waiting pods that cannot start before stuck stops and resizes are complete.
@@ -245,21 +250,25 @@ impl Admitted {
     /// not change the hash.
     pub(super) fn digest(&self) -> u64 {
         let hasher = FixedState::default();
-        let digest = |pods: &[Arc<PodObject>], kind: u8| {
-            pods.iter().fold(0u64, |sum, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
-        };
         let waiting = self.waiting.iter().map(|waiting| hasher.hash_one((waiting.pod.uid(), &waiting.requests)));
         let requests = hasher.hash_one((&self.now, &self.later, &self.stuck_requests));
-        let pods = [digest(&self.staying, 0), digest(&self.stopping, 1), digest(&self.stuck, 2)];
+        let [stopping, stuck] = [&self.stopping, &self.stuck].map(|pods| pods.iter().map(|(pod, _)| pod));
+        let pods = [digest(self.staying.iter(), 0), digest(stopping, 1), digest(stuck, 2)];
         pods.into_iter().chain(waiting).fold(requests, u64::wrapping_add)
     }
 }
 
-/// The larger amount of each resource: that of `requests`, or that of the pod with the resources that it uses.
-fn larger(requests: &Requests, in_use: &PodObject) -> Requests {
-    let mut larger = requests.clone();
-    larger.raise(&Requests::of(in_use));
-    larger
+/// A hash of pods that does not depend on their order.
+fn digest<'a>(pods: impl Iterator<Item = &'a Arc<PodObject>>, kind: u8) -> u64 {
+    let hasher = FixedState::default();
+    pods.fold(0, |sum: u64, pod| sum.wrapping_add(hasher.hash_one((kind, pod.uid()))))
+}
+
+/// What counts of a pod: of each resource the larger amount, the allocated one or that of the pod with the resources that it uses.
+fn used_by(pod: &PodObject, in_use: Option<&PodObject>) -> Requests {
+    let mut used = Requests::of(pod);
+    in_use.into_iter().for_each(|in_use| used.raise(&Requests::of(in_use)));
+    used
 }
 
 impl FromIterator<Arc<PodObject>> for Admitted {

@@ -271,7 +271,7 @@ mod tests {
         let mut queue = AdmissionQueue::default();
         let beside = |staying: &[&str], stopping: &[&str]| {
             let mut others: Admitted = staying.iter().map(|name| pod(name).build()).collect();
-            stopping.iter().for_each(|name| others.push_stopping(pod(name).build()));
+            stopping.iter().for_each(|name| others.push_stopping(pod(name).build(), None));
             others
         };
         assert!(!queue.is_judged_beside(&beside(&[], &[])));
@@ -288,7 +288,7 @@ mod tests {
         }
         // The pods that wait may have to be rejected now.
         let mut stuck = beside(&["a", "b"], &[]);
-        stuck.push_stuck(pod("c").build());
+        stuck.push_stuck(pod("c").build(), None);
         assert!(!queue.is_judged_beside(&stuck), "the stop of c has failed for long");
         // A pod that joins was judged beside other pods.
         queue.reject(pod("r").build(), &EarlierDecision::None);

@@ -180,7 +180,7 @@ fn room_that_a_stopping_pod_frees_is_kept_for_the_waiting_pod() {
     let cpu = |name: &str, cpu: &str| requesting(name, json!({"cpu": cpu})).build();
     let mut others = Admitted::default();
     others.push(cpu("stays", "1"));
-    others.push_stopping(cpu("victim", "2"));
+    others.push_stopping(cpu("victim", "2"), None);
     others.push_waiting(cpu("critical", "3"), false);
     // One core is free now, and none once the critical pod runs.
     assert_eq!(node.admit(&cpu("late", "1"), &others).unwrap_err().reason, "OutOfcpu");
@@ -189,7 +189,7 @@ fn room_that_a_stopping_pod_frees_is_kept_for_the_waiting_pod() {
     assert_eq!(settled.pods().map(|pod| pod.full_name().name()).collect::<Vec<_>>(), ["stays", "critical"]);
     let mut others = Admitted::default();
     others.push(cpu("stays", "1"));
-    others.push_stopping(cpu("victim", "2"));
+    others.push_stopping(cpu("victim", "2"), None);
     others.push_waiting(cpu("critical", "2"), false);
     assert_eq!(node.admit(&cpu("late", "1"), &others), Ok(()), "the free core is not needed by the critical pod");
 }
@@ -209,7 +209,7 @@ proptest! {
             let others = |staying: &[Arc<PodObject>], stopping: &[Arc<PodObject>], waiting: &[Arc<PodObject>]| {
                 let mut others = Admitted::default();
                 staying.iter().for_each(|pod| others.push(pod.clone()));
-                stopping.iter().for_each(|pod| others.push_stopping(pod.clone()));
+                stopping.iter().for_each(|pod| others.push_stopping(pod.clone(), None));
                 waiting.iter().for_each(|pod| others.push_waiting(pod.clone(), false));
                 others
             };

@@ -98,7 +98,7 @@ mod tests {
     /// The pods that stay, and the pods that stop.
     fn beside(staying: Vec<PodBuilder>, stopping: Vec<PodBuilder>) -> Admitted {
         let mut others: Admitted = staying.into_iter().map(PodBuilder::build).collect();
-        stopping.into_iter().for_each(|pod| others.push_stopping(pod.build()));
+        stopping.into_iter().for_each(|pod| others.push_stopping(pod.build(), None));
         others
     }
 
@@ -138,7 +138,7 @@ mod tests {
     fn no_pod_waits_for_a_stop_that_has_failed_for_long() {
         let (usual, file) = (cpu("new", "2").build(), cpu("file", "2").static_pod().build());
         let mut stuck = beside(vec![cpu("a", "1")], vec![]);
-        stuck.push_stuck(cpu("b", "3").build());
+        stuck.push_stuck(cpu("b", "3").build(), None);
         assert_eq!(decide(&usual, &stuck), "reject: OutOfcpu");
         // It cannot be stopped, so that it is no victim either.
         assert_eq!(decide(&file, &stuck), "reject: UnexpectedAdmissionError");
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn pod_for_which_others_were_stopped_waits_however_long_stops_and_resizes_fail() {
         let mut others = beside(vec![cpu("a", "2")], vec![]);
-        others.push_stuck(cpu("b", "2").build());
+        others.push_stuck(cpu("b", "2").build(), None);
         assert_eq!(decide(&critical("c", "2"), &others), "wait for cpu by [\"a\"]");
         assert_eq!(decide_again(&critical("c", "2"), &others, true), "wait for cpu by []");
         assert_eq!(released(&others, "cpu", true), [("b".to_owned(), 2000)]);
@@ -165,7 +165,7 @@ mod tests {
     fn stuck_pod_and_the_pod_that_waits_for_it_count_once() {
         let beside = |stuck: &str, first: &str, stopping: Vec<PodBuilder>| {
             let mut others = beside(vec![cpu("a", "1"), cpu("b", "1")], stopping);
-            others.push_stuck(cpu("stuck", stuck).build());
+            others.push_stuck(cpu("stuck", stuck).build(), None);
             others.push_waiting(critical("first", first), true);
             others
         };
@@ -189,7 +189,7 @@ mod tests {
     fn new_version_of_a_stuck_static_pod_waits_for_it_and_stops_no_other_pod() {
         let version = |uid: &str, cpus: &str| cpu("web", cpus).uid(uid).static_pod().build();
         let mut others = beside(vec![cpu("a", "1")], vec![]);
-        others.push_stuck(version("1", "2"));
+        others.push_stuck(version("1", "2"), None);
         let new = version("2", "2");
         assert_eq!(decide(&new, &others), "wait for cpu by []");
         assert_eq!(released(&others, "cpu", others.needs_stuck(&new, false)), [("1".to_owned(), 2000)]);
@@ -216,6 +216,23 @@ mod tests {
         let mut stuck = beside(vec![cpu("a", "1")], vec![]);
         stuck.push_stuck_resizing(cpu("b", "1").build(), &cpu("b", "3").build());
         assert_eq!(decide(&usual, &stuck), "reject: OutOfcpu");
+    }
+
+    // The stop ends the resize, and the containers keep what they have until they have stopped.
+    #[test]
+    fn pod_that_is_resized_to_less_and_stops_gives_back_all_that_it_uses() {
+        let (small, large) = (|| cpu("b", "1").build(), cpu("b", "3").build());
+        let mut stops = beside(vec![], vec![]);
+        stops.push_stopping(small(), Some(&large));
+        assert_eq!(decide(&cpu("new", "2").build(), &stops), "wait for cpu by []");
+        assert_eq!(released(&stops, "cpu", false), [("b".to_owned(), 3000)]);
+        assert_eq!(decide(&cpu("new", "4").build(), &stops.without_stopping(small().uid())), "admit");
+
+        let mut stuck = beside(vec![], vec![]);
+        stuck.push_stuck(small(), Some(&large));
+        assert_eq!(decide(&cpu("new", "2").build(), &stuck), "reject: OutOfcpu");
+        assert_eq!(released(&stuck, "cpu", true), [("b".to_owned(), 3000)]);
+        assert_eq!(decide(&cpu("new", "4").build(), &stuck.without_stopping(small().uid())), "admit");
     }
 
     #[test]
@@ -252,7 +269,7 @@ mod tests {
         let greedy = port(cpu("file", "4").static_pod()).build();
         assert_eq!(decide(&greedy, &staying), "reject: NodePorts");
         let mut stops = Admitted::default();
-        stops.push_stopping(port(cpu("web", "1")).build());
+        stops.push_stopping(port(cpu("web", "1")).build(), None);
         assert_eq!([&file, &usual].map(|pod| decide(pod, &stops)), ["wait for  by []", "wait for  by []"]);
     }
 }

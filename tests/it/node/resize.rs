@@ -7,6 +7,7 @@ mod whole_pod;
 
 use std::sync::Arc;
 
+use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{AppliedSettings, SourceKind};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use super::explain::reading::waits;
 use crate::support::fake_cgroups::FakeCgroups;
 use crate::support::fake_pod_api::FakePodApi;
 use crate::support::fake_ports::FakeFinalStatuses;
-use crate::support::fake_runtime::Op;
+use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
@@ -314,6 +315,30 @@ async fn new_pod_waits_for_what_a_resize_gives_back() {
     assert_eq!((starts("late"), this.api.status("late").reason), (0, None));
     this.wait(30).await;
     assert_eq!((starts("late"), this.api.status("late").reason.as_deref()), (0, Some("OutOfcpu")));
+}
+
+// The stop ends the resize. The container keeps what it has until it has stopped.
+#[actix::test]
+async fn new_pod_waits_until_a_pod_has_stopped_whose_resize_to_less_was_not_applied() {
+    let this = ResizeNode::start().await;
+    this.node.runtime.script("main", Script::stubborn());
+    let mut web = request("3");
+    (web["activeDeadlineSeconds"], web["terminationGracePeriodSeconds"]) = (json!(20), json!(30));
+    this.run("web", &web).await;
+    this.node.runtime.fail(Op::Update);
+    this.resize("web", &request("1")["containers"]).await;
+    this.wait(20).await;
+    let uid = this.api.pod("web").unwrap().uid().to_string();
+    assert_eq!(this.node.lifecycle(&uid), Some(Lifecycle::Terminating));
+    this.api.create_pod("new", &request("3"));
+    this.watch().await;
+    this.wait(5).await;
+    let new = this.api.pod("new").unwrap().uid().to_string();
+    assert_eq!((this.node.runtime.running(&uid).len(), this.node.runtime.calls_of(&new).len()), (1, 0));
+    let explained = waits(&this.node, "new");
+    assert!(explained.contains("(test/web gives back cpu: 3)"), "{explained}");
+    this.wait(40).await;
+    assert_eq!((this.node.runtime.running(&uid).len(), this.api.phase("new")), (0, "Running".into()));
 }
 
 // The stop comes before the calls of the resize.

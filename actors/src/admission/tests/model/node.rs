@@ -168,9 +168,11 @@ impl Node {
             match pod.stage {
                 Stage::Running => admitted.push(object.clone()),
                 Stage::Stopping if self.mutates(Mutation::StoppingPodsDoNotCount) => {}
-                Stage::Stopping => admitted.push_stopping(object.clone()),
-                Stage::Stuck if self.mutates(Mutation::StuckPodsAreAwaited) => admitted.push_stopping(object.clone()),
-                Stage::Stuck => admitted.push_stuck(object.clone()),
+                Stage::Stopping => admitted.push_stopping(object.clone(), None),
+                Stage::Stuck if self.mutates(Mutation::StuckPodsAreAwaited) => {
+                    admitted.push_stopping(object.clone(), None)
+                }
+                Stage::Stuck => admitted.push_stuck(object.clone(), None),
                 Stage::Absent | Stage::Waiting | Stage::Ended | Stage::Rejected => {}
             }
         }
