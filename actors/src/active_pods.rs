@@ -38,6 +38,11 @@ impl ActivePods {
         is_active(pod, activity)
     }
 
+    /// Whether a desired pod counts for the admission of others: it is active, or it has ended and is about to stop.
+    pub(crate) fn counts(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
+        self.stops_next(pod, lifecycle) || self.is_active(pod, lifecycle)
+    }
+
     /// Whether a pod that came back starts again once its record is forgotten. A pod of the API server that comes back while it stops
     /// does not: its phase is terminal at the end of the stop. The status of a finished pod decides.
     fn starts_again(&self, pod: &PodObject, lifecycle: Lifecycle) -> bool {
@@ -62,11 +67,10 @@ impl ActivePods {
         let mut admitted = Admitted::default();
         for pod in desired.pods.pods().filter(|pod| Some(pod.uid()) != one) {
             let lifecycle = self.engine.lifecycle(pod.uid());
-            let stops_next = self.stops_next(pod, lifecycle);
-            if stops_next || self.is_active(pod, lifecycle) {
+            if self.counts(pod, lifecycle) {
                 // A pod that starts again after its stop gives nothing back.
                 let gives_back = |known: Lifecycle| known == Lifecycle::Terminating && !self.starts_again(pod, known);
-                let stops = stops_next || lifecycle.is_some_and(gives_back);
+                let stops = self.stops_next(pod, lifecycle) || lifecycle.is_some_and(gives_back);
                 match (stops, self.resizes.in_use(pod)) {
                     (true, in_use) => self.push_stopping(&mut admitted, pod.clone(), in_use),
                     (false, None) => admitted.push(pod.clone()),

@@ -234,7 +234,7 @@ impl HousekeepingMetrics {
             admission_pods: podwright(
                 registry,
                 "podwright_admission_pods",
-                "Pods that admission counts: the active ones and orphans whose containers may still run",
+                "Pods that admission counts: the active ones, those about to stop, and orphans whose containers may still run",
                 Gauge::default(),
             ),
             zombie_containers: podwright(
@@ -286,7 +286,7 @@ impl HousekeepingMetrics {
         self.cleaned_volumes_errors.set(failed as i64);
     }
 
-    /// Sets the number of pods that admission counts: active pods and orphans that still terminate (POD-W1).
+    /// Sets the number of pods that admission counts: active pods, pods that are about to stop, and orphans that still terminate (POD-W1).
     pub fn admission_pods(&self, pods: usize) {
         self.admission_pods.set(pods as i64);
     }

@@ -42,9 +42,10 @@ impl Housekeeping {
 
     /// Sets the gauges of desired and active pods (POD-K9). Returns the active pods that have no record.
     fn count_pods(&self, desired: &DesiredState, known: &[KnownPod]) -> Vec<Arc<PodObject>> {
-        let (mut active, mut active_statics, mut missing) = (0, 0, Vec::new());
+        let (mut active, mut active_statics, mut counted, mut missing) = (0, 0, 0, Vec::new());
         for pod in desired.pods.pods() {
             let lifecycle = self.engine.lifecycle(pod.uid());
+            counted += usize::from(self.active.counts(pod, lifecycle));
             if self.active.is_active(pod, lifecycle) {
                 active += 1;
                 active_statics += usize::from(pod.is_static());
@@ -56,7 +57,7 @@ impl Housekeeping {
         metrics.desired_pods(count(desired.pods.statics(), desired.pods.len()));
         metrics.active_pods(count(active_statics, active));
         metrics.mirror_pods(desired.pods.mirrors().count());
-        metrics.admission_pods(active + plan::occupying_orphans(known));
+        metrics.admission_pods(counted + plan::occupying_orphans(known));
         self.metrics.containers.ephemeral_containers(desired.pods.ephemeral_containers());
         missing
     }

@@ -56,6 +56,8 @@ async fn pod_waits_for_a_pod_whose_final_status_is_stored_before_its_containers_
     node.deliver(std::slice::from_ref(&old)).await;
     node.wait(3.0).await;
     assert_eq!((node.phase("old"), node.final_statuses.has("old")), ("Running".into(), false), "it is being stored");
+    node.pass().await;
+    assert_eq!(node.metric("podwright_admission_pods"), 1.0);
     node.deliver(&[old, pod("new").cpu("3")]).await;
     assert!(waits(&node, "new"));
     node.final_statuses.slow(0);
