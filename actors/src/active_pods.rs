@@ -70,8 +70,13 @@ impl ActivePods {
             if self.counts(pod, lifecycle) {
                 // A pod that starts again after its stop gives nothing back.
                 let gives_back = |known: Lifecycle| known == Lifecycle::Terminating && !self.starts_again(pod, known);
-                let stops = self.stops_next(pod, lifecycle) || lifecycle.is_some_and(gives_back);
+                let stops_next = self.stops_next(pod, lifecycle);
+                let stops = stops_next || lifecycle.is_some_and(gives_back);
                 match (stops, self.resizes.in_use(pod)) {
+                    // The stop begins only after a sync, and the runtime may never answer.
+                    (true, in_use) if stops_next && self.engine.is_sync_overdue(pod.uid()) => {
+                        admitted.push_stuck(pod.clone(), in_use.as_deref());
+                    }
                     (true, in_use) => self.push_stopping(&mut admitted, pod.clone(), in_use),
                     (false, None) => admitted.push(pod.clone()),
                     (false, Some(in_use)) if self.resizes.is_stuck(pod.uid()) => {

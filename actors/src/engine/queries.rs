@@ -84,6 +84,12 @@ impl Engine {
         end.is_some_and(|end| self.inner().clock.now() > end + PATIENCE)
     }
 
+    /// Whether the pod has not begun to stop, and its syncs have failed for longer than `PATIENCE`.
+    pub(crate) fn is_sync_overdue(&self, uid: &PodUid) -> bool {
+        let since = self.inner().find(uid).and_then(|cell| cell.read(Record::syncs_fail_since)).flatten();
+        since.is_some_and(|since| self.inner().clock.now() > since + PATIENCE)
+    }
+
     /// Whether the pod has a record.
     pub fn is_pod_known(&self, uid: &PodUid) -> bool {
         self.lifecycle(uid).is_some()

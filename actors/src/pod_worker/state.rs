@@ -311,6 +311,13 @@ impl Record {
         self.failure().filter(is_of_stop).map(|_| self.last_move() + terminating.grace.duration())
     }
 
+    /// Since when the syncs of a pod fail that has not begun to stop. `None` while a call is under way: it may have read the pod after all,
+    /// and be storing the final status.
+    pub(crate) fn syncs_fail_since(&self) -> Option<Time> {
+        let is_sync = matches!(self.state, State::Sync(_)) && self.running.is_none();
+        self.failure().filter(|failure| is_sync && failure.hook == Hook::Sync).map(|failure| failure.since)
+    }
+
     /// Whether the pod is static.
     pub fn is_static(&self) -> bool {
         match (&self.state, self.config()) {

@@ -6,7 +6,7 @@ use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::SourceKind;
 
 use super::critical;
-use crate::support::fake_runtime::Script;
+use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
@@ -66,6 +66,25 @@ async fn pod_waits_for_a_pod_whose_final_status_is_stored_before_its_containers_
     assert!(waits(&node, "new"));
     node.eventually(30.0, "new runs", || node.phase("new") == "Running").await;
     assert_eq!(node.runtime.running("old"), [""; 0]);
+}
+
+// The container fails to start, and the final status is stored for three seconds. After that no status can be read.
+#[actix::test]
+async fn no_pod_waits_for_ever_for_a_pod_that_has_ended_and_whose_syncs_fail() {
+    let node = TestNode::start().await;
+    node.runtime.script("bad", Script { start_error: Some("no such command"), ..Script::default() });
+    node.final_statuses.slow(3000);
+    let old = pod("old").containers(&["bad"]).cpu("3").policy("Never");
+    node.deliver(std::slice::from_ref(&old)).await;
+    node.wait(1.0).await;
+    node.runtime.fail(Op::Status);
+    node.wait(4.0).await;
+    assert_eq!((node.lifecycle("old"), node.final_statuses.has("old")), (Some(Lifecycle::Sync), true));
+    node.deliver(&[old, pod("new").cpu("3")]).await;
+    node.wait(110.0).await;
+    assert!(waits(&node, "new"));
+    assert_eq!(node.lifecycle("old"), Some(Lifecycle::Sync));
+    node.eventually(20.0, "it does not fit beside the old pod", || node.reason("new") == "OutOfcpu").await;
 }
 
 #[actix::test]
