@@ -30,10 +30,11 @@ impl ActivePods {
         let lifecycle = lifecycle.filter(|known| *known < Lifecycle::Terminated || !self.starts_again(pod, *known));
         // A pod that was just rejected counts as failed even before its status is published.
         let rejected_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
+        let cached_phase = || self.statuses.phase(pod.uid()).filter(|_| !self.final_statuses.starts_anew(pod.uid()));
         let activity = PodActivity {
             known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
-            cached_phase: rejected_or_ended.or_else(|| self.statuses.phase(pod.uid())),
+            cached_phase: rejected_or_ended.or_else(cached_phase),
         };
         is_active(pod, activity)
     }
@@ -44,16 +45,22 @@ impl ActivePods {
     }
 
     /// Whether a pod that came back starts again once its record is forgotten. A pod of the API server that comes back while it stops
-    /// does not: its phase is terminal at the end of the stop. The status of a finished pod decides.
+    /// does not: its phase is terminal at the end of the stop. The status of another finished pod decides.
     fn starts_again(&self, pod: &PodObject, lifecycle: Lifecycle) -> bool {
-        let may_start = lifecycle == Lifecycle::Finished || self.may_start_again(pod);
-        may_start && self.engine.is_restart_requested(pod.uid())
+        let is_finished = lifecycle == Lifecycle::Finished;
+        self.final_statuses.starts_anew(pod.uid()) || (is_finished && self.engine.is_restart_requested(pod.uid()))
     }
 
-    /// Whether a pod that is being stopped starts again if its source has it again, as a static pod does. A pod that had ended by itself
-    /// or was evicted keeps its end.
-    pub(crate) fn may_start_again(&self, pod: &PodObject) -> bool {
+    /// Whether a pod that is being stopped or has stopped starts anew if its source has it again, as a static pod does under every restart
+    /// policy. A pod that had ended by itself or was evicted keeps its end.
+    pub(crate) fn may_start_anew(&self, pod: &PodObject) -> bool {
         pod.is_static() && self.final_statuses.ending(pod.uid()).is_none()
+    }
+
+    /// Whether a pod starts anew although its last life left it in a terminal phase, as its restart policy may do. Its dead containers are
+    /// removed before its start, and its status is dropped: both would end it at once.
+    pub(crate) fn leaves_earlier_life(&self, uid: &PodUid) -> bool {
+        self.final_statuses.starts_anew(uid) && self.statuses.phase(uid).is_some_and(Phase::is_terminal)
     }
 
     /// The pods that a new pod is admitted beside: the active desired pods, those that have ended and are about to stop, the orphans whose

@@ -222,6 +222,10 @@ impl Dispatcher {
             self.update_static_pod_of(desired, &pod, start);
             return;
         }
+        if self.final_statuses.starts_anew(pod.uid()) && !self.engine.is_pod_known(pod.uid()) {
+            // Housekeeping starts the pod, once the containers of its earlier life are gone.
+            return;
+        }
         let mirror = desired.pods.mirror_of(&pod).cloned();
         self.engine.update_pod(Update::changed(pod).with_mirror(mirror).with_start_time(start));
     }
@@ -241,6 +245,7 @@ impl Dispatcher {
         }
         let pod = &self.allocated(desired, pod.clone());
         desired.pods.remove(pod);
+        self.final_statuses.end_stays(pod.uid());
         self.resizes.removed(pod);
         self.compare_with_api(desired, pod);
         if pod.is_mirror() {

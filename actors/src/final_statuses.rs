@@ -18,11 +18,14 @@
 //! A disk that cannot be written delays a status by at most `WRITE_TIMEOUT`. The failure is logged, the decision
 //! remains in force, and the writer tries again.
 //!
+//! A static pod whose source has it again while it stops has not ended: it starts anew after its stop. The store knows these pods too, so
+//! that nothing that is left of such a pod counts as its end. Only this agent remembers that.
+//!
 //! If another node of the process opens the file, this store writes nothing more, and its node publishes no more final statuses.
 
 mod lines;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -77,6 +80,8 @@ pub struct Superseded;
 /// The final statuses. The dispatcher and the hooks add them, and [`run`](FinalStatusStore::run) writes them.
 pub struct FinalStatusStore {
     state: Mutex<State>,
+    /// The static pods that start anew once their records are forgotten.
+    anew: Mutex<BTreeSet<PodUid>>,
     journal: Journal,
 }
 
@@ -110,13 +115,28 @@ impl FinalStatusStore {
             statuses.insert(uid, status.status);
         }
         let journal = Journal::new(writer, Patience::UntilFailure);
-        let final_statuses = FinalStatusStore { state: Mutex::new(state), journal };
+        let final_statuses = FinalStatusStore { state: Mutex::new(state), anew: Mutex::default(), journal };
         Ok((final_statuses, statuses.into_iter().collect()))
     }
 
     /// Why the status of a pod is final; `None` if it is not.
     pub fn ending(&self, uid: &PodUid) -> Option<Ending> {
         self.state.lock().entries.get(uid).map(|entry| entry.ending)
+    }
+
+    /// Records that a static pod starts anew once its record is forgotten: its source has it again, and it had not ended before its stop.
+    pub(crate) fn start_anew(&self, uid: &PodUid) {
+        self.anew.lock().insert(uid.clone());
+    }
+
+    /// Records that a pod does not start anew, or does so now.
+    pub(crate) fn end_stays(&self, uid: &PodUid) {
+        self.anew.lock().remove(uid);
+    }
+
+    /// Whether a static pod starts anew once its record is forgotten.
+    pub(crate) fn starts_anew(&self, uid: &PodUid) -> bool {
+        self.anew.lock().contains(uid)
     }
 
     /// Whether the newest final status of a pod is on disk, so that a later agent does not run the pod.
@@ -154,6 +174,7 @@ impl FinalStatusStore {
 
     /// Drops the final statuses of the pods for which `keep` returns false.
     pub fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
+        self.anew.lock().retain(&mut keep);
         let mut state = self.state.lock();
         let dropped: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
         for uid in &dropped {

@@ -132,7 +132,7 @@ impl Dispatcher {
                 continue;
             }
             // A pod that is stopping, or that ended before the agent started, needs no admission: it starts nothing.
-            let is_ending = self.engine.is_pod_termination_requested(pod.uid()) && !self.starts_again(&pod);
+            let is_ending = self.engine.is_pod_termination_requested(pod.uid()) && !self.starts_anew(&pod);
             let may_start = !pod.phase().is_terminal() && (desired.queue.is_rejected(pod.uid()) || !is_ending);
             let ending = self.ending(&pod);
             if may_start && ending == Some(Ending::Rejected) && !pod.is_deleting() {
@@ -200,6 +200,9 @@ impl Dispatcher {
                     *others = None;
                 }
                 self.withdraw_rejection(desired, &earlier, &pod);
+                if self.starts_anew(&pod) {
+                    self.final_statuses.start_anew(pod.uid());
+                }
                 self.start(desired, pod, None, start);
             }
             Decision::Wait { victims, lack, resource } => {
@@ -307,12 +310,12 @@ impl Dispatcher {
     /// admitted it: containers of the pod run, or the runtime lists the pod and its status cannot be read.
     fn was_admitted(&self, pod: &PodObject) -> bool {
         let is_known = self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped;
-        is_known && !self.starts_again(pod)
+        is_known && !self.starts_anew(pod)
     }
 
-    /// Whether the pod left its source, was or is being stopped for that, came back with the same UID, and starts again. What it had may
+    /// Whether the pod left its source, was or is being stopped for that, came back with the same UID, and starts anew. What it had may
     /// have been given to other pods.
-    fn starts_again(&self, pod: &PodObject) -> bool {
-        self.engine.is_pod_termination_requested(pod.uid()) && self.active.may_start_again(pod)
+    fn starts_anew(&self, pod: &PodObject) -> bool {
+        self.engine.is_pod_termination_requested(pod.uid()) && self.active.may_start_anew(pod)
     }
 }

@@ -32,6 +32,8 @@ impl Dispatcher {
         tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), resource, "stopping a pod for a critical pod");
         self.events.record(&pod, PodEvent::warning(PREEMPTING, PREEMPTED));
         self.metrics.admission.preempted(resource);
+        // A static pod that stops already, and came back meanwhile, does not start anew.
+        self.final_statuses.end_stays(pod.uid());
         let (notifier, stopped) = Notifier::new();
         let options = KillOptions {
             completed: Some(notifier),

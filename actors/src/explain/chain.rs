@@ -286,6 +286,10 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts, followed: &mut Vec<PodU
         return admission(context, waiting, followed);
     }
     match &pod.status {
+        _ if pod.starts_anew && pod.phase().is_terminal() => {
+            let detail = "it was created again: a pass starts it once the containers of its earlier life are removed";
+            housekeeping(context, detail, context.node.last_pass.unwrap_or(context.node.started))
+        }
         Some(status) if pod.phase().is_terminal() => {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (reason, message) = (text(&status.reason), text(&status.message));

@@ -39,6 +39,8 @@ pub struct PodFacts {
     pub snapshot: Option<PodSnapshot>,
     /// Whether a source desires the pod.
     pub desired: bool,
+    /// Whether the pod starts anew once its record is forgotten, because its source has it again.
+    pub starts_anew: bool,
     /// Whether the pod's update waits until the runtime's containers are listed.
     pub held: bool,
     /// Why the pod waits for admission, if it does.
@@ -121,6 +123,7 @@ impl PodFacts {
             status: None,
             snapshot: None,
             desired: false,
+            starts_anew: false,
             held: false,
             admission: None,
             used_ports: Vec::new(),

@@ -17,6 +17,7 @@ use crate::container_manager::governor::QueueSnapshot;
 use crate::desired::DesiredPods;
 use crate::engine::{Engine, PodSnapshot};
 use crate::eviction::EvictionState;
+use crate::final_statuses::FinalStatusStore;
 use crate::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
@@ -37,6 +38,7 @@ pub struct Explainer {
     pub(crate) engine: Engine,
     pub(crate) desired: Arc<DesiredPods>,
     pub(crate) statuses: Arc<Statuses>,
+    pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) containers: Arc<ContainerManager>,
     pub(crate) storage: Arc<dyn PodStorage>,
     pub(crate) observer: Arc<Observer>,
@@ -288,6 +290,7 @@ impl Inspection<'_> {
             object,
             snapshot,
             desired: is_desired,
+            starts_anew: self.explainer.final_statuses.starts_anew(uid),
             activities: activities.of(uid).into_iter().map(|one| (one.clone(), queue_position(&one))).collect(),
             start_errors: self.explainer.containers.start_errors().of(uid),
             pulls: self.explainer.containers.pull_failures(uid),

@@ -43,7 +43,7 @@ impl Housekeeping {
     /// Sweeps do not overlap. Each pass starts one, because the sweep replaces two kinds of removal in upstream: those after
     /// each container exit, and those of every minute.
     ///
-    /// Before the API server has delivered, a sweep removes only dead containers of pods that have a record.
+    /// Before the API server has delivered, a sweep removes only dead containers of pods that have a record or start anew.
     pub(super) fn sweep(&self, coverage: Coverage, listed: Vec<RuntimePod>) {
         let Ok(turn) = self.state.sweeping.clone().try_lock_owned() else { return };
         let (sweep, listed) = (self.new_sweep(), self.swept(coverage, listed));
@@ -72,7 +72,7 @@ impl Housekeeping {
     /// The listed pods whose dead containers a sweep removes.
     fn swept(&self, coverage: Coverage, mut listed: Vec<RuntimePod>) -> Vec<RuntimePod> {
         if coverage == Coverage::Static {
-            listed.retain(|pod| self.engine.is_pod_known(&pod.uid));
+            listed.retain(|pod| self.engine.is_pod_known(&pod.uid) || self.active.leaves_earlier_life(&pod.uid));
         }
         listed
     }
@@ -82,6 +82,7 @@ impl Housekeeping {
             engine: self.engine.clone(),
             desired: self.desired.clone(),
             final_statuses: self.final_statuses.clone(),
+            active: self.active.clone(),
             observer: self.observer.clone(),
             runtime: self.runtime.clone(),
             storage: self.storage.clone(),

@@ -11,7 +11,7 @@ use crate::final_statuses::runs_again_after_shutdown;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::RuntimePod;
+use crate::ports::{ContainerState, RuntimePod};
 use crate::status::deadline;
 use crate::time::Grace;
 
@@ -31,13 +31,22 @@ impl Housekeeping {
         };
         // A pod that was created again while it stopped does not run again before the node goes down.
         let may_start = !self.gate.is_closed();
-        let is_possible = |action: &PodAction| may_start || !matches!(action, PodAction::Restart(_));
+        let is_possible = |action: &PodAction| match action {
+            PodAction::Restart(pod) => may_start && !self.has_earlier_containers(pod.uid(), listed),
+            PodAction::Finish(_) | PodAction::Stop(_) | PodAction::StopRuntimeOnly(_) => true,
+        };
         let actions = actions.into_iter().filter(|action| is_covered(action) && is_possible(action));
         actions.for_each(|action| self.apply(&desired, action, listed, known));
         desired.pods.unmatched_mirrors().for_each(|name| self.mirrors.add(name));
         self.mirrors.add_undelivered();
         self.run_again_after_shutdown(&desired);
         self.request_overdue_syncs(&desired);
+    }
+
+    /// Whether the runtime still lists dead containers of an earlier life that would end a pod at its start. The sweep removes them.
+    fn has_earlier_containers(&self, uid: &PodUid, listed: &[RuntimePod]) -> bool {
+        let has_dead = |pod: &RuntimePod| pod.containers.iter().any(|run| run.state != ContainerState::Running);
+        self.active.leaves_earlier_life(uid) && listed.iter().any(|pod| pod.uid == *uid && has_dead(pod))
     }
 
     /// Sets the gauges of desired and active pods (POD-K9). Returns the active pods that have no record.
@@ -90,6 +99,10 @@ impl Housekeeping {
         match action {
             PodAction::Restart(pod) => {
                 let mirror = desired.pods.mirror_of(&pod).cloned();
+                if self.active.leaves_earlier_life(pod.uid()) {
+                    self.statuses.forget(pod.uid());
+                }
+                self.final_statuses.end_stays(pod.uid());
                 metrics.restarted(pod.is_static());
                 known.push(plan::restarted(&pod, self.clock.now()));
                 self.engine.update_pod(Update::create(pod).with_mirror(mirror));

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::failure_log::FailureLog;
 use super::plan::{is_directory_unused, running};
+use crate::active_pods::ActivePods;
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::final_statuses::FinalStatusStore;
@@ -66,7 +67,7 @@ enum Leftover {
 /// Which pods lose all of their dead containers in a sweep. Other pods keep the newest dead run of each container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GarbageScope {
-    /// Pods that have ended, and whose content is not needed any more: they were deleted or evicted.
+    /// Pods that have ended, and whose content is not needed any more: they were deleted or evicted, or they start anew.
     Unneeded,
     /// All pods that have ended (upstream `DeleteAllUnusedContainers`, kubelet 1.36), and that no later agent can run again.
     Ended,
@@ -77,6 +78,7 @@ pub(super) struct Sweep {
     pub(super) engine: Engine,
     pub(super) desired: Arc<DesiredPods>,
     pub(super) final_statuses: Arc<FinalStatusStore>,
+    pub(super) active: ActivePods,
     pub(super) observer: Arc<Observer>,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) storage: Arc<dyn PodStorage>,
@@ -137,6 +139,10 @@ impl Sweep {
 
     /// Whether the pod loses all of its dead containers.
     fn loses_all(&self, uid: &PodUid, scope: GarbageScope) -> bool {
+        let has_stopped = || self.engine.lifecycle(uid).is_none_or(|lifecycle| lifecycle >= Lifecycle::Terminated);
+        if self.active.leaves_earlier_life(uid) && has_stopped() {
+            return true;
+        }
         // A desired pod without a record was rejected, or is about to start: it may still need its dead containers.
         let is_decided = self.engine.is_pod_known(uid) || !self.is_desired(uid);
         is_decided

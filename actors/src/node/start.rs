@@ -210,6 +210,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         engine: engine.clone(),
         desired: desired.clone(),
         statuses: statuses.clone(),
+        final_statuses: final_statuses.clone(),
         containers: containers.clone(),
         storage: storage.clone(),
         observer: observer.clone(),

@@ -109,13 +109,16 @@ impl NodeSyncer {
     }
 
     /// Stores the final status of a pod on disk. Skips a pod that no later agent can start: no source desires it, or its
-    /// source reports its terminal phase.
+    /// source reports its terminal phase. Skips a pod that starts anew: it has stopped, and has not ended.
     ///
     /// # Errors
     /// [`Superseded`] if another node has opened the file, so that the status must not be published.
     pub(super) async fn store_final_status(&self, pod: &PodObject, status: &PodStatus) -> Result<(), Superseded> {
         let may_start_again = !pod.phase().is_terminal() && self.desired.pod(pod.uid()).is_some();
-        if may_start_again && self.final_statuses.note(pod, Ending::Ended, status) {
+        if may_start_again
+            && !self.final_statuses.starts_anew(pod.uid())
+            && self.final_statuses.note(pod, Ending::Ended, status)
+        {
             self.final_statuses.written().await?;
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Pods that wait for what other pods give back.
 
+use std::time::Duration;
+
 use podwright_actors::explain::WaitKind;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
@@ -218,6 +220,73 @@ async fn static_pod_that_comes_back_while_it_stops_keeps_its_room() {
     assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "OutOfcpu".into()));
     node.eventually(30.0, "first runs again", || node.lifecycle("first") == Some(Lifecycle::Sync)).await;
     assert_eq!(node.events.of("Preempting"), []);
+}
+
+// The pod has not ended, whatever its restart policy says of the exits of its containers (POD-W28, POD-S46, KF1).
+#[actix::test]
+async fn static_pod_that_comes_back_at_any_time_of_its_stop_keeps_its_room_and_starts_anew_under_every_policy() {
+    tokio::time::pause();
+    for (policy, exit_code) in [("Always", 0), ("OnFailure", 0), ("OnFailure", 1), ("Never", 0), ("Never", 1)] {
+        for back_after in [0.0, 0.7, 1.5, 2.2, 2.9, 3.6, 4.3] {
+            let what = format!("{policy}, exit code {exit_code}, back after {back_after} s");
+            let node = Setup::again(true).start();
+            let slow_stop = Script { stops: Some((Duration::from_secs(2), exit_code)), ..Script::default() };
+            node.runtime.script("main", slow_stop);
+            let first = pod("first").of_file().cpu("3").grace(10).policy(policy);
+            node.deliver(std::slice::from_ref(&first)).await;
+            node.deliver(&[]).await;
+            node.wait(back_after).await;
+            node.deliver(std::slice::from_ref(&first)).await;
+            node.deliver(&[first, pod("new").cpu("3")]).await;
+            assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "OutOfcpu".into()), "{what}");
+            node.wait(15.0).await;
+            assert_eq!((node.phase("first"), node.runtime.running("first").len()), ("Running".into(), 1), "{what}");
+            assert_eq!(node.runtime.times_of("start main").len(), 2, "{what}");
+            assert!(!node.final_statuses.has("first"), "{what}");
+        }
+    }
+}
+
+// The dead containers are removed before the start, because they would end the pod.
+#[actix::test]
+async fn static_pod_that_comes_back_counts_until_its_dead_containers_can_be_removed() {
+    let node = TestNode::start().await;
+    let first = pod("first").of_file().cpu("3").policy("Never");
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.runtime.fail(Op::Remove);
+    node.deliver(&[]).await;
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.wait(10.0).await;
+    assert_eq!((node.lifecycle("first"), node.runtime.running("first").len()), (None, 0));
+    let explanation = node.node.explainer().explain(&FullName::new("test", "first"), None, &|_| Vec::new()).unwrap();
+    let detail = &explanation.chain[0].detail;
+    assert!(detail.contains("once the containers of its earlier life are removed"), "{detail}");
+    // A change of the manifest does not start it earlier.
+    let first = first.label("2");
+    node.deliver(&[first.clone(), pod("new").cpu("3")]).await;
+    assert_eq!(node.reason("new"), "OutOfcpu");
+    assert_eq!(node.lifecycle("first"), None);
+    node.runtime.heal();
+    node.wait(10.0).await;
+    assert_eq!((node.phase("first"), node.runtime.running("first").len()), ("Running".into(), 1));
+    assert_eq!(node.metric("kubelet_restarted_pods_total{static=\"true\"}"), 1.0);
+}
+
+#[actix::test]
+async fn static_pod_that_had_ended_before_its_stop_does_not_start_anew() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    let first = pod("first").of_file().cpu("3").grace(20).spec("activeDeadlineSeconds", 2);
+    node.deliver(std::slice::from_ref(&first)).await;
+    node.wait(5.0).await;
+    node.deliver(&[]).await;
+    node.deliver(std::slice::from_ref(&first)).await;
+    assert_eq!((node.lifecycle("first"), node.phase("first")), (Some(Lifecycle::Terminating), "Failed".into()));
+    node.deliver(&[first, pod("new").cpu("3")]).await;
+    assert!(waits(&node, "new"));
+    node.wait(40.0).await;
+    assert_eq!((node.phase("first"), node.runtime.running("first").len()), ("Failed".into(), 0));
+    assert_eq!(node.phase("new"), "Running");
 }
 
 // The source may have had a list from before the creation of the pod. The stopped pod has ended, so it gives its room back.
