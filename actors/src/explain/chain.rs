@@ -193,7 +193,11 @@ fn known(
             vec![nothing("nothing: it is healthy", released_by).next(wait.next)]
         }
         WaitFor::Removal if snapshot.restart_requested => {
-            housekeeping(context, "it has finished and was created again: a housekeeping pass restarts it", wait.since)
+            // A pod of the API server that came back while it stopped has ended, and so has a static pod that had ended before.
+            let restarts = pod.starts_anew || !pod.phase().is_terminal();
+            let what = if restarts { "restarts it" } else { "forgets it, and it does not run again" };
+            let detail = format!("it has finished and was created again: a housekeeping pass {what}");
+            housekeeping(context, &detail, wait.since)
         }
         WaitFor::Removal if pod.desired => {
             vec![nothing("nothing: it has finished, and stays listed while its source desires it", released_by)]

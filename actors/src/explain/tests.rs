@@ -177,6 +177,21 @@ fn each_wait_of_a_pod_has_its_kind() {
 }
 
 #[test]
+fn finished_pod_that_was_created_again_restarts_unless_it_has_ended() {
+    for (phase, starts_anew, restarts) in [("Running", false, true), ("Failed", true, true), ("Failed", false, false)] {
+        let finished = with(pod("u", json!({"phase": phase})), |snapshot| {
+            (snapshot.lifecycle, snapshot.restart_requested) = (Lifecycle::Finished, true);
+            snapshot.wait.what = WaitFor::Removal;
+        });
+        let finished = PodFacts { starts_anew, ..finished };
+        let context = ExplainContext { now: NOW, node: &node(), find: &|_| None };
+        let chain = chain(&context, &finished);
+        let expected = if restarts { "restarts it" } else { "forgets it, and it does not run again" };
+        assert!(chain[0].detail.ends_with(expected), "{phase}, {starts_anew}: {}", chain[0].detail);
+    }
+}
+
+#[test]
 fn release_is_the_first_wait_once_the_containers_have_ended() {
     use WaitKind::{Claim, Grace, Nothing, Retry};
     let ended = || with_container(json!({"terminated": {"exitCode": 0}}), false);

@@ -61,7 +61,7 @@ impl Explanation {
             let notes = [
                 (lifecycle.deleted, "deleted"),
                 (lifecycle.evicted, "evicted"),
-                (lifecycle.restart_requested, "to be restarted"),
+                (lifecycle.restart_requested, "created again"),
                 (!self.desired, "no source desires it"),
             ];
             notes.iter().filter(|(holds, _)| *holds).try_for_each(|(_, note)| write!(f, ", {note}"))?;
