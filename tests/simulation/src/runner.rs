@@ -81,6 +81,7 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
         next: 0,
         returns: Vec::new(),
         early: BTreeSet::new(),
+        reruns: BTreeSet::new(),
         stage: Stage::Eventful,
     };
     loop {
@@ -119,6 +120,8 @@ struct Simulation {
     returns: Vec<(Time, usize)>,
     /// See [`AgentLife::early`].
     early: BTreeSet<PodUid>,
+    /// See [`AgentLife::reruns`].
+    reruns: BTreeSet<PodUid>,
     stage: Stage,
 }
 
@@ -150,6 +153,7 @@ impl Simulation {
             life.admits_early();
         }
         self.early = std::mem::take(&mut life.early);
+        self.reruns = std::mem::take(&mut life.reruns);
         self.check_recording(&life);
         self.machine.clock.stop();
         end

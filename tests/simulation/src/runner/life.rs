@@ -85,6 +85,8 @@ pub(crate) struct AgentLife {
     /// have run since then. Also the pods that an earlier agent started and did not record before it was killed: this agent admits what they
     /// request now.
     pub(super) early: BTreeSet<PodUid>,
+    /// The static pods that a shutdown stopped which was cancelled since. They run again without admission.
+    pub(super) reruns: BTreeSet<PodUid>,
     /// Whether the agent has found the runtime healthy.
     was_healthy: bool,
 }
@@ -92,7 +94,8 @@ pub(crate) struct AgentLife {
 impl AgentLife {
     /// The pods that the agent admitted before it knew what other running pods use.
     pub(super) fn unaware(&self) -> UnawareAdmission<'_> {
-        UnawareAdmission { adopted: &self.adopted, early: &self.early, source: self.delivered.get(1).copied() }
+        let AgentLife { adopted, early, reruns, .. } = self;
+        UnawareAdmission { adopted, early, reruns, source: self.delivered.get(1).copied() }
     }
 
     /// The agent may have admitted all pods that were delivered so far, of one source.
@@ -113,22 +116,25 @@ impl AgentLife {
 }
 
 /// No source waits for another one. So an agent admits pods of the source that delivers first without knowing the pods that an earlier
-/// agent left running and that the second source delivers.
+/// agent left running and that the second source delivers. A pod that runs again after a cancelled shutdown is not admitted at all, so it
+/// counts as early and as late.
 pub(crate) struct UnawareAdmission<'a> {
     adopted: &'a BTreeSet<PodUid>,
     early: &'a BTreeSet<PodUid>,
+    reruns: &'a BTreeSet<PodUid>,
     source: Option<Source>,
 }
 
 impl UnawareAdmission<'_> {
     /// Whether a pod ran already and was delivered by the second source.
     pub(crate) fn is_late(&self, pod: &PodObject) -> bool {
-        self.source == Some(Source::of(pod)) && self.adopted.contains(pod.uid())
+        let is_late = self.source == Some(Source::of(pod)) && self.adopted.contains(pod.uid());
+        is_late || self.reruns.contains(pod.uid())
     }
 
     /// Whether a pod was admitted before the second source delivered, or without a record of what it had.
     pub(crate) fn is_early(&self, pod: &PodObject) -> bool {
-        self.early.contains(pod.uid())
+        self.early.contains(pod.uid()) || self.reruns.contains(pod.uid())
     }
 }
 
@@ -141,6 +147,7 @@ impl Simulation {
         let mut adopted: BTreeSet<PodUid> = self.sources.lock().all_uids().into_iter().collect();
         adopted.retain(|uid| machine.runtime_status(uid).is_running());
         let mut early: BTreeSet<PodUid> = self.early.intersection(&adopted).cloned().collect();
+        let reruns = self.reruns.intersection(&adopted).cloned().collect();
         let recorded = self.disk.allocations().records();
         let is_recorded = |uid: &PodUid| recorded.iter().any(|record| record.contains(&format!("\"{uid}\"")));
         let unrecorded = self.sources.lock().desired_pods().into_iter().filter(|desired| !desired.pod.is_static());
@@ -201,6 +208,7 @@ impl Simulation {
             delivered: Vec::new(),
             sent: BTreeSet::new(),
             early,
+            reruns,
             was_healthy: false,
         }
     }

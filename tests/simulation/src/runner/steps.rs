@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::life::AgentLife;
 use super::{LifeEnd, Simulation};
 use crate::devices::driver_name;
-use crate::scenario::StepAction;
+use crate::scenario::{Source, StepAction};
 
 impl Simulation {
     pub(super) async fn perform(&mut self, life: &mut AgentLife, what: StepAction) -> Option<LifeEnd> {
@@ -89,7 +89,7 @@ impl Simulation {
         }
     }
 
-    async fn shut_down(&mut self, life: &AgentLife, critical: u64, total: u64, cancelled_after: Option<Duration>) {
+    async fn shut_down(&mut self, life: &mut AgentLife, critical: u64, total: u64, cancelled_after: Option<Duration>) {
         let config = ShutdownConfig::new(Duration::from_secs(total), Duration::from_secs(critical));
         // Pods that were delivered before are added first, so that the set of pods does not change until they stop.
         life.node.refuse_new_pods(true).await;
@@ -98,6 +98,10 @@ impl Simulation {
         let desired = life.agent.desired.pods().into_iter().filter(|pod| stops(pod.uid()));
         let all: BTreeSet<PodUid> = desired.chain(engine.unterminated_pods()).map(|pod| pod.uid().clone()).collect();
         all.iter().for_each(|uid| self.sources.lock().doom(uid));
+        if cancelled_after.is_some() {
+            let is_static = |uid: &PodUid| self.machine.plan_of(uid).is_some_and(|plan| plan.source == Source::File);
+            life.reruns.extend(all.iter().filter(|uid| is_static(uid)).cloned());
+        }
         let stopping = life.node.stop_pods(config);
         let report = match cancelled_after {
             None => stopping.await,
