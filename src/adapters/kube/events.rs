@@ -10,7 +10,8 @@
 //!   over a few lanes.
 //! - Similar events are combined, repeated events are counted in one object, and the number of writes for one object is limited, with
 //!   the numbers of client-go (`correlate.rs`).
-//! - While the API server cannot be reached, a lane tries its first event again, up to 12 times, and its queue fills up.
+//! - While the API server cannot be reached, a lane tries its first event again, up to 12 times, and its queue fills up. While
+//!   the recorder closes, the lane tries again each second.
 //!
 //! `kube::runtime::events::Recorder` is not used. It writes events of the group `events.k8s.io` with a `series`. Their `count`,
 //! `firstTimestamp`, `lastTimestamp` and `source` are empty in `core/v1`, which `kubectl describe` and the programs around a kubelet

@@ -9,7 +9,7 @@ use podwright_actors::ports::{ApiError, ApiFuture};
 use podwright_actors::text::error_chain;
 use podwright_metrics::{EventMetrics, EventOutcome};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::correlate::{Correlator, EventWrite};
@@ -20,6 +20,8 @@ const TRIES: u32 = 12;
 /// The delay between two tries (client-go `defaultSleepDuration`, 1.36). The first delay is a random part of it, so that the nodes
 /// do not all come back at once.
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
+/// The delay after a try while the recorder closes. A server that is back then gets the events in time.
+const BETWEEN_LAST_TRIES: Duration = Duration::from_secs(1);
 
 /// Stores events in the API server. Each call has a timeout of its own.
 pub(super) trait EventApi: Send + Sync + 'static {
@@ -52,7 +54,7 @@ impl<A: EventApi> Lane<A> {
                 self.metrics.ended(EventOutcome::Limited);
                 continue;
             };
-            let outcome = match self.write(&write).await {
+            let outcome = match self.write(&write, &closing).await {
                 Some(stored) => {
                     correlator.remember(write.key, &stored);
                     EventOutcome::Written
@@ -73,7 +75,7 @@ impl<A: EventApi> Lane<A> {
     }
 
     /// Writes an event. Returns it as the server stored it, or `None` if the server refuses it or cannot be reached.
-    async fn write(&self, write: &EventWrite) -> Option<Event> {
+    async fn write(&self, write: &EventWrite, closing: &CancellationToken) -> Option<Event> {
         for tries in 1..=TRIES {
             let error = match self.try_write(write).await {
                 Ok(stored) => return Some(stored),
@@ -89,8 +91,12 @@ impl<A: EventApi> Lane<A> {
                 tracing::warn!(object = name, reason, tries, error = %error_chain(&error), "cannot write an event");
                 return None;
             }
+            let (failed, at_least) = (Instant::now(), error.retry_after());
             let part = if tries == 1 { fastrand::f64() } else { 1.0 };
-            sleep(BETWEEN_TRIES.mul_f64(part).max(error.retry_after())).await;
+            let delay = sleep(BETWEEN_TRIES.mul_f64(part).max(at_least));
+            if closing.run_until_cancelled(delay).await.is_none() {
+                sleep_until(failed + BETWEEN_LAST_TRIES.max(at_least)).await;
+            }
         }
         None
     }

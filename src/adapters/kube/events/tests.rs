@@ -175,3 +175,33 @@ async fn close_of_an_unreachable_server_is_bounded() {
     sleep(Duration::from_secs(60)).await;
     assert!(recorder.api.take_calls().is_empty(), "no task is left");
 }
+
+/// The lane waits for 10 s between two tries when the recorder begins to close.
+#[actix::test]
+async fn close_writes_the_events_to_a_server_that_comes_back() {
+    let recorder = Recorder::start();
+    recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
+    (0..5).for_each(|_| recorder.record("web", "Started"));
+    while recorder.api.0.lock().calls.len() < 2 {
+        settled().await;
+    }
+    let comes_back = async {
+        sleep(Duration::from_secs(3)).await;
+        recorder.api.0.lock().failure = None;
+    };
+    let started = tokio::time::Instant::now();
+    let (unwritten, ()) = tokio::join!(recorder.events.lanes.close(Duration::from_secs(8)), comes_back);
+    assert_eq!((unwritten, recorder.count("written")), (0, 5));
+    assert!(started.elapsed() < Duration::from_millis(4100), "{:?}", started.elapsed());
+}
+
+#[actix::test]
+async fn close_makes_no_call_before_the_time_that_the_server_requested() {
+    let recorder = Recorder::start();
+    let busy = ApiError::unavailable("too many requests", Some(Duration::from_secs(20)));
+    recorder.api.0.lock().failure = Some(busy);
+    recorder.record("web", "Started");
+    settled().await;
+    assert_eq!(recorder.events.lanes.close(Duration::from_secs(8)).await, 1);
+    assert_eq!(recorder.api.take_calls(), ["POST Started 1"]);
+}
