@@ -135,6 +135,12 @@ impl EventLanes {
         unwritten
     }
 
+    /// Whether later events are dropped.
+    #[cfg(feature = "controllers")]
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
     /// Queues an event of an object. Never waits. An event for a full queue is dropped and counted.
     pub(super) fn record(&self, object: ObjectReference, event: PodEvent) {
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
