@@ -15,6 +15,8 @@ use super::watch_problems::WatchProblems;
 
 /// How long the write of the events of a term may take. The next term begins after it.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long it may still take once this replica leads again. Meanwhile, no replica does the work of the controller.
+const EVENTS_TIMEOUT_OF_LEADER: Duration = Duration::from_secs(1);
 
 /// A controller that lives for one term as the leader.
 pub(super) trait TermController: Send + Sync + Sized + 'static {
@@ -47,6 +49,8 @@ pub(super) trait TermController: Send + Sync + Sized + 'static {
     fn end(&self) -> impl Future<Output = Self::Left> + Send;
 
     /// Writes the events of the term. Returns how many were not written within `limit`.
+    ///
+    /// Cancel safe: another call goes on.
     fn close_events(ports: &Self::Ports, limit: Duration) -> BoxFuture<'_, usize>;
 }
 
@@ -120,7 +124,13 @@ impl<C: TermController> Terms<C> {
         watches.wait().await;
         self.problems.reset();
         // A process that stops gives its lease back first, and closes the events then.
-        let closed = C::close_events(&self.ports, EVENTS_TIMEOUT);
+        let leads_again = async { leadership.wait_for(Leadership::is_leading).await.is_ok() };
+        let closed = async {
+            tokio::select! {
+                unwritten = C::close_events(&self.ports, EVENTS_TIMEOUT) => unwritten,
+                true = leads_again => C::close_events(&self.ports, EVENTS_TIMEOUT_OF_LEADER).await,
+            }
+        };
         let unwritten = stop.run_until_cancelled(closed).await.unwrap_or(0);
         if unwritten > 0 {
             tracing::warn!(controller = C::NAME, events = unwritten, "not all events were written in time");
@@ -145,5 +155,81 @@ impl<'a, C> TermEnd<'a, C> {
 impl<C> Drop for TermEnd<'_, C> {
     fn drop(&mut self) {
         self.current.send_replace(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// A controller whose events cannot be written.
+    struct FakeController;
+
+    impl TermController for FakeController {
+        const NAME: &'static str = "fake";
+        type Config = ();
+        type Ports = ControllersMetrics;
+        type Left = ();
+
+        fn metrics(ports: &ControllersMetrics) -> &ControllersMetrics {
+            ports
+        }
+
+        fn of_term(ports: &ControllersMetrics, _: u64) -> ControllersMetrics {
+            ports.clone()
+        }
+
+        fn begin((): (), _: ControllersMetrics, (): ()) -> Self {
+            FakeController
+        }
+
+        fn watch(
+            _: &Arc<Self>,
+            (): (),
+            _: &Client,
+            _: &WatchProblems,
+            _: &PanicMetrics,
+            _: &CancellationToken,
+        ) -> TaskTracker {
+            let watches = TaskTracker::new();
+            watches.close();
+            watches
+        }
+
+        async fn end(&self) {}
+
+        fn close_events(_: &ControllersMetrics, limit: Duration) -> BoxFuture<'_, usize> {
+            Box::pin(async move {
+                sleep(limit).await;
+                1
+            })
+        }
+    }
+
+    /// A replica that leads again does not wait for the events of its last term for the whole limit.
+    #[tokio::test(start_paused = true)]
+    async fn term_begins_a_second_after_this_replica_leads_again() {
+        let no_server = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let terms = Terms::<FakeController>::new(Client::new(no_server, "default"), (), ControllersMetrics::new());
+        let mut current = terms.current();
+        let (leads, leadership) = watch::channel(Leadership::Leading { term: 1 });
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(terms.run(leadership, stop.clone()));
+        for (follows_for, expected) in [(0, 1), (3, 4), (7, 8), (20, 20)] {
+            current.wait_for(Option::is_some).await.unwrap();
+            let started = Instant::now();
+            leads.send_replace(Leadership::Following { holder: None, address: None, problem: None });
+            current.wait_for(Option::is_none).await.unwrap();
+            sleep(Duration::from_secs(follows_for)).await;
+            leads.send_replace(Leadership::Leading { term: 2 });
+            current.wait_for(Option::is_some).await.unwrap();
+            assert_eq!(started.elapsed().as_secs(), expected, "leads again after {follows_for} s");
+        }
+        stop.cancel();
+        running.await.unwrap();
     }
 }
