@@ -24,6 +24,9 @@ use crate::agent::cli::ControllerKind;
 use crate::agent::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
 use crate::metrics::ControllersMetrics;
 
+/// Why a leader without a controller is not ready: the events of its last term are written first.
+const STARTING: &str = "the controller is starting";
+
 /// What the endpoints read.
 #[derive(Clone)]
 pub(super) struct ControllersView {
@@ -43,7 +46,7 @@ pub(super) struct ControllerView {
     pub(super) problems: WatchProblems,
 }
 
-/// The controller of the current term. There is none while this replica does not lead.
+/// The controller of the current term. There is none while this replica does not lead, and before the term has begun.
 #[derive(Clone)]
 pub(super) enum CurrentController {
     Claims(watch::Receiver<Option<Arc<ClaimController>>>),
@@ -51,7 +54,7 @@ pub(super) enum CurrentController {
 }
 
 impl CurrentController {
-    /// Whether the controller has listed all objects. `None` while this replica does not lead.
+    /// Whether the controller has listed all objects. `None` if there is no controller.
     fn is_synced(&self) -> Option<bool> {
         match self {
             CurrentController::Claims(current) => current.borrow().as_ref().map(|controller| controller.is_synced()),
@@ -82,8 +85,10 @@ impl ControllerView {
         if let Leadership::Following { problem: Some(problem), .. } = &*self.leadership.borrow() {
             missing.push(plain(problem, MAX_PROBLEM_BYTES).into_owned());
         }
-        if self.current.is_synced() == Some(false) {
-            missing.push("the first lists of the watches are not complete".to_owned());
+        match self.current.is_synced() {
+            Some(false) => missing.push("the first lists of the watches are not complete".to_owned()),
+            None if self.leadership.borrow().is_leading() => missing.push(STARTING.to_owned()),
+            None | Some(true) => {}
         }
         missing.extend(self.problems.lines().iter().map(|line| plain(line, MAX_PROBLEM_BYTES).into_owned()));
         missing
@@ -102,15 +107,20 @@ impl ControllerView {
         format!("leaderelection {}: {state}", self.kind.name())
     }
 
+    /// The answer while there is no controller.
     fn not_leading(&self, objects: &str) -> Response {
-        let leader = match &*self.leadership.borrow() {
-            Leadership::Following { holder: Some(holder), address, .. } => {
-                format!(", which is {}", leader(holder, address.as_deref()))
+        let why = match &*self.leadership.borrow() {
+            Leadership::Leading { .. } => {
+                format!("{STARTING}, so it has read no {objects}: run the command again in a few seconds\n")
             }
-            Leadership::Following { holder: None, .. } | Leadership::Leading { .. } => String::new(),
+            Leadership::Following { holder, address, .. } => {
+                let leader = holder.as_ref().map(|holder| format!(", which is {}", leader(holder, address.as_deref())));
+                let leader = leader.unwrap_or_default();
+                format!(
+                    "this replica does not lead, so it has read no {objects}: run the command on the leader{leader}\n"
+                )
+            }
         };
-        let why =
-            format!("this replica does not lead, so it has read no {objects}: run the command on the leader{leader}\n");
         (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
     }
 }
@@ -288,4 +298,54 @@ async fn not_found(uri: Uri) -> Response {
 async fn not_allowed(uri: Uri) -> Response {
     let path = plain(uri.path(), MAX_ECHO_BYTES);
     (StatusCode::METHOD_NOT_ALLOWED, format!("{path} is read only: use GET\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use axum::http::Request;
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::actors::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
+    use crate::actors::controllers::leader_election::LeaseGuard;
+    use crate::actors::ports::{SystemClock, TokioClock};
+    use crate::adapters::kube::{ClaimTerms, KubeResourceClaims};
+
+    /// After a lost lease, the next term begins when the events of the last one are written.
+    #[tokio::test]
+    async fn leader_without_a_controller_is_not_ready() {
+        let no_server = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<axum::http::Response<Body>, std::io::Error>>()
+        });
+        let (client, metrics) = (Client::new(no_server, "default"), ControllersMetrics::new());
+        let wall = Arc::new(SystemClock::new());
+        let api = Arc::new(KubeResourceClaims::new(client.clone(), wall, metrics.events.clone()));
+        let (clock, lease) = (Arc::new(TokioClock::new()), LeaseGuard::without_election());
+        let ports = ClaimControllerPorts { api, clock, metrics, lease };
+        let terms = ClaimTerms::new(client, ClaimControllerConfig::default(), ports);
+        let follows = Leadership::Following { holder: Some("other_1".to_owned()), address: None, problem: None };
+        for (leadership, missing, answer) in [
+            (Leadership::Leading { term: 1 }, &[STARTING][..], "the controller is starting, so it has read no claims"),
+            (
+                follows,
+                &[][..],
+                "this replica does not lead, so it has read no claims: run the command on the leader, which is other_1",
+            ),
+        ] {
+            let (_leads, leadership) = watch::channel(leadership);
+            let view = ControllerView {
+                kind: ControllerKind::Resourceclaim,
+                leadership,
+                is_elected: true,
+                current: CurrentController::Claims(terms.current()),
+                problems: terms.problems(),
+            };
+            assert_eq!(view.missing(), missing);
+            let body = to_bytes(view.not_leading("claims").into_body(), 4096).await.unwrap();
+            let body = String::from_utf8_lossy(&body);
+            assert!(body.starts_with(answer), "{body}");
+        }
+    }
 }
