@@ -1,5 +1,7 @@
 //! The strategic merge patch that turns one pod status into another.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 
@@ -33,18 +35,48 @@ pub(super) fn status_patch(old: &PodStatus, new: &PodStatus) -> serde_json::Resu
     Ok(patch)
 }
 
-/// Whether `patch` has no field and no condition that the patch `earlier` does not have. Their values do not count.
-pub(super) fn only_repeats(patch: &Value, earlier: &Value) -> bool {
-    let (Value::Object(patch), Value::Object(earlier)) = (patch, earlier) else { return true };
-    let types = |list| conditions(list).into_iter().map(|condition| condition.get("type")).collect::<Vec<_>>();
-    patch.iter().all(|(name, value)| match earlier.get(name) {
-        Some(_) if name == CONDITIONS => {
-            let earlier = types(earlier.get(name));
-            types(Some(value)).iter().all(|type_| earlier.contains(type_))
+/// The fields of patches, without their values. Each condition is one field, and each other list too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PatchFields(Box<[Box<str>]>);
+
+impl PatchFields {
+    /// The fields of one patch.
+    pub(super) fn of(patch: &Value) -> Self {
+        let mut paths = BTreeSet::new();
+        add_paths(patch, "", &mut paths);
+        PatchFields(paths.into_iter().collect())
+    }
+
+    /// Whether this has all fields of `others`.
+    pub(super) fn has_all(&self, others: &PatchFields) -> bool {
+        others.0.iter().all(|path| self.0.binary_search(path).is_ok())
+    }
+
+    /// These fields and `others`.
+    pub(super) fn with(self, others: PatchFields) -> Self {
+        let paths: BTreeSet<_> = self.0.into_iter().chain(others.0).collect();
+        PatchFields(paths.into_iter().collect())
+    }
+}
+
+/// Adds the paths of the fields in a value at the path `above`. Names of resources have dots and slashes, so a line break separates.
+fn add_paths(value: &Value, above: &str, paths: &mut BTreeSet<Box<str>>) {
+    let fields = match value {
+        Value::Object(fields) if !fields.is_empty() => fields,
+        _ => {
+            paths.insert(above.into());
+            return;
         }
-        Some(earlier) => only_repeats(value, earlier),
-        None => false,
-    })
+    };
+    for (name, value) in fields {
+        let path = format!("{above}\n{name}");
+        if name == CONDITIONS {
+            let types = conditions(Some(value)).into_iter().filter_map(|condition| condition.get("type")?.as_str());
+            paths.extend(types.map(|type_| format!("{path}\n{type_}").into_boxed_str()));
+        } else {
+            add_paths(value, &path, paths);
+        }
+    }
 }
 
 /// The patches of the conditions that differ, each with all fields of its condition.
@@ -110,22 +142,27 @@ mod tests {
     }
 
     #[test]
-    fn patch_repeats_another_one_if_it_has_no_other_field_and_no_other_condition() {
+    fn fields_of_a_patch_are_its_paths_and_conditions_without_values() {
         let earlier = json!({"hostIP": "192.0.2.1", "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.1"}],
             "resources": {"requests": {"cpu": "1"}}, "conditions": [{"type": "Ready", "status": "True"}]});
+        let earlier = PatchFields::of(&earlier);
         for (patch, repeats) in [
-            (json!({}), true),
-            (json!({"hostIP": "192.0.2.1"}), true),
-            (json!({"podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.1"}]}), true),
+            (json!({"hostIP": "192.0.2.9"}), true),
+            (json!({"podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.9"}]}), true),
             (json!({"hostIP": "192.0.2.1", "podIP": "10.0.0.1"}), false),
-            (json!({"resources": {"requests": {"cpu": "1"}}}), true),
+            (json!({"resources": {"requests": {"cpu": "2"}}}), true),
             (json!({"resources": {"requests": {"memory": "1Gi"}}}), false),
-            (json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null}]}), true),
+            (json!({"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": null}]}), true),
             (json!({"conditions": [{"type": "Initialized", "status": "True"}]}), false),
             (json!({"conditions": [{"type": "PodResizePending", "$patch": "delete"}]}), false),
         ] {
-            assert_eq!(only_repeats(&patch, &earlier), repeats, "{patch}");
+            let fields = PatchFields::of(&patch);
+            assert_eq!(earlier.has_all(&fields), repeats, "{patch}");
+            let both = earlier.clone().with(fields.clone());
+            assert!(both.has_all(&earlier) && both.has_all(&fields), "{both:?}");
+            assert_eq!(both == earlier, repeats, "{both:?}");
         }
+        assert!(!PatchFields::default().has_all(&earlier));
     }
 
     #[test]

@@ -7,11 +7,10 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::patch::only_repeats;
+use super::patch::PatchFields;
 use super::write::{WriteFacts, Writes, next_writes};
 use crate::desired::DesiredPods;
 use crate::engine::Engine;
@@ -93,8 +92,9 @@ struct LastWrite {
     resource_version: Option<String>,
     /// The pod of the answer, until its source has delivered that version.
     response: Option<Arc<PodObject>>,
-    /// The patch, if the status in the answer differs from the one that was written.
-    incomplete: Option<Value>,
+    /// The fields that were written in vain: those of the patches since the last one whose answer had the status, or since another program
+    /// changed the pod. Empty if the answer has the status.
+    in_vain: PatchFields,
 }
 
 impl StatusWriter {
@@ -182,17 +182,22 @@ impl StatusWriter {
         // May change during the call. Then this write is not the last one of this status: another one is requested.
         let is_held_back = self.is_held_back(uid);
         let mut writes = self.next(pod, &api, kept, is_held_back);
+        let mut in_vain = self.in_vain(uid, &api, kept.version, is_held_back);
         for _ in 0..MAX_PATCHES {
-            let is_new = |patch: &Value| !self.is_repetition(uid, &api, kept.version, is_held_back, patch);
-            let Some(patch) = writes.patch.take().filter(is_new) else { break };
-            api = self.api.patch_status(&api, patch.clone()).await?;
+            let Some(patch) = writes.patch.take() else { break };
+            let fields = PatchFields::of(&patch);
+            if in_vain.has_all(&fields) {
+                break;
+            }
+            api = self.api.patch_status(&api, patch).await?;
             writes = self.next(pod, &api, kept, is_held_back);
+            in_vain = if writes.patch.is_some() { in_vain.with(fields) } else { PatchFields::default() };
             let last = LastWrite {
                 version: kept.version,
                 is_held_back,
                 resource_version: api.metadata().resource_version.clone(),
                 response: Some(api.clone()),
-                incomplete: writes.patch.is_some().then_some(patch),
+                in_vain: in_vain.clone(),
             };
             self.state.last_writes.lock().insert(uid.clone(), last);
         }
@@ -239,17 +244,19 @@ impl StatusWriter {
         })
     }
 
-    /// Whether a patch would change nothing: the last patch of this version of the status had all its fields, the server did not store
-    /// them as they were written, and the API server's pod has not changed since.
+    /// The fields of this version of the status that the server did not store as they were written. A patch of these fields alone would
+    /// change nothing for long. There are none if the API server's pod has changed since.
     ///
-    /// A field that the last patch did not have must be written. The last patch was made from another version of the pod than the
-    /// server's: the answer of an earlier write was lost, or another program wrote the field.
-    fn is_repetition(&self, uid: &PodUid, api: &PodObject, version: u64, is_held_back: bool, patch: &Value) -> bool {
-        self.state.last_writes.lock().get(uid).is_some_and(|last| {
-            last.incomplete.as_ref().is_some_and(|earlier| only_repeats(patch, earlier))
-                && (last.version, last.is_held_back) == (version, is_held_back)
+    /// Each other field must be written: the last patch was made from another version of the pod than the server's, because the answer
+    /// of an earlier write was lost, or because another program wrote the field. A server that resets one field when it stores another
+    /// one gets each of them once.
+    fn in_vain(&self, uid: &PodUid, api: &PodObject, version: u64, is_held_back: bool) -> PatchFields {
+        let last_writes = self.state.last_writes.lock();
+        let is_current = |last: &&LastWrite| {
+            (last.version, last.is_held_back) == (version, is_held_back)
                 && last.resource_version == api.metadata().resource_version
-        })
+        };
+        last_writes.get(uid).filter(is_current).map(|last| last.in_vain.clone()).unwrap_or_default()
     }
 }
 

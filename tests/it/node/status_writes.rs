@@ -338,6 +338,24 @@ async fn field_that_the_server_does_not_store_is_written_once() {
 }
 
 #[actix::test]
+async fn fields_that_undo_each_other_are_written_once() {
+    let this = ApiNode::start().await;
+    this.api.oppose(["hostIP", "hostIPs"]);
+    this.api.create_pod("web", &json!({}));
+    this.watch().await;
+    this.wait(5).await;
+    assert_eq!(this.api.phase("web"), "Running");
+    this.api.take_calls();
+    // The first status has both fields. A later patch has the one that is missing.
+    this.node.runtime.edit(&this.uid("web"), "main", |run| run.state = ContainerState::Exited);
+    this.wait(5).await;
+    let calls = this.api.take_calls().len();
+    assert!((2..=6).contains(&calls), "{calls}");
+    this.wait(30).await;
+    assert_eq!(this.api.take_calls(), [""; 0]);
+}
+
+#[actix::test]
 async fn status_of_a_static_pod_is_written_to_its_mirror_pod() {
     let setup = Setup::new(true);
     let api = Arc::new(FakePodApi::new(setup.clock));

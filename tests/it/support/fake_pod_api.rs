@@ -48,6 +48,8 @@ struct State {
     calls: Vec<(f64, String)>,
     /// The fields of the status that the server drops from patches, as an old server does.
     unknown_fields: Vec<&'static str>,
+    /// Two fields of the status, if a write of one removes the other.
+    opposed: Option<[&'static str; 2]>,
     active: BTreeMap<(Writer, String), usize>,
     most_active: usize,
 }
@@ -128,6 +130,11 @@ impl FakePodApi {
     /// Makes the server drop a field of the status from patches.
     pub(crate) fn drop_field(&self, field: &'static str) {
         self.state.lock().unknown_fields.push(field);
+    }
+
+    /// Makes the server remove one of two fields of the status when the other one is written, as a webhook may.
+    pub(crate) fn oppose(&self, fields: [&'static str; 2]) {
+        self.state.lock().opposed = Some(fields);
     }
 
     /// The calls since the last time, as `METHOD NAME`.
@@ -257,7 +264,14 @@ impl PodApi for FakePodApi {
     fn patch_status<'a>(&'a self, pod: &'a PodObject, mut patch: Value) -> ApiFuture<'a, Arc<PodObject>> {
         let name = pod.full_name().name();
         if let Some(status) = patch["status"].as_object_mut() {
-            status.retain(|field, _| !self.state.lock().unknown_fields.contains(&field.as_str()));
+            let state = self.state.lock();
+            status.retain(|field, _| !state.unknown_fields.contains(&field.as_str()));
+            if let Some([one, other]) = state.opposed {
+                let (written, removed) = if status.contains_key(one) { (one, other) } else { (other, one) };
+                if status.contains_key(written) {
+                    status.insert(removed.to_owned(), Value::Null);
+                }
+            }
         }
         self.call("PATCH", name, Writer::Status, move || {
             let written = self.request("PATCH", &format!("{}/status", path(name)), STRATEGIC, &patch).map(object)?;
