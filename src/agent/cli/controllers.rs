@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use reqwest::Url;
 
 use super::gates::{FeatureGate, Gate, Gated};
 use super::time::time_span;
@@ -106,10 +108,21 @@ fn limit(text: &str) -> Result<NonZeroU64, String> {
 
 fn advertised(text: &str) -> Result<AgentAddress, String> {
     let address: AgentAddress = text.parse()?;
-    if matches!(address, AgentAddress::Https(_)) {
+    if matches!(&address, AgentAddress::Https(url) if is_of_other_machines(url)) {
         return Ok(address);
     }
     Err("other machines cannot reach this address: write https://NODE:PORT".to_owned())
+}
+
+/// Whether other machines may reach the host and the port of a URL.
+fn is_of_other_machines(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = match host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+        Ok(ip) => ip.is_unspecified() || ip.is_loopback(),
+        Err(_) => host == "localhost",
+    };
+    !is_local && url.port() != Some(0)
 }
 
 const AT_LEAST_ONE: &str = "write a whole number of at least 1";
@@ -290,6 +303,23 @@ mod tests {
             assert!(error.contains(part), "{flag}: {error}");
         }
         let serves = ["--admin-tls-cert=/c", "--admin-tls-key=/k", "--admin-token-file=/t"];
+        for host in [
+            "0.0.0.0:1",
+            "127.0.0.1:1",
+            "127.1.2.3:1",
+            "[::]:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+            "localhost:1",
+            "node:0",
+        ] {
+            let flag = format!("--advertise-address=https://{host}");
+            let error = args(&[&serves[..], &[&*flag]].concat()).unwrap_err();
+            assert!(
+                error.contains("other machines cannot reach this address: write https://NODE:PORT"),
+                "{flag}: {error}"
+            );
+        }
         let advertises = [&serves[..], &["--advertise-address=https://node:1"]].concat();
         assert_eq!(args(&advertises).unwrap().advertise_address.unwrap().to_string(), "https://node:1");
         let error = args(&[&advertises[..], &["--leader-elect=false"]].concat()).unwrap_err();
