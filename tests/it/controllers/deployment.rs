@@ -268,7 +268,8 @@ fn deployment_runs_both_controllers_with_their_roles() {
 /// The root file system is read only, so the root directory is in a volume. The volume itself belongs to root.
 #[test]
 fn deployment_writes_to_volumes_only() {
-    let pod = of_kind("Deployment")["spec"]["template"]["spec"].clone();
+    let template = of_kind("Deployment")["spec"]["template"].clone();
+    let pod = &template["spec"];
     let container = &pod["containers"][0];
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     let args = texts(&container["args"]);
@@ -278,7 +279,10 @@ fn deployment_writes_to_volumes_only() {
     let mount = container["volumeMounts"].as_array().unwrap().iter().find(is_above).unwrap();
     assert_eq!(mount["readOnly"], json!(null));
     let volumes = pod["volumes"].as_array().unwrap();
-    assert_eq!(volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap()["emptyDir"], json!({}));
+    let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+    assert_eq!(volume["emptyDir"], json!({"sizeLimit": "16Mi"}));
+    let annotations = &template["metadata"]["annotations"];
+    assert_eq!(annotations["cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"], mount["name"]);
     for probe in ["readinessProbe", "livenessProbe"] {
         assert!(texts(&container[probe]["exec"]["command"]).contains(root), "{probe}");
     }
