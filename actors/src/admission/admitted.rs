@@ -90,7 +90,7 @@ impl Admitted {
     }
 
     /// Adds a pod that uses the node and is being stopped. `in_use` is the pod with the resources that it uses, if it is being resized: a
-    /// stop ends the resize, and the containers keep what they have until they have stopped.
+    /// stop ends the resize, and the containers keep their resources until they have stopped.
     pub(crate) fn push_stopping(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
         let used = used_by(&pod, in_use);
         self.now.add(&used);

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(decide(&usual, &stuck), "reject: OutOfcpu");
     }
 
-    // The stop ends the resize, and the containers keep what they have until they have stopped.
+    // The stop ends the resize, and the containers keep their resources until they have stopped.
     #[test]
     fn pod_that_is_resized_to_less_and_stops_gives_back_all_that_it_uses() {
         let (small, large) = (|| cpu("b", "1").build(), cpu("b", "3").build());

@@ -98,7 +98,7 @@ impl CheckpointWriter for Disk {
 struct Numbers {
     state: Mutex<(BTreeMap<&'static str, u32>, Lines)>,
     journal: Journal,
-    /// The last version of which the journal has said that the file has it.
+    /// The last version that the journal has reported as stored.
     known: Mutex<u64>,
     log: Mutex<Vec<String>>,
 }

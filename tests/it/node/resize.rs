@@ -317,7 +317,7 @@ async fn new_pod_waits_for_what_a_resize_gives_back() {
     assert_eq!((starts("late"), this.api.status("late").reason.as_deref()), (0, Some("OutOfcpu")));
 }
 
-// The stop ends the resize. The container keeps what it has until it has stopped.
+// The stop ends the resize. The container keeps its resources until it has stopped.
 #[actix::test]
 async fn new_pod_waits_until_a_pod_has_stopped_whose_resize_to_less_was_not_applied() {
     let this = ResizeNode::start().await;
