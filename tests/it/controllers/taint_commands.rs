@@ -187,7 +187,7 @@ async fn limit_of_evictions_stops_until_the_rule_is_annotated() {
             .await;
     assert!(stopped["message"].as_str().unwrap().contains("podwright.dev/continue-evictions"), "{stopped}");
     let deleted = || (0..5).filter(|at| cluster.is_deleted(&format!("p{at}"))).count();
-    assert_eq!(deleted(), 2);
+    eventually("the pods that count are deleted", || async { (deleted() == 2).then_some(()) }).await;
     let held = (0..5).find(|at| !cluster.is_deleted(&format!("p{at}"))).unwrap();
     let output = controllers.run_client(&["explain", "pod", &format!("default/p{held}")]).await;
     assert!(text(&output.stdout).contains("It is held, because DeviceTaintRule r has reached the limit"), "{output:?}");

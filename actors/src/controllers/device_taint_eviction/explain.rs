@@ -171,7 +171,11 @@ impl Core {
         let full = pod.filter(|_| eviction.at <= now).map_or(Vec::new(), |pod| self.full_rules(pod, eviction));
         let (Some(pod), Some(rule)) = (pod, full.first()) else { return pending(eviction.at) };
         let due = format!("since {}", stamp(eviction.at));
-        let limit = format!("DeviceTaintRule {rule} has reached the limit of its evictions");
+        let limit = if self.is_at_limit(rule) {
+            format!("DeviceTaintRule {rule} has reached the limit of its evictions")
+        } else {
+            format!("DeviceTaintRule {rule} must store the number of its evictions in its status first")
+        };
         match self.eviction_without(pod, &full) {
             None => {
                 let detail = format!("The eviction is due {due}. It is held, because {limit}.");

@@ -5,9 +5,12 @@
 //! slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its item leaves
 //! the queue until the limit changes or a slot becomes free.
 //!
-//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. The write of
-//! an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment on, also for
-//! the pods that have a slot and are not being deleted yet.
+//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. A leader that
+//! dies takes the slots with it that no condition has. So a rule gives no further slot while a tenth of its slots are not stored, and its
+//! status is written at once then. A rule needs about ten such writes, whatever its limit is.
+//!
+//! The write of an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment
+//! on, also for the pods that have a slot and are not being deleted yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,11 +31,13 @@ use crate::time::Time;
 
 /// The annotation of a rule that raises its limit: the number of pods that may be evicted for the rule in all.
 pub const CONTINUE_ANNOTATION: &str = "podwright.dev/continue-evictions";
-/// The type of the condition of a rule that has reached its limit.
+/// The type of the condition that says whether a rule has reached its limit. It exists from the first eviction on.
 pub const LIMIT_CONDITION: &str = "podwright.dev/EvictionLimitReached";
 /// The delay until other pods may take the slot of a pod whose pass failed. Without it, passes that all fail would follow each other at
 /// once.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The number of writes of the status in which a rule stores as many evictions as its limit permits.
+const WRITES_PER_LIMIT: u64 = 10;
 /// The largest length of the annotation in texts.
 const MAX_ANNOTATION: usize = 64;
 
@@ -48,7 +53,7 @@ enum Slot {
 }
 
 /// The part of a message of the condition that a later leader reads: the number of evictions that count for the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountedEvictions(pub(super) u64);
 
 impl CountedEvictions {
@@ -77,6 +82,8 @@ pub(super) struct RuleRecord {
     /// The largest number of evictions that this controller has written to the condition of the limit. The watch may show an older write
     /// of this controller, whose number is larger than that of the last write if a slot became free meanwhile.
     written: u64,
+    /// The number of evictions in the condition that the server has stored, as far as this controller knows.
+    stored: u64,
     slots: BTreeMap<PodUid, Slot>,
     held: BTreeSet<PodId>,
     /// The conditions that the last pass of the rule has written, or has found in the status.
@@ -88,6 +95,11 @@ pub(super) struct RuleRecord {
 impl RuleRecord {
     fn used(&self) -> u64 {
         self.earlier.saturating_add(self.slots.len() as u64)
+    }
+
+    /// The number of evictions that a later leader would not know.
+    fn unstored(&self) -> u64 {
+        self.used().saturating_sub(self.stored)
     }
 
     /// Records the conditions that a pass writes, or has found in the status.
@@ -125,7 +137,8 @@ impl Core {
             let counted = CountedEvictions::read(&limit.message).map(|counted| counted.0);
             counted.or_else(|| self.limit_of(rule).filter(|_| limit.status == "True"))
         });
-        RuleRecord { earlier: earlier.unwrap_or(0), ..RuleRecord::default() }
+        let earlier = earlier.unwrap_or(0);
+        RuleRecord { earlier, stored: earlier, ..RuleRecord::default() }
     }
 
     /// Counts the evictions of an earlier leader whose write of the status reached the server late. A number that is larger than each number
@@ -137,7 +150,7 @@ impl Core {
         if let Some(CountedEvictions(counted)) = counted
             && counted > record.earlier.max(record.written)
         {
-            record.earlier = counted;
+            (record.earlier, record.stored) = (counted, counted);
             self.effects.rule_now(id);
         }
     }
@@ -145,6 +158,23 @@ impl Core {
     /// The number of evictions that count for the limit of a rule.
     pub(super) fn counted_evictions(&self, rule: &RuleId) -> CountedEvictions {
         CountedEvictions(self.records.get(rule).map_or(0, RuleRecord::used))
+    }
+
+    /// Whether a rule must store the number of its evictions before a further pod gets a slot.
+    pub(super) fn must_store_count(&self, rule: &RuleId) -> bool {
+        let (Some(known), Some(record)) = (self.rule(rule), self.records.get(rule)) else { return false };
+        self.limit_of(known).is_some_and(|limit| record.unstored() >= (limit / WRITES_PER_LIMIT).max(1))
+    }
+
+    /// The server has stored the number of evictions of a rule. The pods that waited for that may get slots.
+    pub(super) fn count_is_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
+        let has_waited = self.must_store_count(rule);
+        if let Some(record) = self.records.get_mut(rule) {
+            record.stored = counted.0;
+        }
+        if has_waited && !self.must_store_count(rule) {
+            self.release_held(rule, now);
+        }
     }
 
     /// Whether a rule has reached its limit: no further pod gets a slot.
@@ -163,7 +193,7 @@ impl Core {
     pub(super) fn may_evict(&self, rule: &RuleId, pod: &PodId) -> bool {
         let Some(record) = self.records.get(rule) else { return true };
         match record.slots.get(&pod.uid) {
-            None => !self.is_at_limit(rule),
+            None => !self.is_at_limit(rule) && !self.must_store_count(rule),
             // The number of an earlier leader that this controller has read since then may leave no slot. So may a lower annotation.
             Some(Slot::Taken) => {
                 let limit = self.rule(rule).and_then(|known| self.limit_of(known));
@@ -224,10 +254,11 @@ impl Core {
             return;
         }
         for rule in eviction.reasons.rules() {
-            if let Some(record) = self.records.get_mut(rule)
-                && let Some(slot) = slot(record.slots.get(&pod.uid).copied())
-            {
-                record.slots.insert(pod.uid.clone(), slot);
+            let Some(record) = self.records.get_mut(rule) else { continue };
+            let Some(slot) = slot(record.slots.get(&pod.uid).copied()) else { continue };
+            let is_new = record.slots.insert(pod.uid.clone(), slot).is_none();
+            if is_new && self.must_store_count(rule) {
+                self.effects.rule_now(rule.clone());
             }
         }
     }

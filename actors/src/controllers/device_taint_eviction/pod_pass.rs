@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Before each write, the pass checks that the eviction is still pending and due. The eviction of a pass leaves out the rules that have
-//! no slot for the pod, because they have reached their limits.
+//! no slot for the pod, because they have reached their limits or must store the number of their evictions first.
 
 use k8s_openapi::api::core::v1::Pod;
 

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::api::{Answer, ApiError, ApiErrorKind, Request, RuleConditions, RuleId};
 use super::cache::{Core, STATUS_DELAY};
 use super::item::Item;
-use super::limit::{LIMIT_CONDITION, RuleRecord};
+use super::limit::{CountedEvictions, LIMIT_CONDITION, RuleRecord};
 use super::pass::{Outcome, Step, done, failed};
 use super::status::IN_PROGRESS_CONDITION;
 use crate::time::Time;
@@ -20,8 +20,8 @@ pub(super) struct RulePass {
 #[derive(Clone, Debug)]
 enum Stage {
     Begin,
-    /// A call writes the status.
-    Writing,
+    /// A call writes the status, with this number of evictions if the rule has a limit.
+    Writing(CountedEvictions),
     Over,
 }
 
@@ -39,9 +39,12 @@ impl RulePass {
         let is_missing = matches!(&answer, Some(Err(ApiError { kind: ApiErrorKind::NotFound, .. })));
         match (std::mem::replace(&mut self.stage, Stage::Over), answer) {
             (Stage::Begin, None) => self.begin(core, now),
-            (Stage::Writing, Some(Ok(Answer::Done))) => done(Outcome::Finished),
-            (Stage::Writing, Some(Err(_))) if is_missing => done(Outcome::Finished),
-            (Stage::Begin | Stage::Writing | Stage::Over, answer) => {
+            (Stage::Writing(counted), Some(Ok(Answer::Done))) => {
+                core.count_is_stored(&self.rule, counted, now);
+                done(Outcome::Finished)
+            }
+            (Stage::Writing(_), Some(Err(_))) if is_missing => done(Outcome::Finished),
+            (Stage::Begin | Stage::Writing(_) | Stage::Over, answer) => {
                 failed("write the status of", Item::Rule(self.rule.clone()), answer.unwrap_or(Ok(Answer::Done)))
             }
         }
@@ -49,18 +52,20 @@ impl RulePass {
 
     fn begin(&mut self, core: &mut Core, now: Time) -> Step {
         let Some(rule) = core.rule(&self.rule).cloned() else { return done(Outcome::Finished) };
+        let may_wait = !core.must_store_count(&self.rule);
         let record = core.records.entry(self.rule.clone()).or_default();
-        if let Some(at) = next_write(&rule, record, now) {
+        if let Some(at) = next_write(&rule, record, now).filter(|_| may_wait) {
             return done(Outcome::Again(at));
         }
-        let contents = core.conditions(&rule, now);
+        let (contents, counted) = (core.conditions(&rule, now), core.counted_evictions(&self.rule));
         if let Some(record) = core.records.get_mut(&self.rule) {
             record.set_conditions(&contents);
         }
         if has_conditions(&rule, &contents) {
+            core.count_is_stored(&self.rule, counted, now);
             return done(Outcome::Finished);
         }
-        self.stage = Stage::Writing;
+        self.stage = Stage::Writing(counted);
         Step::Call(Request::ApplyRuleStatus(RuleConditions { rule: self.rule.clone(), conditions: contents }))
     }
 }

@@ -73,10 +73,37 @@ fn the_annotation_of_the_rule_lets_the_evictions_go_on() {
 }
 
 #[test]
-fn a_limit_that_is_not_reached_has_no_condition() {
-    let mut world = limited(5);
+fn a_limit_that_is_not_reached_has_a_condition_with_the_number_of_evictions() {
+    let mut world = limited(100);
     world.run_until(after(3600));
-    assert_eq!((world.evicted.len(), limit_condition(&world)), (5, None));
+    assert_eq!((world.evicted.len(), limit_condition(&world).as_deref()), (5, Some("False")));
+    let calls = world.calls();
+    let statuses: Vec<_> = calls.iter().filter(|call| call.starts_with("status")).collect();
+    assert_eq!(statuses.len(), 2, "the number has no write of its own: {statuses:?}");
+    assert!(statuses[1].ends_with("| False BelowLimit 5 evictions counted"), "{statuses:?}");
+}
+
+#[test]
+fn evictions_wait_while_a_tenth_of_the_limit_is_not_stored() {
+    for (limit, before, after_all) in [(2, 1, 2), (20, 2, 5)] {
+        let mut world = limited(limit);
+        world.refuse = Some("status");
+        world.run_until(after(60));
+        assert_eq!(world.evicted.len(), before, "the limit {limit}");
+        let detail = world.core.explain_pod(&ObjectKey::new(NAMESPACE, "p5"), world.now).detail;
+        assert!(detail.contains("must store the number of its evictions in its status first"), "{detail}");
+        world.refuse = None;
+        world.run_until(after(3600));
+        assert_eq!(world.evicted.len(), after_all, "the limit {limit}");
+    }
+}
+
+#[test]
+fn a_pod_of_a_slice_does_not_wait_for_the_status_of_a_rule() {
+    let mut world = limited(2);
+    world.refuse = Some("status");
+    world.apply(Change::Slice(tainted_slice()));
+    assert_eq!(evicted_and_pending(&mut world), (5, 0));
 }
 
 #[test]
@@ -124,6 +151,17 @@ fn a_new_leader_respects_the_condition_of_the_former_one() {
     assert_eq!(evicted_and_pending(&mut new), (0, 3));
     continue_to(&mut new, "3");
     assert_eq!(evicted_and_pending(&mut new), (1, 2));
+}
+
+#[test]
+fn a_new_leader_after_one_of_two_evictions_goes_on_with_one() {
+    let mut old = limited(2);
+    for number in 2..=5 {
+        old.delete(Change::Pod(pod_of(&format!("p{number}"), &[])));
+    }
+    old.run();
+    assert_eq!(old.evicted.len(), 1);
+    assert_eq!(evicted_and_pending(&mut new_leader(&old, 2)), (1, 2));
 }
 
 #[test]
