@@ -10,6 +10,7 @@ mod taint_binary;
 mod taint_changes;
 mod taint_cluster;
 mod taint_commands;
+mod taint_times;
 mod taints;
 
 use std::collections::BTreeMap;

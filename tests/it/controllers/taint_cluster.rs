@@ -5,6 +5,7 @@ use podwright_actors::controllers::device_taint_controller::{
     DeviceTaintController, DeviceTaintControllerConfig, DeviceTaintControllerPorts,
 };
 use podwright_actors::controllers::device_taint_eviction::Settings;
+use podwright_actors::ports::Clock;
 use podwright_stand_in::{Served, Verb};
 
 use super::*;
@@ -31,21 +32,33 @@ pub(super) struct TaintReplica {
 impl TaintReplica {
     /// A replica that leads.
     pub(super) fn start(client: Client, settings: Settings) -> Self {
+        Self::start_with(client, settings, Arc::new(SystemClock::new()))
+    }
+
+    /// A replica that leads, with this wall clock.
+    pub(super) fn start_with(client: Client, settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let (term, leadership) = watch::channel(Leadership::Leading { term: 1 });
-        TaintReplica { term: Some(term), ..Self::with(client, settings, leadership, LeaseGuard::without_election()) }
+        let lease = LeaseGuard::without_election();
+        TaintReplica { term: Some(term), ..Self::with(client, settings, clock, leadership, lease) }
     }
 
     /// A replica that takes part in an election with short durations.
     pub(super) fn elected(client: Client, settings: Settings, identity: &str) -> Self {
         let elector = elector(&client, LEASE, identity);
-        let replica = Self::with(client, settings, elector.leadership(), elector.guard());
+        let clock = Arc::new(SystemClock::new());
+        let replica = Self::with(client, settings, clock, elector.leadership(), elector.guard());
         let election = tokio::spawn(elector.run(replica.resign.clone()));
         TaintReplica { election: Some(election), ..replica }
     }
 
-    fn with(client: Client, settings: Settings, leadership: watch::Receiver<Leadership>, lease: LeaseGuard) -> Self {
+    fn with(
+        client: Client,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        leadership: watch::Receiver<Leadership>,
+        lease: LeaseGuard,
+    ) -> Self {
         let metrics = ControllersMetrics::new();
-        let clock = Arc::new(SystemClock::new());
         let api = Arc::new(KubeDeviceTaints::new(client.clone(), clock.clone(), metrics.events.clone()));
         let ports = DeviceTaintControllerPorts { api, clock, metrics: metrics.clone(), lease };
         let config = DeviceTaintControllerConfig { settings, ..DeviceTaintControllerConfig::default() };
@@ -150,7 +163,12 @@ impl Cluster {
 
     /// A rule for these devices.
     pub(super) fn rule_for(&self, selector: &Value) {
-        let taint = json!({"key": "t", "value": "v", "effect": "NoExecute", "timeAdded": LONG_AGO});
+        self.rule_since(selector, LONG_AGO);
+    }
+
+    /// A rule for these devices, whose taint has this time.
+    pub(super) fn rule_since(&self, selector: &Value, time_added: &str) {
+        let taint = json!({"key": "t", "value": "v", "effect": "NoExecute", "timeAdded": time_added});
         let spec = json!({"deviceSelector": selector, "taint": taint});
         self.server.create(RULES, json!({"metadata": {"name": "r"}, "spec": spec})).unwrap();
     }

@@ -130,13 +130,29 @@ fn a_pod_that_is_being_deleted_is_not_pending_and_gets_no_event() {
 
 #[test]
 fn a_cancel_at_each_step_of_the_pass_stops_it() {
-    for (call, performed) in [("get", vec!["get p"]), ("patch", vec!["get p", "patch p"])] {
+    const STEPS: [&str; 3] = ["get p", "patch p", "delete p"];
+    for cancelled in [slice(), slice_with(vec![taint("t", "v", "NoSchedule")])] {
+        for (at, call) in STEPS.into_iter().enumerate() {
+            let mut world = pending();
+            // Without the cancellation, the controller would try again.
+            world.refuse = Some("delete");
+            world.during = Some((call, Change::Slice(cancelled.clone())));
+            world.run_until(after(7200));
+            assert_eq!(world.calls(), STEPS[..=at]);
+            assert_eq!(world.evicted, []);
+            assert_eq!(world.events().last().map(String::as_str), Some("p: Cancelling deletion"));
+        }
+    }
+}
+
+#[test]
+fn a_cancel_during_a_deletion_that_the_server_performs_is_too_late() {
+    for cancelled in [slice(), slice_with(vec![taint("t", "v", "NoSchedule")])] {
         let mut world = pending();
-        world.during = Some((call, Change::Slice(slice())));
+        world.during = Some(("delete p", Change::Slice(cancelled)));
         world.run_until(after(7200));
-        assert_eq!(world.calls(), performed);
-        assert_eq!(world.evicted, []);
-        assert_eq!(world.events().last().map(String::as_str), Some("p: Cancelling deletion"));
+        assert_eq!(world.calls(), ["get p", "patch p", "delete p"]);
+        assert_eq!((world.evicted.len(), world.pending(), world.queue.len()), (1, vec![], 0));
     }
 }
 
