@@ -79,9 +79,10 @@ pub(crate) struct PreviewArgs {
     /// The file with the DeviceTaintRule, in YAML or JSON. The rule need not exist in the cluster.
     #[arg(short, long = "filename", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The kubeconfig of the cluster. Its user needs the permission to list pods, resourceclaims, resourceslices and devicetaintrules.
+    /// The kubeconfig of the cluster. Its user needs the permission to list pods, resourceclaims, resourceslices and devicetaintrules. By
+    /// default, the file that the environment variable KUBECONFIG names, and without that variable ~/.kube/config.
     #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: PathBuf,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// The feature gates of the controller that evicts the pods. Only DRAWorkloadResourceClaims (false) has an effect: with true,
     /// claims that are reserved for pod groups count.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]

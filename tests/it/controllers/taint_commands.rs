@@ -86,6 +86,13 @@ async fn preview_refuses_wrong_input_with_the_position_and_the_remedy() {
     fs::write(&file, RULE).unwrap();
     let output = podwright(&["preview", "-f", file.to_str().unwrap(), "--kubeconfig", "/nowhere"]).await;
     assert!(text(&output.stderr).contains("correct the file or --kubeconfig"), "{output:?}");
+    for (variable, success) in [(&*kubeconfig, true), ("/nowhere", false)] {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_podwright"));
+        command.args(["preview", "-f", file.to_str().unwrap()]).env("KUBECONFIG", variable);
+        let output = command.output().await.unwrap();
+        assert_eq!(output.status.success(), success, "{output:?}");
+        assert_eq!(text(&output.stderr).contains("there is no kubeconfig at /nowhere"), !success, "{output:?}");
+    }
     let nobody = home_of(&cluster, &User::new("nobody", &[]));
     let output = preview(&nobody, RULE, &[]).await;
     let error = text(&output.stderr);
