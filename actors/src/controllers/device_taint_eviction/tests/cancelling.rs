@@ -87,6 +87,19 @@ fn a_slice_that_is_published_again_with_its_taints_changes_nothing() {
 }
 
 #[test]
+fn a_taint_that_another_slice_publishes_has_another_reason_and_the_same_eviction() {
+    let mut world = pending();
+    let mut other = tainted_slice();
+    other.metadata.name = Some("s2".into());
+    world.apply(Change::Slice(other));
+    world.delete(Change::Slice(tainted_slice()));
+    assert_eq!(world.claim_eviction(), Some((after(60), vec!["slice s2 i 0".to_owned()])));
+    world.run_until(after(7200));
+    assert_eq!(world.calls(), ["get p", "patch p", "delete p"]);
+    assert_eq!(world.events(), ["p: Marking for deletion"]);
+}
+
+#[test]
 fn a_taint_that_returns_evicts_again() {
     let mut world = pending();
     world.apply(Change::Slice(slice()));
