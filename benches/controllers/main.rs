@@ -19,6 +19,7 @@
 //!
 //! Workloads of the device taint eviction controller:
 //! - `evictions`: N pods use devices of one driver. A rule taints all of them at one time. The times count from the creation of the rule.
+//!   Another run has the same N pods, and its rule taints the device of one of them. The RSS of both runs shows what the evictions need.
 //! - `evaluations`: the core alone with N claims and pods. A rule that hits all of them is added and removed; each time, all claims are
 //!   computed and all pods evaluated.
 //!
@@ -134,6 +135,7 @@ fn of_evictions(figures: &taints::Evictions) -> Vec<(&'static str, String)> {
         ("pods deleted twice", figures.twice.to_string()),
         ("CPU, s", number(figures.usage.cpu_seconds)),
         ("largest RSS, MiB", number(figures.usage.rss_mib)),
+        ("largest RSS if one pod is hit, MiB", number(figures.rss_of_one_mib)),
     ]
 }
 

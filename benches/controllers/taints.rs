@@ -36,22 +36,27 @@ pub(crate) struct Evictions {
     pub(crate) requests: usize,
     pub(crate) twice: usize,
     pub(crate) usage: Usage,
+    /// The largest RSS in a cluster of the same size, in which the rule taints the device of one pod.
+    pub(crate) rss_of_one_mib: f64,
 }
 
-/// A rule taints the devices of `n` pods at one time.
+/// A rule taints the devices of `n` pods at one time. In a second cluster of `n` pods, it taints the device of one pod.
 ///
 /// # Errors
 /// The error text if the controller does not delete all pods, or deletes one twice.
 pub(crate) fn evictions(n: usize) -> Result<Evictions, String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let figures = runtime.map_err(|error| error.to_string())?.block_on(measure(n))?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let figures = runtime.block_on(measure(n, &json!({"driver": "d"}), n))?;
     if figures.twice > 0 {
         return Err(format!("{} pods were deleted twice", figures.twice));
     }
-    Ok(figures)
+    let one = runtime.block_on(measure(n, &json!({"driver": "d", "device": "p0"}), 1))?;
+    Ok(Evictions { rss_of_one_mib: one.usage.rss_mib, ..figures })
 }
 
-async fn measure(n: usize) -> Result<Evictions, String> {
+/// A rule with this selector taints the devices of `hit` of `n` pods.
+async fn measure(n: usize, selector: &Value, hit: usize) -> Result<Evictions, String> {
     let server = StandIn::start().await.map_err(|error| error.to_string())?;
     for at in 0..n {
         let name = format!("p{at}");
@@ -67,20 +72,21 @@ async fn measure(n: usize) -> Result<Evictions, String> {
     controller.watches(&server).await?;
     server.forget_requests();
     let started = Instant::now();
-    create(&server, RULES, rule())?;
+    create(&server, RULES, rule(selector))?;
     let mut half = None;
     loop {
         let pods = server.all("pods");
-        let left = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).count();
+        let present = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).count();
+        let left = present.saturating_sub(n - hit);
         let elapsed = started.elapsed();
-        if left * 2 <= n {
+        if left * 2 <= hit {
             half.get_or_insert(elapsed);
         }
         if left == 0 {
             break;
         }
         if elapsed > LIMIT {
-            return Err(format!("{left} of {n} pods are left after {} s", LIMIT.as_secs()));
+            return Err(format!("{left} of {hit} pods are left after {} s", LIMIT.as_secs()));
         }
         sleep(POLL).await;
     }
@@ -95,11 +101,12 @@ async fn measure(n: usize) -> Result<Evictions, String> {
     };
     requests.iter().filter(is_deletion).for_each(|served| *deletions.entry(&served.name).or_default() += 1);
     Ok(Evictions {
-        pods: n,
+        pods: hit,
         half_seconds: half.unwrap_or_default().as_secs_f64(),
         all_seconds,
         requests: of_pods.count(),
         twice: deletions.values().filter(|count| **count > 1).count(),
+        rss_of_one_mib: usage.rss_mib,
         usage,
     })
 }
@@ -129,7 +136,7 @@ pub(crate) fn evaluations(n: usize) -> Evaluations {
     core.slice_event(WatchEvent::InitDone, now);
     core.rule_event(WatchEvent::InitDone, now);
     while core.evaluate_next(now) {}
-    let rule = object(rule());
+    let rule = object(rule(&json!({"driver": "d"})));
     let (mut evaluating, mut total, mut evaluated) = (Duration::ZERO, Duration::ZERO, 0_u64);
     for _ in 0..ROUNDS {
         for event in [WatchEvent::Apply(Arc::clone(&rule)), WatchEvent::Delete(Arc::clone(&rule))] {
@@ -172,8 +179,8 @@ fn claim(pod: &str, uid: &Value) -> Value {
             "reservedFor": [{"resource": "pods", "name": pod, "uid": uid}]}})
 }
 
-fn rule() -> Value {
+fn rule(selector: &Value) -> Value {
     let taint = json!({"key": "t", "value": "v", "effect": "NoExecute", "timeAdded": "2020-01-01T00:00:00Z"});
     json!({"metadata": {"name": "r"},
-        "spec": {"deviceSelector": {"driver": "d"}, "taint": taint}})
+        "spec": {"deviceSelector": selector, "taint": taint}})
 }
