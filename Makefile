@@ -6,16 +6,19 @@ RUN_ARGS ?= --manifests examples
 SOAK ?= 20m
 # What a simulated agent uses as its API server: `ports` or `adapters`.
 API ?= ports
-NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
 # As root on Debian, make installs the programs that a target needs and that are missing. `make test INSTALL=no` installs nothing.
 # Tests whose program is missing are skipped; PODWRIGHT_REQUIRE=containerd,browser makes them fail instead.
 INSTALL ?= yes
 export INSTALL
+HAVE_NEXTEST = $(CARGO) nextest --version >/dev/null 2>&1
 HAVE_BROWSER = command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
 HAVE_CONTAINERD = command -v containerd && command -v runc && [ -x /bin/busybox ] && { [ -d /usr/lib/cni ] || [ -d /opt/cni/bin ]; }
 HAVE_VALGRIND = command -v valgrind
 HAVE_VM = command -v mmdebstrap && command -v qemu-system-x86_64 && command -v mke2fs && command -v ssh-keygen
+
+# What nextest reports of the last run of the tests.
+REPORT = target/nextest/default/junit.xml
 
 # Lints the library without its default features. The caller adds the features to lint.
 LINT_LIBRARY = K8S_OPENAPI_ENABLED_VERSION=1.36 $(CARGO) clippy --locked -p podwright --no-default-features
@@ -42,21 +45,19 @@ demo-taint:
 	$(CARGO) build --locked --bin podwright --example dra_driver --example taint_demo
 	$${CARGO_TARGET_DIR:-target}/debug/examples/taint_demo
 
+# A build that fails leaves no report, so the report of an earlier run is removed first.
 test: browser containers
-ifeq ($(NEXTEST),yes)
-	$(CARGO) nextest run --locked --workspace
-	@.ci/slowest target/nextest/default/junit.xml
-else
-	$(CARGO) build --locked --examples
-	$(CARGO) test --locked --workspace --lib --bins --tests
-endif
+	@rm -f $(REPORT)
+	if $(HAVE_NEXTEST); then $(CARGO) nextest run --locked --workspace; status=$$?; .ci/slowest $(REPORT); exit $$status; \
+		else $(CARGO) build --locked --examples && $(CARGO) test --locked --workspace --lib --bins --tests; fi
 	$(CARGO) test --locked --workspace --doc
 	$(CARGO) test --locked --workspace --bench '*'
 	@{ $(HAVE_BROWSER); } >/dev/null || echo "skipped: tests of the page in a browser"
 	@{ $(HAVE_CONTAINERD); } >/dev/null || echo "skipped: tests that run pods as containers"
+	@command -v kubectl >/dev/null || echo "skipped: tests that run kubectl"
 
 nextest:
-	@$(CARGO) nextest --version >/dev/null 2>&1 || .ci/install "run the tests" crate:cargo-nextest@0.9.143
+	@$(HAVE_NEXTEST) || .ci/install "run the tests" crate:cargo-nextest@0.9.143
 
 browser:
 	@{ $(HAVE_BROWSER); } >/dev/null || .ci/install "test the page in a browser" chromium
