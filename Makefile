@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 RUN_ARGS ?= --manifests examples
-# How long `make soak` searches, such as 90s, 20m or 2h.
+# How long `make soak` searches, such as 20m or 2h. Each kind of search runs at least once, which takes some minutes.
 SOAK ?= 20m
 # What a simulated agent uses as its API server: `ports` or `adapters`.
 API ?= ports
