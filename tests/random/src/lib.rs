@@ -25,7 +25,8 @@ use proptest::test_runner::{Config, RngSeed};
 pub const SEED: &str = "PODWRIGHT_SEED";
 /// The environment variable with the factor by which the number of random inputs of each test is multiplied.
 pub const FACTOR: &str = "PODWRIGHT_FACTOR";
-/// The environment variable with the number of faults that are added to the worlds of the model checkers.
+/// The environment variable with the number of faults that are added to the worlds of the model checkers. Above 0, some of them also
+/// check further worlds.
 pub const DEPTH: &str = "PODWRIGHT_DEPTH";
 
 /// The configuration of a property with this number of random inputs.
