@@ -199,7 +199,7 @@ fn files(dir: &Path) -> Vec<String> {
     files
 }
 
-// Takes 40 s: a log is rotated every 10 s, and its container writes for three of these periods.
+// Takes over 40 s: a log is rotated every 10 s, and its container writes for three of these periods.
 #[tokio::test]
 async fn log_rotation_loses_no_output_of_a_process() {
     let home = AgentHome::new();

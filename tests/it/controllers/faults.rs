@@ -19,7 +19,7 @@ fn inject_failures(server: &StandIn, percent: u8) {
     }
 }
 
-// Takes 20 s: ten failed calls in a second are retried, as in upstream, and a tenth of all calls fail.
+// Takes over 20 s: ten failed calls in a second are retried, as in upstream, and a tenth of all calls fail.
 #[tokio::test]
 async fn failed_writes_and_lost_watches_leave_exactly_one_claim_for_each_entry() {
     let cluster = Cluster::start().await;

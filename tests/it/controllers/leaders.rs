@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 
-// Takes 25 s: the lease of a leader that is killed ends after 12 s, and two leaders are killed.
+// Takes over 25 s: the lease of a leader that is killed ends after 12 s, and two leaders are killed.
 #[tokio::test]
 async fn next_leader_completes_the_work_of_a_leader_that_ended_in_the_middle() {
     let cluster = Cluster::start().await;

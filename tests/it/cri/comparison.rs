@@ -47,7 +47,7 @@ enum Action {
     Expire,
 }
 
-// Takes 25 s: pods restart in the backoff of a kubelet, which is 10 s after the second failure.
+// Takes over 25 s: pods restart in the backoff of a kubelet, which is 10 s after the second failure.
 #[tokio::test]
 async fn twenty_two_pods_have_the_statuses_and_events_that_a_kubelet_writes() {
     let Some(containerd) = Containerd::turn().await else { return };

@@ -71,7 +71,7 @@ fn left(containerd: &Containerd) -> Vec<String> {
     containerd.ctr(&["containers", "list", "--quiet"]).lines().map(str::to_owned).collect()
 }
 
-// Takes half a minute: containerd starts and removes about ten containers in a second.
+// Takes over half a minute: containerd starts and removes about ten containers in a second.
 #[tokio::test]
 async fn hundred_cri_pods_survive_a_runtime_crash_and_are_removed() {
     const PODS: usize = 100;
@@ -110,7 +110,7 @@ async fn hundred_cri_pods_survive_a_runtime_crash_and_are_removed() {
 }
 
 // The agents die while other pods' sandboxes and containers are created and started, and while they stop and are removed.
-// Takes half a minute: four times, three agents start and remove five pods.
+// Takes over half a minute: four times, three agents start and remove five pods.
 #[tokio::test]
 async fn cri_agent_killed_in_any_phase_loses_and_duplicates_no_container() {
     const PODS: usize = 5;
@@ -162,7 +162,7 @@ const RICH: &str = "  initContainers:
 ";
 
 // The first agent is killed right after the first log line, the second agent after the second one.
-// Takes a minute: five times, three agents start and stop a pod whose hooks and grace period take seconds.
+// Takes over a minute: five times, three agents start and stop a pod whose hooks and grace period take seconds.
 #[tokio::test]
 async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
     let Some(containerd) = Containerd::turn().await else { return };

@@ -20,6 +20,7 @@ fn names(dir: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
+// Takes about 20 s: the container runs three times, after a backoff of 10 s, and containerd starts and removes each run.
 #[tokio::test]
 async fn one_exited_container_is_kept_until_its_pod_is_removed() {
     let Some(containerd) = Containerd::turn().await else { return };

@@ -168,7 +168,7 @@ async fn grpc_probe_reaches_a_server_in_the_pod_network() {
     agent.until("shop-n1", "is not ready", |pod| container(pod).is_some_and(|it| !it.ready)).await;
 }
 
-// Takes 40 s: a log is rotated every 10 s, and its container writes for three of these periods.
+// Takes over 40 s: a log is rotated every 10 s, and its container writes for three of these periods.
 #[tokio::test]
 async fn log_rotation_loses_no_output_of_a_container() {
     let Some(containerd) = Containerd::turn().await else { return };

@@ -171,12 +171,13 @@ mod tests {
         assert!(failures.is_empty(), "{} of {count} seeds fail:\n\n{}", failures.len(), failures.join("\n\n"));
     }
 
-    // Takes a minute: it simulates the histories of about 350 nodes.
+    // Takes over a minute: it simulates the histories of more than 340 nodes.
     #[test]
     fn random_lives_of_a_node_keep_every_invariant() {
         seeds_pass(Api::Ports, 300);
     }
 
+    // Takes over 20 s: an agent with adapters needs several times the CPU time of one on ports, because each object is encoded and decoded.
     #[test]
     fn random_lives_of_a_node_with_an_api_server_keep_every_invariant() {
         seeds_pass(Api::Adapters, 20);
@@ -191,11 +192,13 @@ mod tests {
         one.trace
     }
 
+    // Takes over 20 s: it simulates 16 nodes one after the other, and keeps their whole traces.
     #[test]
     fn simulation_seed_repeats_every_step() {
         (0..8).for_each(|seed| drop(repeated(Api::Ports, seed)));
     }
 
+    // Takes over 20 s: it simulates 8 nodes with an API server one after the other, and keeps their whole traces.
     #[test]
     fn simulation_seed_of_the_adapters_repeats_every_request() {
         let traces: String = (0..4).map(|seed| repeated(Api::Adapters, seed)).collect();

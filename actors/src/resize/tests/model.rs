@@ -329,7 +329,7 @@ fn check(world: World) -> usize {
     checker.unique_state_count()
 }
 
-// Takes half a minute: it has 213,000 states, and computes without optimization.
+// Takes over 20 s: it has 213,000 states, and computes without optimization.
 #[test]
 fn resizes_of_one_container_keep_the_laws() {
     let pods = vec![one("1", "1Mi"), one("3", "2Mi"), one("2", "1Mi")];

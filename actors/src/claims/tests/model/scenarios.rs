@@ -52,6 +52,7 @@ fn replaced_claims_keep_the_invariants() {
     assert!(states > 1_000);
 }
 
+// Takes over 20 s: the calls of three pods with two claims come in any order, and the model computes without optimization.
 #[test]
 fn overtaken_prepares_keep_the_invariants() {
     let states = check(overtaken(), 0, 0, 0);
@@ -74,6 +75,7 @@ fn claims_keep_the_invariants_over_a_crash() {
 }
 
 /// An operator gives a driver up at any time, and the driver answers at any time after that.
+// Takes over 20 s: it explores five configurations, and computes without optimization.
 #[test]
 fn given_up_drivers_keep_the_invariants() {
     for (pods, faults, crashes) in [

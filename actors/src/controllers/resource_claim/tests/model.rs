@@ -300,6 +300,7 @@ fn generation_of_two_claims_keeps_the_laws() {
     check(&objects, &[], &[left(1, 0, 0, 0), left(0, 1, 0, 0)]);
 }
 
+// Takes over 20 s: three changes come at any point of the work on the claims of two pods, with a failed call or a change of the leader.
 #[test]
 fn claims_of_a_pod_that_is_replaced_keep_the_laws() {
     let changes = &[Change::Reserve("p"), Change::Delete("p"), Change::CreateAgain("p")];
