@@ -4,6 +4,8 @@ CARGO ?= cargo
 RUN_ARGS ?= --manifests examples
 # How long `make soak` searches, such as 20m or 2h. Each kind of search runs at least once, which takes some minutes.
 SOAK ?= 20m
+# How many crates `make release` compiles, and how many parts it optimizes, at a time. More need more memory.
+JOBS ?= 2
 # What a simulated agent uses as its API server: `ports` or `adapters`.
 API ?= ports
 
@@ -30,9 +32,10 @@ run:
 	$(CARGO) build --locked --bin podwright
 	$${CARGO_TARGET_DIR:-target}/debug/podwright run $(RUN_ARGS)
 
-# Builds the binary to install. The optimization across crates takes many minutes and 3 GiB of memory.
+# Builds the binary to install. The optimization across crates takes many minutes, and 3 GiB of memory with two jobs. With much
+# memory, `make release JOBS=8` takes less time.
 release:
-	$(CARGO) build --locked --release --bin podwright
+	$(CARGO) build --locked --release --jobs $(JOBS) --bin podwright
 	@ls -lh $${CARGO_TARGET_DIR:-target}/release/podwright
 
 # Shows a pod with a device, without a cluster: an API server in memory, the agent and a driver with simulated devices.
@@ -89,14 +92,15 @@ lint:
 	for runtime in cri process simulated; do $(LINT_LIBRARY) --features $$runtime -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-# Lints the library with other sets of features that an embedder may choose. Without the feature of the binary, no dependency
-# chooses a version of the Kubernetes API, so LINT_LIBRARY sets the version.
+# Lints the library with the 14 other sets of features that an embedder may choose. Together with the five sets of `make lint`, they
+# have each feature alone, and each adapter beside the binary. Without the feature of the binary, no dependency chooses a version of
+# the Kubernetes API, so LINT_LIBRARY sets the version.
 lint-features:
 	for features in controllers dra dra-driver engine kube cri,process dra,kube \
 		agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \
 		$(LINT_LIBRARY) --features $$features -- -D warnings || exit 1; done
 
-# Checks the licences, sources and duplicates of dependencies. `cargo deny check advisories` checks the known vulnerabilities, and
+# Checks the licences, sources and duplicates of dependencies. `cargo deny --locked check advisories` checks the known vulnerabilities, and
 # needs the network for their database.
 deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || .ci/install "check the dependencies" crate:cargo-deny@0.20.2
