@@ -2,8 +2,8 @@
 //! driver, half of another, prepare and release their claims all at once. Each size runs in a process of its own.
 //!
 //! ```text
-//! cargo bench --bench claims                   100 and 1,000 pods: 10 seconds
-//! cargo bench --bench claims -- --n 5000
+//! cargo bench --locked --bench claims                   100 and 1,000 pods: 10 seconds
+//! cargo bench --locked --bench claims -- --n 5000
 //! ```
 //!
 //! Workloads:
@@ -48,7 +48,7 @@ const TINY: usize = 10;
 fn main() -> ExitCode {
     let names = WORKLOADS.map(|(name, _)| name);
     let offer = Offer { names: &names, sizes: &SIZES, runs: 1 };
-    args::run(offer, "usage: cargo bench --bench claims -- [--quick] [--n N]... [WORKLOAD]...", perform)
+    args::run(offer, "usage: cargo bench --locked --bench claims -- [--quick] [--n N]... [WORKLOAD]...", perform)
 }
 
 fn perform(task: Task) -> Result<(), String> {

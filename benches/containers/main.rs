@@ -3,8 +3,8 @@
 //! calls without an agent.
 //!
 //! ```text
-//! cargo bench --bench containers                     100 pods, three runs: 12 minutes
-//! cargo bench --bench containers -- --n 20 --runs 1
+//! cargo bench --locked --bench containers                     100 pods, three runs: 12 minutes
+//! cargo bench --locked --bench containers -- --n 20 --runs 1
 //! ```
 //!
 //! Runs of the floor and of the agent take turns on one containerd with a root, state and socket of its own. Needs root,
@@ -61,7 +61,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let offer = Offer { names: &["containers"], sizes: &SIZES, runs: RUNS };
-    args::run(offer, "usage: cargo bench --bench containers -- [--quick] [--n N]... [--runs RUNS]", perform)
+    args::run(offer, "usage: cargo bench --locked --bench containers -- [--quick] [--n N]... [--runs RUNS]", perform)
 }
 
 fn perform(task: Task) -> Result<(), Error> {

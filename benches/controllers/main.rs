@@ -1,10 +1,10 @@
 //! Measures the controllers against the API server of the tests, which runs in another process.
 //!
 //! ```text
-//! cargo bench --bench controllers                   2,000 pods: one minute
-//! cargo bench --bench controllers -- --n 5000 failures
-//! cargo bench --bench controllers -- --n 5000 evictions
-//! cargo bench --bench controllers -- --n 50000 evaluations
+//! cargo bench --locked --bench controllers                   2,000 pods: one minute
+//! cargo bench --locked --bench controllers -- --n 5000 failures
+//! cargo bench --locked --bench controllers -- --n 5000 evictions
+//! cargo bench --locked --bench controllers -- --n 50000 evaluations
 //! ```
 //!
 //! Workloads of the ResourceClaim controller:
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
     let names = WORKLOADS.map(|(name, _)| name);
     let offer = Offer { names: &names, sizes: &SIZES, runs: 1 };
-    args::run(offer, "usage: cargo bench --bench controllers -- [--quick] [--n N]... [WORKLOAD]...", perform)
+    args::run(offer, "usage: cargo bench --locked --bench controllers -- [--quick] [--n N]... [WORKLOAD]...", perform)
 }
 
 fn perform(task: Task) -> Result<(), String> {

@@ -2,9 +2,9 @@
 //! beside the figures of upstream's pod workers for the same workloads.
 //!
 //! ```text
-//! cargo bench --bench engine                     five runs of all, up to 100,000 pods: 15 minutes
-//! cargo bench --bench engine -- --quick          one run of all, up to 10,000 pods
-//! cargo bench --bench engine -- update_to_sync --n 1000      one workload
+//! cargo bench --locked --bench engine                     five runs of all, up to 100,000 pods: 15 minutes
+//! cargo bench --locked --bench engine -- --quick          one run of all, up to 10,000 pods
+//! cargo bench --locked --bench engine -- update_to_sync --n 1000      one workload
 //! ```
 //!
 //! The table goes to standard output, all values to `target/podwright-bench.json`. Upstream's figures are from another
@@ -54,7 +54,7 @@ static ALLOCATOR: Allocator<MiMalloc> = Allocator::new(MiMalloc);
 const RUNS: usize = 5;
 /// The usage text.
 const USAGE: &str = "\
-usage: cargo bench --bench engine -- [FILTER...] [--quick] [--n N]... [--runs RUNS]
+usage: cargo bench --locked --bench engine -- [FILTER...] [--quick] [--n N]... [--runs RUNS]
        FILTER  workloads whose name contains it, such as update_storm or lifecycle
        --quick one run each, up to 10,000 pods";
 /// The scale of a run that only shows that the workload runs.

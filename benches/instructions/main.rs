@@ -2,8 +2,8 @@
 //! counts, so a change of a few per cent is visible.
 //!
 //! ```text
-//! cargo bench --bench instructions               counts, and compares with benches/instructions.json
-//! cargo bench --bench instructions -- --bless    counts, and writes that file
+//! cargo bench --locked --bench instructions               counts, and compares with benches/instructions.json
+//! cargo bench --locked --bench instructions -- --bless    counts, and writes that file
 //! ```
 //!
 //! Why: `step` and `update_pod` are on the path of every change of every pod. Target: within 2 % of the committed counts;

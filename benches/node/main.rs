@@ -2,9 +2,9 @@
 //! tenth of their containers, are updated and deleted. Each size runs in a process of its own.
 //!
 //! ```text
-//! cargo bench --bench node                     1,000, 10,000 and 100,000 pods: 5 minutes
-//! cargo bench --bench node -- --quick          1,000 and 10,000 pods
-//! cargo bench --bench node -- --n 5000
+//! cargo bench --locked --bench node                     1,000, 10,000 and 100,000 pods: 5 minutes
+//! cargo bench --locked --bench node -- --quick          1,000 and 10,000 pods
+//! cargo bench --locked --bench node -- --n 5000
 //! ```
 //!
 //! The last column is the result: the cost per pod at the largest size divided by the cost at the smallest. If some
@@ -48,7 +48,7 @@ const TINY: usize = 20;
 
 fn main() -> ExitCode {
     let offer = Offer { names: &["node"], sizes: &SIZES, runs: 1 };
-    args::run(offer, "usage: cargo bench --bench node -- [--quick] [--n N]...", perform)
+    args::run(offer, "usage: cargo bench --locked --bench node -- [--quick] [--n N]...", perform)
 }
 
 fn perform(task: Task) -> Result<(), String> {

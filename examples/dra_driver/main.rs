@@ -1,5 +1,5 @@
 //! A DRA driver with simulated devices. A container that uses a device gets the environment variable `DEVICE_NAME=POOL/DEVICE`.
-//! `cargo run --example dra_driver -- --help`
+//! `cargo run --locked --example dra_driver -- --help`
 
 use std::collections::BTreeMap;
 use std::error::Error;

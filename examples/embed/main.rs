@@ -1,4 +1,4 @@
-//! An engine over hooks: one pod, from its first update to its cleanup. `cargo run --example embed`
+//! An engine over hooks: one pod, from its first update to its cleanup. `cargo run --locked --example embed`
 
 use std::collections::HashSet;
 use std::error::Error;

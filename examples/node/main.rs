@@ -1,4 +1,4 @@
-//! A node over the process runtime: one pod that ends by itself. `cargo run --example node`
+//! A node over the process runtime: one pod that ends by itself. `cargo run --locked --example node`
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
-//! The workflow in `.github` runs the steps of the gate, the toolchain is the oldest supported Rust, and properties have fixed inputs.
+//! The workflow in `.github` runs the steps of the gate, the toolchain is the oldest supported Rust, builds use the committed versions
+//! of dependencies, and properties have fixed inputs.
 
 use std::fs;
 
-use super::{in_repository, root, sources};
+use super::{documents, in_repository, root, sources};
 
 fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
@@ -34,6 +35,32 @@ fn the_toolchain_is_the_oldest_supported_rust() {
     };
     let (toolchain, oldest) = (value("rust-toolchain.toml", "channel"), value("Cargo.toml", "rust-version"));
     assert!(toolchain.starts_with(&format!("{oldest}.")), "Rust {oldest} is supported, and {toolchain} is used");
+}
+
+/// In the documents, the scripts, the examples and the benches.
+#[test]
+fn every_command_that_builds_uses_the_lock_file() {
+    let commands = ["bench", "build", "check", "clippy", "deny check", "doc", "install", "nextest run", "run", "test"];
+    let builds = |words: &str| {
+        commands.iter().any(|command| words.strip_prefix(command).is_some_and(|options| options.starts_with(' ')))
+    };
+    let scripts =
+        ["Makefile", ".ci/run", ".ci/soak", ".ci/install", ".github/workflows/ci.yml", ".github/workflows/weekly.yml"];
+    let benches = sources("benches").into_iter().filter(|path| path.ends_with("main.rs"));
+    let files =
+        documents().into_iter().chain(scripts.map(|path| root().join(path))).chain(sources("examples")).chain(benches);
+    let mut found = 0;
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap().replace("$(CARGO) ", "cargo ");
+        for line in text.lines() {
+            let commands = line.split("cargo ").skip(1).map(|rest| rest.split('`').next().unwrap_or_default());
+            for command in commands.filter(|command| builds(command)) {
+                found += 1;
+                assert!(command.contains("--locked"), "{}: cargo {command}: add --locked", in_repository(&path));
+            }
+        }
+    }
+    assert!(found > 30, "{found} commands");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The API server of the tests, to try the agent, a controller or kubectl against it by hand:
-//! `cargo run -p podwright-stand-in --example stand-in`
+//! `cargo run --locked -p podwright-stand-in --example stand-in`
 //!
 //! It prints the path of the administrator's kubeconfig file and serves until Ctrl-C.
 

@@ -28,7 +28,7 @@ async fn invariants_hold_under_random_updates_failures_and_panics() {
             Ok(made) => calls += made,
             Err(panic) => {
                 eprintln!(
-                    "repeat with: {}={seed} cargo nextest run -p podwright-actors invariants_hold",
+                    "repeat with: {}={seed} cargo nextest run --locked -p podwright-actors invariants_hold",
                     podwright_random::SEED
                 );
                 resume_unwind(panic);
