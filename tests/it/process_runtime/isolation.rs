@@ -209,6 +209,24 @@ async fn directory_of_a_sub_path_can_be_moved_and_removed_from_inside() {
     assert_eq!(output(&runtime, &id, &format!("({text}) 2>&1")).await, "x\ny\n");
 }
 
+// A file that is a mount point can be neither renamed over nor removed.
+#[tokio::test]
+async fn file_of_a_sub_path_can_be_replaced_and_removed_from_inside() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let two = TwoContainers::new(&root, &runtime, "u").await;
+    let data = two.volumes["data"].clone();
+    std::fs::write(data.join("file"), "old\n").unwrap();
+    let file = Mount { container_path: "/one".into(), ..two.mount("data", "file", false) };
+    let id = two.try_start(&runtime, "main", vec![two.mount("data", "", false), file]).await.unwrap();
+    // A mount keeps the file that its name had when the container started.
+    let text = "cat one && echo new > data/next && mv data/next data/file && cat data/file one && rm data/file && cat one && \
+                echo again > data/file && cat data/file one && echo written > one && cat one data/file";
+    let found = output(&runtime, &id, &format!("({text}) 2>&1")).await;
+    assert_eq!(found, "old\nnew\nold\nold\nagain\nold\nwritten\nagain\n");
+    assert_eq!(std::fs::read_to_string(data.join("file")).unwrap(), "again\n");
+}
+
 // A container that reached a directory of the node by its mount could run the node's programs with its own files in that directory.
 #[tokio::test]
 async fn sub_path_that_is_swapped_for_a_link_covers_no_directory_of_the_node() {
