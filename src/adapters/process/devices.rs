@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::create::ContainerPlan;
 use super::identity;
-use super::record::{RunRecord, User};
-use super::rootfs::{self, MakeError, relative};
+use super::record::User;
+use super::rootfs::{self, MakeError, NewRoot, relative};
 use crate::adapters::cdi::{self, CdiError, DeviceNode, NodePropagation, SpecCache};
 use crate::adapters::pod_group;
 
@@ -93,12 +93,12 @@ impl Devices {
         Ok(())
     }
 
-    /// Creates the device nodes in the container's root directory.
-    pub(super) fn make(&self, run: &RunRecord) -> Result<(), MakeError> {
+    /// Creates the device nodes in the container's root directory. The owner and the mode of a node are set by its path.
+    pub(super) fn make(&self, root: &NewRoot<'_>) -> Result<(), MakeError> {
         for node in &self.nodes {
-            let at = run.rootfs.join(path_of(node)?);
+            let at = root.path().join(path_of(node)?);
             rootfs::make_parent(&at)?;
-            make(node, &at, &run.user)?;
+            make(node, &at, root.user())?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::adapters::cdi::CdiError;
 use crate::adapters::sub_path::{self, SubPathError};
 
 use super::files::make_dir;
-use super::record::{RunRecord, ViewMount};
+use super::record::{RunRecord, User, ViewMount};
 use super::view;
 
 /// The symbolic link of one volume mount.
@@ -135,10 +135,35 @@ pub(super) enum MakeError {
     Device(#[from] CdiError),
 }
 
+/// The root directory of a container while it belongs to the agent's user. Only this value permits to create files in the directory by
+/// their paths: another container of the same user can put links into the directory once it belongs to that user.
+#[derive(Debug)]
+#[must_use = "the root directory belongs to the agent until it is handed over"]
+pub(super) struct NewRoot<'a> {
+    path: &'a Path,
+    user: &'a User,
+}
+
+impl NewRoot<'_> {
+    pub(super) fn path(&self) -> &Path {
+        self.path
+    }
+
+    /// The user that gets the directory.
+    pub(super) fn user(&self) -> &User {
+        self.user
+    }
+
+    /// Gives the directory to the container's user.
+    pub(super) fn hand_over(self) -> io::Result<()> {
+        chown(self.path, Some(self.user.uid), Some(self.user.gid))
+    }
+}
+
 /// Creates the root directory of the agent's user with its links and an empty termination log. The view's mounts of whole volumes
 /// get the paths of the volumes without links. No mount depends on a path in a volume: containers can replace it by a link that
 /// leads anywhere.
-pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError> {
+pub(super) fn make<'a>(run: &'a mut RunRecord, links: &[Link]) -> Result<NewRoot<'a>, MakeError> {
     make_dir(&run.rootfs, 0o755)?;
     let mut mounts = run.confinement.view.as_mut().map(|view| &mut view.mounts);
     for link in links {
@@ -177,13 +202,7 @@ pub(super) fn make(run: &mut RunRecord, links: &[Link]) -> Result<(), MakeError>
         let file: File = OpenOptions::new().create_new(true).write(true).mode(0o666).open(&path)?;
         std::os::unix::fs::fchown(&file, Some(run.user.uid), Some(run.user.gid))?;
     }
-    Ok(())
-}
-
-/// Gives the root directory to the container's user. Nothing may be created in it by its path afterwards: another container of this
-/// user could have put a link there.
-pub(super) fn hand_over(run: &RunRecord) -> io::Result<()> {
-    chown(&run.rootfs, Some(run.user.uid), Some(run.user.gid))
+    Ok(NewRoot { path: &run.rootfs, user: &run.user })
 }
 
 /// Removes the links from the path of the mounts of a whole volume. A volume that does not exist is not mounted, so the link in the

@@ -285,9 +285,9 @@ impl ProcessRuntimeState {
                 make_dir(&pods.join(&uid), 0o700)?;
                 trusted_dir::open(&pods.join(&uid)).map_err(io::Error::from)?;
             }
-            rootfs::make(&mut run, &links)?;
-            devices.make(&run)?;
-            rootfs::hand_over(&run)?;
+            let root = rootfs::make(&mut run, &links)?;
+            devices.make(&root)?;
+            root.hand_over()?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
             // This file is written last, because a container exists only if it has this file.

@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -194,6 +195,23 @@ fn plan_refuses_limits_that_are_not_valid() {
         });
         assert!(refusal(0, &bad).contains(&format!("limits.{name} is {text:?}")));
     }
+}
+
+// The container's user can replace each file of a directory that it owns by a link to a file of the node.
+#[test]
+fn root_directory_belongs_to_the_agent_until_it_is_handed_over() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root gives directories to other users");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = planned_in(dir.path(), 0, &config(|_, _| {})).unwrap();
+    plan.run.user.uid = 12345;
+    let root = rootfs::make(&mut plan.run, &plan.links).unwrap();
+    let path = root.path().to_owned();
+    let owner = || fs::metadata(&path).unwrap().uid();
+    assert_eq!((owner(), root.user().uid), (0, 12345));
+    root.hand_over().unwrap();
+    assert_eq!(owner(), 12345);
 }
 
 #[test]
