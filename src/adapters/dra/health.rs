@@ -200,8 +200,18 @@ fn report(device: health::DeviceHealth) -> Option<DeviceReport> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::io;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use hyper_util::rt::TokioIo;
+    use tokio::io::DuplexStream;
+    use tokio::time::timeout;
+    use tonic::transport::{Endpoint, Uri};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::super::registry::{ApiVersion, Services};
     use super::*;
 
     /// Counts the ends of streams.
@@ -231,6 +241,52 @@ mod tests {
         stop.cancel();
         drop(third);
         assert_eq!(ends(), 1);
+    }
+
+    /// Counts the lines that this module logs for the operator.
+    #[derive(Clone, Default)]
+    struct LoggedLines(Arc<AtomicUsize>);
+
+    impl Subscriber for LoggedLines {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::INFO && module_path!().starts_with(metadata.target())
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// A driver that announces the service and fails each stream is tried every five seconds for as long as it runs.
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_fail_in_the_same_way_are_logged_once() {
+        let (log, tries) = (LoggedLines::default(), Arc::<AtomicUsize>::default());
+        let _guard = tracing::subscriber::set_default(log.clone());
+        let tried = tries.clone();
+        let connector = tower::service_fn(move |_: Uri| {
+            // The second half of the tries fails in another way.
+            let error = if tried.fetch_add(1, Ordering::Relaxed) < 6 { "broken" } else { "still broken" };
+            ready(Err::<TokioIo<DuplexStream>, _>(io::Error::other(error)))
+        });
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        let services = Services { api: ApiVersion::V1, health: true, node_resources: false };
+        let instance = Instance::connected_by("gpu".into(), services, channel);
+        let monitor = HealthMonitor::new(Arc::<FakeSink>::default(), CancellationToken::new());
+        let watched = timeout(PAUSE * 11 + PAUSE / 2, monitor.watch(&instance)).await;
+        assert!(watched.is_err(), "the instance is not removed");
+        assert_eq!((tries.load(Ordering::Relaxed), log.0.load(Ordering::Relaxed)), (12, 2));
     }
 
     /// DRA-H7: an unknown status is not an error.

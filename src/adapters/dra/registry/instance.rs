@@ -200,6 +200,16 @@ impl Instance {
     }
 }
 
+#[cfg(test)]
+impl Instance {
+    /// An instance that is connected by this channel.
+    pub(in crate::adapters::dra) fn connected_by(driver: DriverName, services: Services, channel: Channel) -> Self {
+        let instance = Instance::new(driver, PathBuf::new(), services, CancellationToken::new());
+        instance.attempted(Some(channel), None);
+        instance
+    }
+}
+
 /// The delay after this many failures in a row. `draw` is a random number from 0 to 1.
 fn delay_after(failures: u32, draw: f64) -> Duration {
     let Some(further) = failures.checked_sub(1) else { return Duration::ZERO };
