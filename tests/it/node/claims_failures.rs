@@ -110,6 +110,28 @@ async fn pod_of_a_reallocated_claim_runs_when_its_earlier_devices_are_released()
     runs_after_the_release_of_the_earlier_devices("u-1", "g1").await;
 }
 
+/// The claim is allocated anew while no agent runs, and the containers of the earlier pod still run. The next agent knows the earlier devices
+/// from its file, and gives them back before it prepares the new ones.
+#[actix::test]
+async fn earlier_devices_of_a_claim_reallocated_over_a_restart_are_released_first() {
+    let this = ClaimNode::start(&["gpu"]).await;
+    this.claims.put_object("cam", claim_of("a", "u-1", "g0"));
+    this.node.runtime.script("main", Script::stubborn());
+    this.node.deliver(&[with_claim("a", "cam")]).await;
+    this.node.wait(2.0).await;
+    let this = this.restart();
+    this.claims.put_object("cam", claim_of("b", "u-1", "g1"));
+    this.node.deliver(&[with_claim("b", "cam")]).await;
+    this.node.wait(1.0).await;
+    let text = waits(&this.node, "b");
+    assert!(text.contains("released yet"), "{text}");
+    assert_eq!(this.node.runtime.running("a"), ["main"]);
+    assert_eq!(this.calls(), ["gpu prepare cam"]);
+    this.node.eventually(200.0, "b runs", || this.node.phase("b") == "Running").await;
+    assert_eq!(this.node.runtime.running("a"), [""; 0]);
+    assert_eq!(this.calls(), ["gpu prepare cam", "gpu unprepare cam", "gpu prepare cam"]);
+}
+
 /// KF36: an operator gives up a driver that hangs. The command answers and the pod ends at once. A pod that gets the claim next waits for
 /// the end of the call.
 #[actix::test]
