@@ -1,5 +1,6 @@
 //! Admission of pods.
 
+mod replica_set;
 mod waiting;
 
 use std::sync::Arc;
