@@ -63,9 +63,9 @@ enum OwnNode {
     /// No request has created or adopted it.
     #[default]
     Absent,
-    /// A request may have created or adopted it, and its answer is not known.
-    Unanswered,
-    /// The UID of the node that this agent created or adopted.
+    /// A request may have created or adopted it, and another agent that registers the same node may claim its lease.
+    Unclaimed,
+    /// The UID of the node that this agent created or adopted, and whose lease it has claimed.
     Registered(String),
 }
 
@@ -111,9 +111,10 @@ impl NodePresence {
         }
         if let Ok(base) = self.wait_for_lease().await {
             let node = self.register().await;
-            *self.own.lock() = OwnNode::Registered(uid(&node).to_owned());
+            *self.own.lock() = OwnNode::Unclaimed;
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
             if let Ok(lease) = self.renew_lease(base, uid(&node)).await {
+                *self.own.lock() = OwnNode::Registered(uid(&node).to_owned());
                 tracing::info!(node = self.name(), "the node is registered");
                 self.publish(&node);
                 tokio::select! {
@@ -137,8 +138,8 @@ impl NodePresence {
         self.parts.settings.progress()
     }
 
-    /// Deletes the node that was registered, and its lease. If the answer to the registration has not come, it deletes the node that the
-    /// server has. Returns false if no node was registered, or if another agent runs with its name.
+    /// Deletes the node that was registered, and its lease. If the agent has not claimed the lease yet, it deletes the node that the server
+    /// has. Returns false if no node was registered, or if another agent runs with its name.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -149,7 +150,7 @@ impl NodePresence {
         }
         let uid = match own {
             OwnNode::Absent => return Ok(false),
-            OwnNode::Unanswered => {
+            OwnNode::Unclaimed => {
                 // Another agent may have registered the node meanwhile.
                 match self.parts.api.lease().await {
                     Ok(lease) if !lease::is_own(&lease, &self.parts.settings.instance) => return Ok(false),
@@ -215,11 +216,11 @@ impl NodePresence {
         }
     }
 
-    /// Performs a write that creates or adopts the node. Until its answer is known, the node may be this agent's.
+    /// Performs a write that creates or adopts the node. From now on the node may be this agent's.
     async fn registering(&self, write: ApiFuture<'_, Node>) -> Result<Node, ApiError> {
         let before = self.own.lock().clone();
         if matches!(before, OwnNode::Absent) {
-            *self.own.lock() = OwnNode::Unanswered;
+            *self.own.lock() = OwnNode::Unclaimed;
         }
         let answer = write.await;
         if let Err(ApiError::Conflict(_) | ApiError::Refused(_) | ApiError::NotFound) = answer {

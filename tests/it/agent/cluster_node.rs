@@ -1,6 +1,6 @@
 //! The agent registers its node at the API server that the stand-in serves over HTTP.
 
-use podwright_stand_in::{Grant, StandIn};
+use podwright_stand_in::{Fault, Grant, Rule, StandIn, Verb};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -97,6 +97,29 @@ async fn second_agent_with_the_name_of_a_node_ends_and_names_the_reason() {
     first.crash().await;
     let again = start(&home, &[]).await;
     again.wait_for_line("the node is registered").await;
+}
+
+#[tokio::test]
+async fn one_of_two_agents_that_register_a_node_at_once_ends_and_names_the_reason() {
+    let server = StandIn::start().await.unwrap();
+    // Each agent finds no lease, in whatever order they start.
+    let first_reads = Rule::new().verb(Verb::Get).resource("leases").times(2);
+    server.faults().inject(first_reads, Fault::status(404));
+    let homes = [(); 2].map(|()| AgentHome::of_node(&server, "n1"));
+    let [mut one, mut other] = homes.each_ref().map(|home| home.start_without_waiting(&flags(&home.kubeconfig(), &[])));
+    let (code, winner, loser) = tokio::select! {
+        code = one.ended() => (code, other, one),
+        code = other.ended() => (code, one, other),
+    };
+    assert_eq!(code, Some(1), "{}", loser.logged());
+    assert!(
+        loser.logged().contains("another agent or a kubelet runs with the name of this node"),
+        "{}",
+        loser.logged()
+    );
+    assert!(loser.line("the node is registered").is_none(), "it starts no pod of the API server");
+    winner.wait_for_line("the node is registered").await;
+    is_ready(&server).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The Node object and the lease of a node in an API server.
 
+mod two_agents;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -49,6 +49,11 @@ impl FakeNodeApi {
         format!("{} {}", ready["status"].as_str().unwrap(), ready["message"].as_str().unwrap())
     }
 
+    /// Each agent has a client of its own.
+    fn writer(&self) -> Writer {
+        Writer::Node(std::ptr::from_ref(self).addr())
+    }
+
     fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
         self.server.request_of(User::node(self.user), method, path, content_type, body)
     }
@@ -61,7 +66,7 @@ impl FakeNodeApi {
         body: Value,
     ) -> ApiFuture<'_, Node> {
         self.server
-            .call(method, "node", Writer::Node, move || {
+            .call(method, "node", self.writer(), move || {
                 let node = self.request(method, &path, content_type, &body)?;
                 Ok(serde_json::from_value(node).expect("the server sends a node"))
             })
@@ -70,7 +75,7 @@ impl FakeNodeApi {
 
     fn lease_call(&self, method: &'static str, path: String, body: Value) -> ApiFuture<'_, Lease> {
         self.server
-            .call(method, "lease", Writer::Node, move || {
+            .call(method, "lease", self.writer(), move || {
                 let lease = self.request(method, &path, JSON, &body)?;
                 Ok(serde_json::from_value(lease).expect("the server sends a lease"))
             })
@@ -117,7 +122,7 @@ impl NodeApi for FakeNodeApi {
     fn delete_node<'a>(&'a self, uid: &'a str) -> ApiFuture<'a, ()> {
         let options = json!({"preconditions": {"uid": uid}});
         self.server
-            .call("DELETE", "node", Writer::Node, move || {
+            .call("DELETE", "node", self.writer(), move || {
                 self.request("DELETE", &node_path(), JSON, &options).map(drop)
             })
             .boxed()
@@ -137,7 +142,7 @@ impl NodeApi for FakeNodeApi {
 
     fn delete_lease(&self) -> ApiFuture<'_, ()> {
         self.server
-            .call("DELETE", "lease", Writer::Node, move || {
+            .call("DELETE", "lease", self.writer(), move || {
                 self.request("DELETE", &lease_path(), JSON, &Value::Null).map(drop)
             })
             .boxed()

@@ -26,7 +26,8 @@ pub(crate) struct FakePodApi {
 pub(crate) enum Writer {
     Status,
     Mirrors,
-    Node,
+    /// The registration of one of the agents that share the server.
+    Node(usize),
 }
 
 #[derive(Default)]
