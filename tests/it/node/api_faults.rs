@@ -1,5 +1,6 @@
 //! Faults of the API server and of its watches, and ends of the agent, while pods start, end and are deleted.
 
+use podwright_actors::ports::Clock;
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};
@@ -51,6 +52,25 @@ async fn pods_start_end_and_are_deleted_while_the_api_server_is_away_for_a_minut
     }
     assert_eq!(this.node.runtime.running(removed), [""; 0]);
     this.api.check_phases();
+}
+
+// The `minReadySeconds` of a Deployment begin at this time.
+#[actix::test]
+async fn conditions_have_the_times_of_their_changes_after_an_outage_of_the_api_server() {
+    let this = ApiNode::start().await;
+    this.api.create_pod("web", &json!({}));
+    this.api.fail(unavailable());
+    let begin = this.node.clock.now().to_timestamp().as_second();
+    this.watch().await;
+    this.node.wait(60.0).await;
+    assert_eq!(this.condition("web", "Ready"), None, "nothing could be written");
+    this.api.fail(None);
+    this.wait(40).await;
+    let conditions = this.api.status("web").conditions.unwrap();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    let changed = ready.last_transition_time.as_ref().unwrap().0.as_second() - begin;
+    assert_eq!(ready.status, "True");
+    assert!((0..=5).contains(&changed), "changed {changed} s after the pod came");
 }
 
 /// The changes that users make while the watch may be lost.
