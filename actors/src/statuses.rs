@@ -153,7 +153,12 @@ impl Statuses {
             }
             SetOutcome::Unchanged => true,
             SetOutcome::Refused(error) => {
-                tracing::error!(pod = %pod.full_name(), %error, "status refused");
+                // A pod that starts anew after its stop has no earlier status, so its first sync ends this.
+                tracing::warn!(
+                    pod = %pod.full_name(),
+                    reason = %error,
+                    "the pod keeps its last status, and its next sync computes a new one"
+                );
                 false
             }
         }

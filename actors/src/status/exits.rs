@@ -21,7 +21,7 @@ pub struct TerminatedContainer {
 
 /// A status would restart a container that ended for good.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("container {container:?} ended for good and cannot run again")]
+#[error("container {container:?} had ended for good, and the new status shows it as waiting or running")]
 pub struct IllegalRestart {
     /// The container's name.
     pub container: String,

@@ -93,7 +93,10 @@ fn a_container_that_ended_for_good_does_not_come_back() {
         if allowed {
             accepted(outcome);
         } else {
-            assert_eq!(outcome, SetOutcome::Refused(IllegalRestart { container: "a".into() }), "{policy} {code}");
+            let refused = IllegalRestart { container: "a".into() };
+            let text = "container \"a\" had ended for good, and the new status shows it as waiting or running";
+            assert_eq!(refused.to_string(), text);
+            assert_eq!(outcome, SetOutcome::Refused(refused), "{policy} {code}");
             assert_eq!(cache.get(ended.pod.uid()).unwrap(), kept, "the refused status is not stored");
         }
     }
