@@ -201,26 +201,33 @@ async fn projected_volume_supports_downward_api_sources_only() {
     let mounts = node.set_up(&pod(json!([{"name": "p", "projected": {"sources": [part]}}]))).await;
     assert_eq!(fs::read_to_string(mounts["p"].join("m/n")).unwrap(), "shop");
 
-    for (volume, remedy) in [
+    let static_only = "use emptyDir, hostPath, downwardAPI, or projected with downwardAPI sources only";
+    for (volume, kind, remedy) in [
         (
             json!({"name": "p", "projected": {"sources": [part, {"secret": {"name": "s"}}]}}),
-            "use emptyDir, hostPath or downwardAPI",
+            "projected (source secret)",
+            static_only,
         ),
-        (json!({"name": "p", "secret": {"secretName": "s"}}), "use emptyDir, hostPath or downwardAPI"),
+        (json!({"name": "p", "secret": {"secretName": "s"}}), "secret", static_only),
         (
             json!({"name": "p", "nfs": {"server": "s", "path": "/"}}),
+            "nfs",
             "use emptyDir, hostPath, configMap, secret, projected or downwardAPI",
         ),
-        (json!({"name": "p", "image": {"reference": "i"}}), "run the pod with a container runtime"),
+        (json!({"name": "p", "image": {"reference": "i"}}), "image", "run the pod with a container runtime"),
     ] {
         let error = node.storage.set_up(&pod(json!([volume]))).await.unwrap_err();
         assert!(matches!(&error, StorageError::Unsupported { volume, .. } if volume == "p"), "{error}");
-        assert!(error.to_string().contains(remedy), "{error}");
+        let text = format!("volume \"p\": {kind} volumes are not supported: {remedy}");
+        assert!(error.to_string().starts_with(&text), "{error}");
     }
     // A runtime that mounts volumes mounts images too.
     let Node { storage, root: _root } = node;
+    let storage = storage.for_mounted_volumes();
     let image = pod(json!([{"name": "p", "image": {"reference": "i"}}]));
-    assert_eq!(storage.for_mounted_volumes().set_up(&image).await, Ok(VolumeMounts::new()));
+    assert_eq!(storage.set_up(&image).await, Ok(VolumeMounts::new()));
+    let error = storage.set_up(&pod(json!([{"name": "p", "nfs": {"server": "s", "path": "/"}}]))).await.unwrap_err();
+    assert!(error.to_string().ends_with("use emptyDir, hostPath, image, configMap, secret, projected or downwardAPI"));
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use podwright_actors::objects::downward_files;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ErrorSource, StorageError, VolumeFile};
 use podwright_actors::texts::volumes;
+use serde::Serialize;
 
 use super::calls::CallProgress;
 use super::fs_group::{FsGroup, volume_mode};
@@ -73,24 +74,30 @@ impl Disk {
                     .into(),
             });
         }
-        let kind = kind(volume);
-        if !matches!(kind.as_deref(), None | Some("emptyDir")) {
-            // A volume of API objects comes here only without an API server.
-            let has_objects = plugin(volume).is_none() && !pod.is_static();
-            return Err(StorageError::Unsupported {
-                volume: volume.name.clone(),
-                kind: kind.unwrap_or_default(),
-                remedy: match has_objects {
-                    true => "use emptyDir, hostPath, configMap, secret, projected or downwardAPI".into(),
-                    false => "use emptyDir, hostPath or downwardAPI".into(),
-                },
-            });
+        if !matches!(kind(volume).as_deref(), None | Some("emptyDir")) {
+            return Err(self.unsupported(pod, volume));
         }
         let path = at(EMPTY_DIR);
         make_volume(&path, group)?;
         let source = volume.empty_dir.clone().unwrap_or_default();
         self.set_up_medium(&path, pod, volume, &source, group)?;
         Ok(path)
+    }
+
+    /// A volume that this node does not support, with those that it supports.
+    fn unsupported(&self, pod: &PodObject, volume: &Volume) -> StorageError {
+        let image = if self.mounted { "image, " } else { "" };
+        // A volume of API objects comes here only without an API server.
+        let has_objects = plugin(volume).is_none() && !pod.is_static();
+        let remedy = match has_objects {
+            true => format!("use emptyDir, hostPath, {image}configMap, secret, projected or downwardAPI"),
+            false => format!("use emptyDir, hostPath, {image}downwardAPI, or projected with downwardAPI sources only"),
+        };
+        let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        let source = sources.flat_map(fields).find(|source| source != "downwardAPI");
+        let kind = kind(volume).unwrap_or_default();
+        let kind = source.map_or_else(|| kind.clone(), |source| format!("{kind} (source {source})"));
+        StorageError::Unsupported { volume: volume.name.clone(), kind, remedy }
     }
 
     /// Makes a volume contain these files. If there are none now, a volume that an earlier call filled keeps its files, and the reason is
@@ -202,9 +209,14 @@ fn payload(volume: &str, files: Vec<VolumeFile>, group: Option<FsGroup>) -> Resu
 
 /// The name of the source that a volume sets, such as `emptyDir`.
 fn kind(volume: &Volume) -> Option<String> {
-    match serde_json::to_value(volume) {
-        Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(key, _)| key).find(|key| key != "name"),
-        _ => None,
+    fields(volume).into_iter().find(|key| key != "name")
+}
+
+/// The names of the fields that are set.
+fn fields(of: &impl Serialize) -> Vec<String> {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(key, _)| key).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -77,17 +77,17 @@ fn environment(path: &str, container: &Container, report: &mut Report) {
 }
 
 fn volume(path: &str, volume: &Volume, report: &mut Report) {
-    let remedy = "use emptyDir, hostPath or downwardAPI";
+    let message = "refers to an API object, which a static pod cannot use";
     for kind in kinds(volume) {
         if ["secret", "configMap", "persistentVolumeClaim", "ephemeral"].contains(&kind.as_str()) {
-            let message = "refers to an API object, which a static pod cannot use";
+            let remedy = "use emptyDir, hostPath or downwardAPI, or image with a container runtime";
             report.add(format!("{path}.{kind}"), message, remedy);
         }
     }
     for (i, part) in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()).enumerate() {
-        if set_fields(part).iter().any(|kind| kind != "downwardAPI") {
-            let message = "refers to an API object, which a static pod cannot use";
-            report.add(format!("{path}.projected.sources[{i}]"), message, remedy);
+        for source in set_fields(part).iter().filter(|source| *source != "downwardAPI") {
+            let remedy = "keep only downwardAPI sources, and mount other files with hostPath";
+            report.add(format!("{path}.projected.sources[{i}].{source}"), message, remedy);
         }
     }
 }

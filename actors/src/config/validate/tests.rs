@@ -351,7 +351,7 @@ fn a_static_pod_that_refers_to_an_api_object_is_rejected() {
         (
             json!({"volumes": [{"name": "v", "projected": {"sources": [{"downwardAPI": {}}, {"secret": {"name": "x"}}]}}]}),
             json!({}),
-            "spec.volumes[0].projected.sources[1]",
+            "spec.volumes[0].projected.sources[1].secret",
         ),
         (
             json!({}),
