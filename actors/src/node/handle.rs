@@ -16,7 +16,6 @@ use crate::dispatcher::{DispatcherActor, RefuseNewPods};
 use crate::engine::Engine;
 use crate::eviction::{EvictionState, NodePressure, Pressure};
 use crate::explain::Explainer;
-use crate::final_statuses::FinalStatusStore;
 use crate::health::PassHealth;
 use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
 use crate::node_status::{NodePresence, Registration};
@@ -40,7 +39,6 @@ pub struct NodeHandle {
     pub(super) engine: Engine,
     pub(super) desired: Arc<DesiredPods>,
     pub(super) statuses: Arc<Statuses>,
-    pub(super) final_statuses: Arc<FinalStatusStore>,
     pub(super) observer: Arc<Observer>,
     pub(super) containers: Arc<ContainerManager>,
     pub(super) explainer: Arc<Explainer>,
@@ -89,12 +87,6 @@ impl NodeHandle {
     /// The statuses of all pods.
     pub fn statuses(&self) -> &Arc<Statuses> {
         &self.statuses
-    }
-
-    /// The pods that were rejected or have ended.
-    #[doc(hidden)]
-    pub fn final_statuses(&self) -> &Arc<FinalStatusStore> {
-        &self.final_statuses
     }
 
     /// The last status of each pod in the runtime, and whether the runtime answers.

@@ -350,8 +350,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     actix::spawn(async move { resizes.run(&stop_allocating).await });
     let stop_recording = stop.clone();
     actix::spawn(async move { run_facts.run(&stop_recording).await });
-    let (written, stop_writing) = (final_statuses.clone(), stop.clone());
-    actix::spawn(async move { written.run(&stop_writing).await });
+    let stop_writing = stop.clone();
+    actix::spawn(async move { final_statuses.run(&stop_writing).await });
     let dispatcher_actor =
         DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), pod_ended, stop.clone());
     let dispatcher = dispatcher_context.run(dispatcher_actor);
@@ -361,7 +361,6 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         engine,
         desired,
         statuses,
-        final_statuses,
         observer,
         containers,
         explainer,

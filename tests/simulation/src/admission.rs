@@ -10,20 +10,22 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::Clock;
 
 use super::checks;
+use super::disk::Disk;
 use super::machine::{CPU_MILLIS, MEMORY, Machine};
 
 /// The capacity of the node, with the check that no pod is rejected for what other pods are about to give back (POD-S100).
 pub(super) struct CheckedCapacity {
     machine: Arc<Machine>,
+    disk: Arc<Disk>,
     capacity: NodeCapacity,
     /// For each pod, whether it fits once the others have given that back, as of its last judgement.
     fits_later: Mutex<BTreeMap<PodUid, bool>>,
 }
 
 impl CheckedCapacity {
-    pub(super) fn new(machine: Arc<Machine>) -> Self {
+    pub(super) fn new(machine: Arc<Machine>, disk: Arc<Disk>) -> Self {
         let capacity = NodeCapacity::new(CPU_MILLIS, MEMORY, 500);
-        CheckedCapacity { machine, capacity, fits_later: Mutex::default() }
+        CheckedCapacity { machine, disk, capacity, fits_later: Mutex::default() }
     }
 
     /// The agent has published an event of a pod. An event of a rejection comes before the next judgement of the pod.
@@ -37,7 +39,7 @@ impl CheckedCapacity {
 impl AdmissionHandler for CheckedCapacity {
     fn admit(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
         if let Some(agent) = self.machine.agent() {
-            let fits = checks::fits_later(&agent, pod, others, self.machine.clock.now());
+            let fits = checks::fits_later(&agent, &self.disk, pod, others, self.machine.clock.now());
             self.fits_later.lock().insert(pod.uid().clone(), fits);
         }
         self.capacity.admit(pod, others)

@@ -44,9 +44,22 @@ impl Disk {
 
     /// Whether the final status of a pod is stored.
     pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
+        self.ending(uid).is_some_and(|ending| ending != "Forgotten")
+    }
+
+    /// Whether the file says that a pod has ended, and was not rejected. False during and after a write that may have left the file with
+    /// less than the agent knows.
+    pub(super) fn has_ended(&self, uid: &PodUid) -> bool {
+        self.journal.is_whole() && self.ending(uid).is_some_and(|ending| ending == "Ended")
+    }
+
+    /// What the newest record of a pod is: a rejection, an end, or that the pod is forgotten.
+    fn ending(&self, uid: &PodUid) -> Option<String> {
         let uid = format!("\"uid\":\"{uid}\"");
         let records = self.journal.records();
-        records.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
+        let newest = records.iter().rfind(|record| record.contains(&uid))?;
+        let record: Value = serde_json::from_str(newest).ok()?;
+        Some(record["ending"].as_str()?.to_owned())
     }
 
     /// The file of claims.

@@ -29,7 +29,7 @@ pub(super) struct Journal {
 #[derive(Default)]
 struct JournalContent {
     records: Mutex<Vec<String>>,
-    /// Whether no append has failed or was cut short since the last full save.
+    /// Whether no append is under way, and none has failed or was cut short since the last full save.
     whole: AtomicBool,
     openings: AtomicUsize,
 }
@@ -46,6 +46,11 @@ struct JournalWriter {
 impl Journal {
     pub(super) fn new(machine: Arc<Machine>, op: Op, what: &'static str) -> Arc<Self> {
         Arc::new(Journal { machine, op, what, content: Arc::default() })
+    }
+
+    /// Whether no append is under way, and none has failed or was cut short since the last full save.
+    pub(super) fn is_whole(&self) -> bool {
+        self.content.whole.load(Ordering::Relaxed)
     }
 
     /// The records that a later agent reads.

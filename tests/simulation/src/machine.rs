@@ -13,7 +13,6 @@ use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::claims::ClaimManager;
 use podwright_actors::desired::DesiredPods;
 use podwright_actors::engine::{Engine, PodSnapshot};
-use podwright_actors::final_statuses::FinalStatusStore;
 use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::PodObject;
@@ -94,7 +93,6 @@ struct MachineState {
 pub(super) struct Agent {
     pub(super) engine: Engine,
     pub(super) statuses: Arc<Statuses>,
-    pub(super) final_statuses: Arc<FinalStatusStore>,
     pub(super) desired: Arc<DesiredPods>,
     pub(super) claims: Arc<ClaimManager>,
 }
@@ -102,8 +100,7 @@ pub(super) struct Agent {
 impl Agent {
     pub(super) fn of(node: &NodeHandle, claims: Arc<ClaimManager>) -> Self {
         let (statuses, desired) = (node.statuses().clone(), node.desired().clone());
-        let final_statuses = node.final_statuses().clone();
-        Agent { engine: node.engine().clone(), statuses, final_statuses, desired, claims }
+        Agent { engine: node.engine().clone(), statuses, desired, claims }
     }
 
     /// One pod as the engine sees it.

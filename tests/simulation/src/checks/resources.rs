@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{PodStatus, ResourceRequirements};
 use podwright_actors::admission::Admitted;
-use podwright_actors::final_statuses::Ending;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::pod_worker::{Cause, Lifecycle};
@@ -16,6 +15,7 @@ use podwright_actors::time::{Grace, Time};
 
 use super::CheckResult;
 use crate::container_resources::Amounts;
+use crate::disk::Disk;
 use crate::machine::{Agent, CPU_MILLIS, MEMORY, Machine};
 use crate::runner::UnawareAdmission;
 use crate::sources::DesiredPod;
@@ -175,9 +175,9 @@ pub(crate) const LACKS: [&str; 3] = ["OutOfcpu", "OutOfmemory", "UnexpectedAdmis
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether a pod certainly fits beside the others of its judgement once they have given back what they are about to give back.
-pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now: Time) -> bool {
+pub(crate) fn fits_later(agent: &Agent, disk: &Disk, pod: &PodObject, others: &Admitted, now: Time) -> bool {
     let mut total = Total::default();
-    for other in others.pods().filter(|other| !gives_all_back(agent, other, now)) {
+    for other in others.pods().filter(|other| !gives_all_back(agent, disk, other, now)) {
         // The resize may have failed for so long that no pod waits for it.
         if agent.statuses.get(other.uid()).is_some_and(|status| resize_fails(&status)) {
             return false;
@@ -189,9 +189,11 @@ pub(crate) fn fits_later(agent: &Agent, pod: &PodObject, others: &Admitted, now:
 }
 
 /// Whether a pod certainly stops, and does not start again after that.
-fn gives_all_back(agent: &Agent, pod: &PodObject, now: Time) -> bool {
+fn gives_all_back(agent: &Agent, disk: &Disk, pod: &PodObject, now: Time) -> bool {
     let Some(snapshot) = agent.engine.snapshot(pod.uid()) else { return false };
-    let has_ended = agent.final_statuses.ending(pod.uid()) == Some(Ending::Ended);
+    // The agent publishes the end of a pod after it is on disk. A pod that runs again has a status of its new life.
+    let is_published = agent.statuses.phase(pod.uid()).is_some_and(Phase::is_terminal);
+    let has_ended = is_published && disk.has_ended(pod.uid());
     match snapshot.lifecycle {
         // The stop of an ended pod begins with the next sync that succeeds. A pod that its source no longer has is not stopped before
         // every source has delivered.

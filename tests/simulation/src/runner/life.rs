@@ -153,7 +153,7 @@ impl Simulation {
         let unrecorded = self.sources.lock().desired_pods().into_iter().filter(|desired| !desired.pod.is_static());
         early.extend(unrecorded.map(|desired| desired.uid).filter(|uid| adopted.contains(uid) && !is_recorded(uid)));
         let metrics = Metrics::new();
-        let capacity = Arc::new(CheckedCapacity::new(machine.clone()));
+        let capacity = Arc::new(CheckedCapacity::new(machine.clone(), self.disk.clone()));
         let seed = machine.scenario.seed ^ u64::from(machine.life());
         let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
         let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
