@@ -73,6 +73,19 @@ fn write_is_forgotten_with_a_later_version_or_its_owner() {
     assert_eq!(cluster.core.own_writes.len(), 0, "the answer came last");
 }
 
+/// A late write of an earlier leader, which did not know all claims of the pod, removes a name. The name is written again.
+#[test]
+fn name_that_a_late_write_removed_is_written_again() {
+    let mut cluster = Cluster::new(Features::default());
+    cluster.put(template("tpl"));
+    let entries = [("res", "tpl"), ("own", "tpl")];
+    cluster.put(pod("p", &entries));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    cluster.put(recorded(pod("p", &entries), &[("res", Some("p-res-00001"))]));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["apply p res=p-res-00001 own=p-own-00002"]);
+}
+
 /// A write that the server has refused is not part of the status, so a later write does not repeat its names. The write before it counts
 /// again, until the watch shows it.
 #[test]
