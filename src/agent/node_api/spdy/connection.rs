@@ -178,15 +178,19 @@ async fn write_frames(
 ) -> io::Result<()> {
     let (mut encoder, mut buffer) = (Encoder::default(), Vec::new());
     while let Some(frame) = queue.recv().await {
+        let mut is_data = frame.is_data();
         encoder.append(&frame, &mut buffer);
         while buffer.len() < BLOCK
             && let Ok(frame) = queue.try_recv()
         {
+            is_data |= frame.is_data();
             encoder.append(&frame, &mut buffer);
         }
         write.write_all(&buffer).await?;
         write.flush().await?;
-        activity.record_data();
+        if is_data {
+            activity.record_data();
+        }
         buffer.clear();
     }
     encoder.append(&Frame::GoAway { last: 0, status: 0 }, &mut buffer);
@@ -216,13 +220,15 @@ impl Reader {
                 if matches!(frame, Frame::GoAway { .. }) {
                     return Ok(());
                 }
+                if frame.is_data() {
+                    activity.record_data();
+                }
                 self.handle(frame).await;
             }
             let count = read.read(&mut buffer).await?;
             if count == 0 {
                 return Ok(());
             }
-            activity.record_data();
             self.decoder.feed(&buffer[..count]);
         }
     }

@@ -76,6 +76,22 @@ pub enum Frame {
     Ignored,
 }
 
+impl Frame {
+    /// Whether the frame opens a stream or carries its bytes. A connection that has only other frames, such as the pings that clients send
+    /// every few seconds, is idle.
+    pub(super) fn is_data(&self) -> bool {
+        match self {
+            Frame::SynStream { .. } | Frame::Data { .. } => true,
+            Frame::SynReply { .. }
+            | Frame::Reset { .. }
+            | Frame::Ping(_)
+            | Frame::GoAway { .. }
+            | Frame::Headers { .. }
+            | Frame::Ignored => false,
+        }
+    }
+}
+
 /// Writes frames. It keeps the state of the compression, so each frame that is written must be sent, in the same order.
 #[derive(Debug)]
 pub struct Encoder(Deflate);

@@ -1,12 +1,21 @@
 //! Time limits and refusals. The protocols themselves are tested end to end.
 
+use std::convert::Infallible;
+
 use axum::body::Body;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use futures_util::{SinkExt, StreamExt};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::sync::oneshot;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::command::over_spdy;
 use super::runtime_connection::{RuntimeConnection, STALL_LIMIT};
 use super::*;
-use crate::adapters::streaming::{NoStreams, StartCommand};
+use crate::adapters::streaming::{LocalCommand, NoStreams, StartCommand};
 use crate::agent::node_api::spdy::{Decoder, Encoder, Headers};
 
 fn permit() -> OwnedSemaphorePermit {
@@ -103,6 +112,97 @@ async fn a_connection_ends_when_it_had_no_data_for_the_idle_limit() {
     };
     drive(data, std::future::pending(), &activity, permit()).await;
     assert_eq!(begin.elapsed().as_secs(), (IDLE_LIMIT * 3 / 2).as_secs());
+}
+
+/// The streams of [`endless_command`].
+const INPUT_AND_OUTPUT: CommandStreams = CommandStreams { stdin: true, stdout: true, stderr: false, tty: false };
+
+/// A command that writes once, after the idle limit, and never ends.
+fn endless_command() -> StartCommand {
+    StartCommand::new(async {
+        let (stdin, input) = mpsc::channel(1);
+        let (output, stdout) = mpsc::channel(1);
+        let (end, ended) = oneshot::channel();
+        let writes = tokio::spawn(async move {
+            tokio::time::sleep(IDLE_LIMIT).await;
+            output.send(b"out".to_vec()).await.unwrap();
+            std::future::pending::<()>().await;
+            drop((input, output, end));
+        });
+        let tasks = vec![AbortOnDropHandle::new(writes)];
+        Ok(LocalCommand { stdin: Some(stdin), stdout: Some(stdout), stderr: None, resize: None, ended, tasks })
+    })
+}
+
+/// Calls `send` every 5 s, as often as kubectl pings: for data after half of the idle limit, and otherwise for a ping. The pings end after
+/// three times the limit, so that a session that they keep open ends late.
+async fn send_periodically(mut send: impl AsyncFnMut(bool)) {
+    let (begin, period) = (Instant::now(), Duration::from_secs(5));
+    for count in (1..).take_while(|count| period * *count <= IDLE_LIMIT * 3) {
+        sleep_until(begin + period * count).await;
+        send(period * count == IDLE_LIMIT / 2).await;
+    }
+    std::future::pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spdy_client_that_only_pings_is_idle() {
+    let (mut client, bytes) = duplex(1 << 16);
+    let session = over_spdy(bytes, endless_command(), INPUT_AND_OUTPUT, SessionTarget::Attach, permit());
+    let session = tokio::spawn(session);
+    let begin = Instant::now();
+    let kinds = [(1, "error"), (3, "stdin"), (5, "stdout")];
+    open_streams(&mut client, &kinds.map(|(stream, kind)| (stream, Headers::new([("streamtype", kind)])))).await;
+    let (mut from_agent, mut to_agent) = split(client);
+    let sent = send_periodically(async |is_data| {
+        let data = Frame::Data { stream: 3, bytes: b"in".to_vec(), fin: false };
+        let (frame, mut bytes) = (if is_data { data } else { Frame::Ping(1) }, Vec::new());
+        Encoder::default().append(&frame, &mut bytes);
+        let _ = to_agent.write_all(&bytes).await;
+    });
+    let mut buffer = [0; 1024];
+    let ended = async { while matches!(from_agent.read(&mut buffer).await, Ok(1..)) {} };
+    tokio::select! {
+        () = sent => {}
+        () = ended => {}
+    }
+    assert_eq!(begin.elapsed().as_secs(), (IDLE_LIMIT * 2).as_secs(), "the output was the last data");
+    session.await.unwrap();
+}
+
+/// The client of a command over WebSocket.
+async fn websocket_client(start: StartCommand, streams: CommandStreams) -> WebSocketStream<DuplexStream> {
+    let (client, bytes) = duplex(1 << 16);
+    let start = Mutex::new(Some(start));
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let start = start.lock().take().unwrap();
+        async move {
+            let upgrade = Upgrade::of(request.map(Body::new)).unwrap();
+            let answer = command::serve(upgrade, start, streams, SessionTarget::Attach, permit()).await;
+            Ok::<_, Infallible>(answer.unwrap_or_else(IntoResponse::into_response))
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(bytes), service);
+    tokio::spawn(connection.with_upgrades());
+    let mut request = "ws://node/exec".into_client_request().unwrap();
+    request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(upgrade::V5));
+    tokio_tungstenite::client_async(request, client).await.unwrap().0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_websocket_client_that_only_pings_is_idle() {
+    let begin = Instant::now();
+    let (mut sink, mut stream) = websocket_client(endless_command(), INPUT_AND_OUTPUT).await.split();
+    let sent = send_periodically(async |is_data| {
+        let data = Message::Binary(b"\x00in".to_vec().into());
+        let _ = sink.send(if is_data { data } else { Message::Ping(Vec::new().into()) }).await;
+    });
+    let ended = async { while let Some(Ok(_)) = stream.next().await {} };
+    tokio::select! {
+        () = sent => {}
+        () = ended => {}
+    }
+    assert_eq!(begin.elapsed().as_secs(), (IDLE_LIMIT * 2).as_secs(), "the output was the last data");
 }
 
 /// A client and a streaming server whose bytes the agent copies.

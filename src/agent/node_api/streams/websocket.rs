@@ -129,6 +129,7 @@ async fn read(
     loop {
         let message = match stream.next().await {
             Some(Ok(Message::Close(_))) | None => return,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
             Some(Ok(message)) => message,
             Some(Err(error)) => {
                 tracing::debug!(%error, "a stream of the node API ended early");
@@ -175,18 +176,17 @@ async fn write(
     activity: &Activity,
 ) -> Result<(), axum::Error> {
     while let Some(frame) = queue.recv().await {
-        let message = match &frame {
+        match &frame {
             // The protocols have no message for the end of an output.
-            Frame::Data { bytes, fin: true, .. } if bytes.is_empty() => continue,
-            Frame::Data { stream, bytes, .. } => match u8::try_from(*stream) {
-                Ok(channel) => format.encode(channel, bytes),
-                Err(_) => continue,
-            },
-            Frame::Ping(_) => Message::Ping(Vec::new().into()),
-            _ => continue,
-        };
-        sink.send(message).await?;
-        activity.record_data();
+            Frame::Data { bytes, fin: true, .. } if bytes.is_empty() => {}
+            Frame::Data { stream, bytes, .. } => {
+                let Ok(channel) = u8::try_from(*stream) else { continue };
+                sink.send(format.encode(channel, bytes)).await?;
+                activity.record_data();
+            }
+            Frame::Ping(_) => sink.send(Message::Ping(Vec::new().into())).await?,
+            _ => {}
+        }
     }
     Ok(())
 }
