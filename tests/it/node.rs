@@ -27,6 +27,8 @@ mod kubelet_texts;
 mod lost_exits;
 mod mirrors;
 mod network;
+#[cfg(feature = "kube")]
+mod node_authorizer;
 mod observation;
 mod orphans;
 mod probes;

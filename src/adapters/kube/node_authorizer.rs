@@ -9,11 +9,13 @@ use std::time::Duration;
 use kube::core::Status;
 use tokio::time::sleep;
 
-/// The pauses before a refused request is repeated. Their sum is less than the time that a read of a config map or a secret waits.
-const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500)];
+/// The pauses before a refused request is repeated. An authorizer that is late by up to a second delays no pod further. The sum is less
+/// than the time that a read of a config map or a secret waits.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(350), Duration::from_millis(350)];
 
 /// The repetitions of one request that the Node authorizer may refuse too early.
-pub(super) struct EarlyRefusals(std::array::IntoIter<Duration, 3>);
+pub(super) struct EarlyRefusals(std::array::IntoIter<Duration, 4>);
 
 impl EarlyRefusals {
     pub(super) fn new() -> Self {

@@ -52,7 +52,7 @@ async fn new_pods_start_without_a_warning() {
         cluster.event(name, "Started").await;
     }
     let events = cluster.server.all("events").into_iter();
-    // A busy machine may need more than the second that a pod waits for the objects of its volumes. The tests of the adapter check that
+    // A busy machine may need more than the time that a pod waits for the objects of its volumes. The tests of the node check that
     // wait in paused time.
     let of_pods = events.filter(|event| {
         event["involvedObject"]["kind"] == "Pod" && event["type"] == "Warning" && event["reason"] != "FailedMount"

@@ -12,8 +12,8 @@ use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{
-    Checkpoint, ContainerRuntime, NetworkClient, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet,
-    TokioClock,
+    ApiObjects, Checkpoint, ContainerRuntime, NetworkClient, NodeApi, ResourcePhase, SourceKind, SourceProblem,
+    SourceSet, TokioClock,
 };
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
 use super::fake_disks::{FakeDisks, FakeMeter};
-use super::fake_objects::FakeObjects;
 use super::fake_pod_api::FakePodApi;
 use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
@@ -69,7 +68,7 @@ pub(crate) struct Setup {
     /// The API server to which statuses are written, if there is one.
     pub(crate) api: Option<Arc<FakePodApi>>,
     /// The API objects that pods refer to, if there is an API server.
-    pub(crate) objects: Option<Arc<FakeObjects>>,
+    pub(crate) objects: Option<Arc<dyn ApiObjects>>,
     /// The API server in which the node is registered, if there is one, and how.
     pub(crate) node_api: Option<(Arc<dyn NodeApi>, NodeRegistration)>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,

@@ -25,8 +25,9 @@ use crate::KubeError;
 use crate::adapters::kube::listing;
 use crate::adapters::kube::node_authorizer::EarlyRefusals;
 
-/// How long a read waits for the first answer of the API server (upstream `watchBasedManager`, 1.36).
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
+/// How long a read waits for the first answer of the API server. Upstream waits for 1 s (`watchBasedManager`, 1.36). This wait is longer,
+/// because the last request that the Node authorizer may refuse too early is sent after 1,050 ms.
+const FIRST_ANSWER: Duration = Duration::from_millis(1_500);
 
 /// An object that pods refer to by name.
 pub(super) trait WatchedObject:
