@@ -152,10 +152,11 @@ impl PodSet {
             return Some(known.clone());
         }
         let first_seen = known.and_then(|known| known.annotation(SEEN_ANNOTATION)).unwrap_or(now).to_owned();
+        let namespace = pod.metadata.namespace.clone();
         match object(pod) {
             Ok(pod) => Some(pod.with_first_seen(&first_seen)),
             Err(invalid) => {
-                tracing::error!(error = %invalid, "the API server sent a pod that cannot be run");
+                tracing::error!(pod.namespace = namespace, error = %invalid, "the API server sent a pod that cannot be run");
                 None
             }
         }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::correlate::{Correlator, EventWrite};
-use super::object::{RecordedEvent, object};
+use super::object::{RecordedEvent, object, qualified_name};
 
 /// The number of tries for an event while the API server cannot be reached (client-go `maxTriesPerEvent`, 1.36).
 const TRIES: u32 = 12;
@@ -81,14 +81,17 @@ impl<A: EventApi> Lane<A> {
                 Ok(stored) => return Some(stored),
                 Err(error) => error,
             };
-            let (object, reason) = (&write.event.involved_object, &write.event.reason);
-            let (name, reason) = (object.name.as_deref(), reason.as_deref());
+            let Event { involved_object, reason, .. } = &write.event;
+            let (component, kind) = (self.source.component.as_deref(), involved_object.kind.as_deref());
+            let (object, reason) = (qualified_name(involved_object), reason.as_deref());
             if !matches!(error, ApiError::Unavailable { .. }) {
-                tracing::debug!(object = name, reason, error = %error_chain(&error), "the API server refused an event");
+                let error = error_chain(&error);
+                tracing::debug!(component, kind, object, reason, %error, "the API server refused an event");
                 return None;
             }
             if tries == TRIES {
-                tracing::warn!(object = name, reason, tries, error = %error_chain(&error), "cannot write an event");
+                let error = error_chain(&error);
+                tracing::warn!(component, kind, object, reason, tries, %error, "cannot write an event");
                 return None;
             }
             let (failed, at_least) = (Instant::now(), error.retry_after());

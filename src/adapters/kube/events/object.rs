@@ -47,6 +47,15 @@ pub(super) fn node_reference(node: &str) -> ObjectReference {
     }
 }
 
+/// The name of an object in logs, with its namespace if it has one.
+pub(super) fn qualified_name(object: &ObjectReference) -> String {
+    let name = object.name.as_deref().unwrap_or_default();
+    match &object.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
 /// The object of an event with the count 1. `number` makes the name unique among the events of the object.
 pub(super) fn object(recorded: RecordedEvent, source: &EventSource, number: u64) -> Event {
     let RecordedEvent { object, event: PodEvent { kind, reason, message, field_path, annotations, .. }, at } = recorded;
@@ -134,6 +143,14 @@ mod tests {
         assert_eq!(object.metadata.namespace.as_deref(), Some("default"));
         let expected = json!({"kind": "Node", "name": "n1", "uid": "n1"});
         assert_eq!(serde_json::to_value(object.involved_object).unwrap(), expected);
+    }
+
+    #[test]
+    fn logs_name_an_object_with_its_namespace() {
+        let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": {"containers": []}});
+        let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+        assert_eq!(qualified_name(&pod_reference(&pod)), "shop/web");
+        assert_eq!(qualified_name(&node_reference("n1")), "n1");
     }
 
     #[test]

@@ -196,7 +196,8 @@ impl<K: WatchedObject> WatchTask<K> {
 
     /// Keeps the last object, if there is one. The stream tries again after its backoff.
     fn failed(&self, error: KubeError) {
-        tracing::debug!(kind = %K::KIND, name = self.name, %error, "cannot watch an object");
+        let namespace = self.api.namespace();
+        tracing::debug!(kind = %K::KIND, namespace, name = self.name, %error, "cannot watch an object");
         if matches!(*self.reported.borrow(), ReportedObject::Found(_) | ReportedObject::Missing) {
             return;
         }
