@@ -137,5 +137,5 @@ async fn view(root: &Path) -> NodeView {
     let sets = AddProblem(node.sources()).start().recipient();
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
     let logs = FileStorage::new(root, Default::default());
-    NodeView { node, events, clock, metrics, logs, claims: None, plugins: None }
+    NodeView { node_name: "n1".into(), node, events, clock, metrics, logs, claims: None, plugins: None }
 }

@@ -1,12 +1,25 @@
 //! How users name pods. Pure.
 
+use crate::actors::explain::PodFacts;
 use crate::actors::ids::FullName;
 use crate::actors::pod::PodObject;
 
 /// Whether a user may mean a pod by this name. The name of a static pod may omit the node name, which its manifest does not have.
 pub(crate) fn is_named(pod: &PodObject, name: &str) -> bool {
-    let own = pod.full_name().name();
     let node = pod.spec().node_name.as_deref().filter(|_| pod.is_static());
+    is_own_name(pod.full_name().name(), node, name)
+}
+
+/// The same for a pod of the node `node` that may have no object. Whether such a pod is static is not known, so its name may also omit the
+/// node name.
+pub(crate) fn is_known_as(pod: &PodFacts, node: &str, name: &str) -> bool {
+    match &pod.object {
+        Some(object) => is_named(object, name),
+        None => is_own_name(pod.full_name.name(), Some(node), name),
+    }
+}
+
+fn is_own_name(own: &str, node: Option<&str>, name: &str) -> bool {
     own == name || node.is_some_and(|node| *own == format!("{name}-{}", node.to_lowercase()))
 }
 
@@ -38,6 +51,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::actors::ids::PodUid;
 
     #[test]
     fn name_of_a_static_pod_may_lack_the_node() {
@@ -52,6 +66,13 @@ mod tests {
         let named = |source: &str| ["web-n1", "web", "we", "web-", "n1", ""].map(|name| is_named(&pod(source), name));
         assert_eq!(named("file"), [true, true, false, false, false, false]);
         assert_eq!(named("api"), [true, false, false, false, false, false]);
+    }
+
+    #[test]
+    fn name_of_a_pod_without_an_object_may_lack_the_node() {
+        let pod = PodFacts::named(PodUid::new("u"), FullName::new("default", "web-n1"));
+        let known = ["web-n1", "web", "we", "web-", "n1", ""].map(|name| is_known_as(&pod, "N1", name));
+        assert_eq!(known, [true, true, false, false, false, false]);
     }
 
     #[test]

@@ -11,12 +11,14 @@ use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
 
 use super::events::EventLog;
-use super::pod_names::is_named;
+use super::pod_names::is_known_as;
 
 /// Read access to the node. Its methods change nothing, but those of the claims do.
 #[derive(Clone)]
 pub struct NodeView {
     pub node: Arc<NodeHandle>,
+    /// The name of the node.
+    pub node_name: Arc<str>,
     pub events: Arc<EventLog>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
@@ -58,8 +60,7 @@ impl NodeView {
             return name;
         }
         let is_meant = |pod: &PodFacts| {
-            let is_named = pod.object.as_ref().is_some_and(|object| is_named(object, name.name()));
-            is_named && pod.full_name.namespace() == name.namespace()
+            pod.full_name.namespace() == name.namespace() && is_known_as(pod, &self.node_name, name.name())
         };
         let found = self.pods().into_iter().find(is_meant).map(|pod| pod.full_name);
         found.unwrap_or(name)

@@ -28,7 +28,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
     let agent = args.agent.agent()?;
     let body = agent.fetch(PATH, &[], JSON)?;
     let mut list = PodList::parse(&body).ok_or_else(|| agent.not_podwright())?;
-    list.select(args)?;
+    list.select(args, |name| without_object(&agent, name))?;
     match args.output {
         GetOutput::Json => Ok(serde_json::to_string_pretty(&list.object(args)).map_err(|_| agent.not_podwright())?),
         GetOutput::Yaml => {
@@ -54,7 +54,7 @@ pub(crate) fn watch(args: &GetArgs) -> Result<(), QueryError> {
         let (now, is_wide) = (SystemClock::new().now(), args.output == GetOutput::Wide);
         let lines = match &mut rows {
             None => {
-                list.select(args)?;
+                list.select(args, |_| None)?;
                 rows = Some(WatchedRows::new(&list.pods(), now, is_wide));
                 table(&list.pods(), now, is_wide)
             }
@@ -83,6 +83,17 @@ pub(super) fn containers(agent: &Agent, name: &FullName, uid: Option<&str>) -> R
     Ok(regular.chain(pod.ephemeral_containers().iter().map(|container| container.name.clone())).collect())
 }
 
+/// The full name of a pod of which the agent has no object, because no source has it. `None` if the agent knows no such pod.
+fn without_object(agent: &Agent, name: &FullName) -> Option<FullName> {
+    let explanation = agent.fetch(&format!("/explain/{name}"), &[], JSON).ok()?;
+    let explanation: Value = serde_json::from_str(&explanation).ok()?;
+    // A pod that a source brought since the list was made.
+    if explanation.get("source").is_some() {
+        return None;
+    }
+    Some(FullName::new(explanation["namespace"].as_str()?, explanation["name"].as_str()?))
+}
+
 /// A `v1.PodList` of an agent.
 struct PodList {
     /// The list without its items.
@@ -109,15 +120,22 @@ impl PodList {
         self.items.iter().filter_map(|(_, pod)| pod.clone()).collect()
     }
 
-    /// Leaves the selected pods.
+    /// Leaves the selected pods. `without_object` finds a pod that is not in the list because it has no object.
     ///
     /// # Errors
-    /// [`QueryError::UnknownPods`] if there is no pod of a name.
-    fn select(&mut self, args: &GetArgs) -> Result<(), QueryError> {
+    /// [`QueryError::UnknownPods`] if the list has no pod of a name.
+    fn select(
+        &mut self,
+        args: &GetArgs,
+        without_object: impl Fn(&FullName) -> Option<FullName>,
+    ) -> Result<(), QueryError> {
         let pods = self.pods();
         let is_unknown = |name: &&ObjectName| !pods.iter().any(|pod| is_meant(name, args.namespace(), pod));
-        let unknown: Vec<String> =
-            args.names.iter().filter(is_unknown).map(|name| unknown(name, args, &pods)).collect();
+        let why = |name: &ObjectName| match without_object(&name.in_namespace(args.namespace())) {
+            Some(pod) => no_object(&pod),
+            None => unknown(name, args, &pods),
+        };
+        let unknown: Vec<String> = args.names.iter().filter(is_unknown).map(why).collect();
         if !unknown.is_empty() {
             return Err(QueryError::UnknownPods(unknown.join("\n")));
         }
@@ -154,6 +172,10 @@ fn is_meant(name: &ObjectName, namespace: Option<&str>, pod: &PodObject) -> bool
     namespace.is_none_or(|namespace| namespace == pod.full_name().namespace()) && is_named(pod, name.name())
 }
 
+fn no_object(pod: &FullName) -> String {
+    escape_lines(&format!("no source has the pod {pod}: `podwright explain {pod}` says what happens to it"))
+}
+
 fn unknown(name: &ObjectName, args: &GetArgs, pods: &[Arc<PodObject>]) -> String {
     let full_name = name.in_namespace(args.namespace());
     let similar = similar_names(&full_name, pods.iter().map(|pod| pod.full_name().clone()));
@@ -188,7 +210,7 @@ mod tests {
 
     fn selected(words: &[&str]) -> Result<Vec<String>, String> {
         let mut list = PodList::parse(LIST).unwrap();
-        list.select(&args(words)).map_err(|error| error.to_string())?;
+        list.select(&args(words), |_| None).map_err(|error| error.to_string())?;
         Ok(list.pods().iter().map(|pod| pod.full_name().to_string()).collect())
     }
 
@@ -213,10 +235,20 @@ mod tests {
     }
 
     #[test]
+    fn pod_without_an_object_is_no_unknown_pod() {
+        let removed =
+            |name: &FullName| (*name == FullName::new("default", "job")).then(|| FullName::new("default", "job-n1"));
+        let error = PodList::parse(LIST).unwrap().select(&args(&["job", "db", "none"]), removed).unwrap_err();
+        let expected = "no source has the pod default/job-n1: `podwright explain default/job-n1` says what happens to it\n\
+                        there is no pod none";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
     fn one_named_pod_is_printed_without_a_list() {
         let object = |words: &[&str]| {
             let (mut list, args) = (PodList::parse(LIST).unwrap(), args(words));
-            list.select(&args).unwrap();
+            list.select(&args, |_| None).unwrap();
             list.object(&args)
         };
         let (all, one, two) = (object(&[]), object(&["db"]), object(&["web"]));

@@ -229,6 +229,7 @@ pub(super) async fn start(
     let node = Arc::new(node.start()?);
     let view = NodeView {
         node,
+        node_name: name.into(),
         events,
         clock,
         metrics,

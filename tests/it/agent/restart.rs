@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase};
+use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase, text};
 
 /// Waits until the file of the facts of containers has this text. The agent writes it in the background.
 async fn fact_is_written(home: &AgentHome, text: &str) {
@@ -170,6 +170,14 @@ async fn next_agent_gives_pods_without_a_manifest_what_is_left_of_their_grace_pe
         assert!(grace.parse::<u32>().is_ok_and(|seconds| expected.contains(&seconds)), "{line}");
     }
     eventually("the second pod stops", || async { file("removed-begins").exists().then_some(()) }).await;
+    for name in ["removed-n1", "removed"] {
+        let explained = agent.explain(name);
+        assert!(explained.contains("removed-n1"), "{explained}");
+        let (code, why) = agent.get(&format!("/logs/default/{name}"), "");
+        assert!(code == 404 && why.contains("is known to the container runtime only"), "{code} {why}");
+        let got = agent.run_client(&["get", "pods", name]).await;
+        assert!(text(&got.stderr).contains("no source has the pod default/removed-n1"), "{got:?}");
+    }
     fs::write(file("go"), "").unwrap();
     eventually("both pods clean up", || async {
         ["stopping-done", "removed-done"].iter().all(|name| file(name).exists()).then_some(())
