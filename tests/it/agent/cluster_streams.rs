@@ -337,9 +337,14 @@ async fn a_client_that_does_not_read_stops_its_command() {
     let url = container.exec("stdout=true", &["sh", "-c", &script]);
     let client = Spdy::command(&url, &["error", "stdout"]).await;
     let size = || std::fs::metadata(&marks).map_or(0, |marks| marks.len());
+    let other = container.exec("stdout=true", &["head", "-c", "65536", "/dev/zero"]);
     eventually("the command waits", || async {
         let before = size();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // A command that does not wait writes several parts while other clients read as many. A slow machine delays both.
+        for _ in 0..5 {
+            let output = WebSocket::open(&other, "v5.channel.k8s.io").await.finish().await;
+            assert_eq!(output.stdout.len(), 65_536);
+        }
         (before > 0 && size() == before).then_some(())
     })
     .await;

@@ -155,15 +155,15 @@ async fn an_endpoint_may_be_served_later() {
     let _registration = driver.announce(&node.registry("gpu.sock"));
     driver.registered().await;
     let start = Instant::now();
-    for _ in 0..3 {
+    for _ in 0..10 {
         let unreachable = node.prepare(&["c-1"]).await.unwrap_err();
         let error = call_error(&unreachable);
         assert_eq!(error.code(), "Unavailable");
         assert!(matches!(unreachable, DriverError::Unreachable(_)), "nothing was sent");
         assert!(error.to_string().contains(node.path("dra.sock").to_str().unwrap()), "{error}");
     }
-    // If the three calls waited for a connection, they would take 30 s.
-    assert!(start.elapsed() < Duration::from_secs(25), "a call without a connection fails fast");
+    // If the calls waited for a connection, each would take 10 s.
+    assert!(start.elapsed() < Duration::from_secs(60), "a call without a connection fails fast");
     let _endpoint = driver.serve(Serve::All);
     // A call connects at once, whatever the delay before the next attempt is.
     assert_eq!(node.prepare(&["c-1"]).await.unwrap().len(), 1);
