@@ -61,8 +61,8 @@ impl<T: Range> Actual<T> {
 }
 
 impl Actual<ResourceRequirements> {
-    /// Whether a container may have other resources than `allocated`, the pod with its allocated resources, has for it. A container
-    /// that cannot be resized has none.
+    /// Whether a container may have other resources than `allocated`, the pod with its allocated resources, has for it. An ephemeral
+    /// container has none.
     pub(crate) fn may_differ(&self, allocated: &PodObject, name: &str) -> bool {
         effective_of(allocated, name).is_some_and(|new| self.values().any(|value| !same(Some(value), Some(&new))))
     }

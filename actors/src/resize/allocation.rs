@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::decide::amount;
 use crate::config::pod_resources::pod_bounds;
-use crate::pod::{ContainerKind, PodObject, is_sidecar};
+use crate::pod::{ContainerKind, PodObject};
 use crate::ports::CgroupLimits;
 use crate::quantity::Amount;
 
@@ -24,7 +24,8 @@ pub(crate) struct Allocation {
     containers: BTreeMap<String, ResourceRequirements>,
 }
 
-/// A container that can be resized: a regular container or a sidecar (upstream `IsResizableContainer`, kubelet 1.36).
+/// A container that can be resized: a regular or an init container (upstream `IsResizableContainer` with the feature
+/// `InPlacePodVerticalScalingInitContainers`, kubelet 1.36).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resizable<'a> {
     pub(super) kind: ContainerKind,
@@ -36,9 +37,8 @@ pub(super) struct Resizable<'a> {
 /// The containers of a pod that can be resized.
 pub(super) fn resizable(pod: &PodObject) -> impl Iterator<Item = Resizable<'_>> {
     let of = |kind| move |(index, container)| Resizable { kind, index, container };
-    let sidecars = pod.init_containers().iter().enumerate().filter(|(_, container)| is_sidecar(container));
-    let regular = pod.containers().iter().enumerate();
-    regular.map(of(ContainerKind::Regular)).chain(sidecars.map(of(ContainerKind::Init)))
+    let (regular, init) = (pod.containers().iter().enumerate(), pod.init_containers().iter().enumerate());
+    regular.map(of(ContainerKind::Regular)).chain(init.map(of(ContainerKind::Init)))
 }
 
 impl Allocation {
@@ -79,8 +79,7 @@ impl Allocation {
         }
         let mut spec: PodSpec = pod.spec().clone();
         spec.resources = self.pod.clone();
-        let sidecars = spec.init_containers.iter_mut().flatten().filter(|container| is_sidecar(container));
-        for container in spec.containers.iter_mut().chain(sidecars) {
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             let Some(own) = self.containers.get(&container.name) else { continue };
             let claims = container.resources.as_ref().and_then(|desired| desired.claims.clone());
             container.resources = Some(ResourceRequirements { claims, ..own.clone() });

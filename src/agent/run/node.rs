@@ -48,8 +48,12 @@ const RUN_FACTS: &str = "run_facts";
 /// scheduler binds a pod that needs one of these features only to a node that declares the feature. The API server accepts a resize that
 /// needs one of them only if the node of the pod declares it.
 #[cfg(feature = "kube")]
-const DECLARED_FEATURES: [&str; 3] =
-    ["GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"];
+const DECLARED_FEATURES: [&str; 4] = [
+    "GuaranteedQoSPodCPUResize",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 /// The feature of a node whose node API serves the WebSocket requests of clients. The API server then forwards these requests, and
 /// translates them to SPDY otherwise (KEP-4006).
 #[cfg(feature = "kube")]

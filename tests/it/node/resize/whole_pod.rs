@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
@@ -35,4 +36,34 @@ async fn containers_get_the_limits_that_they_inherit_from_a_resized_pod() {
         assert_eq!((count(status.init_container_statuses), count(status.container_statuses)), (restarts, 0));
         assert!(!status.conditions.unwrap().iter().any(|condition| condition.type_.starts_with("PodResize")));
     }
+}
+
+#[actix::test]
+async fn init_container_gets_the_limit_that_it_inherits_only_while_it_runs() {
+    let node = TestNode::start().await;
+    node.runtime.script("setup", Script::ends(60.0, 0));
+    let of = |memory: &str| {
+        let amounts = json!({"memory": memory});
+        pod("web")
+            .spec("resources", json!({"limits": amounts, "requests": amounts}))
+            .spec("initContainers", json!([{"name": "setup", "image": "img"}]))
+            .spec("containers", json!([{"name": "main", "image": "img"}]))
+    };
+    let updates = || -> Vec<String> {
+        node.runtime.calls_of("web").into_iter().filter(|call| call.starts_with("update")).collect()
+    };
+    node.deliver(&[of("95Mi")]).await;
+    node.wait(5.0).await;
+    node.deliver(&[of("100Mi")]).await;
+    node.wait(5.0).await;
+    assert_eq!(updates(), ["update setup memory=100Mi"]);
+    assert!(!node.status("web").conditions.unwrap().iter().any(|condition| condition.type_.starts_with("PodResize")));
+
+    // The other container starts with the new limit. A later resize does not change the container that has ended.
+    node.wait(60.0).await;
+    assert_eq!(node.runtime.running("web"), ["main"]);
+    node.deliver(&[of("105Mi")]).await;
+    node.wait(5.0).await;
+    assert_eq!(updates(), ["update setup memory=100Mi", "update main memory=105Mi"]);
+    assert!(!node.status("web").conditions.unwrap().iter().any(|condition| condition.type_.starts_with("PodResize")));
 }

@@ -1,0 +1,119 @@
+//! Limits that containers inherit from their pod.
+
+use super::*;
+use crate::pod::ContainerKind;
+
+/// A pod with a memory limit as a whole. Of its containers `s`, a sidecar, and `a` and `b`, only `b` has a limit of its own.
+fn whole(memory: &str, policy: &str) -> Arc<PodObject> {
+    let policy = json!([{"resourceName": "memory", "restartPolicy": policy}]);
+    spec(json!({
+        "initContainers": [{"name": "s", "image": IMAGE, "restartPolicy": "Always", "resizePolicy": policy}],
+        "containers": [
+            {"name": "a", "image": IMAGE, "resizePolicy": policy},
+            {"name": "b", "image": IMAGE, "resizePolicy": policy, "resources": {"limits": {"memory": "8Mi"}}},
+        ],
+        "resources": {"limits": {"memory": memory}, "requests": {"memory": memory}},
+    }))
+}
+
+#[test]
+fn resize_of_a_pod_changes_the_containers_that_inherit_its_limits() {
+    let runs = status(&[("s", Is::Running), ("a", Is::Running), ("b", Is::Running)]);
+    let of = |policy: &str| changes(&whole("95Mi", policy), &whole("100Mi", policy), &runs).unwrap();
+    let restarts = of("RestartContainer").restart;
+    assert_eq!(restarts.iter().map(|it| it.kill.name.as_str()).collect::<Vec<_>>(), ["a", "s"]);
+    let in_place = of("NotRequired");
+    let limits = |change: &ContainerChange| change.to.limits.as_ref().unwrap()["memory"].0.clone();
+    let memory: Vec<_> = in_place.memory.iter().map(|it| (it.name.as_str(), limits(it))).collect();
+    assert_eq!(memory, [("a", "100Mi".to_owned()), ("s", "100Mi".to_owned())]);
+    assert!(in_place.restart.is_empty() && in_place.cpu.is_empty());
+    assert_eq!(in_place.cgroup.map(|it| it.after.memory_limit), Some(Some(100 << 20)));
+
+    // The kernel would kill a container that uses more than the lower limit that it inherits.
+    let lower = changes(&whole("100Mi", "NotRequired"), &whole("95Mi", "NotRequired"), &runs).unwrap();
+    assert_eq!(decreased_limits(&lower), (Some(95 << 20), vec![(&"a".into(), 95 << 20), (&"s".into(), 95 << 20)]));
+}
+
+#[test]
+fn resize_of_a_pod_is_complete_when_its_containers_have_the_limits_that_they_inherit() {
+    let runs = status(&[("s", Is::Running), ("a", Is::Running), ("b", Is::Running)]);
+    let (old, new) = (whole("95Mi", "NotRequired"), whole("100Mi", "NotRequired"));
+    let mut resize = resized(&old, &new);
+    resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
+    assert_eq!(resize.settle(&new, &runs, true), None, "the containers have the old limit");
+    for step in changes(&old, &new, &runs).unwrap().steps() {
+        resize.begin(&new, &step).unwrap();
+        resize.done(&step);
+    }
+    assert!(resize.settle(&new, &runs, true).is_some());
+
+    // A container that starts again inherits the new limit.
+    let mut resize = resized(&old, &new);
+    assert_eq!([resize.starts(&new, "a"), resize.starts(&new, "s")], [Ok(true), Ok(true)]);
+    assert!(resize.actuated.as_ref().unwrap().containers.is_empty());
+
+    // A resize that is taken back gives the old limit to a container that may have the new one.
+    let mut resize = resized(&old, &new);
+    assert_eq!(resize.starts(&new, "a"), Ok(true));
+    resize.allocate(&new, &old);
+    let used: Vec<_> = resize.actuated.unwrap().containers.into_keys().collect();
+    assert_eq!(used, ["a"]);
+}
+
+/// A pod with a memory limit as a whole, which its init containers `i` and `j` and its container `a` inherit.
+fn initializing(memory: &str, policy: &str) -> Arc<PodObject> {
+    let policy = json!([{"resourceName": "memory", "restartPolicy": policy}]);
+    let container = |name: &str| json!({"name": name, "image": IMAGE, "resizePolicy": policy});
+    spec(json!({
+        "initContainers": [container("i"), container("j")], "containers": [container("a")],
+        "resources": {"limits": {"memory": memory}, "requests": {"memory": memory}},
+    }))
+}
+
+#[test]
+fn resize_of_a_pod_changes_the_init_container_that_runs() {
+    let of = |memory| initializing(memory, "NotRequired");
+    let (old, new) = (of("95Mi"), of("100Mi"));
+    // Rows: how far the initialization is; the container that gets the new limit.
+    for (runs, expected) in [
+        (status(&[("i", Is::Running)]), vec!["i"]),
+        (status(&[("i", Is::Exited(0)), ("j", Is::Running)]), vec!["j"]),
+        (status(&[("i", Is::Exited(0)), ("j", Is::Exited(0)), ("a", Is::Running)]), vec!["a"]),
+        (status(&[("i", Is::Exited(1))]), vec![]),
+    ] {
+        let mut resize = resized(&old, &new);
+        let planned = changes(&old, &new, &runs).unwrap();
+        assert_eq!(planned.memory.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), expected);
+        resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
+        let is_complete = resize.settle(&new, &runs, true).is_some();
+        assert_eq!(is_complete, expected.is_empty(), "{expected:?}");
+        if !is_complete {
+            for step in planned.steps() {
+                resize.begin(&new, &step).unwrap();
+                resize.done(&step);
+            }
+            assert!(resize.settle(&new, &runs, true).is_some(), "{expected:?}");
+        }
+    }
+}
+
+#[test]
+fn init_container_gets_the_limit_that_it_inherits_when_it_starts() {
+    let of = |memory| initializing(memory, "NotRequired");
+    let (old, new) = (of("95Mi"), of("100Mi"));
+    let mut resize = resized(&old, &new);
+    assert_eq!([resize.starts(&new, "j"), resize.starts(&new, "j")], [Ok(true), Ok(false)]);
+    // The resize is taken back. The other containers have not started with the new limit.
+    resize.allocate(&new, &old);
+    let used: Vec<_> = resize.actuated.unwrap().containers.into_keys().collect();
+    assert_eq!(used, ["j"]);
+}
+
+#[test]
+fn resize_policy_of_an_init_container_decides_on_a_restart() {
+    let of = |memory| initializing(memory, "RestartContainer");
+    let changes = changes(&of("95Mi"), &of("100Mi"), &status(&[("i", Is::Exited(0)), ("j", Is::Running)])).unwrap();
+    let restarts: Vec<_> = changes.restart.iter().map(|it| (it.kill.name.as_str(), it.kind, it.index)).collect();
+    assert_eq!(restarts, [("j", ContainerKind::Init, 1)]);
+    assert!(changes.memory.is_empty());
+}
