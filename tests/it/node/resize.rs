@@ -7,6 +7,7 @@ mod whole_pod;
 
 use std::sync::Arc;
 
+use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{AppliedSettings, SourceKind};
 use serde_json::{Value, json};
@@ -42,7 +43,11 @@ fn request(cpu: &str) -> Value {
 
 impl ResizeNode {
     async fn start() -> Self {
-        let setup = Setup { sources: vec![SourceKind::Api], ..Setup::new(true) };
+        ResizeNode::start_with(Setup::new(true)).await
+    }
+
+    async fn start_with(setup: Setup) -> Self {
+        let setup = Setup { sources: vec![SourceKind::Api], ..setup };
         let api = Arc::new(FakePodApi::new(setup.clock));
         ResizeNode::of(setup, api, Arc::default(), Arc::default()).await
     }
@@ -78,7 +83,8 @@ impl ResizeNode {
 
     /// Delivers the pods that the API server has now, as a watch does.
     async fn watch(&self) {
-        self.api.pods().iter().for_each(|pod| generation::assert_decided(pod));
+        let check = |pod: &Arc<PodObject>| generation::assert_decided(pod, &self.node.runtime.inspect(pod.uid()));
+        self.api.pods().iter().for_each(check);
         self.node.deliver_set(SourceKind::Api, self.api.pods(), Vec::new()).await;
         self.node.settled().await;
     }

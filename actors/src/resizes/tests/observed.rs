@@ -1,9 +1,10 @@
 //! The generation in a status, in every short history of a pod and its resizes: a status with the newest generation has what the pod
-//! requests, or a condition that says why not.
+//! desires, or a condition that says why not.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
 use crate::ports::PodRuntimeStatus;
@@ -11,9 +12,21 @@ use crate::probes::ProbeSnapshot;
 use crate::quantity::Amount;
 use crate::status::{NodeFacts, StatusInput, compute};
 
+/// What the resizes of a history change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Request,
+    Limit,
+    LimitOfPod,
+    RequestOfInit,
+    LimitOfInit,
+}
+
+const PARTS: [Part; 5] = [Part::Request, Part::Limit, Part::LimitOfPod, Part::RequestOfInit, Part::LimitOfInit];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// The pod requests this many CPUs.
+    /// The pod desires this many CPUs.
     Change(&'static str),
     /// The source delivers the pod again.
     Repeat,
@@ -46,25 +59,64 @@ const EVENTS: [Event; 8] = [
 const LONGEST: usize = 5;
 
 struct History {
+    part: Part,
     resizes: Resizes,
-    /// The request of each generation, the first one at index 0.
-    requests: Vec<&'static str>,
+    /// The desired CPUs of each generation, the first one at index 0.
+    desired: Vec<&'static str>,
     /// The objects that the worker may have, the oldest first.
     objects: Vec<Arc<PodObject>>,
     published: Option<PodStatus>,
 }
 
-fn version(cpu: &str, generation: usize) -> Arc<PodObject> {
-    let mut pod = of_cpu(cpu).pod().clone();
+fn version(part: Part, cpu: &str, generation: usize) -> Arc<PodObject> {
+    let resources = |request: Part, limit: Part| {
+        let of = |which: Part, other: &str| {
+            let quantity = Quantity(if part == which { cpu.to_owned() } else { other.to_owned() });
+            Some(BTreeMap::from([("cpu".to_owned(), quantity)]))
+        };
+        Some(ResourceRequirements { claims: None, limits: of(limit, "4"), requests: of(request, "1") })
+    };
+    let setup = Container {
+        name: "setup".to_owned(),
+        resources: resources(Part::RequestOfInit, Part::LimitOfInit),
+        ..Container::default()
+    };
+    let edit = |spec: &mut PodSpec| {
+        spec.init_containers = Some(vec![setup]);
+        spec.containers[0].resources = resources(Part::Request, Part::Limit);
+        if part == Part::LimitOfPod {
+            spec.resources = resources(Part::Request, Part::LimitOfPod);
+        }
+    };
+    let mut pod = pod("p").spec(edit).build().pod().clone();
     pod.metadata.generation = Some(i64::try_from(generation).unwrap());
     PodObject::new(pod).unwrap()
 }
 
+impl Part {
+    /// The CPUs in each field of a status that has them.
+    fn shown(self, status: &PodStatus) -> Vec<Option<Amount>> {
+        type List = BTreeMap<String, Quantity>;
+        let cpu = |list: Option<&List>| list.and_then(|list| Amount::of(list.get("cpu")?).ok());
+        let limit = |of: &Option<ResourceRequirements>| cpu(of.as_ref().and_then(|of| of.limits.as_ref()));
+        let request = |of: &Option<ResourceRequirements>| cpu(of.as_ref().and_then(|of| of.requests.as_ref()));
+        let main = &status.container_statuses.as_ref().unwrap()[0];
+        let setup = &status.init_container_statuses.as_ref().unwrap()[0];
+        match self {
+            Part::Request => vec![cpu(main.allocated_resources.as_ref()), request(&main.resources)],
+            Part::Limit => vec![limit(&main.resources)],
+            Part::LimitOfPod => vec![limit(&status.resources)],
+            Part::RequestOfInit => vec![cpu(setup.allocated_resources.as_ref()), request(&setup.resources)],
+            Part::LimitOfInit => vec![limit(&setup.resources)],
+        }
+    }
+}
+
 impl History {
-    fn new(metrics: &Metrics) -> Self {
+    fn new(part: Part, metrics: &Metrics) -> Self {
         let resizes = Resizes::in_memory(Arc::new(SystemClock::new()), Arc::new(NoEvents), metrics.resize.clone());
-        let (requests, objects) = (vec!["1"], vec![version("1", 1)]);
-        let mut history = History { resizes, requests, objects, published: None };
+        let (desired, objects) = (vec!["1"], vec![version(part, "1", 1)]);
+        let mut history = History { part, resizes, desired, objects, published: None };
         history.publish();
         history
     }
@@ -78,12 +130,12 @@ impl History {
         let known = self.newest();
         let queued = self.resizes.queued().pop();
         match (event, queued) {
-            (Event::Change(cpu), _) if self.requests.last() == Some(&cpu) => return false,
+            (Event::Change(cpu), _) if self.desired.last() == Some(&cpu) => return false,
             (Event::Change(_) | Event::Repeat, _) => {
                 if let Event::Change(cpu) = event {
-                    self.requests.push(cpu);
+                    self.desired.push(cpu);
                 }
-                let pod = version(self.requests.last().unwrap(), self.requests.len());
+                let pod = version(self.part, self.desired.last().unwrap(), self.desired.len());
                 self.objects.push(self.resizes.take(Some(&known), pod));
             }
             (Event::Decide(_), None) => return false,
@@ -114,12 +166,12 @@ impl History {
         self.objects = vec![newest];
     }
 
-    /// The status that the worker computes with an object.
+    /// The status that the worker computes with an object while the containers run.
     fn status(&self, pod: &Arc<PodObject>) -> PodStatus {
         compute(&StatusInput {
             pod,
-            runtime: &PodRuntimeStatus::default(),
-            runs: false,
+            runtime: &status(&[("setup", Is::Running), ("main", Is::Running)]),
+            runs: true,
             previous: self.published.as_ref(),
             probes: &ProbeSnapshot::default(),
             start_errors: &BTreeMap::new(),
@@ -141,13 +193,14 @@ impl History {
                 return Err(format!("the generation goes from {before:?} back to {observed}"));
             }
             let has_condition = status.conditions.iter().flatten().any(|it| it.type_.starts_with("PodResize"));
-            if observed != self.requests.len() || has_condition {
+            if observed != self.desired.len() || has_condition {
                 continue;
             }
-            let cpu = status.allocated_resources.as_ref().and_then(|list| Amount::of(list.get("cpu")?).ok());
-            let requested = self.requests[observed - 1];
-            if cpu.map(Amount::millis) != Some(requested.parse::<i64>().unwrap() * 1000) {
-                return Err(format!("generation {observed} requests {requested}, and has {cpu:?}"));
+            let desired = self.desired[observed - 1];
+            for cpu in self.part.shown(&status) {
+                if cpu.map(Amount::millis) != Some(desired.parse::<i64>().unwrap() * 1000) {
+                    return Err(format!("generation {observed} desires {desired}, and has {cpu:?}"));
+                }
             }
         }
         Ok(())
@@ -155,17 +208,17 @@ impl History {
 }
 
 /// Checks each history that begins with these events. Returns the number of histories.
-fn check_from(metrics: &Metrics, events: &mut Vec<Event>) -> usize {
+fn check_from(part: Part, metrics: &Metrics, events: &mut Vec<Event>) -> usize {
     let mut count = 1;
     for event in EVENTS {
         events.push(event);
-        let mut history = History::new(metrics);
+        let mut history = History::new(part, metrics);
         if events.iter().all(|event| history.apply(*event)) {
             if let Err(what) = history.check() {
-                panic!("{events:?}: {what}");
+                panic!("{part:?} {events:?}: {what}");
             }
             if events.len() < LONGEST {
-                count += check_from(metrics, events);
+                count += check_from(part, metrics, events);
             }
         }
         events.pop();
@@ -175,15 +228,17 @@ fn check_from(metrics: &Metrics, events: &mut Vec<Event>) -> usize {
 
 #[test]
 fn a_status_with_the_newest_generation_says_what_was_decided_on_it() {
-    let count = check_from(&Metrics::new(), &mut Vec::new());
-    assert!(count > 500, "{count} histories");
+    for part in PARTS {
+        let count = check_from(part, &Metrics::new(), &mut Vec::new());
+        assert!(count > 500, "{count} histories");
+    }
 }
 
 // The status of the earlier agent had the newest generation, because that agent had deferred the resize.
 #[test]
 fn the_next_agent_keeps_the_condition_of_a_resize_until_it_has_decided() {
     let (_, resizes) = open(&[record("1", &json!({}))]);
-    let mut pod = version("2", 2).pod().clone();
+    let mut pod = version(Part::Request, "2", 2).pod().clone();
     pod.status = Some(
         serde_json::from_value(json!({
             "phase": "Running", "observedGeneration": 2,
@@ -192,7 +247,8 @@ fn the_next_agent_keeps_the_condition_of_a_resize_until_it_has_decided() {
         .unwrap(),
     );
     let pod = resizes.take(None, PodObject::new(pod).unwrap());
-    let mut history = History { resizes, requests: vec!["1", "2"], objects: vec![pod.clone()], published: None };
+    let mut history =
+        History { part: Part::Request, resizes, desired: vec!["1", "2"], objects: vec![pod.clone()], published: None };
     assert_eq!(history.check(), Ok(()));
     let pending = |history: &History| {
         let status = history.status(&pod);
