@@ -3,6 +3,7 @@
 mod claims;
 mod containers;
 mod end_states;
+mod generation;
 mod resources;
 mod restarts;
 mod samples;
@@ -28,7 +29,8 @@ use super::scenario::{Kind, Op, PodPlan};
 pub(super) use claims::{claims, claims_are_released};
 pub(super) use containers::containers_are_shown;
 pub(super) use end_states::{drained, final_statuses_are_stored, settled};
-pub(super) use resources::{LACKS, fits_later, fits_the_machine, generation_is_decided};
+pub(super) use generation::generation_is_decided;
+pub(super) use resources::{LACKS, fits_later, fits_the_machine};
 pub(super) use restarts::{cancelled_starts_are_no_runs, post_start_hooks_have_run, ready_containers_stay_ready};
 pub(super) use samples::{Samples, exits_are_noticed};
 pub(super) use statuses::is_written;

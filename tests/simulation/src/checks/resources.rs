@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use k8s_openapi::api::core::v1::{PodStatus, ResourceRequirements};
+use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::admission::Admitted;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{Phase, PodObject};
@@ -101,38 +101,6 @@ fn with_spec(agent: &Agent, uid: &PodUid) -> Option<Arc<PodObject>> {
     let is_runtime_only = transitions.iter().any(|transition| transition.cause == Cause::RuntimeOnly);
     let spec = || agent.desired.pod(uid).or_else(|| agent.engine.active_pod(uid));
     if is_runtime_only { None } else { spec() }
-}
-
-/// When a status gets the generation of its pod, its containers have what they request in this generation, or a condition says why not. A
-/// resize of a pod that stops is never decided, so such a pod is not checked.
-pub(crate) fn generation_is_decided(machine: &Machine, before: &PodObject, after: &PodObject) -> CheckResult {
-    let runs = |agent: Agent| agent.engine.snapshot(before.uid()).is_some_and(|pod| pod.lifecycle == Lifecycle::Sync);
-    if !machine.agent().is_some_and(runs) {
-        return Ok(());
-    }
-    let observed = |pod: &PodObject| pod.status().and_then(|status| status.observed_generation);
-    let (generation, Some(status)) = (before.metadata().generation, after.status()) else { return Ok(()) };
-    let is_new = observed(before) != generation && observed(after) == generation;
-    let has_condition = status.conditions.iter().flatten().any(|it| it.type_.starts_with("PodResize"));
-    if !is_new || has_condition || before.is_deleting() || before.is_mirror() || after.phase().is_terminal() {
-        return Ok(());
-    }
-    for container in before.containers() {
-        let found = status.container_statuses.iter().flatten().find(|it| it.name == container.name);
-        // A container that was removed keeps the status of its last run.
-        let found = found.filter(|it| it.state.as_ref().is_some_and(|state| state.running.is_some()));
-        let Some(allocated) = found.and_then(|it| it.allocated_resources.clone()) else { continue };
-        let allocated = Amounts::of(Some(&ResourceRequirements { requests: Some(allocated), ..Default::default() }));
-        let requested = Amounts::of_container(container);
-        let of = |amounts: Amounts| (amounts.cpu.request, amounts.memory.request);
-        if of(allocated) != of(requested) {
-            let (uid, name) = (before.uid(), &container.name);
-            return Err(format!(
-                "{uid}: its status has the generation {generation:?}, and {name} not what it requests"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// The containers of a pod that runs have what is allocated to it, and that is what is desired unless there is no room for it.
