@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +64,7 @@ impl Allocation {
         };
         let containers: BTreeMap<_, _> =
             resizable(pod).filter_map(|it| find(&it.container.name)).filter_map(of).collect();
-        // The status of a pod has sums, from which the resources of the pod as a whole cannot be told.
-        (!containers.is_empty()).then(|| Allocation { pod: pod.spec().resources.clone(), containers })
+        (!containers.is_empty()).then(|| Allocation { pod: whole_of_status(pod.spec(), status), containers })
     }
 
     /// The pod with these resources. The same object if it has them already.
@@ -86,6 +85,27 @@ impl Allocation {
         }
         pod.with_spec(spec)
     }
+}
+
+/// The resources of the pod as a whole that its status reports as allocated. For an amount that the spec does not have as a whole, the
+/// status has the sum of the containers.
+fn whole_of_status(spec: &PodSpec, status: &PodStatus) -> Option<ResourceRequirements> {
+    type List = BTreeMap<String, Quantity>;
+    let desired = spec.resources.clone()?;
+    // The amounts of the status contain the overhead of the pod.
+    if spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty()) {
+        return Some(desired);
+    }
+    let list = |desired: Option<List>, reported: Option<&List>| -> Option<List> {
+        let reported = |name: &String| reported.and_then(|reported| reported.get(name)).cloned();
+        Some(desired?.into_iter().map(|(name, own)| (name.clone(), reported(&name).unwrap_or(own))).collect())
+    };
+    let actual = status.resources.as_ref();
+    Some(ResourceRequirements {
+        claims: desired.claims,
+        limits: list(desired.limits, actual.and_then(|actual| actual.limits.as_ref())),
+        requests: list(desired.requests, status.allocated_resources.as_ref()),
+    })
 }
 
 /// The pod with the resources of `allocated`, which is the same pod. The same object if it has them already.

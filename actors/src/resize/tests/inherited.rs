@@ -117,3 +117,28 @@ fn resize_policy_of_an_init_container_decides_on_a_restart() {
     assert_eq!(restarts, [("j", ContainerKind::Init, 1)]);
     assert!(changes.memory.is_empty());
 }
+
+// The record of the pod is lost. Its status in the API server says what was allocated, also to the pod as a whole.
+#[test]
+fn allocation_of_a_pod_as_a_whole_is_read_from_a_status() {
+    let of = |memory| initializing(memory, "NotRequired");
+    let (old, new) = (of("95Mi"), of("100Mi"));
+    let memory = json!({"memory": "95Mi"});
+    let container =
+        json!({"name": "a", "image": IMAGE, "imageID": "", "ready": true, "restartCount": 0, "resources": {}});
+    let status = json!({
+        "containerStatuses": [container], "allocatedResources": memory,
+        "resources": {"limits": memory, "requests": memory},
+    });
+    let read = |pod: &PodObject, status: Value| {
+        let pod = pod.with_status(serde_json::from_value(status).unwrap());
+        Allocation::of_status(&pod).unwrap().apply(&pod).spec().resources.clone()
+    };
+    assert_eq!(read(&new, status.clone()), old.spec().resources);
+    assert_eq!(read(&new, json!({"containerStatuses": [container]})), new.spec().resources, "an earlier kubelet");
+
+    // The amounts in the status of a pod with an overhead are larger.
+    let mut with_overhead = new.spec().clone();
+    with_overhead.overhead = Some(serde_json::from_value(memory).unwrap());
+    assert_eq!(read(&new.with_spec(with_overhead), status), new.spec().resources);
+}
