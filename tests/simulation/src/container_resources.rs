@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use podwright_actors::ids::ContainerId;
+use podwright_actors::pod::PodObject;
 use podwright_actors::quantity::Amount;
 
 /// The requests and limits of one container.
@@ -26,13 +27,23 @@ impl Amounts {
             let amount = |list: Option<&BTreeMap<_, _>>| list?.get(name).map(|quantity| Amount::of(quantity).unwrap());
             let request = amount(resources.and_then(|resources| resources.requests.as_ref()));
             let limit = amount(resources.and_then(|resources| resources.limits.as_ref()));
-            RequestAndLimit { request: request.or(limit).unwrap_or_default(), limit }
+            RequestAndLimit { request: request.unwrap_or_default(), limit }
         };
         Amounts { cpu: of("cpu"), memory: of("memory") }
     }
 
     pub(super) fn of_container(container: &Container) -> Self {
         Amounts::of(container.resources.as_ref())
+    }
+
+    /// The amounts with which a container of a pod runs. It has the limits of the pod where it has none of its own (KEP-2837).
+    pub(super) fn in_pod(pod: &PodObject, container: &Container) -> Self {
+        let (own, whole) = (Amounts::of_container(container), Amounts::of(pod.spec().resources.as_ref()));
+        let of = |own: RequestAndLimit, whole: RequestAndLimit| RequestAndLimit {
+            request: own.request,
+            limit: own.limit.or(whole.limit),
+        };
+        Amounts { cpu: of(own.cpu, whole.cpu), memory: of(own.memory, whole.memory) }
     }
 }
 
@@ -41,8 +52,8 @@ impl Amounts {
 pub(super) struct AppliedResources(BTreeMap<ContainerId, Amounts>);
 
 impl AppliedResources {
-    pub(super) fn set(&mut self, id: &ContainerId, resources: Option<&ResourceRequirements>) {
-        self.0.insert(id.clone(), Amounts::of(resources));
+    pub(super) fn set(&mut self, id: &ContainerId, amounts: Amounts) {
+        self.0.insert(id.clone(), amounts);
     }
 
     pub(super) fn get(&self, id: &ContainerId) -> Option<Amounts> {

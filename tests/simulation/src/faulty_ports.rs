@@ -19,6 +19,7 @@ use podwright_actors::ports::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::container_resources::Amounts;
 use super::machine::{CallDetail, Machine};
 use super::rng::Rng;
 use super::scenario::{Fault, Moment, Op};
@@ -211,11 +212,12 @@ impl ContainerRuntime for FaultyRuntime {
             self.machine.check_devices(&uid, Some(&config));
             self.machine.check_earlier_versions(&config.pod);
             let spec = config.pod.containers().iter().chain(config.pod.init_containers());
-            let resources = spec.into_iter().find(|container| container.name == config.name.as_str());
-            let resources = resources.and_then(|container| container.resources.clone());
+            let container = spec.into_iter().find(|container| container.name == config.name.as_str());
+            // An ephemeral container has no resources.
+            let amounts = container.map(|it| Amounts::in_pod(&config.pod, it)).unwrap_or_default();
             let work = async {
                 let id = self.machine.runtime.create_container(config).await?;
-                self.machine.resources_applied(&id, resources.as_ref());
+                self.machine.resources_applied(&id, amounts);
                 Ok(id)
             };
             self.machine.call(Op::Create, &uid, about, work).await
@@ -264,7 +266,7 @@ impl ContainerRuntime for FaultyRuntime {
             let work = async {
                 machine.reach(Op::UpdateContainer, Moment::Begin).await;
                 machine.runtime.update_container(id, update.clone()).await?;
-                machine.resources_applied(id, Some(&update.resources));
+                machine.resources_applied(id, Amounts::of(Some(&update.resources)));
                 machine.reach(Op::UpdateContainer, Moment::End).await;
                 Ok(())
             };

@@ -92,6 +92,7 @@ pub(super) fn scenario(api: Api, seed: u64) -> Scenario {
         adapters::crashes(&mut rng, &mut steps);
     }
     additions::restarts(&mut rng, &mut steps);
+    additions::whole_pods(&mut rng, &mut pods);
     steps.sort_by_key(|step| step.at);
     Scenario { api, seed, with_events, pods, claims, steps }
 }

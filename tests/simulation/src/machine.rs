@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::ids::{ContainerId, PodUid};
@@ -113,8 +112,8 @@ impl Machine {
     }
 
     /// The runtime has created or updated a container.
-    pub(super) fn resources_applied(&self, id: &ContainerId, resources: Option<&ResourceRequirements>) {
-        self.state.lock().resources.set(id, resources);
+    pub(super) fn resources_applied(&self, id: &ContainerId, amounts: Amounts) {
+        self.state.lock().resources.set(id, amounts);
     }
 
     pub(super) fn resources_of(&self, id: &ContainerId) -> Option<Amounts> {

@@ -83,6 +83,10 @@ pub(super) fn pod_json(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: &P
         for container in spec["containers"].as_array_mut().into_iter().flatten() {
             set_resources(container, resize, resources);
         }
+        if resize.is_whole {
+            let count = plan.containers.iter().filter(|container| container.kind == Kind::Regular).count();
+            spec["resources"] = amounts(u32::try_from(count).unwrap(), resources);
+        }
     }
     if !plan.claims.is_empty() {
         let name = |which: &usize| format!("of-{}", claims[*which].name);
@@ -107,12 +111,16 @@ pub(super) fn pod_json(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: &P
     json!({"metadata": metadata, "spec": spec})
 }
 
-/// A limit of the CPU above the request keeps the pod in its class.
-fn set_resources(container: &mut Value, plan: ResizePlan, Resources { cpu, memory }: Resources) {
-    container["resources"] = json!({
-        "requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")},
-        "limits": {"cpu": format!("{}m", cpu + 500), "memory": format!("{}Mi", 2 * memory)},
-    });
+/// The resources of some containers together. A limit of the CPU above the request keeps the pod in its class.
+fn amounts(count: u32, Resources { cpu, memory }: Resources) -> Value {
+    json!({
+        "requests": {"cpu": format!("{}m", count * cpu), "memory": format!("{}Mi", count * memory)},
+        "limits": {"cpu": format!("{}m", count * (cpu + 500)), "memory": format!("{}Mi", count * 2 * memory)},
+    })
+}
+
+fn set_resources(container: &mut Value, plan: ResizePlan, resources: Resources) {
+    container["resources"] = amounts(1, resources);
     let policy = |restarts| if restarts { "RestartContainer" } else { "NotRequired" };
     container["resizePolicy"] = json!([
         {"resourceName": "cpu", "restartPolicy": policy(plan.cpu_restarts)},

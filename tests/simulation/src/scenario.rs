@@ -233,6 +233,8 @@ pub(super) struct ResizePlan {
     /// Whether a change of the CPU restarts a container.
     pub(super) cpu_restarts: bool,
     pub(super) memory_restarts: bool,
+    /// Whether the pod has resources as a whole too. Its init containers inherit their limits.
+    pub(super) is_whole: bool,
 }
 
 /// A ResourceClaim.

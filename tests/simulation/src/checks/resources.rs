@@ -112,10 +112,10 @@ pub(super) fn resize_is_complete(
     truth: &PodRuntimeStatus,
 ) -> CheckResult {
     let Some(allocated) = agent.desired.pod(&desired.uid) else { return Ok(()) };
-    for container in allocated.containers() {
+    for container in allocated.containers().iter().chain(allocated.init_containers()) {
         let run = truth.newest(&container.name).filter(|run| run.state == ContainerState::Running);
         let applied = run.and_then(|run| machine.resources_of(&run.id));
-        let expected = Amounts::of_container(container);
+        let expected = Amounts::in_pod(&allocated, container);
         if let Some(applied) = applied.filter(|applied| *applied != expected) {
             return Err(format!("{} has {applied:?}, and {expected:?} is allocated", container.name));
         }

@@ -50,8 +50,12 @@ impl Cluster {
         });
         self.require(changed);
         if plan.resize.is_some() {
-            let resized =
-                self.server.replace(&format!("{path}/resize"), |pod| copy(LISTS[0], "resources", desired, pod));
+            let resized = self.server.replace(&format!("{path}/resize"), |pod| {
+                copy(LISTS[0], "resources", desired, pod);
+                if let Some(whole) = desired["spec"].get("resources") {
+                    pod["spec"]["resources"] = whole.clone();
+                }
+            });
             self.require(resized);
         }
     }

@@ -67,7 +67,12 @@ pub(super) fn resizes(rng: &mut Rng, pods: &mut [PodPlan], steps: &mut Vec<Step>
             continue;
         }
         let first = resources(rng);
-        pod.resize = Some(ResizePlan { first, cpu_restarts: rng.percent(25), memory_restarts: rng.percent(25) });
+        pod.resize = Some(ResizePlan {
+            first,
+            cpu_restarts: rng.percent(25),
+            memory_restarts: rng.percent(25),
+            is_whole: false,
+        });
         for _ in 0..rng.pick(&[1, 1, 2, 3, 6]) {
             steps.push(Step { at: when(rng), what: StepAction::Resize(which, resources(rng)) });
         }
@@ -93,6 +98,13 @@ pub(super) fn resizes(rng: &mut Rng, pods: &mut [PodPlan], steps: &mut Vec<Step>
         let moment = rng.pick(&[Moment::Begin, Moment::End]);
         let down = rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(20)]);
         steps.push(Step { at: when(rng), what: StepAction::CrashIn { op, moment, down } });
+    }
+}
+
+/// Gives resources of the pod as a whole to some of the pods that can be resized.
+pub(super) fn whole_pods(rng: &mut Rng, pods: &mut [PodPlan]) {
+    for resize in pods.iter_mut().filter_map(|pod| pod.resize.as_mut()) {
+        resize.is_whole = rng.percent(40);
     }
 }
 
