@@ -98,39 +98,41 @@ impl Dispatcher {
         let mut admission = Admission::default();
         let mut may_have_freed = false;
         let mut retry_resizes = RetryTrigger::PodUpdated;
+        let mut new = Vec::new();
         for change in changes.changes {
             self.note(start, source, &change);
             if source == SourceKind::Api {
                 self.measure_starts(&change);
             }
-            let new = match change {
+            match change {
                 Change::Remove(pods) => {
                     pods.iter().for_each(|pod| self.remove(&mut desired, pod, start));
                     may_have_freed = true;
                     retry_resizes = RetryTrigger::PodsRemoved;
-                    continue;
                 }
                 Change::Add(pods) => {
                     retry_resizes = RetryTrigger::PodsAdded;
-                    pods
+                    new.extend(pods);
                 }
                 Change::Update(pods) | Change::Delete(pods) => {
                     // A changed pod that was rejected because the node lacked something is judged again.
                     let is_known = |pod: &Arc<PodObject>| {
                         desired.is_admitted_or_rejected(pod) && !desired.queue.is_rejected(pod.uid())
                     };
-                    let (known, new) = pods.into_iter().partition(is_known);
-                    Vec::into_iter(known).for_each(|pod| self.update(&mut desired, pod, start));
-                    new
+                    let (known, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_known);
+                    known.into_iter().for_each(|pod| self.update(&mut desired, pod, start));
+                    new.extend(others);
                 }
                 Change::Reconcile(pods) => {
-                    let (known, new) = pods.into_iter().partition(|pod| desired.is_admitted_or_rejected(pod));
-                    Vec::into_iter(known).for_each(|pod| self.reconcile(&mut desired, pod, start));
-                    new
+                    let (known, others): (Vec<_>, Vec<_>) =
+                        pods.into_iter().partition(|pod| desired.is_admitted_or_rejected(pod));
+                    known.into_iter().for_each(|pod| self.reconcile(&mut desired, pod, start));
+                    new.extend(others);
                 }
-            };
-            self.add(&mut desired, new, start, &mut admission);
+            }
         }
+        // A set may have a new pod and the deletion of the pod that it replaces. The new pod then waits for the room of the other.
+        self.add(&mut desired, new, start, &mut admission);
         if may_have_freed || admission.overtakes {
             self.judge_queue(&mut desired, start, &mut admission);
         }
