@@ -168,22 +168,23 @@ impl Core {
     /// The state of a pod with an eviction, the time at which it is evicted, and the state in words.
     fn pending_state(&self, pod: Option<&PodId>, eviction: &Eviction, now: Time) -> (PodTaintState, Time, String) {
         let pending = |at| (PodTaintState::Pending, at, format!("The pod is evicted {}.", when(at, now)));
-        let full = pod.filter(|_| eviction.at <= now).map_or(Vec::new(), |pod| self.full_rules(pod, eviction));
-        let (Some(pod), Some(rule)) = (pod, full.first()) else { return pending(eviction.at) };
+        let due_pod = pod.filter(|_| eviction.at <= now);
+        let without_slot = due_pod.map_or(Vec::new(), |pod| self.rules_without_slot(pod, eviction));
+        let (Some(pod), Some(rule)) = (pod, without_slot.first()) else { return pending(eviction.at) };
         let due = format!("since {}", stamp(eviction.at));
-        let limit = if self.is_at_limit(rule) {
+        let obstacle = if self.is_at_limit(rule) {
             format!("DeviceTaintRule {rule} has reached the limit of its evictions")
         } else {
             format!("DeviceTaintRule {rule} must store the number of its evictions in its status first")
         };
-        match self.eviction_without(pod, &full) {
+        match self.eviction_without(pod, &without_slot) {
             None => {
-                let detail = format!("The eviction is due {due}. It is held, because {limit}.");
+                let detail = format!("The eviction is due {due}. It is held, because {obstacle}.");
                 (PodTaintState::Held, eviction.at, detail)
             }
             Some(left) if left.at > now => {
                 let (state, at, detail) = pending(left.at);
-                (state, at, format!("{detail} The eviction is due {due}, but {limit}."))
+                (state, at, format!("{detail} The eviction is due {due}, but {obstacle}."))
             }
             Some(_) => pending(eviction.at),
         }

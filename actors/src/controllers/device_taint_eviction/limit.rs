@@ -3,11 +3,12 @@
 //! A rule has a slot for each eviction that its limit permits. Before a pod is deleted, it takes a slot of each rule among its reasons.
 //! If the pass ends without a deletion, the slots become free again, unless this controller may have deleted the pod. A rule that has no
 //! slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its item leaves
-//! the queue until the limit changes or a slot becomes free.
+//! the queue until the limit changes, a slot becomes free or the number of slots is stored.
 //!
-//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. A leader that
-//! dies takes the slots with it that no condition has. So a rule gives no further slot while a tenth of its slots are not stored, and its
-//! status is written at once then. A rule needs about ten such writes, whatever its limit is.
+//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. If a leader
+//! dies, the next one does not know the slots that are not in the condition yet. When these are a tenth of the limit (at least one), the
+//! status is written at once, and the rule gives no further slot until it is stored. A rule needs about ten such writes, whatever its
+//! limit is.
 //!
 //! The write of an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment
 //! on, also for the pods that have a slot and are not being deleted yet.
@@ -167,12 +168,12 @@ impl Core {
     }
 
     /// The server has stored the number of evictions of a rule. The pods that waited for that may get slots.
-    pub(super) fn count_is_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
-        let has_waited = self.must_store_count(rule);
+    pub(super) fn count_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
+        let had_to_store = self.must_store_count(rule);
         if let Some(record) = self.records.get_mut(rule) {
             record.stored = counted.0;
         }
-        if has_waited && !self.must_store_count(rule) {
+        if had_to_store && !self.must_store_count(rule) {
             self.release_held(rule, now);
         }
     }
@@ -204,7 +205,7 @@ impl Core {
     }
 
     /// The rules among the reasons of an eviction that have no slot for the pod.
-    pub(super) fn full_rules(&self, pod: &PodId, eviction: &Eviction) -> Vec<RuleId> {
+    pub(super) fn rules_without_slot(&self, pod: &PodId, eviction: &Eviction) -> Vec<RuleId> {
         if self.settings.max_evictions_per_rule.is_none() {
             return Vec::new();
         }

@@ -108,16 +108,16 @@ impl PodPass {
 
     /// The eviction without the rules that have no slot for the pod, if it is due.
     fn permitted(&self, core: &mut Core, eviction: Eviction, now: Time) -> Result<Eviction, Outcome> {
-        let full = core.full_rules(&self.pod, &eviction);
-        if full.is_empty() {
+        let without_slot = core.rules_without_slot(&self.pod, &eviction);
+        if without_slot.is_empty() {
             return Ok(eviction);
         }
-        let outcome = match core.eviction_without(&self.pod, &full) {
+        let outcome = match core.eviction_without(&self.pod, &without_slot) {
             Some(left) if left.at <= now => return Ok(left),
             Some(left) => Outcome::Again(left.at),
             None => Outcome::Finished,
         };
-        core.hold(&self.pod, &full);
+        core.hold(&self.pod, &without_slot);
         core.status_later(eviction.reasons.rules(), now);
         Err(outcome)
     }

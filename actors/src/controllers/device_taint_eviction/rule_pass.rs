@@ -40,7 +40,7 @@ impl RulePass {
         match (std::mem::replace(&mut self.stage, Stage::Over), answer) {
             (Stage::Begin, None) => self.begin(core, now),
             (Stage::Writing(counted), Some(Ok(Answer::Done))) => {
-                core.count_is_stored(&self.rule, counted, now);
+                core.count_stored(&self.rule, counted, now);
                 done(Outcome::Finished)
             }
             (Stage::Writing(_), Some(Err(_))) if is_missing => done(Outcome::Finished),
@@ -52,9 +52,9 @@ impl RulePass {
 
     fn begin(&mut self, core: &mut Core, now: Time) -> Step {
         let Some(rule) = core.rule(&self.rule).cloned() else { return done(Outcome::Finished) };
-        let may_wait = !core.must_store_count(&self.rule);
+        let may_write_later = !core.must_store_count(&self.rule);
         let record = core.records.entry(self.rule.clone()).or_default();
-        if let Some(at) = next_write(&rule, record, now).filter(|_| may_wait) {
+        if let Some(at) = next_write(&rule, record, now).filter(|_| may_write_later) {
             return done(Outcome::Again(at));
         }
         let (contents, counted) = (core.conditions(&rule, now), core.counted_evictions(&self.rule));
@@ -62,7 +62,7 @@ impl RulePass {
             record.set_conditions(&contents);
         }
         if has_conditions(&rule, &contents) {
-            core.count_is_stored(&self.rule, counted, now);
+            core.count_stored(&self.rule, counted, now);
             return done(Outcome::Finished);
         }
         self.stage = Stage::Writing(counted);
