@@ -4,7 +4,7 @@ CARGO ?= cargo
 RUN_ARGS ?= --manifests examples
 # How long `make soak` searches, such as 20m or 2h. Each kind of search runs at least once, which takes some minutes.
 SOAK ?= 20m
-# How many crates `make release` compiles, and how many parts it optimizes, at a time. More need more memory.
+# How many crates `make release` compiles, and how many parts it optimizes, at a time. More jobs need more memory.
 JOBS ?= 2
 # What a simulated agent uses as its API server: `ports` or `adapters`.
 API ?= ports
@@ -100,8 +100,8 @@ lint-features:
 		agent agent,controllers agent,cri agent,dra agent,kube agent,process agent,simulated; do \
 		$(LINT_LIBRARY) --features $$features -- -D warnings || exit 1; done
 
-# Checks the licences, sources and duplicates of dependencies. `cargo deny --locked check advisories` checks the known vulnerabilities, and
-# needs the network for their database.
+# Checks the licences, sources and duplicates of dependencies. `cargo deny --locked check advisories` checks the known vulnerabilities,
+# and needs the network for their database.
 deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || .ci/install "check the dependencies" crate:cargo-deny@0.20.2
 	$(CARGO) deny --locked check bans licenses sources
