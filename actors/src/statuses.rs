@@ -153,7 +153,7 @@ impl Statuses {
             }
             SetOutcome::Unchanged => true,
             SetOutcome::Refused(error) => {
-                // A pod that starts anew after its stop has no earlier status, so its first sync ends this.
+                // A warning only: the pod may start anew after its stop. Then it has no earlier status, and its first sync is accepted.
                 tracing::warn!(
                     pod = %pod.full_name(),
                     reason = %error,

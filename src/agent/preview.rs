@@ -47,7 +47,7 @@ impl fmt::Display for Lines<'_> {
     }
 }
 
-/// Prints the paths without a file.
+/// Prints the paths at which there is no kubeconfig.
 struct Searched<'a>(&'a [PathBuf]);
 
 impl fmt::Display for Searched<'_> {

@@ -216,7 +216,8 @@ impl NodePresence {
         }
     }
 
-    /// Performs a write that creates or adopts the node. From now on the node may be this agent's.
+    /// Performs a write that creates or adopts the node. The server may perform a write that has no answer, so the node is unclaimed from
+    /// the beginning of the write on.
     async fn registering(&self, write: ApiFuture<'_, Node>) -> Result<Node, ApiError> {
         let before = self.own.lock().clone();
         if matches!(before, OwnNode::Absent) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use kube::core::Status;
 use tokio::time::sleep;
 
-/// The pauses before a refused request is repeated. An authorizer that is late by up to a second delays no pod further. The sum is less
-/// than the time that a read of a config map or a secret waits.
+/// The pauses before a refused request is repeated. If the authorizer learns of a pod within a second, the last repetition
+/// succeeds, and no error is reported. The sum is less than the time that a read of a config map or a secret waits.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(350), Duration::from_millis(350)];
 

@@ -93,7 +93,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Creates the device nodes in the container's root directory. The owner and the mode of a node are set by its path.
+    /// Creates the device nodes in the container's root directory. The owner and the mode of a node are set by its path, so nobody else may
+    /// be able to put a link there.
     pub(super) fn make(&self, root: &NewRoot<'_>) -> Result<(), MakeError> {
         for node in &self.nodes {
             let at = root.path().join(path_of(node)?);

@@ -135,8 +135,8 @@ pub(super) enum MakeError {
     Device(#[from] CdiError),
 }
 
-/// The root directory of a container while it belongs to the agent's user. Only this value permits to create files in the directory by
-/// their paths: another container of the same user can put links into the directory once it belongs to that user.
+/// The root directory of a container while it belongs to the agent's user. Files may be created in the directory by their paths only as
+/// long as this value exists: once the directory belongs to the container's user, another container of that user can put links into it.
 #[derive(Debug)]
 #[must_use = "the root directory belongs to the agent until it is handed over"]
 pub(super) struct NewRoot<'a> {

@@ -84,7 +84,7 @@ impl Disk {
         Ok(path)
     }
 
-    /// A volume that this node does not support, with those that it supports.
+    /// The error of a volume that this node does not support. It names the volumes that the node supports.
     fn unsupported(&self, pod: &PodObject, volume: &Volume) -> StorageError {
         let image = if self.mounted { "image, " } else { "" };
         // A volume of API objects comes here only without an API server.
@@ -94,7 +94,7 @@ impl Disk {
             false => format!("use emptyDir, hostPath, {image}downwardAPI, or projected with downwardAPI sources only"),
         };
         let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-        let source = sources.flat_map(fields).find(|source| source != "downwardAPI");
+        let source = sources.flat_map(set_fields).find(|source| source != "downwardAPI");
         let kind = kind(volume).unwrap_or_default();
         let kind = source.map_or_else(|| kind.clone(), |source| format!("{kind} (source {source})"));
         StorageError::Unsupported { volume: volume.name.clone(), kind, remedy }
@@ -209,11 +209,11 @@ fn payload(volume: &str, files: Vec<VolumeFile>, group: Option<FsGroup>) -> Resu
 
 /// The name of the source that a volume sets, such as `emptyDir`.
 fn kind(volume: &Volume) -> Option<String> {
-    fields(volume).into_iter().find(|key| key != "name")
+    set_fields(volume).into_iter().find(|key| key != "name")
 }
 
 /// The names of the fields that are set.
-fn fields(of: &impl Serialize) -> Vec<String> {
+fn set_fields(of: &impl Serialize) -> Vec<String> {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(key, _)| key).collect(),
         _ => Vec::new(),

@@ -87,7 +87,7 @@ pub(super) fn containers(agent: &Agent, name: &FullName, uid: Option<&str>) -> R
 fn without_object(agent: &Agent, name: &FullName) -> Option<FullName> {
     let explanation = agent.fetch(&format!("/explain/{name}"), &[], JSON).ok()?;
     let explanation: Value = serde_json::from_str(&explanation).ok()?;
-    // A pod that a source brought since the list was made.
+    // A source delivered the pod after the list was made.
     if explanation.get("source").is_some() {
         return None;
     }
@@ -172,6 +172,7 @@ fn is_meant(name: &ObjectName, namespace: Option<&str>, pod: &PodObject) -> bool
     namespace.is_none_or(|namespace| namespace == pod.full_name().namespace()) && is_named(pod, name.name())
 }
 
+/// The text for a pod without an object.
 fn no_object(pod: &FullName) -> String {
     escape_lines(&format!("no source has the pod {pod}: `podwright explain {pod}` says what happens to it"))
 }

@@ -95,7 +95,7 @@ async fn server_that_fails_half_of_all_calls_loses_each_pod_once() {
         (Verb::Patch, "devicetaintrules/status"),
     ];
     for (verb, resource) in calls {
-        // A fourth of the calls, and a third of the others.
+        // A fourth of the calls, and a third of the others: together a half.
         for (percent, fault) in [(25, Fault::too_many_requests(1)), (34, Fault::status(500))] {
             let rule = Rule::new().verb(verb).resource(resource).percent(percent);
             cluster.server.faults().inject(rule, fault);

@@ -52,8 +52,8 @@ async fn new_pods_start_without_a_warning() {
         cluster.event(name, "Started").await;
     }
     let events = cluster.server.all("events").into_iter();
-    // A busy machine may need more than the time that a pod waits for the objects of its volumes. The tests of the node check that
-    // wait in paused time.
+    // A busy machine may need more than the time that a pod waits for the objects of its volumes. The test in
+    // `tests/it/node/node_authorizer.rs` checks that wait in paused time.
     let of_pods = events.filter(|event| {
         event["involvedObject"]["kind"] == "Pod" && event["type"] == "Warning" && event["reason"] != "FailedMount"
     });

@@ -49,7 +49,7 @@ impl FakeNodeApi {
         format!("{} {}", ready["status"].as_str().unwrap(), ready["message"].as_str().unwrap())
     }
 
-    /// Each agent has a client of its own.
+    /// Each agent has a `FakeNodeApi` of its own, so the address tells the agents apart.
     fn writer(&self) -> Writer {
         Writer::Node(std::ptr::from_ref(self).addr())
     }

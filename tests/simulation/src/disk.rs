@@ -47,8 +47,8 @@ impl Disk {
         self.ending(uid).is_some_and(|ending| ending != "Forgotten")
     }
 
-    /// Whether the file says that a pod has ended, and was not rejected. False during and after a write that may have left the file with
-    /// less than the agent knows.
+    /// Whether the file says that a pod has ended, and was not rejected. False while the file may lack something that the agent knows:
+    /// during an append, and from a failed append until the next full save.
     pub(super) fn has_ended(&self, uid: &PodUid) -> bool {
         self.journal.is_whole() && self.ending(uid).is_some_and(|ending| ending == "Ended")
     }

@@ -233,7 +233,7 @@ pub(super) struct ResizePlan {
     /// Whether a change of the CPU restarts a container.
     pub(super) cpu_restarts: bool,
     pub(super) memory_restarts: bool,
-    /// Whether the pod has resources as a whole too. Its init containers inherit their limits.
+    /// Whether the pod also has resources as a whole. Its init containers inherit the limits of the pod.
     pub(super) is_whole: bool,
 }
 

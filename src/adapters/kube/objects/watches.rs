@@ -26,7 +26,7 @@ use crate::adapters::kube::listing;
 use crate::adapters::kube::node_authorizer::EarlyRefusals;
 
 /// How long a read waits for the first answer of the API server. Upstream waits for 1 s (`watchBasedManager`, 1.36). This wait is longer,
-/// because the last request that the Node authorizer may refuse too early is sent after 1,050 ms.
+/// because the last repetition of a request that the Node authorizer has refused too early is sent after 1,050 ms.
 const FIRST_ANSWER: Duration = Duration::from_millis(1_500);
 
 /// An object that pods refer to by name.

@@ -1,5 +1,5 @@
-//! The rotation of files of a temporary directory. The time of the asynchronous tests is paused, and stands still during a blocking call, so
-//! no log of a slow machine counts as one that hangs.
+//! The rotation of files of a temporary directory. The time of the asynchronous tests is paused, and stands still during a blocking call.
+//! So no log counts as one that hangs because the machine is slow.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

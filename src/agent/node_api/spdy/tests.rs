@@ -155,7 +155,7 @@ async fn streams_carry_data_in_both_directions() {
     copied.await.unwrap();
 }
 
-// The time passes only while the sender and both copies wait.
+// The paused time passes only while the sender and both copies wait, so a slow machine cannot end the timeout early.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_does_not_read_stops_the_sender() {
     let (near, far) = duplex(1 << 10);

@@ -55,15 +55,15 @@ async fn agent_that_ends_before_it_has_claimed_the_lease_does_not_delete_the_nod
     server.latency(100);
     let other = server.clone();
     let clock = setup.clock;
-    let this = async {
-        // The lease exists when this agent, which has found none, writes it. The answer to that does not come.
+    let other_claims = async {
+        // The agent under test has found no lease, and the other agent creates it first. The agent under test gets no answer to its write.
         sleep(Duration::from_millis(150)).await;
         let lease = json!({"metadata": {"name": "node1", "annotations": {"podwright.dev/instance": "agent-2"}},
             "spec": {"holderIdentity": "node1", "renewTime": Clock::now(&clock).to_timestamp().to_string()}});
         other.request("POST", LEASES, JSON, &lease).unwrap();
         other.hold_answers(Some("lease"));
     };
-    let (this, ()) = tokio::join!(Registered::start(setup, &server, settings("agent-1")), this);
+    let (this, ()) = tokio::join!(Registered::start(setup, &server, settings("agent-1")), other_claims);
     assert!(matches!(this.progress(), Registration::Pending { .. }) && this.api.read().is_some());
     this.node.node.shutdown(Duration::ZERO).await;
     this.node.wait(0.2).await;

@@ -62,8 +62,8 @@ async fn status_has_the_generation_of_a_resize_only_after_the_decision() {
     assert!(this.condition("web", "PodResizePending").ends_with("@3"));
 }
 
-// Until the decision, the status has the old generation. After it, the status has the new resources or a condition, as each delivery of
-// the watch checks.
+// Until the decision, the status has the old generation. After the decision, it has the new resources or a condition: `watch` checks this
+// at each delivery.
 #[actix::test]
 async fn each_kind_of_resize_is_reported_with_its_decision() {
     let resources = |cpu: &str, limit: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": limit}});
