@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
 use super::decide::amount;
-use crate::config::pod_resources::pod_bounds;
+use crate::config::pod_resources::{pod_bounds, resources_of_containers};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::CgroupLimits;
 use crate::quantity::Amount;
@@ -50,9 +50,12 @@ impl Allocation {
         Allocation { pod: pod.spec().resources.clone(), containers: resizable(pod).map(of).collect() }
     }
 
-    /// The resources that the status of a pod reports as allocated. `None` if it reports none. An agent uses them if it has no
-    /// record of the pod: an older agent or a kubelet started the pod, or the record was damaged.
-    pub(crate) fn of_status(pod: &PodObject) -> Option<Self> {
+    /// The resources that the status of a pod reports as allocated. An agent uses them if it has no record of the pod: an older agent or a
+    /// kubelet started the pod, or the record was damaged.
+    ///
+    /// A status reports nothing for a container that has not been created. Such a container has the resources of the spec. `None` if
+    /// nothing is reported, or if the pod as a whole would have less than its containers: then nobody knows what was allocated.
+    pub(crate) fn of_status(pod: &Arc<PodObject>) -> Option<Self> {
         let status = pod.status()?;
         let statuses = [&status.container_statuses, &status.init_container_statuses];
         let find = |name: &str| statuses.into_iter().flatten().flatten().find(|status| status.name == name);
@@ -64,7 +67,11 @@ impl Allocation {
         };
         let containers: BTreeMap<_, _> =
             resizable(pod).filter_map(|it| find(&it.container.name)).filter_map(of).collect();
-        (!containers.is_empty()).then(|| Allocation { pod: whole_of_status(pod.spec(), status), containers })
+        if containers.is_empty() {
+            return None;
+        }
+        let allocation = Allocation { pod: whole_of_status(pod.spec(), status), containers };
+        whole_suffices(allocation.apply(pod).spec()).then_some(allocation)
     }
 
     /// The pod with these resources. The same object if it has them already.
@@ -106,6 +113,18 @@ fn whole_of_status(spec: &PodSpec, status: &PodStatus) -> Option<ResourceRequire
         limits: list(desired.limits, actual.and_then(|actual| actual.limits.as_ref())),
         requests: list(desired.requests, status.allocated_resources.as_ref()),
     })
+}
+
+/// Whether the pod as a whole has what its containers have, as the API server requires: the requests of all, and the limit of each.
+fn whole_suffices(spec: &PodSpec) -> bool {
+    let suffices = |requirement: &str, needed: &ResourceRequirements| {
+        RESIZABLE.iter().all(|name| {
+            let has = amount(spec.resources.as_ref(), requirement, name);
+            has.is_none_or(|has| amount(Some(needed), requirement, name).is_none_or(|needed| needed <= has))
+        })
+    };
+    let mut containers = spec.containers.iter().filter_map(|container| container.resources.as_ref());
+    suffices("requests", &resources_of_containers(spec)) && containers.all(|own| suffices("limits", own))
 }
 
 /// The pod with the resources of `allocated`, which is the same pod. The same object if it has them already.

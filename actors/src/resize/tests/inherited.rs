@@ -142,3 +142,31 @@ fn allocation_of_a_pod_as_a_whole_is_read_from_a_status() {
     with_overhead.overhead = Some(serde_json::from_value(memory).unwrap());
     assert_eq!(read(&new.with_spec(with_overhead), status), new.spec().resources);
 }
+
+// The status of a pod that initializes says nothing about its regular containers. The spec has a resize that waits.
+#[test]
+fn container_without_a_reported_allocation_gets_no_more_than_its_pod_has() {
+    let of = |whole: &str, own: &str| {
+        let amounts = |memory: &str| json!({"limits": {"memory": memory}, "requests": {"memory": memory}});
+        spec(json!({
+            "initContainers": [{"name": "i", "image": IMAGE, "resources": {}}],
+            "containers": [{"name": "a", "image": IMAGE, "resources": amounts(own)}],
+            "resources": amounts(whole),
+        }))
+    };
+    let memory = json!({"memory": "20Mi"});
+    let init = json!({"name": "i", "image": IMAGE, "imageID": "", "ready": false, "restartCount": 0, "resources": {}});
+    let status = json!({
+        "initContainerStatuses": [init], "allocatedResources": memory,
+        "resources": {"limits": memory, "requests": memory},
+    });
+    let read = |pod: Arc<PodObject>| {
+        let pod = pod.with_status(serde_json::from_value(status.clone()).unwrap());
+        Allocation::of_status(&pod).map(|allocation| allocation.apply(&pod).spec().clone())
+    };
+    // Rows: the container in the spec; whether the 20Mi of the pod suffice for it.
+    for (own, suffices) in [("10Mi", true), ("20Mi", true), ("30Mi", false)] {
+        let expected = suffices.then(|| of("20Mi", own).spec().clone());
+        assert_eq!(read(of("40Mi", own)), expected, "{own}");
+    }
+}
