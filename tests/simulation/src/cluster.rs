@@ -138,6 +138,7 @@ fn check(laws: &Laws, write: &Write) {
         ("pods", None, Some(after)) => laws.pod_created(&pod_object(after)),
         ("leases", Some(before), Some(after)) => laws.lease_written(&typed(before), &typed(after)),
         ("nodes", Some(before), Some(after)) => laws.node_written(&typed(before), &typed(after)),
+        ("events", None, Some(after)) => laws.event_created(&typed(after)),
         ("events", Some(before), Some(after)) => laws.event_written(&typed(before), &typed(after)),
         _ => {}
     }

@@ -1,11 +1,13 @@
 //! The laws of the API server's objects: what an agent may write. The server of the ports and the one of the adapters call them for each
 //! write of an agent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ResourcePhase};
 
@@ -18,11 +20,13 @@ use super::machine::Machine;
 pub(super) struct Laws {
     machine: Arc<Machine>,
     disk: Arc<Disk>,
+    /// The life in which each event was created, by the UID of the event.
+    events: Arc<Mutex<BTreeMap<Option<String>, u32>>>,
 }
 
 impl Laws {
     pub(super) fn new(machine: &Arc<Machine>, disk: &Arc<Disk>) -> Self {
-        Laws { machine: machine.clone(), disk: disk.clone() }
+        Laws { machine: machine.clone(), disk: disk.clone(), events: Arc::default() }
     }
 
     fn require(&self, checked: CheckResult) {
@@ -75,8 +79,13 @@ impl Laws {
         self.require(heartbeats_go_on(before, after));
     }
 
+    pub(super) fn event_created(&self, event: &Event) {
+        self.events.lock().insert(event.metadata.uid.clone(), self.machine.life());
+    }
+
     pub(super) fn event_written(&self, before: &Event, after: &Event) {
-        self.require(event_goes_on(before, after));
+        let is_own = self.events.lock().get(&before.metadata.uid) == Some(&self.machine.life());
+        self.require(event_goes_on(before, after, is_own));
     }
 
     /// No status goes back, and a pod ends only after its containers and its claims (POD-I6, POD-I7).
@@ -159,10 +168,35 @@ fn heartbeats_go_on(before: &Node, after: &Node) -> CheckResult {
     Ok(())
 }
 
-/// An event that is repeated happens more often and later.
-fn event_goes_on(before: &Event, after: &Event) -> CheckResult {
-    if after.count < before.count || after.last_timestamp < before.last_timestamp {
+/// An event that is repeated happens more often and later. The name of an event has its time. An agent that is killed and starts again at the
+/// same instant, which only a simulated clock allows, may use a name of the earlier agent, whose count it does not know.
+fn event_goes_on(before: &Event, after: &Event, is_own: bool) -> CheckResult {
+    if (is_own && after.count < before.count) || after.last_timestamp < before.last_timestamp {
         return Err(format!("an event goes back from {before:?} to {after:?}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use podwright_actors::time::Time;
+
+    use super::*;
+
+    #[test]
+    fn an_event_that_goes_back_is_reported() {
+        let event = |count, second| {
+            let last_timestamp = Some(Time::from_secs(second).to_api());
+            Event { count: Some(count), last_timestamp, ..Event::default() }
+        };
+        let before = event(3, 10);
+        // Rows: the new count and its time; whether the agent that created the event may write them; whether a later one may.
+        for (count, second, by_creator, by_later) in
+            [(4, 11, true, true), (3, 10, true, true), (2, 10, false, true), (4, 9, false, false)]
+        {
+            let after = event(count, second);
+            let allowed = [true, false].map(|is_own| event_goes_on(&before, &after, is_own).is_ok());
+            assert_eq!(allowed, [by_creator, by_later], "{count} at {second}");
+        }
+    }
 }
