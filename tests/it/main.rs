@@ -16,7 +16,6 @@ mod network;
 mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
-mod public_api;
 mod recordings;
 #[cfg(feature = "simulated")]
 mod simulated;

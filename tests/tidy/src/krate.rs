@@ -47,10 +47,13 @@ struct Use {
 
 /// The lines of a crate's public names, and how many of them are types and functions.
 #[derive(Default)]
-pub(super) struct Names {
-    pub(super) lines: BTreeSet<String>,
-    pub(super) types: usize,
-    pub(super) functions: usize,
+pub struct Names {
+    /// Each name as `CRATE::MODULE::NAME`, methods included. An item of another crate is followed by ` = ` and its path there.
+    pub lines: BTreeSet<String>,
+    /// The number of types.
+    pub types: usize,
+    /// The number of functions and methods.
+    pub functions: usize,
 }
 
 /// What a path leads to: a definition of this crate, or a path of another one.
