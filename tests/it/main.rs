@@ -22,4 +22,3 @@ mod simulated;
 #[cfg(feature = "agent")]
 mod sources;
 mod support;
-mod tidy;

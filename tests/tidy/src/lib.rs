@@ -1,7 +1,15 @@
 //! Tests of the text of the repository. They read the sources and call no code of them, so this crate uses no other crate of
 //! the workspace, and no crate uses this one.
 //!
-//! - `public_api`: the public names are those of `public_api.txt`. [`public_names`] reads them.
+//! | module | what it tests |
+//! |---|---|
+//! | `layers` | which room uses which |
+//! | `forbidden_words` | which words a room avoids: input and output in `actors`, time in a core |
+//! | `dependencies` | which crates a build with few features contains |
+//! | `docs` | which files the documents name |
+//! | `rules` | which rules the comments cite |
+//! | `gate` | which steps the gate has, and which inputs the properties get |
+//! | `public_api` | which public names the libraries have, as [`public_names`] reads them |
 //!
 //! ```
 //! use podwright_tidy::{public_names, root};
@@ -10,9 +18,23 @@
 //! assert!(names.lines.contains("podwright_metrics::ActorMetrics"));
 //! ```
 
+#[cfg(test)]
+mod dependencies;
+#[cfg(test)]
+mod docs;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod forbidden_words;
+#[cfg(test)]
+mod gate;
 mod krate;
 #[cfg(test)]
+mod layers;
+#[cfg(test)]
 mod public_api;
+#[cfg(test)]
+mod rules;
 
 use std::path::Path;
 

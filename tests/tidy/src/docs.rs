@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::layers::{ACTORS, ADAPTERS, AGENT, HELPERS};
-use super::{documents, in_repository, root};
+use crate::files::{documents, in_repository};
+use crate::layers::{ACTORS, ADAPTERS, AGENT, HELPERS};
+use crate::root;
 
 /// The README is read in one sitting.
 const README_LINES: usize = 150;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{in_repository, is_test, root, sources};
+use crate::files::{in_repository, is_test, sources};
+use crate::root;
 
 #[test]
 fn metrics_know_no_pod_and_no_actor() {

@@ -1,27 +1,17 @@
-//! What holds for the text of the repository: which room uses which, which words a room avoids, which rules and files the
-//! documents name.
-
-mod dependencies;
-mod docs;
-mod forbidden_words;
-mod gate;
-mod layers;
-mod rules;
+//! The sources and the documents of the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::root;
 
 /// Every Rust file below a folder.
-fn sources(folder: &str) -> Vec<PathBuf> {
+pub(crate) fn sources(folder: &str) -> Vec<PathBuf> {
     files(folder, ".rs")
 }
 
 /// README.md and the pages below docs/.
-fn documents() -> Vec<PathBuf> {
+pub(crate) fn documents() -> Vec<PathBuf> {
     let mut found = files("docs", ".md");
     found.push(root().join("README.md"));
     found
@@ -47,12 +37,12 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
 }
 
 /// A path as it is printed: relative to the repository.
-fn in_repository(path: &Path) -> String {
+pub(crate) fn in_repository(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().display().to_string()
 }
 
 /// True if a file holds tests or what only tests use.
-fn is_test(path: &Path) -> bool {
+pub(crate) fn is_test(path: &Path) -> bool {
     let text = path.to_str().unwrap();
     ["tests", "fixtures", "fakes", "testing", "fake_runtime", "model"].iter().any(|word| {
         text.contains(&format!("/{word}/"))

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use super::{documents, in_repository, root, sources};
+use crate::files::{documents, in_repository, sources};
+use crate::root;
 
 /// Subjects of codes. A code is a subject, a letter and a number, as in `POD-W13`. The code of a known failure has no letter.
 const SUBJECTS: [&str; 5] = ["POD-", "DRA-", "CLAIM-", "TAINT-", KNOWN_FAILURE];
@@ -76,7 +77,7 @@ fn cited() -> BTreeMap<String, String> {
 fn cited_in() -> Vec<std::path::PathBuf> {
     let folders = ["actors/src", "actors/tests", "metrics", "src", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"];
     let files = folders.iter().flat_map(|folder| sources(folder));
-    files.filter(|path| !in_repository(path).starts_with("tests/it/tidy")).collect()
+    files.filter(|path| !in_repository(path).starts_with("tests/tidy")).collect()
 }
 
 /// The codes in a text; a range such as `POD-U1 to POD-U16` stands for all codes in it. A word such as `XKF3` contains no code.

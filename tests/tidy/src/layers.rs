@@ -9,7 +9,8 @@ mod paths;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::paths::{Crate, ModulePath};
-use super::{in_repository, is_test, root, sources};
+use crate::files::{in_repository, is_test, sources};
+use crate::root;
 
 /// The name and the rooms of each layer, lowest layer first.
 type Layers = &'static [(&'static str, &'static [&'static str])];

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::tidy::{in_repository, is_test, root, sources};
+use crate::files::{in_repository, is_test, sources};
+use crate::root;
 
 /// A path from the root of its crate: `["engine", "cell"]`.
 pub(super) type ModulePath = Vec<String>;

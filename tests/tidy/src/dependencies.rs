@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::root;
+use crate::root;
 
 /// An author of a driver builds neither the engine nor the crates that only the engine and the agent need.
 #[test]

@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use super::{documents, in_repository, root, sources};
+use crate::files::{documents, in_repository, sources};
+use crate::root;
 
 fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
