@@ -35,15 +35,9 @@ struct Dependency {
 
 /// Every crate that a build of the library with one feature needs, also for its build script.
 fn crates_with(feature: &str) -> Vec<Dependency> {
+    // Not `--offline`: a build of this package alone has not fetched the crates in the list.
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root()).args([
-        "tree",
-        "--locked",
-        "--offline",
-        "--package",
-        "podwright",
-        "--no-default-features",
-    ]);
+    cargo.current_dir(root()).args(["tree", "--locked", "--package", "podwright", "--no-default-features"]);
     cargo.args(["--features", feature, "--edges", "normal,build", "--prefix", "none", "--format", "{p}\t{f}"]);
     let output = cargo.output().expect("cargo starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
