@@ -46,7 +46,6 @@ pub use krate::Names;
 /// # Panics
 /// If this package is not two folders below the root.
 pub fn root() -> &'static Path {
-    // The path has no `..`, because the folders in a path tell whether a file has tests.
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this package is in tests/tidy")
 }
 
