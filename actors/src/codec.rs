@@ -124,7 +124,7 @@ pub(crate) enum Uid<'a> {
 
 impl<'a> From<&'a PodUid> for Uid<'a> {
     fn from(uid: &'a PodUid) -> Self {
-        match &uid.0 {
+        match uid.repr() {
             Repr::Uuid(bits) => Uid::Uuid(*bits),
             Repr::Hex(bits) => Uid::Hex(*bits),
             Repr::Text(text) => Uid::Text(Text::new(text)),
@@ -134,7 +134,7 @@ impl<'a> From<&'a PodUid> for Uid<'a> {
 
 impl From<Uid<'_>> for PodUid {
     fn from(uid: Uid<'_>) -> Self {
-        PodUid(match uid {
+        PodUid::from_repr(match uid {
             Uid::Uuid(bits) => Repr::Uuid(bits),
             Uid::Hex(bits) => Repr::Hex(bits),
             Uid::Text(text) => Repr::Text(text.as_str().into()),

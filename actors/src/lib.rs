@@ -5,14 +5,6 @@
 
 #![cfg_attr(not(feature = "engine"), expect(dead_code, unused_imports, reason = "only the engine uses them"))]
 
-// The engine handles each field of a pod's status by name, so it compiles with one version of the Kubernetes API only.
-k8s_openapi::k8s_if_le_1_35! {
-    compile_error!("podwright needs the feature \"v1_36\" of k8s-openapi: enable it in the program that depends on podwright");
-}
-k8s_openapi::k8s_if_ge_1_37! {
-    compile_error!("podwright needs the feature \"v1_36\" of k8s-openapi: enable it in the program that depends on podwright");
-}
-
 #[cfg(feature = "engine")]
 mod active_pods;
 #[cfg(feature = "engine")]
@@ -76,7 +68,6 @@ pub use eviction::{
 pub use host_ips::HostIps;
 #[cfg(feature = "engine")]
 pub use housekeeping::PassError;
-pub use ids::{FullName, PodUid};
 #[cfg(feature = "engine")]
 pub use image_gc::ImageGcPolicy;
 #[cfg(feature = "engine")]
@@ -88,13 +79,14 @@ pub use pod::{InvalidPod, Phase, PodObject};
 pub use pod_worker::{
     Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,
 };
+pub use podwright_model::ids::{FullName, PodUid};
+pub use podwright_model::time::{Grace, Time};
 #[cfg(feature = "engine")]
 pub use recorder::Recorder;
 #[cfg(feature = "engine")]
 pub use shutdown::ShutdownConfig;
 #[cfg(feature = "engine")]
 pub use statuses::Statuses;
-pub use time::{Grace, Time};
 
 // The adapters, the binary, the benches and the tests use the rooms below by their own paths. They are not part of the API,
 // and may change in any release.
@@ -134,8 +126,6 @@ pub mod health;
 #[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod housekeeping;
-#[doc(hidden)]
-pub mod ids;
 #[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod image_gc;
@@ -156,8 +146,6 @@ pub mod pod_worker;
 #[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod probes;
-#[doc(hidden)]
-pub mod quantity;
 #[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod recorder;
@@ -174,10 +162,8 @@ pub mod status;
 #[doc(hidden)]
 pub mod statuses;
 #[doc(hidden)]
-pub mod text;
-#[doc(hidden)]
 pub mod texts;
 #[doc(hidden)]
-pub mod time;
-#[doc(hidden)]
 pub mod work_queue;
+#[doc(hidden)]
+pub use podwright_model::{ids, quantity, text, time};

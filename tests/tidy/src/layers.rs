@@ -17,7 +17,7 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The rooms of `actors/src`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const ACTORS: Layers = &[
-    ("values", &["text", "texts", "ids", "time", "pod", "quantity"]),
+    ("values", &["texts", "pod"]),
     ("ports", &["ports"]),
     ("helpers", &["codec", "host_ips", "journal", "mailbox", "work_queue"]),
     (

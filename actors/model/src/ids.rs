@@ -11,13 +11,17 @@ use std::sync::Arc;
 /// pod. Both are stored as 128 bits without an allocation; any other text is stored unchanged. `Display` prints exactly
 /// the text that was parsed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodUid(pub(crate) Repr);
+pub struct PodUid(Repr);
 
 /// The stored form of a UID. Recordings use the same form.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Repr {
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Repr {
+    /// A UUID with its four dashes.
     Uuid([u8; 16]),
+    /// 32 hex digits.
     Hex([u8; 16]),
+    /// Any other text.
     Text(Arc<str>),
 }
 
@@ -53,6 +57,20 @@ impl PodUid {
             _ => None,
         }
         .map_or_else(|| PodUid(Repr::Text(text.into())), PodUid)
+    }
+
+    /// The stored form, for a recording.
+    #[doc(hidden)]
+    #[inline]
+    pub fn repr(&self) -> &Repr {
+        &self.0
+    }
+
+    /// The UID of a stored form, from a recording.
+    #[doc(hidden)]
+    #[inline]
+    pub fn from_repr(repr: Repr) -> Self {
+        PodUid(repr)
     }
 }
 

@@ -41,12 +41,12 @@ impl Amount {
     }
 
     /// The amount in billionths.
-    pub(crate) const fn nanos(self) -> i128 {
+    pub const fn nanos(self) -> i128 {
         self.0
     }
 
     /// The sum, at most the largest amount.
-    pub(crate) const fn plus(self, other: Amount) -> Amount {
+    pub const fn plus(self, other: Amount) -> Amount {
         Amount(self.0.saturating_add(other.0))
     }
 

@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Add;
 use std::time::Duration;
 
-/// A time in nanoseconds since the Unix epoch, read from a [`Clock`](crate::ports::Clock) that never goes back.
+/// A time in nanoseconds since the Unix epoch, read from a clock that never goes back.
 ///
 /// The type serves both deadlines and the timestamps of a pod's status, because a crash backoff counts from the finish
 /// time that a runtime reports.
