@@ -163,6 +163,7 @@ pub mod status;
 pub mod statuses;
 #[doc(hidden)]
 pub mod texts;
+#[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod work_queue;
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, Counter, CounterSet, Device, DeviceTaint, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use podwright_actors::quantity::Amount;
+use podwright_model::quantity::Amount;
 
 use super::resources::Slice;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use kube::Client;
 use parking_lot::Mutex;
-use podwright_actors::Time;
-use podwright_actors::work_queue::{Backoff, Pace, WorkQueue};
+use podwright_model::time::Time;
+use podwright_work_queue::{Backoff, Pace, QueueNumbers, WorkQueue};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -277,7 +277,7 @@ impl SliceEngine {
 
     /// Reads the numbers of the queue, also after the end of the engine.
     #[cfg(all(feature = "dra", feature = "kube"))]
-    pub(crate) fn queue_numbers(&self) -> impl Fn() -> podwright_metrics::WorkQueueNumbers + Send + Sync + 'static {
+    pub(crate) fn queue_numbers(&self) -> impl Fn() -> QueueNumbers + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.queue.lock().numbers(shared.now())
     }

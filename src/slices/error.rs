@@ -125,6 +125,6 @@ fn names(features: &[SuspectedFeature]) -> String {
 }
 
 fn texts(errors: &[WriteError]) -> String {
-    let texts = errors.iter().map(|error| podwright_actors::text::error_chain(error).to_string());
+    let texts = errors.iter().map(|error| podwright_model::text::error_chain(error).to_string());
     texts.collect::<Vec<_>>().join("; ")
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podwright_actors::Time;
+use podwright_model::time::Time;
 
 /// The time between two syncs that call the API server, after a burst.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use podwright_actors::Time;
-use podwright_actors::text::error_chain;
-use podwright_actors::work_queue::Outcome;
+use podwright_model::text::error_chain;
+use podwright_model::time::Time;
+use podwright_work_queue::Outcome;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 

@@ -53,7 +53,7 @@ use super::resource_claim::{
 use crate::ports::Clock;
 use crate::ports::resource_claims::{Answer, ApiError, Request, ResourceClaimApi};
 use crate::time::Time;
-use crate::work_queue::{Outcome, Work, WorkQueue, work};
+use crate::work_queue::{Outcome, Work, WorkQueue, for_metrics, work};
 
 /// The number of workers, as in upstream.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(50).unwrap();
@@ -149,7 +149,7 @@ impl ClaimController {
         let weak = Arc::downgrade(&shared);
         shared.ports.metrics.work_queues.observe(QUEUE_NAME, move || {
             weak.upgrade()
-                .map(|shared| shared.passes.queue.lock().numbers(shared.ports.clock.now()))
+                .map(|shared| for_metrics(shared.passes.queue.lock().numbers(shared.ports.clock.now())))
                 .unwrap_or_default()
         });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

@@ -54,7 +54,7 @@ use super::resource_claim::WatchEvent;
 use crate::ports::Clock;
 use crate::ports::device_taints::DeviceTaintApi;
 use crate::time::Time;
-use crate::work_queue::{Outcome, Work, WorkQueue, work};
+use crate::work_queue::{Outcome, Work, WorkQueue, for_metrics, work};
 
 /// The number of workers, as in upstream.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
@@ -130,7 +130,7 @@ impl DeviceTaintController {
         let weak = Arc::downgrade(&shared);
         shared.ports.metrics.work_queues.observe(QUEUE_NAME, move || {
             weak.upgrade()
-                .map(|shared| shared.passes.queue.lock().numbers(shared.ports.clock.now()))
+                .map(|shared| for_metrics(shared.passes.queue.lock().numbers(shared.ports.clock.now())))
                 .unwrap_or_default()
         });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use podwright_actors::work_queue::for_metrics;
 use podwright_metrics::{WorkQueueDurations, WorkQueueMetrics, WorkQueueNumbers};
 
 use super::ports::Publisher;
@@ -49,7 +50,8 @@ impl SliceQueues {
         let mut queues = self.queues.lock();
         queues.last += 1;
         let number = queues.last;
-        queues.running.insert(number, Box::new(engine.queue_numbers()));
+        let read = engine.queue_numbers();
+        queues.running.insert(number, Box::new(move || for_metrics(read())));
         NodePublisher { engine, number, queues: self.queues.clone() }
     }
 }
