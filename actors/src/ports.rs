@@ -4,10 +4,7 @@
 //! the syncer that is built on it.
 
 use std::error::Error;
-use std::fmt;
 use std::mem::discriminant;
-use std::ops::Deref;
-use std::sync::Arc;
 
 use crate::text::error_chain;
 
@@ -42,10 +39,7 @@ pub use api_objects::{
 };
 pub use cgroups::{CgroupError, CgroupLimits, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
-pub use claims::{
-    ClaimApi, ClaimDrivers, ClaimRef, DeviceHealth, DeviceHealthSink, DeviceReport, DriverError, DriverFuture,
-    PreparedDevice,
-};
+pub use claims::{ClaimDrivers, DeviceHealth, DeviceHealthSink, DeviceReport, DriverError, DriverFuture};
 pub use clock::{Clock, SystemClock, TokioClock, WallClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
@@ -54,7 +48,8 @@ pub use lease_api::LeaseApi;
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 pub use node_api::{Freshness, NodeApi};
 pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
-pub use pod_api::{ApiError, ApiFuture, PodApi};
+pub use pod_api::PodApi;
+pub use podwright_ports::{ApiError, ApiFuture, ClaimApi, ClaimRef, ErrorSource, PreparedDevice};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use resources::{ResourceError, ResourceFuture, ResourcePhase, ResourceWait};
 pub use runtime::{
@@ -73,39 +68,6 @@ pub use syncer::{
     SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};
-
-/// The error of a port's implementation, as the source of a port's error. Clones share the error.
-///
-/// It does not implement [`Error`] itself, so that [`Error::source`] of a port's error is the error of the implementation and can
-/// be downcast to its type.
-#[derive(Clone)]
-pub struct ErrorSource(Arc<dyn Error + Send + Sync>);
-
-impl Deref for ErrorSource {
-    type Target = dyn Error + Send + Sync;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl From<Box<dyn Error + Send + Sync>> for ErrorSource {
-    fn from(error: Box<dyn Error + Send + Sync>) -> Self {
-        ErrorSource(error.into())
-    }
-}
-
-impl fmt::Debug for ErrorSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for ErrorSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// Whether two errors have the same variant and the same text, sources included.
 fn is_same<E: Error>(one: &E, other: &E) -> bool {

@@ -1,15 +1,13 @@
-//! ResourceClaims: their drivers on this node, and the objects in the API server.
+//! The drivers of ResourceClaims on this node.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::{ApiFuture, ErrorSource};
-use crate::ids::{ClaimName, ClaimUid, DriverName};
+use super::{ClaimRef, ErrorSource, PreparedDevice};
+use crate::ids::{ClaimUid, DriverName};
 
 /// The result of a call to a driver: the driver's answer for each claim that it mentions.
 pub type DriverFuture<'a, T> = BoxFuture<'a, Result<BTreeMap<ClaimUid, Result<T, String>>, DriverError>>;
@@ -43,39 +41,6 @@ pub trait ClaimDrivers: Send + Sync + 'static {
     /// # Errors
     /// [`DriverError`] if the whole call failed. An error text per claim if the driver could not unprepare that claim.
     fn unprepare<'a>(&'a self, driver: &'a DriverName, claims: &'a [ClaimRef]) -> DriverFuture<'a, ()>;
-}
-
-/// Reads ResourceClaims from the API server. A node may only read the claims of its own pods, each by its name.
-pub trait ClaimApi: Send + Sync + 'static {
-    /// Reads a claim from the API server, never from a cache.
-    ///
-    /// # Errors
-    /// [`ApiError`](super::ApiError).
-    fn claim<'a>(&'a self, name: &'a ClaimName) -> ApiFuture<'a, Arc<ResourceClaim>>;
-}
-
-/// A claim in a call to a driver.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClaimRef {
-    /// The namespace and name.
-    pub name: ClaimName,
-    /// The UID.
-    pub uid: ClaimUid,
-}
-
-/// A device that a driver prepared for a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PreparedDevice {
-    /// The pool of the device.
-    pub pool: String,
-    /// The name of the device in its pool.
-    pub device: String,
-    /// Distinguishes several allocations of one device.
-    pub share_id: Option<String>,
-    /// The requests of the claim that the device serves. Empty if it serves all of them.
-    pub requests: Vec<String>,
-    /// The names of CDI devices (`VENDOR/CLASS=NAME`).
-    pub cdi_devices: Vec<String>,
 }
 
 /// A call to a driver failed for all of its claims.
