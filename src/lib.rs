@@ -90,16 +90,10 @@ pub mod agent;
 /// The wire contracts of dynamic resource allocation. Not a part of the API: drivers use `dra_driver`.
 #[cfg(any(feature = "dra", feature = "dra-driver"))]
 #[doc(hidden)]
-pub mod dra_api;
+pub use podwright_dra_api as dra_api;
 
 #[cfg(feature = "dra-driver")]
 pub mod dra_driver;
-#[cfg(any(feature = "dra-driver", all(feature = "agent", feature = "dra")))]
-mod grpc_socket;
-#[cfg(any(feature = "dra-driver", feature = "kube"))]
-mod kube_error;
-#[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
-mod resource_api;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
 pub mod slices;
 
@@ -110,7 +104,7 @@ pub use podwright_actors as actors;
 pub use podwright_metrics as metrics;
 
 #[cfg(any(feature = "dra-driver", feature = "kube"))]
-pub use kube_error::KubeError;
+pub use podwright_kube_api::KubeError;
 
 #[cfg(feature = "engine")]
 pub use podwright_actors::explain;

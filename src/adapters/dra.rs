@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use podwright_actors::ids::DriverName;
 use podwright_actors::ports::{ClaimDrivers, DeviceHealthSink};
+use podwright_dra_api::PLUGIN_TYPE;
 use podwright_metrics::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -43,7 +44,6 @@ use self::client::DriverClient;
 use self::health::HealthMonitor;
 use self::plugins::{Handlers, Manager, RegistrationLimits};
 use self::registry::{NewConnections, Registry};
-use crate::dra_api::PLUGIN_TYPE;
 
 pub use self::client::CallError;
 pub use self::driver_state::{DriverState, HealthStreams, NodeResourcesStream, SliceDeletion};

@@ -16,6 +16,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
+use podwright_dra_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use podwright_dra_api::pod_resources::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
+    ListPodResourcesRequest, ListPodResourcesResponse,
+};
+use podwright_grpc_socket::{AnyAuthority, SocketFile};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
@@ -28,12 +34,6 @@ use super::error_text::reason;
 use super::http::{Listener, SeatLimits, Seats, connections};
 use super::view::NodeView;
 use crate::adapters::trusted_dir;
-use crate::dra_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
-use crate::dra_api::pod_resources::{
-    AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
-    ListPodResourcesRequest, ListPodResourcesResponse,
-};
-use crate::grpc_socket::{AnyAuthority, SocketFile};
 use crate::metrics::PodResourcesMethod;
 
 /// The delay after a failure to listen before the agent tries again.

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use futures_util::stream::Stream;
 use kube::Client;
 use podwright_actors::ports::ClaimApi;
+use podwright_kube_api::resource_api::Claims;
 use tokio::net::UnixStream;
 
 use super::claims::KubeClaims;
@@ -19,7 +20,6 @@ use super::lock::CallLock;
 use super::metadata::{self, MetadataStore};
 use super::running::{self, RunningDriver};
 use super::socket::Listen;
-use crate::resource_api::Claims;
 
 /// The root directory of a kubelet.
 const ROOT: &str = "/var/lib/kubelet";

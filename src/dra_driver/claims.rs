@@ -6,10 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiError, ApiFuture, ClaimApi};
+use podwright_kube_api::KubeError;
+use podwright_kube_api::resource_api::Claims;
 use tokio::time::timeout;
-
-use crate::KubeError;
-use crate::resource_api::Claims;
 
 /// The timeout of one read. The node gives up a call after 45 s, and must get the cause before then.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

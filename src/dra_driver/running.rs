@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use podwright_actors::ports::ClaimRef;
+use podwright_dra_api::health::dra_resource_health_server::DraResourceHealthServer;
+use podwright_dra_api::registration::registration_server::RegistrationServer;
+use podwright_dra_api::{self as dra_api, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,9 +23,6 @@ use super::metadata::{DescribedDevice, MetadataError, MetadataStore};
 use super::routes::Routes;
 use super::services::{HealthService, PluginService, RegistrationService};
 use super::socket::SocketServer;
-use crate::dra_api::health::dra_resource_health_server::DraResourceHealthServer;
-use crate::dra_api::registration::registration_server::RegistrationServer;
-use crate::dra_api::{self, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
 use crate::slices::{DriverResources, Owner, SliceEngine, SliceOptions, WriteCounts};
 
 /// The result of the registration with the node.

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use futures_util::stream::{self, StreamExt};
 use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ClaimRef, PreparedDevice};
+use podwright_dra_api::{PLUGIN_TYPE, health, registration, v1, v1beta1};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
@@ -14,7 +15,6 @@ use tonic::{Request, Response, Status};
 use super::Registration;
 use super::calls::{Answers, Calls};
 use super::driver::{DeviceHealth, Driver, Health};
-use crate::dra_api::{PLUGIN_TYPE, health, registration, v1, v1beta1};
 
 /// The service on the registration socket.
 pub(super) struct RegistrationService {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use podwright_actors::text::error_chain;
+use podwright_grpc_socket::{AnyAuthority, SocketFile};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -14,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use super::routes::Routes;
-use crate::grpc_socket::{AnyAuthority, SocketFile};
 
 /// The pause after the process or the machine has no file descriptor for a connection.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(100);

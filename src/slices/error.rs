@@ -5,7 +5,7 @@ use std::fmt;
 use super::api::CallError;
 use super::compare::SuspectedFeature;
 use super::resources::{InvalidPool, Slice};
-use crate::KubeError;
+use podwright_kube_api::KubeError;
 
 /// Why the slices of a driver differ from the devices that it offers.
 #[derive(Debug, thiserror::Error)]

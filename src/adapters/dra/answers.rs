@@ -7,11 +7,11 @@ use std::path::Path;
 use podwright_actors::ids::ClaimUid;
 use podwright_actors::ports::{ClaimRef, PreparedDevice};
 use podwright_actors::text::plain;
+use podwright_dra_api::registration::PluginInfo;
+use podwright_dra_api::{v1, v1beta1};
 
 use super::MAX_TEXT;
 use super::plugins::Plugin;
-use crate::dra_api::registration::PluginInfo;
-use crate::dra_api::{v1, v1beta1};
 
 /// The longest type, name or service name of a plugin, in bytes.
 const MAX_NAME: usize = 253;

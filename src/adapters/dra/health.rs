@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::DriverName;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport};
 use podwright_actors::text::{error_text, plain};
+use podwright_dra_api::health::dra_resource_health_client::DraResourceHealthClient;
+use podwright_dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +21,6 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use super::MAX_TEXT;
 use super::driver_state::HealthStreams;
 use super::registry::{Drivers, Instance};
-use crate::dra_api::health::dra_resource_health_client::DraResourceHealthClient;
-use crate::dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
 
 /// The pause before the next stream after one has ended (upstream `healthStream` in `dra_manager.go`, kubelet 1.36).
 const PAUSE: Duration = Duration::from_secs(5);

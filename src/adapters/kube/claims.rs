@@ -7,10 +7,10 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Client;
 use podwright_actors::ids::ClaimName;
 use podwright_actors::ports::{ApiFuture, ClaimApi};
+use podwright_kube_api::resource_api::Claims;
 
 use super::call::limited;
 use super::node_authorizer::until_related;
-use crate::resource_api::Claims;
 
 /// The [`ClaimApi`] of an API server with `resource.k8s.io` in version `v1`, `v1beta2` or `v1beta1`. It finds the version with the first
 /// call, and keeps it.

@@ -8,12 +8,12 @@ use http::{Request, Response};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::KubeconfigError;
 use kube::{Client, Config};
+use podwright_kube_api::KubeError;
 use tower::layer::layer_fn;
 use tower::{BoxError, Service};
 
 use super::credentials::Credentials;
 use super::streaming_lists::StreamingLists;
-use crate::KubeError;
 
 /// The timeout of one attempt to connect. The caller retries a failed attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,10 +14,9 @@ use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Config, Error, Event, watcher};
 use kube::{Api, Resource};
+use podwright_kube_api::KubeError;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
-
-use crate::KubeError;
 
 /// The number of objects in one page of a list (client-go's default page size, 1.36).
 const PAGE_SIZE: u32 = 500;

@@ -26,14 +26,13 @@ use podwright_actors::ports::{
     ApiObjects, Clock, Confidential, ObjectError, ObjectFuture, ObjectKind, PullSecret, PullSecretError, PullSecrets,
     ServiceAddress, TokenNeed, TrustBundleNeed,
 };
+use podwright_kube_api::KubeError;
 
 use bundles::Bundles;
 use changes::Changes;
 use services::Services;
 use tokens::Tokens;
 use watches::Watches;
-
-use crate::KubeError;
 
 /// The [`ApiObjects`] of an API server. Clones share their state.
 #[derive(Clone)]

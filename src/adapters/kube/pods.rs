@@ -16,10 +16,10 @@ use kube::{Api, Client};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{InvalidPod, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
+use podwright_kube_api::KubeError;
 use tokio_util::sync::CancellationToken;
 
 use super::listing;
-use crate::KubeError;
 
 /// The largest number of changes that are sent as one set.
 const BATCH: usize = 1000;

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use podwright_dra_api::pod_resources::{
+    CdiDevice, ClaimResource, ContainerResources, DynamicResource, GetPodResourcesResponse, ListPodResourcesResponse,
+    PodResources,
+};
 use tonic::Status;
 
 use crate::actors::admission::{PodActivity, is_active};
@@ -12,10 +16,6 @@ use crate::actors::pod_worker::Lifecycle;
 use crate::actors::text::{error_chain, plain};
 use crate::agent::error_text::MAX_ECHO_BYTES;
 use crate::agent::view::NodeView;
-use crate::dra_api::pod_resources::{
-    CdiDevice, ClaimResource, ContainerResources, DynamicResource, GetPodResourcesResponse, ListPodResourcesResponse,
-    PodResources,
-};
 
 /// Answers with all active pods, including those without devices.
 pub(super) fn list(view: &NodeView) -> ListPodResourcesResponse {

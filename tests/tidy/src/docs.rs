@@ -91,7 +91,7 @@ fn without_rs(file: &str) -> &str {
 }
 
 fn is_path(word: &str) -> bool {
-    let folders = ["actors/", "metrics/", "src/", "tests/", "benches/", "fuzz/", "docs/", "examples/"];
+    let folders = ["actors/", "adapters/", "metrics/", "src/", "tests/", "benches/", "fuzz/", "docs/", "examples/"];
     folders.iter().any(|folder| word.starts_with(folder)) && !word.contains(['*', '"', '\''])
 }
 

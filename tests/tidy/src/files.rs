@@ -53,7 +53,7 @@ pub(crate) fn is_test(path: &Path) -> bool {
 
 #[test]
 fn no_room_hides_behind_mod_rs() {
-    for folder in ["actors", "metrics/src", "src", "tests"] {
+    for folder in ["actors", "adapters", "metrics/src", "src", "tests"] {
         let hidden: Vec<_> = sources(folder).into_iter().filter(|path| path.ends_with("mod.rs")).collect();
         assert!(hidden.is_empty(), "{hidden:?}: name the file after its folder");
     }

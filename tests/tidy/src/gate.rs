@@ -68,7 +68,7 @@ fn every_command_that_builds_uses_the_lock_file() {
 fn every_property_takes_its_inputs_from_the_one_seed() {
     let (macro_name, config) = (concat!("proptest", "! {"), "#![proptest_config(podwright_random::cases(");
     let mut found = 0;
-    for path in ["actors", "fuzz", "metrics", "src", "tests"].into_iter().flat_map(sources) {
+    for path in ["actors", "adapters", "fuzz", "metrics", "src", "tests"].into_iter().flat_map(sources) {
         let text = fs::read_to_string(&path).unwrap();
         for inside in text.split(macro_name).skip(1) {
             found += 1;

@@ -75,7 +75,7 @@ fn cited() -> BTreeMap<String, String> {
 }
 
 fn cited_in() -> Vec<std::path::PathBuf> {
-    let folders = ["actors", "metrics", "src", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"];
+    let folders = ["actors", "adapters", "metrics", "src", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"];
     let files = folders.iter().flat_map(|folder| sources(folder));
     files.filter(|path| !in_repository(path).starts_with("tests/tidy")).collect()
 }

@@ -9,6 +9,7 @@ use futures_util::{FutureExt, StreamExt};
 use podwright_actors::Time;
 use podwright_actors::ids::DriverName;
 use podwright_actors::text::error_text;
+use podwright_dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use podwright_metrics::SliceMetrics;
 use prost::Message;
 use tokio::sync::{mpsc, watch};
@@ -23,7 +24,6 @@ use super::report::SlicesReport;
 use super::resources::{self, InvalidMessage};
 use super::state::{CloseReason, Delays, Effect, Event, NodeSlices, Snapshot, Target};
 use super::stream::{StreamEnd, StreamId};
-use crate::dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use crate::slices::DriverResources;
 
 /// How often the node is looked up until it exists.

@@ -12,6 +12,9 @@ use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, Client};
 use podwright_actors::ids::DriverName;
 use podwright_actors::text::{error_text, plain};
+use podwright_dra_api::node_resources::node_resources_client::NodeResourcesClient;
+use podwright_dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
+use podwright_kube_api::resource_api::{ServedVersion, Version, resource};
 use podwright_metrics::{SliceMetrics, SliceWrite};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -23,9 +26,6 @@ use super::queues::{NodePublisher, SliceQueues};
 use super::state::Target;
 use crate::adapters::dra::MAX_TEXT;
 use crate::adapters::dra::registry::Instance;
-use crate::dra_api::node_resources::node_resources_client::NodeResourcesClient;
-use crate::dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
-use crate::resource_api::{ServedVersion, Version, resource};
 use crate::slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
 
 /// The timeout of a call to the API server.

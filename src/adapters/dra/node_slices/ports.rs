@@ -3,12 +3,12 @@
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use podwright_actors::ids::DriverName;
+use podwright_dra_api::node_resources::NodeListAndWatchResourcesResponse;
+use podwright_kube_api::KubeError;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::state::Target;
-use crate::KubeError;
-use crate::dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use crate::slices::DriverResources;
 
 /// A call to the API server failed.

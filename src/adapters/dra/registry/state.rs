@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use podwright_actors::ids::DriverName;
+use podwright_dra_api::{HEALTH_SERVICE, NODE_RESOURCES_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
 
 use super::instance::Instance;
-use crate::dra_api::{HEALTH_SERVICE, NODE_RESOURCES_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
 
 /// The longest name of a driver (API `DriverNameMaxLength`, Kubernetes 1.36).
 const MAX_DRIVER_NAME: usize = 63;

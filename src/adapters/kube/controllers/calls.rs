@@ -5,9 +5,8 @@ use std::iter::successors;
 use std::time::Duration;
 
 use podwright_actors::ports::resource_claims::{ApiError, ApiErrorKind};
+use podwright_kube_api::KubeError;
 use tokio::time::timeout;
-
-use crate::KubeError;
 
 /// The timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -12,10 +12,10 @@ use kube::{Api, Client, Resource};
 use podwright_actors::controllers::device_taint_eviction::{Core, Settings};
 use podwright_actors::controllers::resource_claim::WatchEvent;
 use podwright_actors::time::Time;
+use podwright_kube_api::KubeError;
 use serde::de::DeserializeOwned;
 
 use super::watches::{keep_claims_of_pod, keep_results_of_claim, keep_taints_of_slice, unserved};
-use crate::KubeError;
 
 /// The number of objects in one page of a list (client-go's default page size, 1.36).
 const PAGE_SIZE: u32 = 500;

@@ -26,6 +26,7 @@ use podwright_actors::controllers::device_taint_controller::DeviceTaintControlle
 use podwright_actors::controllers::device_taint_eviction::{CONTROLLER_NAME as TAINT_CONTROLLER_NAME, Settings};
 use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
 use podwright_actors::text::panic_text;
+use podwright_kube_api::KubeError;
 use podwright_metrics::PanicMetrics;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
@@ -33,7 +34,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::watch_problems::WatchProblems;
-use crate::KubeError;
 use crate::adapters::kube::listing;
 
 /// The delay before a watch starts again after a panic.

@@ -14,6 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{ObjectError, ObjectKind};
+use podwright_kube_api::KubeError;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -21,7 +22,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
 use super::object_error;
-use crate::KubeError;
 use crate::adapters::kube::listing;
 use crate::adapters::kube::node_authorizer::EarlyRefusals;
 

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 use podwright_actors::ids::DriverName;
+use podwright_dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
 use podwright_metrics::Metrics;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -17,7 +18,6 @@ use tonic::Status;
 use super::super::actor::Actor;
 use super::super::ports::{Answer, ApiError, Publisher, SlicePorts};
 use super::super::state::{Delays, InstanceFacts, Snapshot, Target};
-use crate::dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
 use crate::slices::DriverResources;
 
 /// How a call to the API server ends.

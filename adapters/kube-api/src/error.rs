@@ -5,7 +5,7 @@ use std::fmt;
 
 use kube::core::Status;
 use kube::runtime::watcher;
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
 
 /// An API server did not perform a call, or a watch failed.
 ///
@@ -24,7 +24,7 @@ impl KubeError {
     }
 
     /// The status code of the answer.
-    pub(crate) fn code(&self) -> Option<u16> {
+    pub fn code(&self) -> Option<u16> {
         self.status().map(|status| status.code)
     }
 }

@@ -1,4 +1,21 @@
-//! The messages, clients and servers of dynamic resource allocation, generated from the files in `dra_api/` by the build script.
+//! The messages, clients and servers of dynamic resource allocation, generated from the files in `proto/` by the build script.
+//!
+//! ```
+//! use podwright_dra_api::{V1_SERVICE, v1};
+//!
+//! let claim = v1::Claim { namespace: "default".to_owned(), uid: "1".to_owned(), name: "gpu".to_owned() };
+//! assert_eq!((claim.name.as_str(), V1_SERVICE), ("gpu", "v1.DRAPlugin"));
+//! ```
+//!
+//! # Parts
+//!
+//! One module for each package: the registration of plugins ([`registration`]), the calls to a driver ([`v1`] and [`v1beta1`]), the
+//! health of devices ([`health`]), the devices of a driver without access to the API server ([`node_resources`]), and the resources of
+//! pods for monitoring agents ([`pod_resources`]).
+//!
+//! # Arrows
+//!
+//! The crate uses no other crate of the workspace. The agent and the library for the authors of DRA drivers use it.
 
 /// The generated code of one package.
 macro_rules! package {

@@ -14,18 +14,18 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use version::{ServedVersion, Version, is_not_served};
+pub use version::{ServedVersion, Version, is_not_served};
 
 /// Reads claims from an API server.
 #[derive(Clone)]
-pub(crate) struct Claims {
+pub struct Claims {
     client: Client,
     version: Arc<ServedVersion>,
 }
 
 impl Claims {
     /// The first call finds the version that the server serves, and later calls use it.
-    pub(crate) fn new(client: Client) -> Self {
+    pub fn new(client: Client) -> Self {
         Claims { client, version: Arc::default() }
     }
 
@@ -33,7 +33,7 @@ impl Claims {
     ///
     /// # Errors
     /// The error of the API server, or of the connection to it.
-    pub(crate) async fn get(&self, namespace: &str, name: &str) -> kube::Result<ResourceClaim> {
+    pub async fn get(&self, namespace: &str, name: &str) -> kube::Result<ResourceClaim> {
         let get = |version| -> BoxFuture<'_, kube::Result<ResourceClaim>> {
             let kind = resource::<ResourceClaim>(version);
             let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &kind);
@@ -44,7 +44,7 @@ impl Claims {
 }
 
 /// The kind `K` of `resource.k8s.io` in a version.
-pub(crate) fn resource<K: Resource<DynamicType = ()>>(version: Version) -> ApiResource {
+pub fn resource<K: Resource<DynamicType = ()>>(version: Version) -> ApiResource {
     let v1 = ApiResource::erase::<K>(&());
     ApiResource { version: version.as_str().to_owned(), api_version: version.api_version(), ..v1 }
 }
@@ -53,7 +53,7 @@ pub(crate) fn resource<K: Resource<DynamicType = ()>>(version: Version) -> ApiRe
 ///
 /// # Errors
 /// [`kube::Error::SerdeError`] if the object does not have the form of its version.
-pub(crate) fn to_v1<K: DeserializeOwned>(version: Version, object: &DynamicObject) -> kube::Result<K> {
+pub fn to_v1<K: DeserializeOwned>(version: Version, object: &DynamicObject) -> kube::Result<K> {
     let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     convert::to_v1(version, &mut object);
     serde_json::from_value(object).map_err(kube::Error::SerdeError)
@@ -63,7 +63,7 @@ pub(crate) fn to_v1<K: DeserializeOwned>(version: Version, object: &DynamicObjec
 ///
 /// # Errors
 /// [`kube::Error::SerdeError`].
-pub(crate) fn from_v1<K: Serialize>(version: Version, object: &K) -> kube::Result<DynamicObject> {
+pub fn from_v1<K: Serialize>(version: Version, object: &K) -> kube::Result<DynamicObject> {
     let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     convert::from_v1(version, &mut object);
     serde_json::from_value(object).map_err(kube::Error::SerdeError)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The file of a socket. When dropped, it removes the file, unless another process has replaced the file in the meantime.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -18,14 +18,13 @@ impl SocketFile {
     ///
     /// # Errors
     /// The system's error if the file does not exist.
-    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+    pub fn new(path: &Path) -> io::Result<Self> {
         let found = fs::symlink_metadata(path)?;
         Ok(SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() })
     }
 
     /// Whether the path has no file any more, so that no client can connect. Blocking.
-    #[cfg(all(feature = "agent", feature = "dra"))]
-    pub(crate) fn is_removed(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
@@ -33,7 +32,7 @@ impl SocketFile {
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if the file is not a socket, otherwise the system's error.
-    pub(crate) fn remove_old(path: &Path) -> io::Result<()> {
+    pub fn remove_old(path: &Path) -> io::Result<()> {
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
             Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket")),

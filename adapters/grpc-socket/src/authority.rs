@@ -42,7 +42,7 @@ const DYNAMIC_ENTRIES: usize = 4096 / 32;
 const NAMES: [&[u8]; 2] = [b"\x0a:authority", b"\x88\xb8\x3b\x53\x39\xec\x32\x7d\x7f"];
 
 /// A connection whose client may send any `:authority`.
-pub(crate) struct AnyAuthority<S> {
+pub struct AnyAuthority<S> {
     stream: S,
     rewriter: Rewriter,
     /// The rewritten bytes. The reader has taken those before `taken`.
@@ -52,7 +52,7 @@ pub(crate) struct AnyAuthority<S> {
 
 impl<S> AnyAuthority<S> {
     /// Rewrites the bytes that are read from the stream.
-    pub(crate) fn new(stream: S) -> Self {
+    pub fn new(stream: S) -> Self {
         AnyAuthority { stream, rewriter: Rewriter::new(), rewritten: Vec::new(), taken: 0 }
     }
 }

@@ -6,9 +6,12 @@ use futures_util::future::BoxFuture;
 
 /// A version of `resource.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
+    /// `v1`: Kubernetes 1.34 and later.
     V1,
+    /// `v1beta2`.
     V1Beta2,
+    /// `v1beta1`: Kubernetes 1.32 and later.
     V1Beta1,
 }
 
@@ -17,9 +20,10 @@ const VERSIONS: [Version; 3] = [Version::V1, Version::V1Beta2, Version::V1Beta1]
 
 impl Version {
     /// The number of versions.
-    pub(crate) const COUNT: usize = VERSIONS.len();
+    pub const COUNT: usize = VERSIONS.len();
 
-    pub(crate) fn as_str(self) -> &'static str {
+    /// The version in paths.
+    pub fn as_str(self) -> &'static str {
         match self {
             Version::V1 => "v1",
             Version::V1Beta2 => "v1beta2",
@@ -28,14 +32,14 @@ impl Version {
     }
 
     /// The field `apiVersion` of objects.
-    pub(crate) fn api_version(self) -> String {
+    pub fn api_version(self) -> String {
         format!("resource.k8s.io/{}", self.as_str())
     }
 }
 
 /// The version that an API server serves, as far as it is known. The first guess is the newest one.
 #[derive(Debug, Default)]
-pub(crate) struct ServedVersion {
+pub struct ServedVersion {
     /// Counts the versions that were not served. After the last version, the search continues with the first one, because an update
     /// of the server may remove an old version.
     missed: AtomicUsize,
@@ -43,12 +47,12 @@ pub(crate) struct ServedVersion {
 
 impl ServedVersion {
     /// The version to use next.
-    pub(crate) fn current(&self) -> Version {
+    pub fn current(&self) -> Version {
         VERSIONS[self.missed.load(Ordering::Relaxed) % VERSIONS.len()]
     }
 
     /// Records that a version is not served. If another caller has already recorded it, nothing changes.
-    pub(crate) fn is_missing(&self, version: Version) {
+    pub fn is_missing(&self, version: Version) {
         let next =
             |missed: usize| (VERSIONS[missed % VERSIONS.len()] == version).then_some((missed + 1) % VERSIONS.len());
         let _other_version = self.missed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -58,10 +62,7 @@ impl ServedVersion {
     ///
     /// # Errors
     /// The last error of `call`.
-    pub(crate) async fn call<'a, T>(
-        &self,
-        call: impl Fn(Version) -> BoxFuture<'a, kube::Result<T>>,
-    ) -> kube::Result<T> {
+    pub async fn call<'a, T>(&self, call: impl Fn(Version) -> BoxFuture<'a, kube::Result<T>>) -> kube::Result<T> {
         let mut tries = 1;
         loop {
             let version = self.current();
@@ -81,7 +82,7 @@ impl ServedVersion {
 }
 
 /// Whether the API server does not know the path of a call. A server that knows the path names the missing object in its answer.
-pub(crate) fn is_not_served(error: &kube::Error) -> bool {
+pub fn is_not_served(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
