@@ -73,6 +73,6 @@ pub use metadata::{
 };
 pub use running::{Registration, RunningDriver};
 
-pub use crate::slices::{DriverResources, Pool, Slice, SliceError, WriteCounts};
 pub use podwright_actors::ids::{ClaimName, ClaimUid};
 pub use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
+pub use podwright_slices::{DriverResources, Pool, Slice, SliceError, WriteCounts};

@@ -95,7 +95,7 @@ pub use podwright_dra_api as dra_api;
 #[cfg(feature = "dra-driver")]
 pub mod dra_driver;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
-pub mod slices;
+pub use podwright_slices as slices;
 
 /// The crate of the engine, with the rooms that are not part of the API.
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::slices::{SliceError, WrongPool};
+use podwright_slices::{SliceError, WrongPool};
 
 /// A driver cannot be started.
 #[derive(Debug, thiserror::Error)]

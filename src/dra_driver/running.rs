@@ -11,6 +11,7 @@ use podwright_actors::ports::ClaimRef;
 use podwright_dra_api::health::dra_resource_health_server::DraResourceHealthServer;
 use podwright_dra_api::registration::registration_server::RegistrationServer;
 use podwright_dra_api::{self as dra_api, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
+use podwright_slices::{DriverResources, Owner, SliceEngine, SliceOptions, WriteCounts};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +24,6 @@ use super::metadata::{DescribedDevice, MetadataError, MetadataStore};
 use super::routes::Routes;
 use super::services::{HealthService, PluginService, RegistrationService};
 use super::socket::SocketServer;
-use crate::slices::{DriverResources, Owner, SliceEngine, SliceOptions, WriteCounts};
 
 /// The result of the registration with the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

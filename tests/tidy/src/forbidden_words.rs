@@ -200,7 +200,7 @@ fn errors_of_kube_become_kube_errors() {
         "src/adapters/kube/node_authorizer.rs",
         "adapters/kube-api/src/resource_api.rs",
         "adapters/kube-api/src/resource_api/version.rs",
-        "src/slices/api.rs",
+        "adapters/slices/src/api.rs",
     ];
     let files = ["adapters", "src"].into_iter().flat_map(sources);
     let files = files.filter(|path| !path.ends_with("adapters/kube-api/src/error.rs"));

@@ -103,7 +103,7 @@ pub(super) const ADAPTERS: &[&str] = &[
 ];
 
 /// The folders of `src` for the authors of DRA drivers.
-const DRIVER_LIBRARY: &[&str] = &["dra_driver", "slices"];
+const DRIVER_LIBRARY: &[&str] = &["dra_driver"];
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[

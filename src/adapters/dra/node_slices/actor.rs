@@ -11,6 +11,7 @@ use podwright_actors::ids::DriverName;
 use podwright_actors::text::error_text;
 use podwright_dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use podwright_metrics::SliceMetrics;
+use podwright_slices::DriverResources;
 use prost::Message;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -24,7 +25,6 @@ use super::report::SlicesReport;
 use super::resources::{self, InvalidMessage};
 use super::state::{CloseReason, Delays, Effect, Event, NodeSlices, Snapshot, Target};
 use super::stream::{StreamEnd, StreamId};
-use crate::slices::DriverResources;
 
 /// How often the node is looked up until it exists.
 const NODE_PERIOD: Duration = Duration::from_secs(1);

@@ -16,6 +16,7 @@ use podwright_dra_api::node_resources::node_resources_client::NodeResourcesClien
 use podwright_dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
 use podwright_kube_api::resource_api::{ServedVersion, Version, resource};
 use podwright_metrics::{SliceMetrics, SliceWrite};
+use podwright_slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -26,7 +27,6 @@ use super::queues::{NodePublisher, SliceQueues};
 use super::state::Target;
 use crate::adapters::dra::MAX_TEXT;
 use crate::adapters::dra::registry::Instance;
-use crate::slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
 
 /// The timeout of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,11 +5,11 @@ use futures_util::stream::BoxStream;
 use podwright_actors::ids::DriverName;
 use podwright_dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use podwright_kube_api::KubeError;
+use podwright_slices::DriverResources;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::state::Target;
-use crate::slices::DriverResources;
 
 /// A call to the API server failed.
 #[derive(Debug, thiserror::Error)]

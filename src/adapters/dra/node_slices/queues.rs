@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_actors::work_queue::for_metrics;
 use podwright_metrics::{WorkQueueDurations, WorkQueueMetrics, WorkQueueNumbers};
+use podwright_slices::{DriverResources, SliceEngine};
 
 use super::ports::Publisher;
-use crate::slices::{DriverResources, SliceEngine};
 
 /// The name of the work queue (upstream's kubelet of 2024).
 const QUEUE_NAME: &str = "node_resource_slices";

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use podwright_actors::Time;
 use podwright_actors::ids::DriverName;
+use podwright_slices::DriverResources;
 
 use super::stream::{Stream, StreamEnd, StreamId};
 use super::wiping::{PendingDeletion, StartupWipe, Wipe};
-use crate::slices::DriverResources;
 
 /// An instance of a driver.
 #[derive(Clone, Debug, PartialEq)]

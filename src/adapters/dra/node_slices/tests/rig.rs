@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use podwright_actors::ids::DriverName;
 use podwright_dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
 use podwright_metrics::Metrics;
+use podwright_slices::DriverResources;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -18,7 +19,6 @@ use tonic::Status;
 use super::super::actor::Actor;
 use super::super::ports::{Answer, ApiError, Publisher, SlicePorts};
 use super::super::state::{Delays, InstanceFacts, Snapshot, Target};
-use crate::slices::DriverResources;
 
 /// How a call to the API server ends.
 #[derive(Clone, Copy, PartialEq)]

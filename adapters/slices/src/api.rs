@@ -11,10 +11,9 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use tokio::time::timeout;
-
 use podwright_kube_api::KubeError;
 use podwright_kube_api::resource_api::{ServedVersion, Version, from_v1, is_not_served, resource, to_v1};
+use tokio::time::timeout;
 
 /// The timeout of one call. The server may still perform the call later, and the watch then reports its result.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

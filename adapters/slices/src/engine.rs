@@ -98,8 +98,7 @@ impl SliceOptions {
     }
 
     /// Calls this after each sync of a pool, with the durations of its wait and of its work. It must not wait.
-    #[cfg(all(feature = "dra", feature = "kube"))]
-    pub(crate) fn on_sync(mut self, on_sync: impl Fn(Duration, Duration) + Send + Sync + 'static) -> Self {
+    pub fn on_sync(mut self, on_sync: impl Fn(Duration, Duration) + Send + Sync + 'static) -> Self {
         self.on_sync = Arc::new(on_sync);
         self
     }
@@ -276,8 +275,7 @@ impl SliceEngine {
     }
 
     /// Reads the numbers of the queue, also after the end of the engine.
-    #[cfg(all(feature = "dra", feature = "kube"))]
-    pub(crate) fn queue_numbers(&self) -> impl Fn() -> QueueNumbers + Send + Sync + 'static {
+    pub fn queue_numbers(&self) -> impl Fn() -> QueueNumbers + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.queue.lock().numbers(shared.now())
     }

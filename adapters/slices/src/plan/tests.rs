@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::slices::resources::{InvalidPool, Owner};
+use crate::resources::{InvalidPool, Owner};
 
 const DRIVER: &str = "gpu.acme.test";
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use podwright_kube_api::KubeError;
+
 use super::api::CallError;
 use super::compare::SuspectedFeature;
 use super::resources::{InvalidPool, Slice};
-use podwright_kube_api::KubeError;
 
 /// Why the slices of a driver differ from the devices that it offers.
 #[derive(Debug, thiserror::Error)]
