@@ -93,7 +93,7 @@ pub mod agent;
 pub use podwright_dra_api as dra_api;
 
 #[cfg(feature = "dra-driver")]
-pub mod dra_driver;
+pub use podwright_dra_driver as dra_driver;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
 pub use podwright_slices as slices;
 

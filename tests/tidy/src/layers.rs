@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::paths::{Crate, ModulePath};
 use crate::files::{in_repository, is_test, sources};
-use crate::root;
 
 /// The name and the rooms of each layer, lowest layer first.
 type Layers = &'static [(&'static str, &'static [&'static str])];
@@ -101,9 +100,6 @@ pub(super) const ADAPTERS: &[&str] = &[
     "sources",
     "storage",
 ];
-
-/// The folders of `src` for the authors of DRA drivers.
-const DRIVER_LIBRARY: &[&str] = &["dra_driver"];
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[
@@ -196,24 +192,6 @@ fn adapters_do_not_use_the_agent() {
         }
     }
     assert!(faults.is_empty(), "src/adapters uses src/agent:\n{}", faults.join("\n"));
-}
-
-/// Authors of drivers need neither the adapters nor the agent.
-#[test]
-fn library_for_drivers_uses_no_adapter() {
-    let library = Crate::read("src");
-    let mut faults = Vec::new();
-    for folder in DRIVER_LIBRARY {
-        let files = sources(&format!("src/{folder}"));
-        for path in files.into_iter().chain([root().join(format!("src/{folder}.rs"))]) {
-            for used in library.uses(&path) {
-                if used.path.first().is_some_and(|first| first == "agent" || first == "adapters") {
-                    faults.push(format!("{}:{}", in_repository(&path), used.line));
-                }
-            }
-        }
-    }
-    assert!(faults.is_empty(), "{DRIVER_LIBRARY:?} use src/adapters or src/agent: {faults:?}");
 }
 
 /// The arrows between the rooms in `folder`, whose module in its crate is `base`.

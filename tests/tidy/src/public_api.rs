@@ -15,6 +15,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_actors", "actors/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_slices", "adapters/slices/src"),
+    ("podwright_dra_driver", "adapters/dra-driver/src"),
     ("podwright", "src"),
 ];
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use podwright_actors::ids::ClaimName;
-use podwright_actors::ports::{ApiError, ApiFuture, ClaimApi};
 use podwright_kube_api::KubeError;
 use podwright_kube_api::resource_api::Claims;
+use podwright_model::ids::ClaimName;
+use podwright_ports::{ApiError, ApiFuture, ClaimApi};
 use tokio::time::timeout;
 
 /// The timeout of one read. The node gives up a call after 45 s, and must get the cause before then.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use podwright_actors::ids::{DriverName, base_request};
-use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
-use podwright_actors::text::error_chain;
+use podwright_model::ids::{DriverName, base_request};
+use podwright_model::text::error_chain;
+use podwright_ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

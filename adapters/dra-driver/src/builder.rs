@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::Stream;
 use kube::Client;
-use podwright_actors::ports::ClaimApi;
 use podwright_kube_api::resource_api::Claims;
+use podwright_ports::ClaimApi;
 use tokio::net::UnixStream;
 
 use super::claims::KubeClaims;

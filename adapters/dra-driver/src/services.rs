@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use futures_util::stream::{self, StreamExt};
-use podwright_actors::ids::ClaimName;
-use podwright_actors::ports::{ClaimRef, PreparedDevice};
 use podwright_dra_api::{PLUGIN_TYPE, health, registration, v1, v1beta1};
+use podwright_model::ids::ClaimName;
+use podwright_ports::{ClaimRef, PreparedDevice};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;

@@ -6,15 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, base_request};
-use podwright_actors::ports::{ClaimRef, PreparedDevice};
+use podwright_model::ids::{ClaimName, ClaimUid, DriverName, base_request};
+use podwright_ports::{ClaimRef, PreparedDevice};
 use serde_json::json;
 
 use super::file::{self, Stored, ignore_missing};
 use super::{
     ClaimIdentity, ClaimMetadata, DescribedDevice, DeviceMetadata, LARGEST_FILE, ReadMetadataError, RequestMetadata,
 };
-use crate::dra_driver::Claim;
+use crate::Claim;
 
 /// The folder below the folder of the driver.
 const FOLDER: &str = "dra-device-metadata";
@@ -78,7 +78,7 @@ pub enum MetadataError {
 }
 
 /// The files of a driver.
-pub(in crate::dra_driver) struct MetadataStore {
+pub(crate) struct MetadataStore {
     driver: DriverName,
     /// The folder of all claims.
     claims: PathBuf,
@@ -100,17 +100,12 @@ enum Owner {
 }
 
 impl MetadataStore {
-    pub(in crate::dra_driver) fn new(
-        driver: DriverName,
-        data_dir: &Path,
-        cdi_dir: PathBuf,
-        versions: Vec<&'static str>,
-    ) -> Self {
+    pub(crate) fn new(driver: DriverName, data_dir: &Path, cdi_dir: PathBuf, versions: Vec<&'static str>) -> Self {
         MetadataStore { driver, claims: data_dir.join(FOLDER), cdi_dir, versions, changing: Mutex::new(()) }
     }
 
     /// Writes the files of a claim, and adds a CDI device to the first device of each request. Blocking.
-    pub(in crate::dra_driver) fn prepare(
+    pub(crate) fn prepare(
         &self,
         claim: &Claim,
         devices: &mut [PreparedDevice],
@@ -154,7 +149,7 @@ impl MetadataStore {
     }
 
     /// Replaces the devices of a request in its file. Blocking.
-    pub(in crate::dra_driver) fn update(
+    pub(crate) fn update(
         &self,
         claim: &ClaimRef,
         request: &str,
@@ -183,7 +178,7 @@ impl MetadataStore {
     }
 
     /// Removes the files of a claim. Those of another claim of the same name stay. Blocking.
-    pub(in crate::dra_driver) fn unprepare(&self, claim: &ClaimRef) -> Result<(), MetadataError> {
+    pub(crate) fn unprepare(&self, claim: &ClaimRef) -> Result<(), MetadataError> {
         let dir = self.claim_dir(&claim.name)?;
         let _changing = self.changing.lock();
         // The CDI files say which damaged files are of this claim, so they are removed last.

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::ClaimRef;
 use podwright_dra_api::health::dra_resource_health_server::DraResourceHealthServer;
 use podwright_dra_api::registration::registration_server::RegistrationServer;
 use podwright_dra_api::{self as dra_api, HEALTH_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
+use podwright_ports::ClaimRef;
 use podwright_slices::{DriverResources, Owner, SliceEngine, SliceOptions, WriteCounts};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

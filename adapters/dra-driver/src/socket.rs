@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use podwright_actors::text::error_chain;
 use podwright_grpc_socket::{AnyAuthority, SocketFile};
+use podwright_model::text::error_chain;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim};
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName, base_request};
-use podwright_actors::ports::{ClaimRef, PreparedDevice};
+use podwright_model::ids::{ClaimName, ClaimUid, DriverName, base_request};
+use podwright_ports::{ClaimRef, PreparedDevice};
 use tokio::sync::watch;
 
 use super::{DeviceMetadata, Failure};

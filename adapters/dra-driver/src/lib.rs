@@ -5,7 +5,7 @@
 //! connects to, registers the driver, reads the claims, and publishes the devices. It works with a kubelet and with `podwright`.
 //!
 //! ```no_run
-//! use podwright::dra_driver::{
+//! use podwright_dra_driver::{
 //!     CallError, Claim, ClaimRef, ClaimResults, Driver, DriverBuilder, DriverResources, Failure, PreparedDevice,
 //! };
 //!
@@ -46,6 +46,17 @@
 //! # }
 //! ```
 //!
+//! # Parts
+//!
+//! - [`DriverBuilder`] starts a [`Driver`], and [`RunningDriver`] publishes its devices and stops it.
+//! - [`DriverResources`], [`Pool`] and [`Slice`]: the devices that a driver offers.
+//! - [`Claim`] and [`ClaimRef`]: what the driver gets. [`PreparedDevice`], [`DeviceHealth`] and [`DeviceMetadata`]: what it answers.
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-slices`, `podwright-dra-api`, `podwright-grpc-socket`, `podwright-kube-api`, `podwright-ports` and
+//! `podwright-model`. None of them contains the engine, the node agent or actix.
+//!
 //! # What always holds
 //!
 //! - The library creates the socket of the service before the registration socket, and removes it after the registration socket.
@@ -73,6 +84,6 @@ pub use metadata::{
 };
 pub use running::{Registration, RunningDriver};
 
-pub use podwright_actors::ids::{ClaimName, ClaimUid};
-pub use podwright_actors::ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
+pub use podwright_model::ids::{ClaimName, ClaimUid};
+pub use podwright_ports::{ApiError, ClaimApi, ClaimRef, PreparedDevice};
 pub use podwright_slices::{DriverResources, Pool, Slice, SliceError, WriteCounts};
