@@ -98,6 +98,7 @@ pub use podwright_dra_driver as dra_driver;
 pub use podwright_slices as slices;
 
 /// The crate of the engine, with the rooms that are not part of the API.
+#[cfg(feature = "engine")]
 #[doc(hidden)]
 pub use podwright_actors as actors;
 #[cfg(feature = "engine")]
@@ -108,6 +109,7 @@ pub use podwright_kube_api::KubeError;
 
 #[cfg(feature = "engine")]
 pub use podwright_actors::explain;
+#[cfg(feature = "engine")]
 pub use podwright_actors::ports;
 #[cfg(feature = "engine")]
 pub use podwright_actors::ports::{

@@ -10,7 +10,7 @@ use crate::root;
 fn library_for_drivers_builds_no_engine() {
     const OF_THE_AGENT: [&str; 7] =
         ["actix", "axum", "clap", "podwright-actors", "podwright-metrics", "prometheus-client", "zbus"];
-    for (package, features) in [("podwright-dra-driver", "")] {
+    for (package, features) in [("podwright-dra-driver", ""), ("podwright", "dra-driver")] {
         let crates = crates_of(package, features);
         let unwanted: Vec<_> = OF_THE_AGENT.into_iter().filter(|name| crates.contains(*name)).collect();
         assert!(unwanted.is_empty(), "{package} {features} builds {unwanted:?}");
