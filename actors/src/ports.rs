@@ -12,13 +12,11 @@ mod api_objects;
 mod cgroups;
 mod checkpoint;
 mod claims;
-mod clock;
 #[doc(hidden)]
 pub mod device_taints;
 mod disk;
 mod events;
 mod images;
-mod lease_api;
 mod network;
 mod node_api;
 mod node_meter;
@@ -40,16 +38,17 @@ pub use api_objects::{
 pub use cgroups::{CgroupError, CgroupLimits, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
 pub use claims::{ClaimDrivers, DeviceHealth, DeviceHealthSink, DeviceReport, DriverError, DriverFuture};
-pub use clock::{Clock, SystemClock, TokioClock, WallClock};
 pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
 pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, NamedImage, StoredImage};
-pub use lease_api::LeaseApi;
 pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 pub use node_api::{Freshness, NodeApi};
 pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
 pub use pod_api::PodApi;
-pub use podwright_ports::{ApiError, ApiFuture, ClaimApi, ClaimRef, ErrorSource, PreparedDevice};
+pub use podwright_ports::{
+    ApiError, ApiFuture, ClaimApi, ClaimRef, Clock, ErrorSource, LeaseApi, PreparedDevice, SystemClock, TokioClock,
+    WallClock,
+};
 pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use resources::{ResourceError, ResourceFuture, ResourcePhase, ResourceWait};
 pub use runtime::{

@@ -1,4 +1,5 @@
-//! The ports that a node and a DRA driver share: traits for what both need from outside, with their values and errors.
+//! The ports that a node shares with a DRA driver or with the controllers: traits for what they need from outside, with their values and
+//! errors.
 //!
 //! ```
 //! use std::future::ready;
@@ -21,7 +22,9 @@
 //! # Parts
 //!
 //! - [`ClaimApi`]: reads ResourceClaims, which [`ClaimRef`] and [`PreparedDevice`] name in the calls to a driver.
+//! - [`LeaseApi`]: reads and writes the lease by which the replicas of a controller elect their leader.
 //! - [`ApiError`]: why an API server did not perform a call.
+//! - [`Clock`]: reads the time. [`TokioClock`], [`SystemClock`] and [`WallClock`] implement it.
 //! - [`ErrorSource`]: the error of a port's implementation.
 //!
 //! # Arrows
@@ -31,8 +34,12 @@
 
 mod api_error;
 mod claims;
+mod clock;
 mod error_source;
+mod lease_api;
 
 pub use api_error::{ApiError, ApiFuture};
 pub use claims::{ClaimApi, ClaimRef, PreparedDevice};
+pub use clock::{Clock, SystemClock, TokioClock, WallClock};
 pub use error_source::ErrorSource;
+pub use lease_api::LeaseApi;

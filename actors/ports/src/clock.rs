@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::time::Time;
+use podwright_model::time::Time;
 
 /// Reads the time. The time never goes back, except that of [`WallClock`].
 ///
