@@ -105,6 +105,4 @@ pub mod statuses;
 #[doc(hidden)]
 pub mod texts;
 #[doc(hidden)]
-pub mod work_queue;
-#[doc(hidden)]
 pub use podwright_model::{ids, quantity, text, time};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_metrics::{ContainerType, Metrics};
+use podwright_work_queue::Urgency;
 use tokio::sync::watch;
 
 use crate::ids::PodUid;
@@ -15,7 +16,6 @@ use crate::pod::{ContainerKind, Phase, PodObject};
 use crate::ports::Clock;
 use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
 use crate::status::{SetOutcome, StatusCache, StatusChange, StatusToWrite};
-use crate::work_queue::Urgency;
 
 pub(crate) use unwritten::Unwritten;
 

@@ -35,6 +35,8 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimSeries, ControllersMetrics};
+use podwright_work_loop::{Work, for_metrics, work};
+use podwright_work_queue::{Outcome, WorkQueue};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -53,7 +55,6 @@ use super::resource_claim::{
 use crate::ports::Clock;
 use crate::ports::resource_claims::{Answer, ApiError, Request, ResourceClaimApi};
 use crate::time::Time;
-use crate::work_queue::{Outcome, Work, WorkQueue, for_metrics, work};
 
 /// The number of workers, as in upstream.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(50).unwrap();

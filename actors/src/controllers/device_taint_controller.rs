@@ -36,6 +36,8 @@ use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use podwright_metrics::ControllersMetrics;
+use podwright_work_loop::{Work, for_metrics, work};
+use podwright_work_queue::{Outcome, WorkQueue};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -54,7 +56,6 @@ use super::resource_claim::WatchEvent;
 use crate::ports::Clock;
 use crate::ports::device_taints::DeviceTaintApi;
 use crate::time::Time;
-use crate::work_queue::{Outcome, Work, WorkQueue, for_metrics, work};
 
 /// The number of workers, as in upstream.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).unwrap();

@@ -10,12 +10,12 @@ use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use podwright_metrics::PanicMetrics;
+use podwright_work_queue::{Backoff, Outcome, Pace, WorkQueue};
 use tracing::Instrument;
 
 use super::failed_pass::FailedPass;
 use crate::text::panic_text;
 use crate::time::Time;
-use crate::work_queue::{Backoff, Outcome, Pace, WorkQueue};
 
 /// The delays of an item whose pass failed (client-go `DefaultTypedControllerRateLimiter`).
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };

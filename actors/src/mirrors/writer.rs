@@ -7,6 +7,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
+use podwright_work_loop::{Work, work};
+use podwright_work_queue::{Backoff, Outcome, Urgency, WorkQueue};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +22,6 @@ use crate::node_status::Registration;
 use crate::pod::PodObject;
 use crate::ports::{ApiError, Clock, PodApi, SourceKind};
 use crate::text::error_chain;
-use crate::work_queue::{Backoff, Outcome, Urgency, Work, WorkQueue, work};
 
 /// The largest number of calls at one time. A node has few static pods.
 const MAX_ACTIVE: usize = 8;

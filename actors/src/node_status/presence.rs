@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use parking_lot::Mutex;
 use podwright_metrics::PanicMetrics;
+use podwright_work_queue::Backoff;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -25,7 +26,6 @@ use crate::ports::{
 use crate::shutdown::ShutdownGate;
 use crate::text::error_chain;
 use crate::texts::node as texts;
-use crate::work_queue::Backoff;
 
 /// The delays between two attempts to register the node (upstream `registerWithAPIServer`, kubelet 1.36).
 const REGISTER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(7) };

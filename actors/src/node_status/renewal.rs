@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use podwright_work_queue::Backoff;
 use tokio::time::{Instant, sleep};
 
 use super::lease::{self, Claim};
@@ -10,7 +11,6 @@ use super::presence::{NodePresence, uid};
 use super::registration::Registration;
 use crate::ports::ApiError;
 use crate::text::error_chain;
-use crate::work_queue::Backoff;
 
 /// The delays after a failed call (upstream `backoffEnsureLease`, 1.36).
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(7) };

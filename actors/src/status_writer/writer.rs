@@ -7,6 +7,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
+use podwright_work_loop::{Work, work};
+use podwright_work_queue::{Backoff, Outcome, WorkQueue};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +23,6 @@ use crate::status::StatusToWrite;
 use crate::statuses::{Statuses, Unwritten};
 use crate::text::error_chain;
 use crate::time::Time;
-use crate::work_queue::{Backoff, Outcome, Work, WorkQueue, work};
 
 /// The largest number of calls at one time. With a server latency of 20 ms, 200 changes are written in 7 rounds, that is 140 ms.
 const MAX_ACTIVE: usize = 32;

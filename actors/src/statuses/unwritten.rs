@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
+use podwright_work_queue::Urgency;
 use tokio::sync::Notify;
 
 use crate::ids::PodUid;
-use crate::work_queue::Urgency;
 
 /// Collects pods until the status writer takes them. Holds each pod once.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 pub(super) const ACTORS: Layers = &[
     ("values", &["texts", "pod"]),
     ("ports", &["ports"]),
-    ("helpers", &["codec", "host_ips", "journal", "mailbox", "work_queue"]),
+    ("helpers", &["codec", "host_ips", "journal", "mailbox"]),
     (
         "pure cores",
         &["config", "pod_worker", "containers", "objects", "probes", "resize", "status", "pod_manager", "admission"],

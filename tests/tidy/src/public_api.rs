@@ -11,6 +11,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_metrics", "metrics/src"),
     ("podwright_model", "actors/model/src"),
     ("podwright_ports", "actors/ports/src"),
+    ("podwright_work_loop", "actors/work-loop/src"),
     ("podwright_work_queue", "actors/work-queue/src"),
     ("podwright_actors", "actors/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),

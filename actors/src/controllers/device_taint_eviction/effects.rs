@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use podwright_work_queue::{Urgency, WorkQueue};
+
 use super::api::{EvictionEvent, EvictionEventKind, PodId, RuleId};
 use super::item::Item;
 use crate::time::Time;
-use crate::work_queue::{Urgency, WorkQueue};
 
 /// What the caller has to queue and to record, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::work_queue::for_metrics;
 use podwright_metrics::{WorkQueueDurations, WorkQueueMetrics, WorkQueueNumbers};
 use podwright_slices::{DriverResources, SliceEngine};
+use podwright_work_loop::for_metrics;
 
 use super::ports::Publisher;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodCondition as StoredCondition};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
+use podwright_work_queue::{Backoff, Outcome as WorkOutcome, WorkQueue};
 
 use super::super::super::owners::object_key;
 use super::super::super::table::WatchEvent;
 use super::super::*;
 use super::{NAMESPACE, T0};
 use crate::time::Time;
-use crate::work_queue::{Backoff, Outcome as WorkOutcome, WorkQueue};
 
 const BACKOFF: Backoff =
     Backoff { first: std::time::Duration::from_millis(5), longest: std::time::Duration::from_secs(1000) };
