@@ -101,6 +101,10 @@ pub use podwright_slices as slices;
 #[cfg(feature = "engine")]
 #[doc(hidden)]
 pub use podwright_actors as actors;
+/// The crate of the controllers, which is not part of the API.
+#[cfg(feature = "controllers")]
+#[doc(hidden)]
+pub use podwright_controllers as controllers;
 #[cfg(feature = "engine")]
 pub use podwright_metrics as metrics;
 

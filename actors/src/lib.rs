@@ -65,8 +65,6 @@ pub mod container_manager;
 #[doc(hidden)]
 pub mod containers;
 #[doc(hidden)]
-pub mod controllers;
-#[doc(hidden)]
 pub mod desired;
 #[doc(hidden)]
 pub mod engine;

@@ -12,8 +12,6 @@ mod api_objects;
 mod cgroups;
 mod checkpoint;
 mod claims;
-#[doc(hidden)]
-pub mod device_taints;
 mod disk;
 mod events;
 mod images;
@@ -22,8 +20,6 @@ mod node_api;
 mod node_meter;
 mod pod_api;
 mod pull_secrets;
-#[doc(hidden)]
-pub mod resource_claims;
 mod resources;
 mod runtime;
 mod runtime_class;

@@ -8,12 +8,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright::actors::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
-use podwright::actors::controllers::device_taint_controller::{
-    DeviceTaintControllerConfig, DeviceTaintControllerPorts,
-};
-use podwright::actors::controllers::leader_election::{Leadership, LeaseGuard};
 use podwright::adapters::kube::{ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeResourceClaims, connect};
+use podwright::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
+use podwright::controllers::device_taint_controller::{DeviceTaintControllerConfig, DeviceTaintControllerPorts};
+use podwright::controllers::leader_election::{Leadership, LeaseGuard};
 use podwright::metrics::ControllersMetrics;
 use podwright::ports::{SystemClock, TokioClock};
 use podwright_stand_in::{StandIn, Verb};

@@ -6,8 +6,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use podwright_controllers::device_taint_eviction::RulePreview;
+
 use super::cli::{ExplainOutput, PreviewArgs};
-use crate::actors::controllers::device_taint_eviction::RulePreview;
 use crate::actors::ports::{Clock, SystemClock};
 use crate::actors::text::plain;
 use crate::adapters::kube::{ConnectError, ListError, PreviewedCluster, connect};

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use kube::Client;
 use podwright::adapters::kube::{ClaimTerms, KubeLeases, KubeResourceClaims, connect};
-use podwright_actors::controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
-use podwright_actors::controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName, Timing};
 use podwright_actors::ports::{SystemClock, TokioClock};
+use podwright_controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
+use podwright_controllers::leader_election::{Candidate, Elector, Leadership, LeaseGuard, LeaseName, Timing};
 use podwright_metrics::ControllersMetrics;
 use podwright_stand_in::{StandIn, User, opaque};
 use serde_json::{Value, json};

@@ -29,8 +29,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-model`. `podwright-actors` and the DRA driver use the crate. The ports that only a node needs are in
-//! `podwright-actors`.
+//! The crate uses `podwright-model`. `podwright-actors`, `podwright-controllers` and the DRA driver use the crate. The ports that only a
+//! node needs are in `podwright-actors`, and those that only the controllers need are in `podwright-controllers`.
 
 mod api_error;
 mod claims;

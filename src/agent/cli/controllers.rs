@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use podwright_controllers::device_taint_eviction::{self, Settings};
+use podwright_controllers::leader_election::Timing;
+use podwright_controllers::resource_claim::{self, Features};
 use reqwest::Url;
 
 use super::gates::{FeatureGate, Gate, Gated};
 use super::time::time_span;
 use super::{AdminArgs, ExplainOutput, LogFormat};
-use crate::actors::controllers::device_taint_eviction::{self, Settings};
-use crate::actors::controllers::leader_election::Timing;
-use crate::actors::controllers::resource_claim::{self, Features};
 use crate::agent::client::AgentAddress;
 
 #[derive(Args, Debug)]

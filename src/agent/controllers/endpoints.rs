@@ -9,14 +9,14 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use podwright_controllers::claim_controller::ClaimController;
+use podwright_controllers::device_taint_controller::DeviceTaintController;
+use podwright_controllers::leader_election::Leadership;
+use podwright_controllers::ports::resource_claims::ObjectKey;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use crate::actors::controllers::claim_controller::ClaimController;
-use crate::actors::controllers::device_taint_controller::DeviceTaintController;
-use crate::actors::controllers::leader_election::Leadership;
-use crate::actors::ports::resource_claims::ObjectKey;
 use crate::actors::text::plain;
 use crate::adapters::kube::WatchProblems;
 use crate::agent::admin::{FormatQuery, negotiate};
@@ -306,10 +306,10 @@ mod tests {
     use axum::http::Request;
     use kube::Client;
     use kube::client::Body;
+    use podwright_controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
+    use podwright_controllers::leader_election::LeaseGuard;
 
     use super::*;
-    use crate::actors::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
-    use crate::actors::controllers::leader_election::LeaseGuard;
     use crate::actors::ports::{SystemClock, TokioClock};
     use crate::adapters::kube::{ClaimTerms, KubeResourceClaims};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Pod;
-use podwright_actors::controllers::resource_claim::WatchEvent;
+use podwright_controllers::resource_claim::WatchEvent;
 use podwright_metrics::Format;
 use podwright_stand_in::{Fault, Rule, Verb};
 use serde_json::json;

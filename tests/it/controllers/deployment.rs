@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use podwright_actors::controllers::device_taint_eviction::Settings;
+use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Grant, Rule, Verb};
 use serde_json::json;
 

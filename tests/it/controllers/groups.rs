@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use podwright_actors::controllers::resource_claim::Features;
+use podwright_controllers::resource_claim::Features;
 use serde_json::json;
 
 use super::deployment::texts;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use podwright_actors::controllers::resource_claim::{ObjectKey, ReasonKind};
+use podwright_controllers::resource_claim::{ObjectKey, ReasonKind};
 use podwright_stand_in::{Fault, Verb};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use podwright_actors::controllers::device_taint_eviction::Settings;
+use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Verb};
 
 use super::taint_cluster::{LONG_AGO, RULES, TaintReplica, forever};

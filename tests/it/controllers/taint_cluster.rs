@@ -1,11 +1,11 @@
 //! A cluster with tainted devices, and the device taint eviction controller in tasks of the test.
 
 use podwright::adapters::kube::{DeviceTaintTerms, KubeDeviceTaints};
-use podwright_actors::controllers::device_taint_controller::{
+use podwright_actors::ports::Clock;
+use podwright_controllers::device_taint_controller::{
     DeviceTaintController, DeviceTaintControllerConfig, DeviceTaintControllerPorts,
 };
-use podwright_actors::controllers::device_taint_eviction::Settings;
-use podwright_actors::ports::Clock;
+use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Served, Verb};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The device taint eviction controller: pods of tainted devices are deleted, once each.
 
-use podwright_actors::controllers::device_taint_eviction::Settings;
+use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Refusal, Rule, Verb};
 
 use super::taint_cluster::{SLICES, TaintReplica};

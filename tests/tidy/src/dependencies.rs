@@ -27,6 +27,16 @@ fn engine_builds_actix_and_no_agent() {
     assert!(!has("axum") && !has("clap") && !has("kube") && !has("tonic"), "the feature engine builds adapters");
 }
 
+/// The controllers of the control plane are no part of a node.
+#[test]
+fn controllers_build_no_engine_and_no_client() {
+    let crates = crates_of("podwright-controllers", "");
+    let unwanted: Vec<_> =
+        ["actix", "kube", "podwright-actors", "tonic"].into_iter().filter(|name| crates.contains(*name)).collect();
+    assert!(unwanted.is_empty(), "podwright-controllers builds {unwanted:?}");
+    assert!(crates.contains("podwright-work-loop"), "the list is not complete");
+}
+
 /// Crates whose code decides by its arguments alone can neither wait, log nor count.
 #[test]
 fn pure_crates_build_no_tokio_and_no_tracing() {

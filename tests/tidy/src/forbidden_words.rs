@@ -34,8 +34,14 @@ fn actors_open_no_socket_and_no_file() {
         "println!",
         "eprintln!",
     ];
-    let folders =
-        ["actors/src", "actors/model/src", "actors/ports/src", "actors/work-loop/src", "actors/work-queue/src"];
+    let folders = [
+        "actors/src",
+        "actors/controllers/src",
+        "actors/model/src",
+        "actors/ports/src",
+        "actors/work-loop/src",
+        "actors/work-queue/src",
+    ];
     let files: Vec<PathBuf> = folders.into_iter().flat_map(sources).collect();
     forbid(&files, &io, "input and output belong to the adapters");
 }
@@ -52,16 +58,16 @@ fn cores_are_pure() {
         "actors/src/recorder/capture",
         "actors/src/pod_worker/wait.rs",
         "actors/src/config",
-        "actors/src/controllers/device_taint_eviction",
-        "actors/src/controllers/device_taint_eviction.rs",
-        "actors/src/controllers/leader_election/candidate.rs",
-        "actors/src/controllers/leader_election/record.rs",
-        "actors/src/controllers/names.rs",
-        "actors/src/controllers/owners.rs",
-        "actors/src/controllers/ownership.rs",
-        "actors/src/controllers/resource_claim",
-        "actors/src/controllers/resource_claim.rs",
-        "actors/src/controllers/table.rs",
+        "actors/controllers/src/device_taint_eviction",
+        "actors/controllers/src/device_taint_eviction.rs",
+        "actors/controllers/src/leader_election/candidate.rs",
+        "actors/controllers/src/leader_election/record.rs",
+        "actors/controllers/src/names.rs",
+        "actors/controllers/src/owners.rs",
+        "actors/controllers/src/ownership.rs",
+        "actors/controllers/src/resource_claim",
+        "actors/controllers/src/resource_claim.rs",
+        "actors/controllers/src/table.rs",
         "actors/src/explain.rs",
         "actors/src/explain/activities.rs",
         "actors/src/explain/chain.rs",

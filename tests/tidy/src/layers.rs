@@ -58,7 +58,6 @@ pub(super) const ACTORS: Layers = &[
             "mirrors",
             "status_writer",
             "node_status",
-            "controllers",
         ],
     ),
     ("replay", &["replay"]),

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::iter::successors;
 use std::time::Duration;
 
-use podwright_actors::ports::resource_claims::{ApiError, ApiErrorKind};
+use podwright_controllers::ports::resource_claims::{ApiError, ApiErrorKind};
 use podwright_kube_api::KubeError;
 use tokio::time::timeout;
 

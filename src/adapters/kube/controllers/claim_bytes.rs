@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
-use podwright_actors::ports::resource_claims::{CLAIM_FINALIZER, ClaimEdit};
+use podwright_controllers::ports::resource_claims::{CLAIM_FINALIZER, ClaimEdit};
 
 /// The encoding of Kubernetes: a prefix, and an envelope with the encoded object.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";

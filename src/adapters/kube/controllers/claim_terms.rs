@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kube::Client;
-use podwright_actors::controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
-use podwright_actors::controllers::leader_election::Leadership;
-use podwright_actors::controllers::resource_claim::{CONTROLLER_NAME, UnansweredCreates};
+use podwright_controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
+use podwright_controllers::leader_election::Leadership;
+use podwright_controllers::resource_claim::{CONTROLLER_NAME, UnansweredCreates};
 use podwright_metrics::{ControllersMetrics, PanicMetrics};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use podwright_actors::controllers::leader_election::LeaseName;
 use podwright_actors::ports::{ApiFuture, LeaseApi};
+use podwright_controllers::leader_election::LeaseName;
 
 use crate::adapters::kube::call::limited_to;
 

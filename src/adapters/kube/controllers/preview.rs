@@ -9,9 +9,9 @@ use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
-use podwright_actors::controllers::device_taint_eviction::{Core, Settings};
-use podwright_actors::controllers::resource_claim::WatchEvent;
 use podwright_actors::time::Time;
+use podwright_controllers::device_taint_eviction::{Core, Settings};
+use podwright_controllers::resource_claim::WatchEvent;
 use podwright_kube_api::KubeError;
 use serde::de::DeserializeOwned;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kube::Client;
-use podwright_actors::controllers::device_taint_controller::{
+use podwright_controllers::device_taint_controller::{
     DeviceTaintController, DeviceTaintControllerConfig, DeviceTaintControllerPorts,
 };
-use podwright_actors::controllers::device_taint_eviction::CONTROLLER_NAME;
-use podwright_actors::controllers::leader_election::Leadership;
+use podwright_controllers::device_taint_eviction::CONTROLLER_NAME;
+use podwright_controllers::leader_election::Leadership;
 use podwright_metrics::{ControllersMetrics, PanicMetrics};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

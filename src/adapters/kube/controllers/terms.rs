@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kube::Client;
-use podwright_actors::controllers::leader_election::Leadership;
+use podwright_controllers::leader_election::Leadership;
 use podwright_metrics::{ControllersMetrics, PanicMetrics};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
