@@ -63,9 +63,10 @@ enum OwnNode {
     /// No request has created or adopted it.
     #[default]
     Absent,
-    /// A request may have created or adopted it, and another agent that registers the same node may claim its lease.
-    Unclaimed,
-    /// The UID of the node that this agent created or adopted, and whose lease it has claimed.
+    /// A request may have created or adopted it, and another agent that registers the same node may claim its lease. The UID is known
+    /// once the server has answered the registration.
+    Unclaimed(Option<String>),
+    /// The UID of the node that this agent created or adopted. The agent has claimed the lease, or the server refuses the lease.
     Registered(String),
 }
 
@@ -111,7 +112,7 @@ impl NodePresence {
         }
         if let Ok(base) = self.wait_for_lease().await {
             let node = self.register().await;
-            *self.own.lock() = OwnNode::Unclaimed;
+            *self.own.lock() = OwnNode::Unclaimed(Some(uid(&node).to_owned()));
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
             if let Ok(lease) = self.renew_lease(base, uid(&node)).await {
                 *self.own.lock() = OwnNode::Registered(uid(&node).to_owned());
@@ -138,11 +139,11 @@ impl NodePresence {
         self.parts.settings.progress()
     }
 
-    /// Deletes the node that was registered, and its lease. If the agent has not claimed the lease yet, it deletes the node that the server
-    /// has. Returns false if no node was registered, or if another agent runs with its name.
+    /// Deletes the node that was registered, and its lease. If the server has not answered the registration, this deletes the node that
+    /// the server has. Returns false if no node was registered, or if another agent runs with its name.
     ///
     /// # Errors
-    /// [`ApiError`].
+    /// [`ApiError`]. [`Conflict`](ApiError::Conflict) if somebody has created another node of this name.
     pub(crate) async fn deregister(&self) -> Result<bool, ApiError> {
         let own = self.own.lock().clone();
         if matches!(&*self.parts.settings.progress.borrow(), Registration::Taken) {
@@ -150,17 +151,20 @@ impl NodePresence {
         }
         let uid = match own {
             OwnNode::Absent => return Ok(false),
-            OwnNode::Unclaimed => {
+            OwnNode::Unclaimed(known) => {
                 // Another agent may have registered the node meanwhile.
                 match self.parts.api.lease().await {
                     Ok(lease) if !lease::is_own(&lease, &self.parts.settings.instance) => return Ok(false),
                     Ok(_) | Err(ApiError::NotFound | ApiError::Refused(_)) => {}
                     Err(error) => return Err(error),
                 }
-                match self.parts.api.node(Freshness::Newest).await {
-                    Ok(node) => uid(&node).to_owned(),
-                    Err(ApiError::NotFound) => return Ok(false),
-                    Err(error) => return Err(error),
+                match known {
+                    Some(uid) => uid,
+                    None => match self.parts.api.node(Freshness::Newest).await {
+                        Ok(node) => uid(&node).to_owned(),
+                        Err(ApiError::NotFound) => return Ok(false),
+                        Err(error) => return Err(error),
+                    },
                 }
             }
             OwnNode::Registered(uid) => uid,
@@ -221,7 +225,7 @@ impl NodePresence {
     async fn registering(&self, write: ApiFuture<'_, Node>) -> Result<Node, ApiError> {
         let before = self.own.lock().clone();
         if matches!(before, OwnNode::Absent) {
-            *self.own.lock() = OwnNode::Unclaimed;
+            *self.own.lock() = OwnNode::Unclaimed(None);
         }
         let answer = write.await;
         if let Err(ApiError::Conflict(_) | ApiError::Refused(_) | ApiError::NotFound) = answer {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::ports::{ApiError, ApiFuture, Clock, PodApi, TokioClock};
-use podwright_stand_in::{Answer, Call, Env, Refusal, Settings, Store, User};
+use podwright_stand_in::{Answer, Call, Env, Grant, Refusal, Settings, Store, User};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -72,6 +72,11 @@ impl FakePodApi {
         let mut store = Store::new(Settings::default(), 1, clock.now().to_timestamp());
         store.ensure_namespace("test", clock.now().to_timestamp());
         FakePodApi { store: Mutex::new(store), clock, state: Mutex::default() }
+    }
+
+    /// Permits a verb on a resource to a user.
+    pub(crate) fn grant(&self, grant: Grant) {
+        self.store.lock().grant(grant);
     }
 
     /// Sets the time that each call takes.

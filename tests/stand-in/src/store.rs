@@ -184,6 +184,11 @@ impl Store {
         store
     }
 
+    /// Adds a permission of a user or a group.
+    pub fn grant(&mut self, grant: Grant) {
+        self.grants.push(grant);
+    }
+
     /// The newest resource version.
     #[must_use]
     pub fn version(&self) -> u64 {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::Registration;
-use podwright_actors::ports::{Clock, SourceKind};
-use serde_json::json;
+use podwright_actors::ports::{ApiError, Clock, SourceKind};
+use podwright_stand_in::Grant;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{JSON, LEASES, READY, Registered, settings};
@@ -70,4 +71,23 @@ async fn agent_that_ends_before_it_has_claimed_the_lease_does_not_delete_the_nod
     server.hold_answers(None);
     let answer = this.node.node.deregister().await;
     assert!(matches!(answer, Ok(false)), "{answer:?}");
+}
+
+#[actix::test]
+async fn agent_that_ends_before_it_has_claimed_the_lease_deletes_no_node_that_was_created_again() {
+    let (setup, server) = Registered::setup();
+    server.grant(Grant::new("system:node:node1", "delete", "nodes"));
+    // The agent reads the lease and creates the node. It cannot write the lease.
+    server.fail_after(Some(2));
+    let this = Registered::start(setup, &server, settings("agent-1")).await;
+    assert!(matches!(this.progress(), Registration::Pending { .. }));
+    server.request("DELETE", "/api/v1/nodes/node1", JSON, &Value::Null).unwrap();
+    server.request("POST", "/api/v1/nodes", JSON, &json!({"metadata": {"name": "node1"}})).unwrap();
+    let of_other = this.api.read().unwrap();
+    this.node.node.shutdown(Duration::ZERO).await;
+    this.node.wait(0.2).await;
+    server.fail_after(None);
+    let answer = this.node.node.deregister().await;
+    assert!(matches!(answer, Err(ApiError::Conflict(_))), "{answer:?}");
+    assert_eq!(this.api.read(), Some(of_other));
 }

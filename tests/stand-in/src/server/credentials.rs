@@ -78,7 +78,7 @@ impl StandIn {
 
     /// Adds a permission of a user or a group.
     pub fn grant(&self, grant: Grant) {
-        self.shared.store.lock().grants.push(grant);
+        self.shared.store.lock().grant(grant);
     }
 
     /// The text of a kubeconfig file: for a user with a new client certificate, or for a bearer token.
