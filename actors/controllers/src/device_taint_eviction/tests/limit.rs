@@ -101,6 +101,17 @@ fn evictions_wait_while_a_tenth_of_the_limit_is_not_stored() {
 }
 
 #[test]
+fn evictions_go_on_ten_seconds_after_a_long_outage_of_the_status() {
+    let mut world = limited(2);
+    world.refuse = Some("status");
+    world.run_until(after(2000));
+    assert_eq!(world.evicted.len(), 1);
+    world.refuse = None;
+    world.run_until(after(2010));
+    assert_eq!(world.evicted.len(), 2);
+}
+
+#[test]
 fn a_pod_of_a_slice_does_not_wait_for_the_status_of_a_rule() {
     let mut world = limited(2);
     world.refuse = Some("status");
