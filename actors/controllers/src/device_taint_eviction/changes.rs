@@ -117,7 +117,7 @@ impl Core {
                     self.rule_changed(&rule_id(rule), Some(rule), now);
                 }
                 Change::Changed { old, new } if old.spec != new.spec => {
-                    self.count_late_evictions(new);
+                    self.read_evictions(new, now);
                     self.effects.rule_now(rule_id(new));
                     self.rule_changed(&rule_id(new), Some(new), now);
                     self.release_held(&rule_id(new), now);
@@ -127,7 +127,7 @@ impl Core {
                         self.effects.rule_now(rule_id(new));
                         self.release_held(&rule_id(new), now);
                     }
-                    self.count_late_evictions(new);
+                    self.read_evictions(new, now);
                     self.status_changed(new, now);
                 }
                 Change::Gone { known, .. } => {

@@ -103,6 +103,11 @@ impl RuleRecord {
         self.used().saturating_sub(self.stored)
     }
 
+    /// Whether the server has stored this number, as far as this controller knows.
+    pub(super) fn has_stored(&self, counted: CountedEvictions) -> bool {
+        self.stored == counted.0
+    }
+
     /// Records the conditions that a pass writes, or has found in the status.
     pub(super) fn set_conditions(&mut self, conditions: &[Condition]) {
         conditions.clone_into(&mut self.conditions);
@@ -131,29 +136,41 @@ impl Core {
         Some(limit.max(continue_to(rule).unwrap_or(0)))
     }
 
-    /// The record of a rule that is new to this controller. The condition has the number of slots that an earlier leader used. If the
-    /// condition says that the limit is reached, and has no number, all slots of the limit count as used.
+    /// The record of a rule that is new to this controller.
     pub(super) fn new_record(&self, rule: &DeviceTaintRule) -> RuleRecord {
-        let earlier = condition(rule, LIMIT_CONDITION).and_then(|limit| {
-            let counted = CountedEvictions::read(&limit.message).map(|counted| counted.0);
-            counted.or_else(|| self.limit_of(rule).filter(|_| limit.status == "True"))
-        });
-        let earlier = earlier.unwrap_or(0);
+        let earlier = self.shown_evictions(rule);
         RuleRecord { earlier, stored: earlier, ..RuleRecord::default() }
     }
 
-    /// Counts the evictions of an earlier leader whose write of the status reached the server late. A number that is larger than each number
-    /// that this controller has written is from an earlier leader. It has none of the evictions of this controller.
-    pub(super) fn count_late_evictions(&mut self, rule: &DeviceTaintRule) {
+    /// The number of evictions that a later leader would read in the status. If the condition says that the limit is reached, and has no
+    /// number, all slots of the limit count as used.
+    fn shown_evictions(&self, rule: &DeviceTaintRule) -> u64 {
+        let Some(limit) = condition(rule, LIMIT_CONDITION) else { return 0 };
+        let counted = CountedEvictions::read(&limit.message).map(|counted| counted.0);
+        counted.or_else(|| self.limit_of(rule).filter(|_| limit.status == "True")).unwrap_or(0)
+    }
+
+    /// Reads the number of evictions that the watch shows. It differs from that of this controller if the write of an earlier leader has
+    /// reached the server late. A number that is larger than each number that this controller has written is from an earlier leader. It has
+    /// none of the evictions of this controller, and counts in addition to them. A number below the stored one must be corrected before the
+    /// rule gives further slots. An older write of this controller that the watch shows late costs one more write then.
+    pub(super) fn read_evictions(&mut self, rule: &DeviceTaintRule, now: Time) {
         let id = rule_id(rule);
-        let Some(record) = self.records.get_mut(&id) else { return };
+        let (shown, has_limit) = (self.shown_evictions(rule), self.limit_of(rule).is_some());
         let counted = condition(rule, LIMIT_CONDITION).and_then(|limit| CountedEvictions::read(&limit.message));
+        let had_to_store = self.must_store_count(&id);
+        let Some(record) = self.records.get_mut(&id) else { return };
         if let Some(CountedEvictions(counted)) = counted
             && counted > record.earlier.max(record.written)
         {
             (record.earlier, record.stored) = (counted, counted);
-            self.effects.rule_now(id);
+            self.effects.rule_now(id.clone());
+        } else if has_limit && shown < record.stored {
+            record.stored = shown;
+        } else {
+            return;
         }
+        self.stored_changed(&id, had_to_store, now);
     }
 
     /// The number of evictions that count for the limit of a rule.
@@ -167,13 +184,21 @@ impl Core {
         self.limit_of(known).is_some_and(|limit| record.unstored() >= (limit / WRITES_PER_LIMIT).max(1))
     }
 
-    /// The server has stored the number of evictions of a rule. The pods that waited for that may get slots.
+    /// The server has stored the number of evictions of a rule.
     pub(super) fn count_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
         let had_to_store = self.must_store_count(rule);
         if let Some(record) = self.records.get_mut(rule) {
             record.stored = counted.0;
         }
-        if had_to_store && !self.must_store_count(rule) {
+        self.stored_changed(rule, had_to_store, now);
+    }
+
+    /// The stored number of evictions has changed. If the present one must be stored, the status is written at once. Otherwise, the pods
+    /// that waited for that may get slots. The stored number may fall: that of a write is as old as its beginning.
+    fn stored_changed(&mut self, rule: &RuleId, had_to_store: bool, now: Time) {
+        if self.must_store_count(rule) {
+            self.effects.rule_now(rule.clone());
+        } else if had_to_store {
             self.release_held(rule, now);
         }
     }

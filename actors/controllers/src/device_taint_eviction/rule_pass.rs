@@ -66,11 +66,13 @@ impl RulePass {
             return done(Outcome::Again(at));
         }
         let (contents, counted) = (core.conditions(&rule, now), core.counted_evictions(&self.rule));
+        let mut is_stored = false;
         if let Some(record) = core.records.get_mut(&self.rule) {
             record.set_conditions(&contents);
+            is_stored = record.has_stored(counted);
         }
-        if has_conditions(&rule, &contents) {
-            core.count_stored(&self.rule, counted, now);
+        // The watch may not have shown the last write of this controller, so that the known conditions are older.
+        if is_stored && has_conditions(&rule, &contents) {
             return done(Outcome::Finished);
         }
         self.stage = Stage::Writing(counted);

@@ -1,6 +1,7 @@
 //! The largest number of evictions for a rule.
 
 mod leaders;
+mod stored;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
