@@ -131,6 +131,8 @@ impl Core {
                     self.status_changed(new, now);
                 }
                 Change::Gone { known, .. } => {
+                    // The rule may come back before its pods are evaluated. Their evictions then stay the same, and nothing queues them.
+                    self.release_held(&rule_id(known), now);
                     self.records.remove(&rule_id(known));
                     self.rule_changed(&rule_id(known), None, now);
                 }

@@ -4,10 +4,12 @@ mod leaders;
 mod stored;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 
+use super::super::super::table::WatchEvent;
 use super::*;
 
 /// Five pods, a limit, and a rule for all of them.
@@ -141,6 +143,20 @@ fn a_deletion_without_an_answer_keeps_its_slot() {
 fn evicted_and_pending(world: &mut World) -> (usize, usize) {
     world.run_until(world.now + Duration::from_secs(3600));
     (world.evicted.len(), world.pending().len())
+}
+
+/// A list of an older state of the server lacks the rule, and the watch shows it again before the pods are evaluated.
+#[test]
+fn a_rule_that_disappears_for_a_moment_does_not_lose_the_pods_that_it_holds() {
+    let mut world = limited(1);
+    world.run_until(after(60));
+    let rule = Arc::new(world.rule());
+    world.core.rule_event(WatchEvent::Delete(rule.clone()), world.now);
+    world.core.rule_event(WatchEvent::Apply(rule), world.now);
+    world.evaluate();
+    assert_eq!(evicted_and_pending(&mut world), (1, 4));
+    continue_to(&mut world, "100");
+    assert_eq!(evicted_and_pending(&mut world), (5, 0));
 }
 
 /// The five pods after the limit is reached, and other taints.

@@ -1,8 +1,5 @@
 //! What the controller knows of the number of evictions that the server has stored.
 
-use std::sync::Arc;
-
-use super::super::super::super::table::WatchEvent;
 use super::*;
 
 /// A rule with the limit 20 for five pods. Further pods wait while two evictions are not stored. The watch shows what the test says.
