@@ -33,8 +33,8 @@ impl Effects {
     pub fn enqueue(self, queue: &mut WorkQueue<Item>, now: Time) -> Vec<EvictionEvent> {
         for rule in self.rules_now {
             let item = Item::Rule(rule);
-            // `add` puts the rule before the pods that follow. `add_at` also ends a backoff of the rule.
-            queue.add(&item, Urgency::Normal);
+            // Pods of the rule may wait for its status, so the rule goes before all pods. `add_at` also ends a backoff of the rule.
+            queue.add(&item, Urgency::High);
             queue.add_at(&item, now);
         }
         for (rule, at) in self.rules_at {

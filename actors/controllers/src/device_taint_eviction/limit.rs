@@ -5,10 +5,10 @@
 //! slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its item leaves
 //! the queue until the limit changes, a slot becomes free or the number of slots is stored.
 //!
-//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. If a leader
-//! dies, the next one does not know the slots that are not in the condition yet. When these are a tenth of the limit (at least one), the
-//! status is written at once, and the rule gives no further slot until it is stored. A rule needs about ten such writes, whatever its
-//! limit is.
+//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. When the
+//! term of a leader ends, the next one does not know the slots that are not in the condition yet. When these are a tenth of the limit,
+//! rounded down (at least one), the status is written at once, and the rule gives no further slot until it is stored. A rule needs at most
+//! 19 such writes until its limit, and about ten if the limit is large.
 //!
 //! The write of an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment
 //! on, also for the pods that have a slot and are not being deleted yet.
@@ -37,8 +37,8 @@ pub const LIMIT_CONDITION: &str = "podwright.dev/EvictionLimitReached";
 /// The delay until other pods may take the slot of a pod whose pass failed. Without it, passes that all fail would follow each other at
 /// once.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// The number of writes of the status in which a rule stores as many evictions as its limit permits.
-const WRITES_PER_LIMIT: u64 = 10;
+/// The evictions that are one of this many equal parts of the limit (at least one eviction) must be stored before further ones.
+const PARTS_OF_LIMIT: u64 = 10;
 /// The largest length of the annotation in texts.
 const MAX_ANNOTATION: usize = 64;
 
@@ -181,7 +181,7 @@ impl Core {
     /// Whether a rule must store the number of its evictions before a further pod gets a slot.
     pub(super) fn must_store_count(&self, rule: &RuleId) -> bool {
         let (Some(known), Some(record)) = (self.rule(rule), self.records.get(rule)) else { return false };
-        self.limit_of(known).is_some_and(|limit| record.unstored() >= (limit / WRITES_PER_LIMIT).max(1))
+        self.limit_of(known).is_some_and(|limit| record.unstored() >= (limit / PARTS_OF_LIMIT).max(1))
     }
 
     /// The server has stored the number of evictions of a rule.

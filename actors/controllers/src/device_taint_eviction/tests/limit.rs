@@ -115,6 +115,15 @@ fn evictions_go_on_ten_seconds_after_a_long_outage_of_the_status() {
 }
 
 #[test]
+fn a_status_that_is_due_now_goes_before_pods_that_wait_for_a_worker() {
+    let mut world = World::after([Change::Slice(tainted_slice()), Change::Claim(claim()), Change::Pod(pod())]);
+    world.queue.make_all_ready();
+    world.apply(Change::Rule(rule()));
+    assert!(matches!(world.queue.take(world.now), Some(Item::Rule(_))));
+    assert!(matches!(world.queue.take(world.now), Some(Item::Pod(_))));
+}
+
+#[test]
 fn a_pod_of_a_slice_does_not_wait_for_the_status_of_a_rule() {
     let mut world = limited(2);
     world.refuse = Some("status");
