@@ -36,8 +36,7 @@ pub(super) enum Claim {
 /// Only renewals between two reads of this agent count, however old the lease seems: the clocks of two machines may differ.
 pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<ForeignLease>, waited: Duration) -> Claim {
     let Some(lease) = lease.filter(|lease| !is_own(lease, instance)) else { return Claim::Free };
-    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
-    match (before, renewed) {
+    match (before, renewal(lease)) {
         (_, None) => Claim::Free,
         (None, Some(renewed)) => Claim::Wait(ForeignLease { renewed }),
         (Some(before), Some(renewed)) if before.renewed != renewed => Claim::Taken,
@@ -48,8 +47,25 @@ pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<Foreig
 
 /// Whether the lease was last taken by this agent, or by an earlier run of it.
 pub(super) fn is_own(lease: &Lease, instance: &str) -> bool {
-    let annotations = lease.metadata.annotations.as_ref();
-    annotations.and_then(|annotations| annotations.get(INSTANCE)).is_some_and(|found| found == instance)
+    instance_of(lease) == Some(instance)
+}
+
+/// Whether another agent or a kubelet has taken or renewed the lease since this agent found it free. `found` is the lease that this agent
+/// found.
+pub(super) fn is_claimed_by_another(lease: &Lease, found: Option<&Lease>, instance: &str) -> bool {
+    let is_as_found =
+        found.is_some_and(|found| instance_of(found) == instance_of(lease) && renewal(found) == renewal(lease));
+    !is_own(lease, instance) && !is_as_found
+}
+
+/// The instance that took the lease last. `None` if that was a kubelet.
+fn instance_of(lease: &Lease) -> Option<&str> {
+    lease.metadata.annotations.as_ref()?.get(INSTANCE).map(String::as_str)
+}
+
+/// When the lease was renewed last, by the clock of the machine that did it.
+fn renewal(lease: &Lease) -> Option<jiff::Timestamp> {
+    lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
 }
 
 /// The lease as it is written next. `base` is the lease that the server has. `uid` is the UID of the Node object, which owns the
@@ -128,6 +144,18 @@ mod tests {
         let found = first(&lease);
         assert_eq!(claim(Some(&lease), "a", Some(found.clone()), after(39)), Claim::Wait(found.clone()));
         assert_eq!(claim(Some(&lease), "a", Some(found), after(40)), Claim::Free);
+    }
+
+    #[test]
+    fn only_a_write_after_the_lease_was_found_free_is_a_claim_by_another_agent() {
+        for other in [Some("b"), None] {
+            let found = lease_of(other, 0);
+            assert!(!is_claimed_by_another(&found, Some(&found), "a"), "{other:?}: nobody renews it");
+            assert!(is_claimed_by_another(&found, None, "a"), "{other:?}: there was no lease");
+            assert!(is_claimed_by_another(&lease_of(other, 50), Some(&found), "a"), "{other:?}: it is renewed again");
+            assert!(is_claimed_by_another(&lease_of(Some("c"), 0), Some(&found), "a"), "{other:?}: a third agent");
+            assert!(!is_claimed_by_another(&lease_of(Some("a"), 50), Some(&found), "a"), "{other:?}: the agent itself");
+        }
     }
 
     #[test]

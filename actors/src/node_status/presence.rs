@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use parking_lot::Mutex;
 use podwright_metrics::PanicMetrics;
@@ -54,6 +55,8 @@ pub(crate) struct NodePresence {
     pub(super) identity: NodeIdentity,
     /// The images of the last list, and a signal for each change.
     pub(super) images: watch::Sender<Vec<NamedImage>>,
+    /// The lease that the server had when the registration began. Nobody renewed it.
+    found_lease: Mutex<Option<Lease>>,
     own: Mutex<OwnNode>,
 }
 
@@ -73,7 +76,13 @@ enum OwnNode {
 impl NodePresence {
     pub(crate) fn new(parts: PresenceParts) -> Self {
         let identity = NodeIdentity { name: parts.name.clone(), host_ips: parts.host_ips.clone() };
-        NodePresence { parts, identity, images: watch::Sender::default(), own: Mutex::default() }
+        NodePresence {
+            parts,
+            identity,
+            images: watch::Sender::default(),
+            found_lease: Mutex::default(),
+            own: Mutex::default(),
+        }
     }
 
     /// Registers the node, then keeps its status and its lease up to date. Returns only if another agent runs with the name of the node.
@@ -111,6 +120,7 @@ impl NodePresence {
             self.record(PodEvent::normal(reason, message));
         }
         if let Ok(base) = self.wait_for_lease().await {
+            self.found_lease.lock().clone_from(&base);
             let node = self.register().await;
             *self.own.lock() = OwnNode::Unclaimed(Some(uid(&node).to_owned()));
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
@@ -153,8 +163,13 @@ impl NodePresence {
             OwnNode::Absent => return Ok(false),
             OwnNode::Unclaimed(known) => {
                 // Another agent may have registered the node meanwhile.
+                let found = self.found_lease.lock().clone();
                 match self.parts.api.lease().await {
-                    Ok(lease) if !lease::is_own(&lease, &self.parts.settings.instance) => return Ok(false),
+                    Ok(lease)
+                        if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) =>
+                    {
+                        return Ok(false);
+                    }
                     Ok(_) | Err(ApiError::NotFound | ApiError::Refused(_)) => {}
                     Err(error) => return Err(error),
                 }

@@ -91,3 +91,25 @@ async fn agent_that_ends_before_it_has_claimed_the_lease_deletes_no_node_that_wa
     assert!(matches!(answer, Err(ApiError::Conflict(_))), "{answer:?}");
     assert_eq!(this.api.read(), Some(of_other));
 }
+
+// The other agent has ended before this one starts. Its lease is no claim.
+#[actix::test]
+async fn agent_that_ends_before_it_has_replaced_an_expired_lease_deletes_its_node() {
+    let (setup, server) = Registered::setup();
+    for resource in ["nodes", "leases"] {
+        server.grant(Grant::new("system:node:node1", "delete", resource));
+    }
+    let lease = json!({"metadata": {"name": "node1", "annotations": {"podwright.dev/instance": "agent-2"}},
+        "spec": {"holderIdentity": "node1", "renewTime": Clock::now(&setup.clock).to_timestamp().to_string()}});
+    server.request("POST", LEASES, JSON, &lease).unwrap();
+    server.hold_answers(Some("node"));
+    let this = Registered::start(setup, &server, settings("agent-1")).await;
+    this.node.wait(45.0).await;
+    assert!(matches!(this.progress(), Registration::Pending { .. }) && this.api.read().is_some());
+    this.node.node.shutdown(Duration::ZERO).await;
+    this.node.wait(0.2).await;
+    server.hold_answers(None);
+    let answer = this.node.node.deregister().await;
+    assert!(matches!(answer, Ok(true)), "{answer:?}");
+    assert_eq!((this.api.read(), this.api.read_lease()), (None, None));
+}
