@@ -67,3 +67,32 @@ async fn init_container_gets_the_limit_that_it_inherits_only_while_it_runs() {
     assert_eq!(updates(), ["update setup memory=100Mi", "update main memory=105Mi"]);
     assert!(!node.status("web").conditions.unwrap().iter().any(|condition| condition.type_.starts_with("PodResize")));
 }
+
+// If it were stopped, its exit code could say that it has completed.
+#[actix::test]
+async fn init_container_whose_policy_requires_a_restart_is_not_stopped_for_a_resize() {
+    let node = TestNode::start().await;
+    node.runtime.script("setup", Script::ends(60.0, 0));
+    let of = |memory: &str| {
+        let amounts = json!({"memory": memory});
+        let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+        pod("web")
+            .spec("resources", json!({"limits": amounts, "requests": amounts}))
+            .spec("initContainers", json!([{"name": "setup", "image": "img", "resizePolicy": policy}]))
+            .spec("containers", json!([{"name": "main", "image": "img"}]))
+    };
+    let conditions = || -> Vec<String> {
+        let conditions = node.status("web").conditions.unwrap().into_iter().map(|condition| condition.type_);
+        conditions.filter(|name| name.starts_with("PodResize")).collect()
+    };
+    node.deliver(&[of("95Mi")]).await;
+    node.wait(5.0).await;
+    node.deliver(&[of("100Mi")]).await;
+    node.wait(30.0).await;
+    assert_eq!(node.runtime.running("web"), ["setup"]);
+    assert_eq!(conditions(), ["PodResizeInProgress"]);
+    node.wait(40.0).await;
+    assert_eq!(node.runtime.running("web"), ["main"]);
+    assert_eq!(conditions(), [""; 0]);
+    assert_eq!(node.status("web").init_container_statuses.unwrap()[0].restart_count, 0);
+}
