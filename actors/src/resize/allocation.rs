@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
 use super::decide::amount;
-use crate::config::pod_resources::{pod_bounds, resources_of_containers};
+use crate::config::pod_resources::{class_of, pod_bounds, resources_of_containers};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::CgroupLimits;
 use crate::quantity::Amount;
@@ -70,7 +70,9 @@ impl Allocation {
         if containers.is_empty() {
             return None;
         }
-        let allocation = Allocation { pod: whole_of_status(pod.spec(), status), containers };
+        let all_reported = resizable(pod).all(|it| containers.contains_key(&it.container.name));
+        let mut allocation = Allocation { pod: pod.spec().resources.clone(), containers };
+        allocation.pod = whole_of_status(allocation.apply(pod).spec(), all_reported, status);
         whole_suffices(allocation.apply(pod).spec()).then_some(allocation)
     }
 
@@ -94,25 +96,47 @@ impl Allocation {
     }
 }
 
-/// The resources of the pod as a whole that its status reports as allocated. For an amount that the spec does not have as a whole, the
-/// status has the sum of the containers.
-fn whole_of_status(spec: &PodSpec, status: &PodStatus) -> Option<ResourceRequirements> {
-    type List = BTreeMap<String, Quantity>;
-    let desired = spec.resources.clone()?;
+/// The resources of the pod as a whole that its status reports as allocated. `spec` has the allocated resources of its containers, if
+/// `all_reported`, and the desired ones of the pod as a whole.
+///
+/// For an amount that is not allocated to the pod as a whole, the status has the sum of the containers. So a desired limit is only desired
+/// if the status has that sum instead. A request that equals the sum has the same effect as none.
+fn whole_of_status(spec: &PodSpec, all_reported: bool, status: &PodStatus) -> Option<ResourceRequirements> {
+    type List = Option<BTreeMap<String, Quantity>>;
+    let desired = spec.resources.as_ref()?;
     // The amounts of the status contain the overhead of the pod.
     if spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty()) {
-        return Some(desired);
+        return Some(desired.clone());
     }
-    let list = |desired: Option<List>, reported: Option<&List>| -> Option<List> {
-        let reported = |name: &String| reported.and_then(|reported| reported.get(name)).cloned();
-        Some(desired?.into_iter().map(|(name, own)| (name.clone(), reported(&name).unwrap_or(own))).collect())
+    let reported = ResourceRequirements {
+        claims: None,
+        limits: status.resources.as_ref().and_then(|actual| actual.limits.clone()),
+        requests: status.allocated_resources.clone(),
     };
-    let actual = status.resources.as_ref();
-    Some(ResourceRequirements {
-        claims: desired.claims,
-        limits: list(desired.limits, actual.and_then(|actual| actual.limits.as_ref())),
-        requests: list(desired.requests, status.allocated_resources.as_ref()),
-    })
+    let sum = resources_of_containers(spec);
+    let is_only_desired = |requirement: &str, name: &str| {
+        let of = |resources| amount(Some(resources), requirement, name);
+        let has_effect = requirement == "limits" || of(&reported).is_none();
+        RESIZABLE.contains(&name) && has_effect && of(&reported) == of(&sum) && of(&reported) != of(desired)
+    };
+    let list = |requirement: &str, desired: &List, reported: &List, leaves_out: bool| -> List {
+        let reported = |name: &String| reported.as_ref().and_then(|reported| reported.get(name)).cloned();
+        let names =
+            desired.iter().flatten().filter(|(name, _)| !leaves_out || !is_only_desired(requirement, name.as_str()));
+        let list: BTreeMap<_, _> =
+            names.map(|(name, own)| (name.clone(), reported(name).unwrap_or_else(|| own.clone()))).collect();
+        (!list.is_empty()).then_some(list)
+    };
+    let whole = |leaves_out| ResourceRequirements {
+        claims: desired.claims.clone(),
+        limits: list("limits", &desired.limits, &reported.limits, leaves_out),
+        requests: list("requests", &desired.requests, &reported.requests, leaves_out),
+    };
+    // Earlier kubelets report nothing of the pod as a whole.
+    let allocated = whole(all_reported && status.resources.is_some());
+    // No resize changes the class of a pod.
+    let has_class = class_of(&PodSpec { resources: Some(allocated.clone()), ..spec.clone() }) == class_of(spec);
+    Some(if has_class { allocated } else { whole(false) })
 }
 
 /// Whether the pod as a whole has what its containers have, as the API server requires: the requests of all, and the limit of each.

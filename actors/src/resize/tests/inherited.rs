@@ -175,6 +175,60 @@ fn allocation_of_a_pod_as_a_whole_is_read_from_a_status() {
     assert_eq!(read(&new.with_spec(with_overhead), status), new.spec().resources);
 }
 
+// The spec has a resize that waits. For an amount that is not allocated to the pod as a whole, a status has the sum of its containers.
+#[test]
+fn limit_of_a_pod_as_a_whole_that_is_only_desired_is_not_allocated() {
+    type Amount = (&'static str, &'static str, &'static str);
+    let whole = |amounts: &[Amount]| {
+        let mut whole = json!({});
+        for (requirement, name, amount) in amounts {
+            whole[*requirement][*name] = json!(amount);
+        }
+        whole
+    };
+    // The containers have a sum of 20Mi, and `b` has no limit.
+    let own = [
+        json!({"requests": {"memory": "10Mi"}, "limits": {"memory": "10Mi"}}),
+        json!({"requests": {"memory": "10Mi"}}),
+    ];
+    let containers = json!([
+        {"name": "a", "image": IMAGE, "resources": own[0]}, {"name": "b", "image": IMAGE, "resources": own[1]}]);
+    let statuses = |reports_b: bool| {
+        let of = |name: &str, own: &Value| {
+            let mut status = json!({"name": name, "image": IMAGE, "imageID": "", "ready": true, "restartCount": 0});
+            status["resources"] = own.clone();
+            status
+        };
+        if reports_b { json!([of("a", &own[0]), of("b", &own[1])]) } else { json!([of("a", &own[0])]) }
+    };
+    let read = |desired: &[Amount], reported: &[Amount], reports_b: bool| {
+        let (pod, reported) = (spec(json!({"containers": containers, "resources": whole(desired)})), whole(reported));
+        let status = json!({
+            "containerStatuses": statuses(reports_b),
+            "allocatedResources": reported["requests"], "resources": reported,
+        });
+        let pod = pod.with_status(serde_json::from_value(status).unwrap());
+        serde_json::to_value(&Allocation::of_status(&pod).unwrap().apply(&pod).spec().resources).unwrap()
+    };
+    let (requests, limits) = ("requests", "limits");
+    let (request, limit) = ((requests, "memory", "40Mi"), (limits, "memory", "40Mi"));
+    let (request_sum, limit_sum) = ((requests, "memory", "20Mi"), (limits, "memory", "10Mi"));
+    let lower = (limits, "memory", "30Mi");
+    let cpu = [(requests, "cpu", "1"), (limits, "cpu", "2")];
+    // Rows: the amounts that are desired, reported and allocated.
+    for (desired, reported, allocated) in [
+        (vec![request, limit], vec![request_sum, limit_sum], vec![request_sum]),
+        (vec![request, limit], vec![request, limit_sum], vec![request]),
+        (vec![request, limit], vec![request_sum, lower], vec![request_sum, lower]),
+        (vec![request_sum, limit_sum], vec![request_sum, limit_sum], vec![request_sum, limit_sum]),
+        (vec![request, limit, cpu[0], cpu[1]], vec![request, limit], vec![request, limit]),
+    ] {
+        assert_eq!(read(&desired, &reported, true), whole(&allocated), "{desired:?} {reported:?}");
+    }
+    let unknown = read(&[request, limit], &[request_sum, limit_sum], false);
+    assert_eq!(unknown, whole(&[request_sum, limit_sum]), "`b` may have had a part of the sum");
+}
+
 // The status of a pod that initializes says nothing about its regular containers. The spec has a resize that waits.
 #[test]
 fn container_without_a_reported_allocation_gets_no_more_than_its_pod_has() {
