@@ -83,7 +83,7 @@ pub(super) fn containers(agent: &Agent, name: &FullName, uid: Option<&str>) -> R
     Ok(regular.chain(pod.ephemeral_containers().iter().map(|container| container.name.clone())).collect())
 }
 
-/// The full name of a pod of which the agent has no object, because no source has it. `None` if the agent knows no such pod.
+/// The full name of a pod that the agent knows and that no source has. `None` if there is none.
 fn without_object(agent: &Agent, name: &FullName) -> Option<FullName> {
     let explanation = agent.fetch(&format!("/explain/{name}"), &[], JSON).ok()?;
     let explanation: Value = serde_json::from_str(&explanation).ok()?;

@@ -83,7 +83,7 @@ pub(super) struct RuleRecord {
     /// The largest number of evictions that this controller has written to the condition of the limit. The watch may show an older write
     /// of this controller, whose number is larger than that of the last write if a slot became free meanwhile.
     written: u64,
-    /// The number of evictions in the condition that the server has stored, as far as this controller knows.
+    /// The last number of evictions that the server is known to have in the condition.
     stored: u64,
     slots: BTreeMap<PodUid, Slot>,
     held: BTreeSet<PodId>,
@@ -103,7 +103,7 @@ impl RuleRecord {
         self.used().saturating_sub(self.stored)
     }
 
-    /// Whether the server has stored this number, as far as this controller knows.
+    /// Whether the server is known to have this number in the condition.
     pub(super) fn has_stored(&self, counted: CountedEvictions) -> bool {
         self.stored == counted.0
     }

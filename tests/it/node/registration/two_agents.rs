@@ -14,7 +14,7 @@ use crate::support::fake_pod_api::FakePodApi;
 use crate::support::test_node::Setup;
 
 impl Registered {
-    /// Two agents of the same node, of which the second one starts after this delay. Each call of the API server takes 100 ms.
+    /// Two agents of the same node. The second one starts after this delay. Each call of the API server takes 100 ms.
     async fn two(delay: f64) -> [Self; 2] {
         let setup = || Setup { sources: vec![SourceKind::File], ..Setup::again(true) };
         let (first, second) = (setup(), setup());

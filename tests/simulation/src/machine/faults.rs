@@ -50,7 +50,7 @@ impl Machine {
         state.devices.all_return();
     }
 
-    /// Whether the last fault is so long ago that the agent and the API server agree.
+    /// Whether the agent and the API server had enough time since the last fault to agree.
     pub(crate) fn is_calm(&self) -> bool {
         self.state.lock().faults_ended.is_some_and(|at| self.clock.steady().since(at) >= CALM_AFTER)
     }
