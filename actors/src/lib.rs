@@ -42,11 +42,11 @@ pub use housekeeping::PassError;
 pub use image_gc::ImageGcPolicy;
 pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
 pub use node_status::{NodeRegistration, Registration};
-pub use pod::{InvalidPod, Phase, PodObject};
 pub use pod_worker::{
     Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,
 };
 pub use podwright_model::ids::{FullName, PodUid};
+pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
 pub use podwright_model::time::{Grace, Time};
 pub use recorder::Recorder;
 pub use shutdown::ShutdownConfig;
@@ -85,8 +85,6 @@ pub mod objects;
 #[doc(hidden)]
 pub mod observer;
 #[doc(hidden)]
-pub mod pod;
-#[doc(hidden)]
 pub mod pod_worker;
 #[doc(hidden)]
 pub mod probes;
@@ -101,6 +99,4 @@ pub mod status;
 #[doc(hidden)]
 pub mod statuses;
 #[doc(hidden)]
-pub mod texts;
-#[doc(hidden)]
-pub use podwright_model::{ids, quantity, text, time};
+pub use podwright_model::{ids, pod, quantity, text, texts, time};

@@ -16,9 +16,11 @@
 //! # Parts
 //!
 //! - [`ids`]: identities, each with a type of its own.
+//! - [`pod`]: a pod of a source, with its identity.
 //! - [`time`]: times and grace periods.
 //! - [`quantity`]: the quantities of resources.
 //! - [`text`]: texts of errors and of other programs, ready to print.
+//! - `texts`: the texts of events, container states and conditions, as the kubelet writes them.
 //!
 //! # Arrows
 //!
@@ -34,6 +36,9 @@ k8s_openapi::k8s_if_ge_1_37! {
 }
 
 pub mod ids;
+pub mod pod;
 pub mod quantity;
 pub mod text;
+#[doc(hidden)]
+pub mod texts;
 pub mod time;

@@ -160,12 +160,12 @@ impl PodObject {
     }
 
     /// Whether this mirror pod was made from that version of the static pod.
-    pub(crate) fn is_mirror_of(&self, pod: &PodObject) -> bool {
+    pub fn is_mirror_of(&self, pod: &PodObject) -> bool {
         self.annotation(MIRROR_ANNOTATION) == Some(&*pod.manifest_hash())
     }
 
     /// The hash of a static pod's manifest, or the UID if the source gives no hash.
-    pub(crate) fn manifest_hash(&self) -> String {
+    pub fn manifest_hash(&self) -> String {
         self.annotation(HASH_ANNOTATION).map_or_else(|| self.uid().to_string(), str::to_owned)
     }
 
@@ -205,7 +205,7 @@ impl PodObject {
 
     /// The address for probes and hooks: the first address of the sandbox. A pod on the node's network has the node's address, as in
     /// `status.podIP`. Without any address its servers are on this machine. `None` for another pod without an address.
-    pub(crate) fn address(&self, sandbox: Option<IpAddr>, node: Option<IpAddr>) -> Option<IpAddr> {
+    pub fn address(&self, sandbox: Option<IpAddr>, node: Option<IpAddr>) -> Option<IpAddr> {
         match (sandbox, self.is_host_network()) {
             (Some(own), _) => Some(own),
             (None, true) => Some(node.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))),
@@ -274,7 +274,7 @@ impl PodObject {
     }
 
     /// The same pod with another spec.
-    pub(crate) fn with_spec(&self, spec: PodSpec) -> Arc<Self> {
+    pub fn with_spec(&self, spec: PodSpec) -> Arc<Self> {
         let facts = Facts { spec_grace: spec.termination_grace_period_seconds, ..self.facts };
         let (metadata, status) = (self.pod.metadata.clone(), self.pod.status.clone());
         let pod = Pod { metadata, spec: Some(spec), status };
@@ -297,7 +297,7 @@ impl PodObject {
     }
 
     /// Whether the pod has ResourceClaims, of its own or for extended resources.
-    pub(crate) fn has_claims(&self) -> bool {
+    pub fn has_claims(&self) -> bool {
         self.spec().resource_claims.as_ref().is_some_and(|claims| !claims.is_empty())
             || self.status().is_some_and(|status| status.extended_resource_claim_status.is_some())
     }
