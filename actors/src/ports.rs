@@ -2,69 +2,27 @@
 //!
 //! An embedder can implement only [`PodSyncer`] and run its own pods. Or it implements [`ContainerRuntime`] and uses
 //! the syncer that is built on it.
+//!
+//! The crate `podwright-ports` has the traits. The updates of pod sources are here, because they are messages of actix.
 
-use std::error::Error;
-use std::mem::discriminant;
-
-use crate::text::error_chain;
-
-mod api_objects;
-mod cgroups;
-mod checkpoint;
-mod claims;
-mod disk;
-mod events;
-mod images;
-mod network;
-mod node_api;
-mod node_meter;
-mod pod_api;
-mod pull_secrets;
-mod resources;
-mod runtime;
-mod runtime_class;
 mod source;
-mod storage;
-mod syncer;
-mod view;
 
-pub use api_objects::{
-    ApiObjects, ObjectError, ObjectFuture, ObjectKind, ServiceAddress, ServiceAddressPort, TokenNeed, TrustBundleNeed,
-};
-pub use cgroups::{CgroupError, CgroupLimits, PodCgroups};
-pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
-pub use claims::{ClaimDrivers, DeviceHealth, DeviceHealthSink, DeviceReport, DriverError, DriverFuture};
-pub use disk::{DiskMeter, FileSystemSpace, PodDiskUsage, UsedSpace, WritableLayer};
-pub use events::{EventAnnotations, EventRecorder, EventType, PodEvent};
-pub use images::{DiskUsage, ImageNeed, ImageStore, NamedImage, StoredImage};
-pub use network::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
-pub use node_api::{Freshness, NodeApi};
-pub use node_meter::{ContainerProcesses, NodeMeter, ProcessUsage, ResourceSpace};
-pub use pod_api::PodApi;
 pub use podwright_ports::{
-    ApiError, ApiFuture, ClaimApi, ClaimRef, Clock, ErrorSource, LeaseApi, PreparedDevice, SystemClock, TokioClock,
-    WallClock,
+    ApiError, ApiFuture, ApiObjects, AppliedSettings, BadVolume, CallTokens, CgroupError, CgroupLimits, Checkpoint,
+    CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, Confidential, ContainerConfig,
+    ContainerProcess, ContainerProcesses, ContainerRuntime, ContainerState, ContainerStatus, ContainerUpdate, Device,
+    DeviceHealth, DeviceHealthSink, DeviceReport, DiskMeter, DiskUsage, DriverError, DriverFuture, ErrorSource,
+    EventAnnotations, EventRecorder, EventType, ExecOutput, FailureCause, FileSystemSpace, Freshness, GrpcHealth,
+    GrpcTarget, HookContext, HttpTarget, ImageError, ImageNeed, ImageRequest, ImageStore, LeaseApi, LinuxUser, Mount,
+    NamedImage, NamedRuntimeClasses, NetworkClient, NetworkError, NoCheckpoint, NoPullSecrets, NoRuntimeView, NodeApi,
+    NodeMeter, ObjectError, ObjectFuture, ObjectKind, Observed, OpenCheckpoint, PodApi, PodCgroups, PodDiskUsage,
+    PodEvent, PodRuntimeStatus, PodStorage, PodSyncer, PreparedDevice, ProcessUsage, PullSecret, PullSecretError,
+    PullSecretFormat, PullSecrets, ResourceError, ResourceFuture, ResourcePhase, ResourceSpace, ResourceWait,
+    RunningPod, RuntimeCapabilities, RuntimeClassError, RuntimeClasses, RuntimeError, RuntimeFuture, RuntimeHandler,
+    RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeView, SandboxConfig, SandboxState,
+    SandboxStatus, ServiceAddress, ServiceAddressPort, SourceKind, StatusFn, StorageError, StoredImage, SyncError,
+    SyncKind, SyncOutcome, SyncPod, SyncRetry, SystemClock, TcpTarget, TerminatingPod, TokenNeed, TokioClock,
+    TrustBundleNeed, Unready, Unused, UsedSpace, VolumeFile, VolumeFiles, VolumeImage, VolumeMounts, VolumesSetUp,
+    WallClock, WritableLayer, address, within,
 };
-pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
-pub use resources::{ResourceError, ResourceFuture, ResourcePhase, ResourceWait};
-pub use runtime::{
-    AppliedSettings, ContainerConfig, ContainerProcess, ContainerRuntime, ContainerState, ContainerStatus,
-    ContainerUpdate, Device, ExecOutput, ImageError, ImageRequest, LinuxUser, Mount, PodRuntimeStatus,
-    RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer,
-    RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready, VolumeImage,
-};
-pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
-pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
-pub(crate) use storage::within;
-pub use storage::{PodStorage, StorageError, Unused, VolumeFile, VolumeFiles, VolumeMounts, VolumesSetUp};
-pub(crate) use syncer::CallTokens;
-pub use syncer::{
-    BadVolume, FailureCause, HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
-    SyncRetry, TerminatingPod,
-};
-pub use view::{NoRuntimeView, Observed, RuntimeView};
-
-/// Whether two errors have the same variant and the same text, sources included.
-fn is_same<E: Error>(one: &E, other: &E) -> bool {
-    discriminant(one) == discriminant(other) && error_chain(one).to_string() == error_chain(other).to_string()
-}
+pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceProblem, SourceSet, SourceUpdate};

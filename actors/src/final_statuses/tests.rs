@@ -54,11 +54,15 @@ impl Slow {
 /// A writer of the store, with the number of its opening.
 struct SlowWriter(Arc<Slow>, u64);
 
-impl Checkpoint for Arc<Slow> {
+/// Where the node opens the store.
+struct SlowStore(Arc<Slow>);
+
+impl Checkpoint for SlowStore {
     fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
-        let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
-        let writer = Box::new(SlowWriter(self.clone(), opening));
-        Ok(OpenCheckpoint { records: self.kept.lock().clone(), writer })
+        let SlowStore(store) = self;
+        let opening = store.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        let writer = Box::new(SlowWriter(store.clone(), opening));
+        Ok(OpenCheckpoint { records: store.kept.lock().clone(), writer })
     }
 }
 
@@ -73,7 +77,7 @@ impl CheckpointWriter for SlowWriter {
 }
 
 fn open(store: &Arc<Slow>) -> (Arc<FinalStatusStore>, Vec<(PodUid, PodStatus)>) {
-    let (final_statuses, statuses) = FinalStatusStore::open(store).unwrap();
+    let (final_statuses, statuses) = FinalStatusStore::open(&SlowStore(store.clone())).unwrap();
     let final_statuses = Arc::new(final_statuses);
     let writer = final_statuses.clone();
     tokio::spawn(async move { writer.run(&CancellationToken::new()).await });
@@ -84,7 +88,7 @@ fn open(store: &Arc<Slow>) -> (Arc<FinalStatusStore>, Vec<(PodUid, PodStatus)>) 
 fn restored(store: &Slow) -> Vec<(PodUid, PodStatus)> {
     let copy = Arc::new(Slow::default());
     *copy.kept.lock() = store.kept.lock().clone();
-    FinalStatusStore::open(&copy).unwrap().1
+    FinalStatusStore::open(&SlowStore(copy)).unwrap().1
 }
 
 fn failed(reason: &str) -> PodStatus {
@@ -266,7 +270,7 @@ async fn a_store_whose_file_is_opened_again_writes_nothing_more_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn no_write_begins_after_the_node_has_stopped() {
     let store = Arc::new(Slow::default());
-    let (final_statuses, _) = FinalStatusStore::open(&store).unwrap();
+    let (final_statuses, _) = FinalStatusStore::open(&SlowStore(store.clone())).unwrap();
     let stop = CancellationToken::new();
     let mut run = std::pin::pin!(final_statuses.run(&stop));
     assert!(run.as_mut().now_or_never().is_none(), "there is nothing to write yet");
@@ -293,7 +297,7 @@ fn the_last_line_of_a_pod_gives_its_final_status() {
         ended("c", "2"),
         forgotten("d"),
     ];
-    let (_, statuses) = FinalStatusStore::open(&Arc::new(store)).unwrap();
+    let (_, statuses) = FinalStatusStore::open(&SlowStore(Arc::new(store))).unwrap();
     let reasons: Vec<_> =
         statuses.iter().map(|(uid, status)| (uid.to_string(), status.reason.clone().unwrap())).collect();
     assert_eq!(reasons, [("a", "2"), ("c", "2")].map(|(uid, reason)| (uid.to_owned(), reason.to_owned())));
@@ -304,7 +308,7 @@ fn an_unreadable_line_does_not_lose_other_final_statuses() {
     let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
     let store = Slow::default();
     *store.kept.lock() = vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")];
-    let (final_statuses, statuses) = FinalStatusStore::open(&Arc::new(store)).unwrap();
+    let (final_statuses, statuses) = FinalStatusStore::open(&SlowStore(Arc::new(store))).unwrap();
     assert_eq!(statuses.len(), 2);
     assert_eq!(final_statuses.ending(&"b".into()), None);
 }

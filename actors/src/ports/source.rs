@@ -1,41 +1,14 @@
 //! Pod sources. Each update holds the full set of pods that a source desires on this node.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::FullName;
 use crate::pod::PodObject;
 
+use super::SourceKind;
+
 /// The capacity of the channel from a source to the engine, in updates (the kubelet's config channel, 1.36).
 pub const SOURCE_CHANNEL_DEPTH: usize = 50;
-
-/// A kind of pod source. The engine keeps one set of pods per kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SourceKind {
-    /// Files and directories.
-    File,
-    /// URLs.
-    Http,
-    /// The API server.
-    Api,
-}
-
-impl SourceKind {
-    /// The source's name in [`SOURCE_ANNOTATION`](crate::pod::SOURCE_ANNOTATION).
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            SourceKind::File => "file",
-            SourceKind::Http => "http",
-            SourceKind::Api => "api",
-        }
-    }
-}
-
-impl fmt::Display for SourceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// An update from a pod source.
 #[derive(Clone, Debug)]

@@ -204,19 +204,17 @@ fn resize_writes_only_the_limits_that_change() {
     trees.create(&cgroups, Bounds::of_class(2000), &pod).unwrap();
     let values = || ["cpu.weight", "cpu.max", "memory.max"].map(|file| fs::read_to_string(dir.join(file)).unwrap());
     assert_eq!(values(), ["39", "100000 100000", "67108864"]);
-    for (memory, cpu, request, expected) in [
+    for (memory_limit, cpu_limit, cpu_request, expected) in [
         (Some(128 << 20), None, None, ["39", "100000 100000", "134217728"]),
         (None, Some(500), None, ["39", "50000 100000", "134217728"]),
         (None, None, Some(500), ["20", "50000 100000", "134217728"]),
     ] {
-        let mut limits = CgroupLimits::default();
-        (limits.memory_limit, limits.cpu_limit, limits.cpu_request) = (memory, cpu, request);
+        let limits = CgroupLimits { cpu_request, cpu_limit, memory_limit };
         trees.resize(&cgroups, &pod, limits).unwrap();
         assert_eq!(values(), expected);
     }
     let others = Cgroups { shared: false, ..cgroups };
-    let mut limits = CgroupLimits::default();
-    limits.memory_limit = Some(1);
+    let limits = CgroupLimits { memory_limit: Some(1), ..CgroupLimits::default() };
     trees.resize(&others, &pod, limits).unwrap();
     assert_eq!(values()[2], "134217728", "the agent did not create the cgroup");
 }

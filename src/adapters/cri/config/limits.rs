@@ -57,10 +57,8 @@ impl Bounds {
 
 /// The bounds as files of a cgroup. A resource without a limit has no file.
 pub(crate) fn settings(version: CgroupVersion, bounds: Bounds) -> Vec<CgroupSetting> {
-    let mut limits = CgroupLimits::default();
-    limits.cpu_request = Some(bounds.cpu_request);
-    limits.cpu_limit = bounds.cpu_limit;
-    limits.memory_limit = bounds.memory_limit;
+    let Bounds { cpu_request, cpu_limit, memory_limit } = bounds;
+    let limits = CgroupLimits { cpu_request: Some(cpu_request), cpu_limit, memory_limit };
     changes(version, limits)
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::pod::PodObject;
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
+use podwright_model::pod::PodObject;
 
 use super::{ProcessUsage, WritableLayer};
 

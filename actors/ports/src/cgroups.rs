@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::ids::PodUid;
-use crate::pod::PodObject;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
 
 use super::ErrorSource;
 use super::storage::Unused;
@@ -50,7 +50,6 @@ pub trait PodCgroups: Send + Sync + 'static {
 
 /// The limits to set in a pod's cgroup. A limit that is `None` does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct CgroupLimits {
     /// The CPU request in thousandths of a CPU. It decides the CPU shares.
     pub cpu_request: Option<i64>,

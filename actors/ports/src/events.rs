@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::pod::{ContainerKind, PodObject};
+use podwright_model::pod::{ContainerKind, PodObject};
 
 /// Receives events. Never waits; may drop events.
 pub trait EventRecorder: Send + Sync + 'static {

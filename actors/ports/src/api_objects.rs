@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::ids::PodUid;
-use crate::pod::PodObject;
-use crate::texts::objects as texts;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::texts::objects as texts;
 
 use super::{Confidential, ErrorSource, is_same};
 

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{ClaimRef, ErrorSource, PreparedDevice};
-use crate::ids::{ClaimUid, DriverName};
+use podwright_model::ids::{ClaimUid, DriverName};
 
 /// The result of a call to a driver: the driver's answer for each claim that it mentions.
 pub type DriverFuture<'a, T> = BoxFuture<'a, Result<BTreeMap<ClaimUid, Result<T, String>>, DriverError>>;
@@ -45,7 +45,6 @@ pub trait ClaimDrivers: Send + Sync + 'static {
 
 /// A call to a driver failed for all of its claims.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DriverError {
     /// The driver has not registered, or has deregistered.
     #[error("DRA driver {0} is not registered")]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
-use crate::time::{Grace, Time};
+use podwright_model::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
+use podwright_model::time::{Grace, Time};
 
 /// A pod in the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]

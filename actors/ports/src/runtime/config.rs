@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
-use crate::ids::{ContainerName, SandboxId};
-use crate::pod::{ContainerKind, PodObject};
+use podwright_model::ids::{ContainerName, SandboxId};
+use podwright_model::pod::{ContainerKind, PodObject};
 
 /// New resources of a running container.
 #[derive(Clone, Debug)]

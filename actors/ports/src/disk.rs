@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::pod::PodObject;
+use podwright_model::pod::PodObject;
 
 use super::StorageError;
 

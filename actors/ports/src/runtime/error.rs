@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use crate::ports::{ErrorSource, is_same};
-use crate::text::error_chain;
-use crate::texts::images;
+use crate::{ErrorSource, is_same};
+use podwright_model::text::error_chain;
+use podwright_model::texts::images;
 
 /// A call to the runtime failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::ids::PodUid;
-use crate::pod::PodObject;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
 
 use super::{ErrorSource, is_same};
 
@@ -124,7 +124,10 @@ pub trait PodStorage: Send + Sync + 'static {
 
 /// Waits for an operation on a pod for at most `limit`, because a file system that hangs blocks its callers. The
 /// operation continues after the limit.
-pub(crate) async fn within<T>(
+///
+/// # Errors
+/// The error of the operation, or [`StorageError::Slow`] after the limit.
+pub async fn within<T>(
     limit: Duration,
     storage: &dyn PodStorage,
     uid: &PodUid,
@@ -135,8 +138,8 @@ pub(crate) async fn within<T>(
 }
 
 /// A volume or directory operation failed.
+// The node has an event for each variant. A new variant without one must not compile.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum StorageError {
     /// This kind of volume is not supported.
     #[error("volume {volume:?}: {kind} volumes are not supported: {remedy}")]
@@ -215,7 +218,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::ports::RuntimeError;
+    use crate::RuntimeError;
 
     #[test]
     fn source_of_a_port_error_can_be_downcast() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::ports::{ErrorSource, is_same};
-use crate::texts::probes;
+use crate::{ErrorSource, is_same};
+use podwright_model::texts::probes;
 
 /// Makes the network calls of probes and lifecycle hooks. Dropping a future ends its call.
 pub trait NetworkClient: Send + Sync + 'static {

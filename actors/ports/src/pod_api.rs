@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use crate::pod::PodObject;
-use crate::ports::ApiFuture;
+use crate::ApiFuture;
+use podwright_model::pod::PodObject;
 
 /// Writes pods to the API server. Each call has a timeout of its own. If a future is dropped, the server may still perform the
 /// call.

@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::PodStatus;
 
-use crate::ids::PodUid;
-use crate::pod::PodObject;
-use crate::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
 
 /// The result of an operation on the resources of a pod.
 pub type ResourceFuture<'a> = BoxFuture<'a, Result<(), ResourceError>>;

@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio_util::sync::CancellationToken;
 
-use crate::ids::{FullName, PodUid};
-use crate::pod::PodObject;
-use crate::ports::StorageError;
-use crate::text::error_chain;
-use crate::texts::{format, pods::NETWORK_NOT_READY};
-use crate::time::{Grace, Time};
+use crate::StorageError;
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_model::texts::{format, pods::NETWORK_NOT_READY};
+use podwright_model::time::{Grace, Time};
 
 /// Sets up, stops and cleans up pods. The engine calls the hooks of one UID strictly one after another, and the hooks
 /// of different UIDs in parallel.
@@ -72,7 +72,7 @@ pub struct HookContext {
 }
 
 /// Creates the cancellation token of a running call on demand, because most calls end without using theirs.
-pub(crate) trait CallTokens: Send + Sync {
+pub trait CallTokens: Send + Sync {
     /// The token of a call. It has fired already if the call has ended.
     fn token(&self, call: u32) -> CancellationToken;
 
@@ -86,7 +86,8 @@ impl HookContext {
         HookContext { uid, token: OnceLock::from(token), call: None }
     }
 
-    pub(crate) fn of_call(uid: PodUid, calls: Arc<dyn CallTokens>, call: u32) -> Self {
+    /// The context of a running call, whose token an engine creates on demand.
+    pub fn of_call(uid: PodUid, calls: Arc<dyn CallTokens>, call: u32) -> Self {
         HookContext { uid, token: OnceLock::new(), call: Some((calls, call)) }
     }
 

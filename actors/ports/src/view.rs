@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::PodUid;
+use podwright_model::ids::PodUid;
 
 /// Answers from memory. Never waits.
 pub trait RuntimeView: Send + Sync + 'static {

@@ -1,6 +1,6 @@
 //! The images on the node, for image garbage collection.
 
-use crate::ids::ImageId;
+use podwright_model::ids::ImageId;
 
 use super::{FileSystemSpace, RuntimeFuture};
 
