@@ -22,6 +22,7 @@ mod objects;
 mod resize;
 mod resolver;
 mod start;
+mod start_errors;
 mod stop;
 mod sync;
 #[cfg(test)]
@@ -51,10 +52,10 @@ use crate::time::Time;
 
 use crate::containers::backoff::CrashBackoff;
 use crate::containers::image_backoff::{ImageBackoff, PullFailure};
-use crate::containers::start_error::StartErrors;
 use activity::Activities;
 use contradictions::Contradictions;
 use governor::StartGovernor;
+use start_errors::StartErrors;
 use stop::StopMemory;
 
 pub use error::ContainerError;

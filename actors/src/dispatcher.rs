@@ -38,7 +38,7 @@ use crate::mirrors::checks::MirrorChecks;
 use crate::pod::PodObject;
 use crate::pod_worker::Update;
 use crate::ports::{Clock, EventRecorder, PodEvent, RuntimeView, SourceKind, SourceUpdate};
-use crate::probes::ProbeChange;
+use crate::probe_manager::ProbeChange;
 use crate::recorder::{Note, SourceChange};
 use crate::resizes::Resizes;
 use crate::shutdown::ShutdownGate;

@@ -25,6 +25,7 @@ mod background;
 mod differences;
 mod failure_log;
 mod garbage;
+mod gauges;
 mod long_waits;
 mod messages;
 pub(crate) mod plan;
@@ -53,7 +54,7 @@ use crate::pod_worker::Lifecycle;
 use crate::ports::{
     ApiObjects, Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, ResourcePhase, RuntimeError, RuntimePod,
 };
-use crate::probes::manager::ProbeManager;
+use crate::probe_manager::ProbeManager;
 use crate::recorder::Note;
 use crate::resizes::Resizes;
 use crate::run_facts::RunFacts;
@@ -224,8 +225,8 @@ impl Housekeeping {
             self.drop_leftovers(&listed);
         }
         self.apply_plan(coverage, &listed, &mut known);
-        self.metrics.housekeeping.working_pods(&plan::working_pods(&known));
-        self.metrics.housekeeping.oldest_phases(&plan::oldest_phases(&known, self.clock.now()));
+        self.metrics.housekeeping.working_pods(&gauges::working_pods(&known));
+        self.metrics.housekeeping.oldest_phases(&gauges::oldest_phases(&known, self.clock.now()));
         self.stop_zombies(&listed);
         if coverage == Coverage::All {
             self.release_resources(&listed);
@@ -269,17 +270,6 @@ impl Housekeeping {
         self.run_facts.retain(|uid| is_needed(uid) || listed.contains(uid));
         if let Some(objects) = &self.objects {
             objects.retain(&is_needed);
-        }
-    }
-}
-
-/// The metric's lifecycle of an engine's lifecycle.
-impl From<Lifecycle> for podwright_metrics::Lifecycle {
-    fn from(lifecycle: Lifecycle) -> Self {
-        match lifecycle {
-            Lifecycle::Waiting | Lifecycle::Sync => podwright_metrics::Lifecycle::Sync,
-            Lifecycle::Terminating => podwright_metrics::Lifecycle::Terminating,
-            Lifecycle::Terminated | Lifecycle::Finished => podwright_metrics::Lifecycle::Terminated,
         }
     }
 }

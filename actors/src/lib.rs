@@ -6,7 +6,6 @@ mod active_pods;
 pub(crate) mod codec;
 pub(crate) mod dispatcher;
 pub mod explain;
-mod host_ips;
 mod journal;
 mod mailbox;
 mod metered;
@@ -14,6 +13,7 @@ mod mirrors;
 mod node_status;
 pub(crate) mod pod_manager;
 pub mod ports;
+mod probe_manager;
 pub(crate) mod resize;
 pub(crate) mod resizes;
 mod run_facts;
@@ -37,7 +37,6 @@ pub use eviction::{
     EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod, NodePressure,
     ParseThresholdsError, Pressure,
 };
-pub use host_ips::HostIps;
 pub use housekeeping::PassError;
 pub use image_gc::ImageGcPolicy;
 pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
@@ -48,6 +47,7 @@ pub use pod_worker::{
 pub use podwright_model::ids::{FullName, PodUid};
 pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
 pub use podwright_model::time::{Grace, Time};
+pub use podwright_ports::HostIps;
 pub use recorder::Recorder;
 pub use shutdown::ShutdownConfig;
 pub use statuses::Statuses;

@@ -21,8 +21,8 @@ use crate::container_manager::ContainersConfig;
 use crate::containers::env::Allocatable;
 use crate::engine::{EngineConfig, StartEngineError};
 use crate::eviction::EvictionPolicy;
-use crate::host_ips::HostIps;
 use crate::image_gc::ImageGcPolicy;
+use crate::ports::HostIps;
 
 use crate::node_status::NodeRegistration;
 use crate::ports::{CheckpointError, RuntimeName, SourceKind};

@@ -12,10 +12,9 @@
 //!   any ---- stop ----> Stopped, which keeps the last result
 //! ```
 //!
-//! `ProbeManager` in the module `manager` owns the machines of all pods and the tasks that probe. A pod without probes
-//! costs nothing, and a probe without work has no task. [`target`] resolves the addresses of probes and lifecycle hooks.
+//! The probe manager of the node owns the machines of all pods and the tasks that probe. A pod without probes costs nothing, and a
+//! probe without work has no task. [`target`] resolves the addresses of probes and lifecycle hooks.
 
-pub(crate) mod manager;
 mod settings;
 mod step;
 pub mod target;
@@ -30,7 +29,7 @@ pub(crate) use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, step}
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ContainerId, ContainerName, PodUid};
+use crate::ids::ContainerId;
 
 /// The result of a probe, after its thresholds.
 // A recording has the index of the variant: another order of variants is another format.
@@ -79,19 +78,4 @@ impl fmt::Display for ProbeKind {
             ProbeKind::Readiness => "Readiness",
         })
     }
-}
-
-/// A new result of a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeChange {
-    /// The pod.
-    pub uid: PodUid,
-    /// The container run.
-    pub id: ContainerId,
-    /// The container's name.
-    pub name: ContainerName,
-    /// The kind of the probe.
-    pub kind: ProbeKind,
-    /// The new result.
-    pub result: ProbeResult,
 }

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use crate::ids::PodUid;
 use crate::pod::{ContainerKind, Phase, PodObject};
 use crate::ports::Clock;
-use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
+use crate::probe_manager::ProbeChange;
+use crate::probes::{ProbeKind, ProbeResult};
 use crate::status::{SetOutcome, StatusCache, StatusChange, StatusToWrite};
 
 pub(crate) use unwritten::Unwritten;

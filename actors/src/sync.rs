@@ -30,7 +30,7 @@ use crate::ports::{
     ApiObjects, Clock, ContainerRuntime, EventRecorder, HookContext, PodCgroups, PodEvent, PodRuntimeStatus,
     PodStorage, PodSyncer, ResourcePhase, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
-use crate::probes::manager::ProbeManager;
+use crate::probe_manager::ProbeManager;
 use crate::resizes::Resizes;
 use crate::run_facts::RunFacts;
 use crate::status::{NodeFacts, deadline};

@@ -281,7 +281,6 @@ impl FromIterator<Arc<PodObject>> for Admitted {
 
 /// The facts about a desired pod, besides its object, that decide whether it [is active](is_active).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PodActivity {
     /// Whether the engine has a record of the pod and no container of it runs.
     pub known_terminated: bool,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use crate::config::fields::FieldFacts;
 use crate::containers::definition::Definition;
 use crate::containers::env::{Allocatable, ConfigError, ResolvedContainer, VolumeContents, resolve};
-use crate::host_ips::HostIps;
 use crate::pod::PodObject;
+use crate::ports::HostIps;
 use crate::ports::VolumeMounts;
 
 /// Resolves containers from what was read for them.

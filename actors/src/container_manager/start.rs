@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::container_manager::activity::Task;
 use crate::container_manager::governor::{self, StartKind};
+use crate::containers::StartError;
 use crate::containers::backoff::BackoffDecision;
 use crate::containers::definition::Definition;
 use crate::containers::plan::{Kill, KillReason};
-use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerConfig, ContainerState, PodEvent, RuntimeError, SyncError};

@@ -20,7 +20,7 @@ use super::admit::Admission;
 use super::messages::{PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
 use crate::mailbox::stop_with;
 use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceUpdate};
-use crate::probes::ProbeChange;
+use crate::probe_manager::ProbeChange;
 use crate::time::Time;
 
 /// The capacity of the mailbox. It is larger than the number of runtime reads that the observer has under way, so that a burst

@@ -4,7 +4,7 @@ use actix::Message;
 
 use crate::ids::PodUid;
 use crate::ports::SourceUpdate;
-use crate::probes::ProbeChange;
+use crate::probe_manager::ProbeChange;
 
 /// Sent by a source: the pods that it desires now, or why it has not read them yet.
 ///

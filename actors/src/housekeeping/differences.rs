@@ -5,7 +5,7 @@ use std::sync::Arc;
 use podwright_metrics::BySource;
 
 use super::plan::{self, PodAction};
-use super::{Coverage, Housekeeping};
+use super::{Coverage, Housekeeping, gauges};
 use crate::desired::DesiredState;
 use crate::final_statuses::runs_again_after_shutdown;
 use crate::ids::PodUid;
@@ -66,7 +66,7 @@ impl Housekeeping {
         metrics.desired_pods(count(desired.pods.statics(), desired.pods.len()));
         metrics.active_pods(count(active_statics, active));
         metrics.mirror_pods(desired.pods.mirrors().count());
-        metrics.admission_pods(counted + plan::occupying_orphans(known));
+        metrics.admission_pods(counted + gauges::occupying_orphans(known));
         self.metrics.containers.ephemeral_containers(desired.pods.ephemeral_containers());
         missing
     }

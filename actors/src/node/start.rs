@@ -27,7 +27,7 @@ use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
 use crate::pod_worker::Lifecycle;
 use crate::ports::{Clock, ContainerRuntime, ResourcePhase};
-use crate::probes::manager::{ProbeManager, ProbePorts};
+use crate::probe_manager::{ProbeManager, ProbePorts};
 use crate::resizes::Resizes;
 use crate::run_facts::RunFacts;
 use crate::shutdown::{ShutdownGate, ShutdownProgress, ShutdownTimes};

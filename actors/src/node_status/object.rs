@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::registration::NodeRegistration;
-use crate::host_ips::HostIps;
+use crate::ports::HostIps;
 
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];

@@ -19,8 +19,8 @@ use super::next::{ObservedNode, desired_status};
 use super::object::{NodeIdentity, adoption_patch, initial_node};
 use super::registration::{NodeRegistration, Registration};
 use crate::eviction::EvictionState;
-use crate::host_ips::HostIps;
 use crate::observer::Observer;
+use crate::ports::HostIps;
 use crate::ports::{
     ApiError, ApiFuture, Clock, EventRecorder, Freshness, ImageStore, NamedImage, NodeApi, PodEvent, RuntimeName,
 };

@@ -107,7 +107,6 @@ impl Cause {
 
 /// A change of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Transition {
     /// The time of the transition.
     pub at: Time,
@@ -202,7 +201,6 @@ pub struct Failure {
 
 /// One record in the answer of `sync_known_pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct KnownPod {
     /// The pod's UID.
     pub uid: PodUid,

@@ -6,8 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::sync::oneshot;
-
+use futures_channel::oneshot;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::PodUid;
@@ -18,7 +17,6 @@ use crate::time::{Grace, Time};
 /// The reason of an update.
 // A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum UpdateKind {
     /// The pod is new to its source.
     Create,

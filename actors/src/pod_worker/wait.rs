@@ -20,7 +20,6 @@ pub struct Wait {
 
 /// What a pod worker waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum WaitFor {
     /// The worker has not taken the pending update.
     Worker,

@@ -1,5 +1,3 @@
-//! Tests of the state machine with tables and a property, and of the manager in paused time.
+//! Tests of the state machine with tables and a property.
 
-mod fakes;
 mod machine;
-mod manager;

@@ -39,10 +39,11 @@ pub(super) fn get(view: &NodeView, namespace: &str, name: &str) -> Result<GetPod
 fn active_pods(pods: Vec<PodFacts>) -> impl Iterator<Item = Arc<PodObject>> {
     pods.into_iter().filter_map(|pod| {
         let lifecycle = pod.snapshot.as_ref().map(|snapshot| snapshot.lifecycle);
-        let mut activity = PodActivity::default();
-        activity.known_terminated = lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated);
-        activity.termination_requested = lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating);
-        activity.cached_phase = Some(pod.phase());
+        let activity = PodActivity {
+            known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
+            termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
+            cached_phase: Some(pod.phase()),
+        };
         pod.object.filter(|object| is_active(object, activity))
     })
 }

@@ -1,7 +1,7 @@
 //! Which room may use which, read from the paths in the sources.
 //!
 //! A room is a file or folder directly below `actors/src`, `src/adapters` or `src/agent`, or a module inside one where the
-//! table names it (`probes::manager`). A path that leads to a re-exported name counts as a use of the room that defines the
+//! table names it (`mirrors::plan`). A path that leads to a re-exported name counts as a use of the room that defines the
 //! name.
 
 mod paths;
@@ -17,7 +17,7 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 /// The rooms of `actors/src`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const ACTORS: Layers = &[
     ("ports", &["ports"]),
-    ("helpers", &["codec", "host_ips", "journal", "mailbox"]),
+    ("helpers", &["codec", "journal", "mailbox"]),
     (
         "pure cores",
         &["config", "pod_worker", "containers", "objects", "probes", "resize", "status", "pod_manager", "admission"],
@@ -39,7 +39,7 @@ pub(super) const ACTORS: Layers = &[
             "metered",
             "mirrors::checks",
             "mirrors::plan",
-            "probes::manager",
+            "probe_manager",
             "shutdown",
             "starts",
         ],

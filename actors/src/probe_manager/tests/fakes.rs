@@ -15,8 +15,7 @@ use crate::ports::{
     ImageError, ImageRequest, NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture,
     RuntimePod, SandboxConfig, TcpTarget, TokioClock,
 };
-use crate::probes::ProbeChange;
-use crate::probes::manager::ProbePorts;
+use crate::probe_manager::{ProbeChange, ProbePorts};
 use crate::run_facts::RunFacts;
 use crate::time::Time;
 

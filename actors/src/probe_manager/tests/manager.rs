@@ -13,8 +13,8 @@ use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, SandboxState, SandboxStatus,
 };
-use crate::probes::manager::ProbeManager;
-use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot};
+use crate::probe_manager::{ProbeChange, ProbeManager};
+use crate::probes::{ContainerProbes, ProbeKind, ProbeResult, ProbeSnapshot};
 use crate::run_facts::RunFacts;
 use crate::testing::created;
 use crate::time::Time;

@@ -2,6 +2,8 @@
 
 mod attempt;
 mod definition;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,15 +22,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::attempt::{ProbeRequest, run_probe};
 use self::definition::{ProbeDefinition, definitions, passed_startup};
-use super::{
-    ContainerProbes, Effect, Event, Outcome, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot, ProbedRun, RunOrigin,
-    State, step,
-};
-use crate::host_ips::HostIps;
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::mailbox::Outbox;
 use crate::pod::PodObject;
+use crate::ports::HostIps;
 use crate::ports::{Clock, ContainerRuntime, ContainerState, EventRecorder, NetworkClient, PodRuntimeStatus};
+use crate::probes::{
+    ContainerProbes, Effect, Event, Outcome, ProbeKind, ProbeResult, ProbeSnapshot, ProbedRun, RunOrigin, State, step,
+};
 use crate::run_facts::RunFacts;
 use crate::time::Time;
 
@@ -49,6 +50,21 @@ pub(crate) struct ProbePorts {
     pub host_ips: HostIps,
     /// Keeps the results for the next agent.
     pub run_facts: Arc<RunFacts>,
+}
+
+/// A new result of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeChange {
+    /// The pod.
+    pub uid: PodUid,
+    /// The container run.
+    pub id: ContainerId,
+    /// The container's name.
+    pub name: ContainerName,
+    /// The kind of the probe.
+    pub kind: ProbeKind,
+    /// The new result.
+    pub result: ProbeResult,
 }
 
 /// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all

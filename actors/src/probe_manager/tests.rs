@@ -1,0 +1,4 @@
+//! Tests of the manager in paused time.
+
+mod fakes;
+mod manager;
