@@ -4,8 +4,6 @@
 pub(crate) mod backoff;
 pub(crate) mod definition;
 pub mod env;
-#[cfg(test)]
-pub(crate) mod fixtures;
 pub(crate) mod image_backoff;
 pub(crate) mod plan;
 pub mod restart;

@@ -1,114 +1,24 @@
-//! Recording hooks and pod builders for the tests of this crate.
+//! Recording hooks for the tests of the engine.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
+use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::PodUid;
-use crate::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
+use crate::pod::PodObject;
 use crate::pod_worker::Hook;
 use crate::ports::{
-    ContainerState, ContainerStatus, HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind,
-    SyncOutcome, SyncPod, TerminatingPod,
+    HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind, SyncOutcome, SyncPod,
+    TerminatingPod,
 };
 use crate::time::{Grace, Time};
 
-/// Begins a pod named `name` in namespace `test` with UID `name`, one container and a grace of 30 s.
-pub(crate) fn pod(name: &str) -> PodBuilder {
-    PodBuilder(Pod {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some("test".to_owned()),
-            uid: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PodSpec {
-            containers: vec![Container { name: "main".to_owned(), ..Container::default() }],
-            termination_grace_period_seconds: Some(30),
-            ..PodSpec::default()
-        }),
-        status: None,
-    })
-}
-
-pub(crate) struct PodBuilder(Pod);
-
-impl PodBuilder {
-    pub(crate) fn build(self) -> Arc<PodObject> {
-        PodObject::new(self.0).expect("the builder sets name, namespace, UID and spec")
-    }
-
-    pub(crate) fn uid(mut self, uid: &str) -> Self {
-        self.0.metadata.uid = Some(uid.to_owned());
-        self
-    }
-
-    pub(crate) fn deleting(mut self, grace: i64) -> Self {
-        self.0.metadata.deletion_timestamp = Some(ApiTime(jiff::Timestamp::UNIX_EPOCH));
-        self.0.metadata.deletion_grace_period_seconds = Some(grace);
-        self
-    }
-
-    pub(crate) fn static_pod(self) -> Self {
-        self.annotation(SOURCE_ANNOTATION, "file")
-    }
-
-    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
-        self.0.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    pub(crate) fn mirror(mut self) -> Self {
-        self.0.metadata.annotations = Some(BTreeMap::from([
-            (SOURCE_ANNOTATION.to_owned(), "api".to_owned()),
-            (MIRROR_ANNOTATION.to_owned(), "hash".to_owned()),
-        ]));
-        self
-    }
-
-    pub(crate) fn phase(mut self, phase: &str) -> Self {
-        self.0.status = Some(PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
-        self
-    }
-
-    pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
-        self.0.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    pub(crate) fn spec(mut self, edit: impl FnOnce(&mut PodSpec)) -> Self {
-        edit(self.0.spec.as_mut().expect("`pod` sets a spec"));
-        self
-    }
-}
-
-/// A run of the container `name` that was created at time zero in the sandbox `s` and is not started. Its id is its name.
-pub(crate) fn created(name: &str) -> ContainerStatus {
-    ContainerStatus {
-        id: name.into(),
-        sandbox: "s".into(),
-        name: name.into(),
-        restart_count: 0,
-        state: ContainerState::Created,
-        created_at: Time::ZERO,
-        started_at: None,
-        finished_at: None,
-        exit_code: 0,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        spec_hash: 0,
-        image: String::new(),
-        image_id: String::new(),
-        applied: None,
-    }
-}
+pub(crate) use podwright_fixtures::{PodBuilder, created, pod};
 
 /// A recorded hook call.
 #[derive(Clone, Debug, PartialEq, Eq)]

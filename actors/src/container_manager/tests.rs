@@ -8,17 +8,27 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use podwright_fixtures::containers::*;
 use podwright_metrics::Format;
 
 use super::fake_runtime::{FakeRuntime, Script};
 use super::*;
-use crate::containers::fixtures::*;
 use crate::containers::plan::plan;
 use crate::ports::{
     GrpcHealth, GrpcTarget, HttpTarget, NetworkError, NoCheckpoint, PodEvent, StorageError, SyncRetry, TcpTarget,
     TokioClock, Unused,
 };
+use crate::probes::{ContainerProbes, ProbeResult};
 use crate::time::{Grace, Time};
+
+/// The results of probes, by the name of the run: startup and liveness.
+fn probes(of: &[(&str, Option<ProbeResult>, Option<ProbeResult>)]) -> ProbeSnapshot {
+    of.iter()
+        .map(|(id, startup, liveness)| {
+            ((*id).into(), ContainerProbes { startup: *startup, liveness: *liveness, readiness: None })
+        })
+        .collect()
+}
 
 /// A manager with fake ports.
 struct Rig {

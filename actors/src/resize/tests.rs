@@ -4,6 +4,7 @@ mod model;
 
 use std::sync::Arc;
 
+use podwright_fixtures::containers::{IMAGE, Is, status};
 use serde_json::{Value, json};
 
 use super::allocation::{Allocation, Bounds};
@@ -11,7 +12,6 @@ use super::changes::ContainerChange;
 use super::state::ResizeProgress;
 use super::*;
 use crate::admission::Rejection;
-use crate::containers::fixtures::{IMAGE, Is, status};
 use crate::containers::plan::{KillReason, Plan, plan};
 use crate::pod::PodObject;
 use crate::ports::PodRuntimeStatus;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use podwright_fixtures::containers::{Is, status};
 use podwright_metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::admission::Requests;
-use crate::containers::fixtures::{Is, status};
 use crate::ports::{CgroupLimits, CheckpointWriter, NoCheckpoint, OpenCheckpoint, SystemClock};
 use crate::testing::pod;
 

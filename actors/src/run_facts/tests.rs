@@ -4,12 +4,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, LifecycleHandler};
+use podwright_fixtures::containers::{Is, named, pod, run, status};
 use proptest::prelude::*;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::containers::fixtures::{Is, named, pod, run, status};
 use crate::ids::FullName;
 use crate::journal::Write;
 use crate::ports::{CheckpointWriter, ContainerState, ContainerStatus, RuntimePodContainer};

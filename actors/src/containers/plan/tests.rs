@@ -2,9 +2,19 @@ mod init;
 mod restart_all;
 mod sandbox;
 
+use podwright_fixtures::containers::*;
+
 use super::*;
-use crate::containers::fixtures::*;
-use crate::probes::ProbeResult;
+use crate::probes::{ContainerProbes, ProbeResult};
+
+/// The results of probes, by the name of the run: startup and liveness.
+fn probes(of: &[(&str, Option<ProbeResult>, Option<ProbeResult>)]) -> ProbeSnapshot {
+    of.iter()
+        .map(|(id, startup, liveness)| {
+            ((*id).into(), ContainerProbes { startup: *startup, liveness: *liveness, readiness: None })
+        })
+        .collect()
+}
 
 /// Formats a plan in one line, for the tables: `kill a(LivenessFailed) start init 0 start 1 2`.
 fn line(plan: &Plan) -> String {
