@@ -28,15 +28,15 @@ mod verdict;
 pub use admitted::{Admitted, PodActivity, is_active};
 pub use app_armor::AppArmor;
 pub use capacity::{NodeCapacity, Shortage};
-pub(crate) use host_ports::users_of_host_ports;
+pub use host_ports::users_of_host_ports;
 pub use node_predicates::{NodePredicates, architecture};
 pub use preemption::choose_victims;
 pub use queue::WaitingPod;
-pub(crate) use queue::{AdmissionQueue, Decision, EarlierDecision};
-pub(crate) use requests::Requests;
+pub use queue::{AdmissionQueue, Decision, EarlierDecision};
+pub use requests::Requests;
 pub use sysctls::{InvalidSysctlPattern, SysctlAllowlist};
-pub(crate) use taints::tolerates_taint;
-pub(crate) use verdict::{Verdict, Wait, judge};
+pub use taints::tolerates_taint;
+pub use verdict::{Verdict, Wait, judge};
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ use crate::texts::admission as texts;
 
 /// How long a pod waits for a stop that fails, from the end of its grace period on, or for a resize that fails, from its first failure on.
 /// After that, the pod is rejected.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2 * 60);
+pub const PATIENCE: Duration = Duration::from_secs(2 * 60);
 
 /// Why a pod may not start. It becomes the pod's reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Rejection {
     }
 
     /// The resources that the node has too little of. Empty if there is another reason.
-    pub(crate) fn shortages(&self) -> &[Shortage] {
+    pub fn shortages(&self) -> &[Shortage] {
         match &self.remedy {
             Remedy::Resources(shortages) => shortages,
             Remedy::None | Remedy::Freed => &[],
@@ -105,7 +105,7 @@ impl Rejection {
     }
 
     /// Whether the pod may start once other pods have ended.
-    pub(crate) fn may_end(&self) -> bool {
+    pub fn may_end(&self) -> bool {
         self.remedy != Remedy::None
     }
 }
@@ -121,12 +121,12 @@ pub trait AdmissionHandler: Send + Sync + 'static {
 
 /// Whether the reason of a failed pod means that the pod lacked something which other pods used. A static pod with such a
 /// reason is judged again by the next agent.
-pub(crate) fn is_lack(reason: &str) -> bool {
+pub fn is_lack(reason: &str) -> bool {
     reason.starts_with("OutOf") || lacks_ports(reason) || reason == texts::UNEXPECTED_ADMISSION_ERROR
 }
 
 /// Whether the reason of a failed pod means that other pods used its host ports.
-pub(crate) fn lacks_ports(reason: &str) -> bool {
+pub fn lacks_ports(reason: &str) -> bool {
     let (ports, _) = texts::NODE_PORTS;
     reason == ports
 }

@@ -7,6 +7,6 @@ pub mod mux;
 #[doc(hidden)]
 pub mod oom_score;
 pub mod pod_resources;
-pub(crate) mod resource_amount;
+pub mod resource_amount;
 pub mod sysctl;
 pub mod validate;

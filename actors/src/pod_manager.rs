@@ -183,7 +183,7 @@ impl PodManager {
 
     /// The full names of the mirror pods without a static pod, of the mirror pods of another version of their static pod, and of the
     /// static pods without a mirror pod.
-    pub(crate) fn unmatched_mirrors(&self) -> impl Iterator<Item = &FullName> {
+    pub fn unmatched_mirrors(&self) -> impl Iterator<Item = &FullName> {
         let left =
             self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none_or(|pod| !mirror.is_mirror_of(pod)));
         let missing = self.statics_by_name.keys().filter(|name| !self.mirrors.contains_key(*name));

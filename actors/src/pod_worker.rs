@@ -22,13 +22,13 @@
 //!
 //! Only the record decides whether containers of a UID may be started. Other components query it by UID and keep no copy.
 
-pub(crate) mod lifecycle;
-pub(crate) mod published;
-pub(crate) mod state;
-pub(crate) mod static_names;
+pub mod lifecycle;
+pub mod published;
+pub mod state;
+pub mod static_names;
 #[doc(hidden)]
 pub mod step;
-pub(crate) mod update;
+pub mod update;
 mod wait;
 
 pub use lifecycle::{Cause, Failure, Hook, KnownPod, Lifecycle, Transition};

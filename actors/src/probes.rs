@@ -24,8 +24,8 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
-pub(crate) use settings::ProbeSettings;
-pub(crate) use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, step};
+pub use settings::ProbeSettings;
+pub use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, step};
 
 use serde::{Deserialize, Serialize};
 

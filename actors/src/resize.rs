@@ -27,9 +27,9 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use actuated::{Actual, Actuated, Superseded};
-pub(crate) use allocation::{Allocation, Bounds, has_resources, with_resources_of};
-pub(crate) use changes::{ResizeChanges, decreased_limits};
-pub(crate) use decide::{Verdict, decide, order, requested};
-pub(crate) use state::{PendingResize, PodResize};
-pub(crate) use steps::Step;
+pub use actuated::{Actual, Actuated, Superseded};
+pub use allocation::{Allocation, Bounds, has_resources, with_resources_of};
+pub use changes::{ResizeChanges, decreased_limits};
+pub use decide::{Verdict, decide, order, requested};
+pub use state::{PendingResize, PodResize};
+pub use steps::Step;

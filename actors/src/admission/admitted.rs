@@ -64,7 +64,7 @@ impl Admitted {
 
     /// Adds a pod that is being resized. Of each resource, the larger amount counts: the used or the allocated one. `in_use` is
     /// the pod with the resources that it uses.
-    pub(crate) fn push_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
+    pub fn push_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let allocated = Requests::of(&pod);
         let largest = used_by(&pod, Some(in_use));
         self.now.add(&largest);
@@ -76,7 +76,7 @@ impl Admitted {
     }
 
     /// Adds a pod whose resize has failed for longer than `PATIENCE`. No new pod waits for what the resize gives back.
-    pub(crate) fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
+    pub fn push_stuck_resizing(&mut self, pod: Arc<PodObject>, in_use: &PodObject) {
         let allocated = Requests::of(&pod);
         let largest = used_by(&pod, Some(in_use));
         self.now.add(&largest);
@@ -91,7 +91,7 @@ impl Admitted {
 
     /// Adds a pod that uses the node and is being stopped. `in_use` is the pod with the resources that it uses, if it is being resized: a
     /// stop ends the resize, and the containers keep their resources until they have stopped.
-    pub(crate) fn push_stopping(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
+    pub fn push_stopping(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
         let used = used_by(&pod, in_use);
         self.now.add(&used);
         self.stopping.push((pod, used));
@@ -99,7 +99,7 @@ impl Admitted {
 
     /// Adds a stuck pod: its stop has failed for longer than `PATIENCE`, or does not begin. `in_use` is as in
     /// [`push_stopping`](Admitted::push_stopping).
-    pub(crate) fn push_stuck(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
+    pub fn push_stuck(&mut self, pod: Arc<PodObject>, in_use: Option<&PodObject>) {
         let used = used_by(&pod, in_use);
         self.now.add(&used);
         self.stuck_requests.add(&used);
@@ -107,19 +107,19 @@ impl Admitted {
     }
 
     /// Adds a pod that waits until other pods give something back, behind those that wait already. What it needs is reserved for it.
-    pub(crate) fn push_waiting(&mut self, pod: Arc<PodObject>, has_victims: bool) {
+    pub fn push_waiting(&mut self, pod: Arc<PodObject>, has_victims: bool) {
         self.insert_waiting(usize::MAX, pod, has_victims);
     }
 
     /// Adds a waiting pod at a place in the order of the waiting pods. `has_victims` is whether other pods were stopped for it.
-    pub(crate) fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>, has_victims: bool) {
+    pub fn insert_waiting(&mut self, place: usize, pod: Arc<PodObject>, has_victims: bool) {
         let requests = Requests::of(&pod);
         let waiting = Waiting { pod, requests, has_victims, needs_stuck: false };
         self.waiting.insert(place.min(self.waiting.len()), waiting);
     }
 
     /// Removes a pod from the waiting pods, if it is one of them. What was reserved for it is free.
-    pub(crate) fn remove_waiting(&mut self, pod: &PodObject) {
+    pub fn remove_waiting(&mut self, pod: &PodObject) {
         self.waiting.retain(|other| other.pod.uid() != pod.uid());
     }
 
@@ -153,7 +153,7 @@ impl Admitted {
     /// The pods beside which a new pod is judged, without the waiting pods behind it. A critical pod goes before every waiting pod that is
     /// not critical. Otherwise pods go in the order of their arrival: `place` is the number of the waiting pods that arrived before this
     /// pod.
-    pub(crate) fn ahead_of(&self, pod: &PodObject, place: usize) -> Cow<'_, Admitted> {
+    pub fn ahead_of(&self, pod: &PodObject, place: usize) -> Cow<'_, Admitted> {
         let is_ahead = |index: usize, other: &PodObject| {
             if pod.is_critical() == other.is_critical() { index < place } else { other.is_critical() }
         };
@@ -165,7 +165,7 @@ impl Admitted {
     }
 
     /// The same pods without one that is being stopped.
-    pub(crate) fn without_stopping(&self, uid: &PodUid) -> Cow<'_, Admitted> {
+    pub fn without_stopping(&self, uid: &PodUid) -> Cow<'_, Admitted> {
         let is_other = |(pod, _): &(Arc<PodObject>, Requests)| pod.uid() != uid;
         let Some((_, own)) = self.stopping.iter().chain(&self.stuck).find(|pod| !is_other(pod)) else {
             return Cow::Borrowed(self);
@@ -188,7 +188,7 @@ impl Admitted {
     }
 
     /// The same pods, after `check` has found the waiting pods that cannot start before stuck stops and resizes are complete.
-    pub(crate) fn counted_once(&self, check: Check<'_>) -> Cow<'_, Admitted> {
+    pub fn counted_once(&self, check: Check<'_>) -> Cow<'_, Admitted> {
         let is_any_stuck = !(self.stuck.is_empty() && self.stuck_shrinking.is_empty());
         let needs_stuck = |waiting: &Waiting| self.needs_stuck(&waiting.pod, waiting.has_victims);
         if !is_any_stuck || !self.waiting.iter().any(needs_stuck) {
@@ -232,7 +232,7 @@ impl Admitted {
 
     /// The pods that use the node once the stopping pods are gone, the resizes are complete and the waiting pods are admitted. The stuck
     /// stops and resizes are complete too for a pod that waits for them.
-    pub(crate) fn settled(&self, needs_stuck: bool) -> Admitted {
+    pub fn settled(&self, needs_stuck: bool) -> Admitted {
         let waiting = self.waiting.iter().map(|waiting| &waiting.pod);
         let mut settled =
             Admitted { staying: self.staying.iter().chain(waiting).cloned().collect(), ..Admitted::default() };

@@ -16,7 +16,7 @@ pub(super) fn conflict<'a>(pod: &PodObject, others: impl Iterator<Item = &'a Pod
 }
 
 /// The pod's host ports that other pods use, such as `80 (TCP)`, each with one pod that uses it.
-pub(crate) fn users_of_host_ports<'a>(
+pub fn users_of_host_ports<'a>(
     pod: &PodObject,
     others: impl Iterator<Item = &'a PodObject> + Clone,
 ) -> Vec<(String, FullName)> {

@@ -24,7 +24,7 @@ use crate::time::Time;
 
 /// The pods that are judged again.
 #[derive(Debug, Default)]
-pub(crate) struct AdmissionQueue {
+pub struct AdmissionQueue {
     /// The pods that wait, in the order of their arrival.
     waiting: Vec<WaitingPod>,
     /// The rejected pods with their numbers in the order of their arrival.
@@ -52,12 +52,12 @@ pub struct WaitingPod {
     /// The first resource that the node lacks. Empty if the pod lacks a port.
     pub resource: String,
     /// Whether other pods were stopped for it.
-    pub(crate) has_victims: bool,
+    pub has_victims: bool,
 }
 
 /// The earlier decision on a pod that is judged again.
 #[derive(Debug)]
-pub(crate) enum EarlierDecision {
+pub enum EarlierDecision {
     /// The pod was not judged before.
     None,
     /// The pod waited since this time, with so many pods before it.
@@ -68,7 +68,7 @@ pub(crate) enum EarlierDecision {
 
 impl EarlierDecision {
     /// The number of waiting pods that arrived before the pod.
-    pub(crate) fn place(&self) -> usize {
+    pub fn place(&self) -> usize {
         match *self {
             EarlierDecision::Waited { before, .. } => before,
             EarlierDecision::None | EarlierDecision::Rejected { .. } => usize::MAX,
@@ -76,7 +76,7 @@ impl EarlierDecision {
     }
 
     /// Whether the pod waits, and others were stopped for it.
-    pub(crate) fn has_victims(&self) -> bool {
+    pub fn has_victims(&self) -> bool {
         matches!(self, EarlierDecision::Waited { has_victims: true, .. })
     }
 }
@@ -84,7 +84,7 @@ impl EarlierDecision {
 /// The next action of the dispatcher for a pod, after the verdict.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Decision {
+pub enum Decision {
     /// Start the pod.
     Start,
     /// Let the pod wait.
@@ -104,18 +104,18 @@ pub(crate) enum Decision {
 
 impl AdmissionQueue {
     /// Whether no pod is judged again.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.rejected.is_empty()
     }
 
     /// The pods that wait.
-    pub(crate) fn waiting(&self) -> &[WaitingPod] {
+    pub fn waiting(&self) -> &[WaitingPod] {
         &self.waiting
     }
 
     /// The pods in the order in which they are judged: critical pods that wait, static pods that were rejected, and the other pods
     /// that wait.
-    pub(crate) fn pods(&self) -> Vec<Arc<PodObject>> {
+    pub fn pods(&self) -> Vec<Arc<PodObject>> {
         let mut rejected: Vec<_> = self.rejected.values().collect();
         rejected.sort_unstable_by_key(|(number, _)| *number);
         let rejected = rejected.into_iter().map(|(_, pod)| pod);
@@ -125,13 +125,13 @@ impl AdmissionQueue {
     }
 
     /// Whether the queue was judged beside the same pods before. Then no decision would change.
-    pub(crate) fn is_judged_beside(&self, others: &Admitted) -> bool {
+    pub fn is_judged_beside(&self, others: &Admitted) -> bool {
         self.judged_beside == Some(others.digest())
     }
 
     /// Notes the pods beside which the queue was judged. The queue is judged again beside the same pods if the node itself rejected a
     /// pod.
-    pub(crate) fn set_judged_beside(&mut self, others: &Admitted) {
+    pub fn set_judged_beside(&mut self, others: &Admitted) {
         let is_final = !std::mem::take(&mut self.is_rejected_by_node);
         self.judged_beside = is_final.then(|| others.digest());
     }
@@ -143,12 +143,12 @@ impl AdmissionQueue {
     }
 
     /// Whether the pod was rejected and is judged again.
-    pub(crate) fn is_rejected(&self, uid: &PodUid) -> bool {
+    pub fn is_rejected(&self, uid: &PodUid) -> bool {
         self.rejected.contains_key(uid)
     }
 
     /// Removes a pod, because it is judged again or left its source.
-    pub(crate) fn take(&mut self, uid: &PodUid) -> EarlierDecision {
+    pub fn take(&mut self, uid: &PodUid) -> EarlierDecision {
         if let Some(before) = self.waiting.iter().position(|waiting| waiting.pod.uid() == uid) {
             let WaitingPod { since, has_victims, .. } = self.waiting.remove(before);
             return EarlierDecision::Waited { since, before, has_victims };
@@ -161,7 +161,7 @@ impl AdmissionQueue {
 
     /// Adds the pod to the queue if its verdict requires it, and returns the dispatcher's next action. `beside` has the pods that
     /// it was judged beside.
-    pub(crate) fn settle(
+    pub fn settle(
         &mut self,
         pod: &Arc<PodObject>,
         earlier: &EarlierDecision,
@@ -210,7 +210,7 @@ impl AdmissionQueue {
     }
 
     /// Keeps a rejected pod, so that it is judged again. A pod that was rejected before keeps its place.
-    pub(crate) fn reject(&mut self, pod: Arc<PodObject>, earlier: &EarlierDecision) {
+    pub fn reject(&mut self, pod: Arc<PodObject>, earlier: &EarlierDecision) {
         let number = match *earlier {
             EarlierDecision::Rejected { number } => number,
             EarlierDecision::None | EarlierDecision::Waited { .. } => {

@@ -19,7 +19,7 @@ const HUGE_PAGES: &str = "hugepages-";
 /// Extended resources do not count, because the node has none. Upstream skips the extended resources that a node does not have
 /// (`lifecycle/predicate.go`, `removeMissingExtendedResources`, kubelet 1.36).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Requests {
+pub struct Requests {
     cpu_millis: i64,
     memory_bytes: i64,
     ephemeral_bytes: i64,
@@ -31,7 +31,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// The requests of a pod: those of all regular containers and sidecars together or, if more, those of an init container with
     /// the sidecars that start before it (KEP-753). Pod-level requests replace them (KEP-2837). The overhead is added.
-    pub(crate) fn of(pod: &PodObject) -> Requests {
+    pub fn of(pod: &PodObject) -> Requests {
         let spec = pod.spec();
         let mut total = Amounts::of_containers(pod);
         total.replace_with_pod_level(spec);
@@ -46,7 +46,7 @@ impl Requests {
     }
 
     /// The request of a resource: CPU in thousandths of a core, pods as a number, everything else in bytes.
-    pub(crate) fn get(&self, resource: &str) -> i64 {
+    pub fn get(&self, resource: &str) -> i64 {
         match resource {
             CPU => self.cpu_millis,
             MEMORY => self.memory_bytes,
@@ -62,12 +62,12 @@ impl Requests {
     }
 
     /// Adds requests.
-    pub(crate) fn add(&mut self, more: &Requests) {
+    pub fn add(&mut self, more: &Requests) {
         self.combine(more, i64::saturating_add);
     }
 
     /// Takes the larger of both requests, for each resource.
-    pub(crate) fn raise(&mut self, other: &Requests) {
+    pub fn raise(&mut self, other: &Requests) {
         self.combine(other, i64::max);
     }
 

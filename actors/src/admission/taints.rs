@@ -9,7 +9,7 @@ pub(super) fn tolerated(spec: &PodSpec, taints: &[Taint]) -> bool {
 }
 
 /// Whether one of the pod's tolerations matches the taint.
-pub(crate) fn tolerates_taint(spec: &PodSpec, taint: &Taint) -> bool {
+pub fn tolerates_taint(spec: &PodSpec, taint: &Taint) -> bool {
     spec.tolerations.iter().flatten().any(|toleration| tolerates(toleration, taint))
 }
 

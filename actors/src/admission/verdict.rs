@@ -7,7 +7,7 @@ use crate::pod::PodObject;
 
 /// The decision on a new pod.
 #[derive(Clone, Debug)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The pod may start.
     Admit,
     /// The pod has to wait for what other pods give back.
@@ -18,13 +18,13 @@ pub(crate) enum Verdict {
 
 /// Why a pod waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Wait {
+pub struct Wait {
     /// The pods that are stopped for it. Empty if other pods give enough back anyway.
-    pub(crate) victims: Vec<Arc<PodObject>>,
+    pub victims: Vec<Arc<PodObject>>,
     /// The resources that the node lacks, as text for users.
-    pub(crate) lack: String,
+    pub lack: String,
     /// The first resource that the node lacks. Empty if the pod lacks a port.
-    pub(crate) resource: String,
+    pub resource: String,
 }
 
 /// Runs the admission handlers of the node for a pod beside other pods.
@@ -36,7 +36,7 @@ pub(crate) type Check<'a> = &'a dyn Fn(&PodObject, &Admitted) -> Result<(), Reje
 /// would make the next pod at once. Upstream does not count pods that the API server no longer has, and starts the new pod while their
 /// containers still run. A critical pod waits for victims too (upstream `HandleAdmissionFailure`, kubelet 1.36, which blocks until they
 /// have stopped).
-pub(crate) fn judge(pod: &PodObject, others: &Admitted, has_victims: bool, check: Check<'_>) -> Verdict {
+pub fn judge(pod: &PodObject, others: &Admitted, has_victims: bool, check: Check<'_>) -> Verdict {
     let others = others.counted_once(check);
     let Err(rejection) = check(pod, &others) else { return Verdict::Admit };
     if !rejection.may_end() {

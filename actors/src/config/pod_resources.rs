@@ -58,7 +58,7 @@ fn positive(quantities: Option<&ResourceQuantities>, name: &str) -> Option<Resou
 }
 
 /// The requests and limits of the whole pod: those of its containers plus its overhead.
-pub(crate) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
+pub fn of_pod(spec: &PodSpec) -> ResourceRequirements {
     let [mut requests, mut limits] = whole(spec);
     // The overhead is added to every request, but only to limits that exist.
     let mut overhead = amounts(spec.overhead.as_ref());

@@ -6,7 +6,7 @@ use crate::quantity::Amount;
 
 /// An amount with its family of suffixes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ResourceAmount {
+pub struct ResourceAmount {
     amount: Amount,
     binary: bool,
 }
@@ -19,12 +19,12 @@ const DECIMAL: [(&str, u32); 9] =
 
 impl ResourceAmount {
     /// Parses a quantity; `None` if it is not valid.
-    pub(crate) fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
+    pub fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
         Some(ResourceAmount { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
     }
 
     /// Parses a quantity and prints it with binary suffixes.
-    pub(crate) fn binary(quantity: &Quantity) -> Option<ResourceAmount> {
+    pub fn binary(quantity: &Quantity) -> Option<ResourceAmount> {
         Some(ResourceAmount { binary: true, ..ResourceAmount::parse(quantity)? })
     }
 
@@ -82,26 +82,26 @@ impl ResourceAmount {
 }
 
 /// The canonical text of a quantity, as the kubelet prints it: `1024Ki` is `1Mi`. A text that is no quantity stays as it is.
-pub(crate) fn canonical(quantity: &Quantity) -> String {
+pub fn canonical(quantity: &Quantity) -> String {
     ResourceAmount::parse(quantity).map_or_else(|| quantity.0.clone(), |amount| amount.to_quantity().0)
 }
 
 /// A whole number with the largest binary suffix that leaves no fraction: 2048 is `2Ki`, 2000 is `2000`. Below 1024 the suffix is
 /// decimal: 1000 is `1k`.
-pub(crate) fn binary(number: u64) -> String {
+pub fn binary(number: u64) -> String {
     let number = i64::try_from(number).unwrap_or(i64::MAX);
     ResourceAmount { amount: Amount::from_units(number), binary: number >= 1024 }.to_quantity().0
 }
 
 /// A whole number with the largest decimal suffix that leaves no fraction: 2000 is `2k`, 1024 is `1024`.
-pub(crate) fn decimal(number: u64) -> String {
+pub fn decimal(number: u64) -> String {
     let number = i64::try_from(number).unwrap_or(i64::MAX);
     ResourceAmount { amount: Amount::from_units(number), binary: false }.to_quantity().0
 }
 
 /// What a pod requests of a resource, for users: `2` or `500m` of `cpu`, `1` of `pods`, and `1Gi` of every other resource. `amount`
 /// has the unit of admission: CPU in thousandths of a core, pods as a number, everything else in bytes.
-pub(crate) fn of_resource(resource: &str, amount: i64) -> String {
+pub fn of_resource(resource: &str, amount: i64) -> String {
     match resource {
         "cpu" => canonical(&Quantity(format!("{amount}m"))),
         "pods" => amount.to_string(),

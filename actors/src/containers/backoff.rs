@@ -22,7 +22,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Whether a container may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum BackoffDecision {
+pub enum BackoffDecision {
     /// The container may start. The next delay is longer.
     Start,
     /// The container must wait.
@@ -41,7 +41,7 @@ pub(crate) enum BackoffDecision {
 /// that the crash loop continues at its delay (POD-W34). A container that a reboot of the machine ended starts without
 /// a delay.
 #[derive(Debug)]
-pub(crate) struct CrashBackoff {
+pub struct CrashBackoff {
     first: Duration,
     max: Duration,
     created_at: Time,
@@ -74,13 +74,13 @@ impl CrashBackoff {
     /// An empty table. `max` is the longest delay, clamped to 1..=300 s. Runs that started before `now` are derived
     /// from the runtime's list. For runs that started before `booted`, the start time of the machine, the cause of
     /// their end is unknown.
-    pub(crate) fn new(max: Duration, now: Time, booted: Time) -> Self {
+    pub fn new(max: Duration, now: Time, booted: Time) -> Self {
         let max = max.clamp(Duration::from_secs(1), Duration::from_secs(300));
         CrashBackoff { first: FIRST.min(max), max, created_at: now, booted, swept_at: now, loops: HashMap::new() }
     }
 
     /// Decides whether a container may start. [`BackoffDecision::Start`] counts as a start.
-    pub(crate) fn check(
+    pub fn check(
         &mut self,
         uid: &PodUid,
         container: &Definition<'_>,
@@ -120,7 +120,7 @@ impl CrashBackoff {
 
     /// Keeps the exit of a container whose runs are about to be removed. It makes a pod that restarts all its
     /// containers again and again wait for the backoff of the container that triggers the restarts.
-    pub(crate) fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
+    pub fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
         // A later check cannot know that the run ended after the delay was advanced, so the exit is at most `now`.
         let Some(exit) = newest_exited(container, status).map(|run| exit_of(run).min(now)) else { return };
         let crash_loop = self
@@ -136,7 +136,7 @@ impl CrashBackoff {
     }
 
     /// Removes the pods that `keep` rejects.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
         self.loops.retain(|(uid, _), _| keep(uid));
     }
 

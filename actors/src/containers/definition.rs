@@ -110,7 +110,7 @@ impl<'a> Definition<'a> {
 /// The runtime stores the hash with the container, and it must be equal in every release. The algorithm is therefore
 /// fixed: 64-bit FNV-1a over both texts, each ended by a byte that is not valid UTF-8.
 #[cfg(test)]
-pub(crate) fn spec_hash(container: &Container) -> u64 {
+pub fn spec_hash(container: &Container) -> u64 {
     Definition::new(ContainerKind::Regular, container).spec_hash()
 }
 

@@ -16,7 +16,7 @@ const FORGET: Duration = Duration::from_secs(600);
 
 /// The image pull backoffs of all pods. Containers of a pod with the same image share one backoff.
 #[derive(Debug, Default)]
-pub(crate) struct ImageBackoff {
+pub struct ImageBackoff {
     pods: HashMap<PodUid, HashMap<String, PullFailure>>,
 }
 
@@ -38,12 +38,12 @@ pub struct PullFailure {
 
 impl ImageBackoff {
     /// The failure whose backoff keeps a pod from pulling an image now, if any.
-    pub(crate) fn waits(&self, uid: &PodUid, image: &str, now: Time) -> Option<&PullFailure> {
+    pub fn waits(&self, uid: &PodUid, image: &str, now: Time) -> Option<&PullFailure> {
         self.pods.get(uid)?.get(image).filter(|failure| now < failure.until)
     }
 
     /// The images that could not be pulled for a pod, with their last failures.
-    pub(crate) fn of(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
+    pub fn of(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
         self.pods
             .get(uid)
             .map(|images| images.iter().map(|(i, f)| (i.clone(), f.clone())).collect())
@@ -51,7 +51,7 @@ impl ImageBackoff {
     }
 
     /// Records a failed pull and lengthens the delay.
-    pub(crate) fn failed(&mut self, uid: &PodUid, image: &str, error: ImageError, now: Time) {
+    pub fn failed(&mut self, uid: &PodUid, image: &str, error: ImageError, now: Time) {
         let images = self.pods.entry(uid.clone()).or_default();
         let last = images.get(image).filter(|last| now.since(last.failed_at) <= FORGET);
         let (delay, tries, since) = match last {
@@ -63,7 +63,7 @@ impl ImageBackoff {
     }
 
     /// Records that the image is present.
-    pub(crate) fn present(&mut self, uid: &PodUid, image: &str) {
+    pub fn present(&mut self, uid: &PodUid, image: &str) {
         if let Some(images) = self.pods.get_mut(uid) {
             images.remove(image);
             if images.is_empty() {
@@ -73,7 +73,7 @@ impl ImageBackoff {
     }
 
     /// Removes the pods that `keep` rejects.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
         self.pods.retain(|uid, _| keep(uid));
     }
 }

@@ -149,7 +149,7 @@ pub enum KillReason {
 }
 
 /// Plans the changes to a pod's containers.
-pub(crate) fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Plan {
+pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Plan {
     if let Some(plan) = restart_all::decide(pod, status) {
         return plan;
     }

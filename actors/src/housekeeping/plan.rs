@@ -14,7 +14,7 @@ use crate::time::Time;
 
 /// An action on a pod that has no record.
 #[derive(Clone, Debug)]
-pub(crate) enum PodAction {
+pub enum PodAction {
     /// Starts a pod that should run (POD-K10).
     Restart(Arc<PodObject>),
     /// Cleans up a pod that ended under an earlier agent and is being deleted (POD-K11).
@@ -27,7 +27,7 @@ pub(crate) enum PodAction {
 
 impl PodAction {
     /// The pod's UID.
-    pub(crate) fn uid(&self) -> &PodUid {
+    pub fn uid(&self) -> &PodUid {
         match self {
             PodAction::Restart(pod) | PodAction::Finish(pod) | PodAction::Stop(pod) => pod.uid(),
             PodAction::StopRuntimeOnly(running) => &running.uid,
@@ -38,7 +38,7 @@ impl PodAction {
 /// Decides on at most one action for each pod without a record. `missing` are the pods that should run and have no record.
 /// `before` are the pods that had a record when the list was requested: if such a pod has no record now, it has stopped, and
 /// the list may be older than its stop.
-pub(crate) fn actions<'a>(
+pub fn actions<'a>(
     desired: &PodManager,
     missing: Vec<Arc<PodObject>>,
     listed: &[RuntimePod],
@@ -74,17 +74,17 @@ pub(crate) fn actions<'a>(
 }
 
 /// The listed pods with a running container or a ready sandbox.
-pub(super) fn running(listed: &[RuntimePod]) -> HashSet<&PodUid, RandomState> {
+pub fn running(listed: &[RuntimePod]) -> HashSet<&PodUid, RandomState> {
     listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect()
 }
 
 /// Whether a pod's directory may be removed: no source desires the pod, it has no record, and the runtime does not run it.
-pub(crate) fn is_directory_unused(is_desired: bool, is_known: bool, runs: bool) -> bool {
+pub fn is_directory_unused(is_desired: bool, is_known: bool, runs: bool) -> bool {
     !is_desired && !is_known && !runs
 }
 
 /// A pod that this pass created again.
-pub(super) fn restarted(pod: &PodObject, now: Time) -> KnownPod {
+pub fn restarted(pod: &PodObject, now: Time) -> KnownPod {
     KnownPod {
         uid: pod.uid().clone(),
         lifecycle: Lifecycle::Sync,
@@ -96,12 +96,12 @@ pub(super) fn restarted(pod: &PodObject, now: Time) -> KnownPod {
 }
 
 /// The record of a rejected pod that this pass stops.
-pub(super) fn stopped(pod: &PodObject, now: Time) -> KnownPod {
+pub fn stopped(pod: &PodObject, now: Time) -> KnownPod {
     KnownPod { lifecycle: Lifecycle::Terminating, ..restarted(pod, now) }
 }
 
 /// The record of a runtime-only pod that this pass stops.
-pub(super) fn runtime_only(running: &RunningPod, now: Time) -> KnownPod {
+pub fn runtime_only(running: &RunningPod, now: Time) -> KnownPod {
     KnownPod {
         uid: running.uid.clone(),
         lifecycle: Lifecycle::Terminating,

@@ -118,7 +118,7 @@ pub struct Transition {
 
 /// The transitions of a record, oldest first. They are stored in place, without an allocation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct History {
+pub struct History {
     at: [Time; History::MOST],
     causes: [Cause; History::MOST],
     count: u8,
@@ -126,13 +126,13 @@ pub(crate) struct History {
 
 impl History {
     /// One for each stage, because no stage is entered twice.
-    pub(crate) const MOST: usize = 5;
+    pub const MOST: usize = 5;
 
-    pub(crate) fn begin(at: Time, cause: Cause) -> Self {
+    pub fn begin(at: Time, cause: Cause) -> Self {
         History { at: [at; History::MOST], causes: [cause; History::MOST], count: 1 }
     }
 
-    pub(crate) fn push(&mut self, at: Time, cause: Cause) {
+    pub fn push(&mut self, at: Time, cause: Cause) {
         let next = usize::from(self.count);
         if let (Some(time), Some(slot)) = (self.at.get_mut(next), self.causes.get_mut(next)) {
             *time = at;
@@ -142,17 +142,17 @@ impl History {
     }
 
     /// The time of the first transition. Every record begins with one.
-    pub(crate) fn start(&self) -> Time {
+    pub fn start(&self) -> Time {
         self.at[0]
     }
 
     /// The time of the last transition.
-    pub(crate) fn end(&self) -> Time {
+    pub fn end(&self) -> Time {
         let last = usize::from(self.count).saturating_sub(1);
         self.at.get(last).copied().unwrap_or(self.at[0])
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
         let transitions = self.at.iter().zip(&self.causes).take(usize::from(self.count));
         transitions.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })
     }

@@ -5,7 +5,7 @@ use super::state::{Flags, Record, State, Stop};
 
 /// The facts of a record that queries need, at one time. Zero means no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Published(u8);
+pub struct Published(u8);
 
 /// The lowest three bits: one more than the lifecycle.
 const LIFECYCLE: u8 = 7;
@@ -17,10 +17,10 @@ const STATIC: u8 = 1 << 7;
 
 impl Published {
     /// No record.
-    pub(crate) const NONE: Published = Published(0);
+    pub const NONE: Published = Published(0);
 
     /// The published state of a record.
-    pub(crate) fn of(record: &Record) -> Self {
+    pub fn of(record: &Record) -> Self {
         let config = match &record.state {
             State::Waiting(_) => None,
             State::Sync(started) => Some(&started.config),
@@ -44,7 +44,7 @@ impl Published {
     /// The published state of the same record after a step that kept its pod. The facts of the pod are taken from `self`,
     /// because reading the object again would be a cache miss.
     #[inline]
-    pub(crate) fn with_state_of(self, record: &Record) -> Self {
+    pub fn with_state_of(self, record: &Record) -> Self {
         let flags = |flags: Flags, is_terminated: bool| {
             bit(CONTENT_REMOVABLE, flags.evicted || (flags.deleted && is_terminated))
                 | bit(RESTART_REQUESTED, flags.restart_requested)
@@ -60,17 +60,17 @@ impl Published {
     }
 
     /// The byte that is stored.
-    pub(crate) const fn to_word(self) -> u8 {
+    pub const fn to_word(self) -> u8 {
         self.0
     }
 
     /// The state from a stored byte.
-    pub(crate) const fn from_word(word: u8) -> Self {
+    pub const fn from_word(word: u8) -> Self {
         Published(word)
     }
 
     /// The pod's lifecycle; `None` if there is no record.
-    pub(crate) fn lifecycle(self) -> Option<Lifecycle> {
+    pub fn lifecycle(self) -> Option<Lifecycle> {
         match self.0 & LIFECYCLE {
             1 => Some(Lifecycle::Waiting),
             2 => Some(Lifecycle::Sync),
@@ -82,7 +82,7 @@ impl Published {
     }
 
     /// The lifecycle as a number below eight; zero if there is no record.
-    pub(crate) fn stage(self) -> u64 {
+    pub fn stage(self) -> u64 {
         u64::from(self.0 & LIFECYCLE)
     }
 
@@ -92,24 +92,24 @@ impl Published {
 
     /// Whether the worker has begun to stop the pod, so that setup must not start more containers. Upstream answers no for a
     /// pod that ended before its start; this answers yes, because nothing of such a pod may be started either (POD-W32).
-    pub(crate) fn should_containers_be_terminating(self) -> Option<bool> {
+    pub fn should_containers_be_terminating(self) -> Option<bool> {
         self.is(CONTAINERS_TERMINATING)
     }
 
     /// Whether the pod's directories and volumes may be removed.
-    pub(crate) fn should_content_be_removed(self) -> Option<bool> {
+    pub fn should_content_be_removed(self) -> Option<bool> {
         self.is(CONTENT_REMOVABLE)
     }
 
-    pub(crate) fn restart_requested(self) -> bool {
+    pub fn restart_requested(self) -> bool {
         self.0 & RESTART_REQUESTED != 0
     }
 
-    pub(crate) fn has_config(self) -> bool {
+    pub fn has_config(self) -> bool {
         self.0 & HAS_CONFIG != 0
     }
 
-    pub(crate) fn is_static(self) -> bool {
+    pub fn is_static(self) -> bool {
         self.0 & STATIC != 0
     }
 }

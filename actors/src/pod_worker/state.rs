@@ -14,21 +14,21 @@ use crate::time::{Grace, Time};
 /// The state of one pod UID.
 #[derive(Debug)]
 pub struct Record {
-    pub(crate) state: State,
+    pub state: State,
     /// The newest update that the worker has not taken. The next update replaces it.
-    pub(crate) pending: Option<Pending>,
+    pub pending: Option<Pending>,
     /// The running hook call.
-    pub(crate) running: Option<RunningHook>,
+    pub running: Option<RunningHook>,
     /// When the worker acts without an update: a resync, a retry, or another try to start.
-    pub(crate) due: Option<Time>,
+    pub due: Option<Time>,
     /// The failure of the last hook call; `None` after a success.
-    pub(crate) failure: Option<Box<Failure>>,
-    pub(crate) history: History,
+    pub failure: Option<Box<Failure>>,
+    pub history: History,
 }
 
 /// The stage of a pod on this node. Each variant has only the data that is valid in it. A pod never goes back to an earlier one.
 #[derive(Debug)]
-pub(crate) enum State {
+pub enum State {
     /// Not yet allowed to start.
     Waiting(Waiting),
     /// Expected to run.
@@ -43,7 +43,7 @@ pub(crate) enum State {
 
 /// How long a pod has waited for its start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Waiting {
+pub enum Waiting {
     /// The worker has not yet tried to start the pod.
     New,
     /// Another pod has the full name, so the worker could not start the pod with the pending update.
@@ -54,7 +54,7 @@ pub(crate) enum Waiting {
 
 impl Waiting {
     /// When the worker first found the full name taken.
-    pub(crate) fn blocked_since(self) -> Option<Time> {
+    pub fn blocked_since(self) -> Option<Time> {
         match self {
             Waiting::New => None,
             Waiting::Blocked { since } | Waiting::Retrying { blocked_since: since } => Some(since),
@@ -75,26 +75,26 @@ impl Waiting {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Started {
-    pub(crate) config: Config,
+pub struct Started {
+    pub config: Config,
 }
 
 #[derive(Debug)]
-pub(crate) struct Terminating {
-    pub(crate) stop: Stop,
-    pub(crate) flags: Flags,
-    pub(crate) grace: Grace,
+pub struct Terminating {
+    pub stop: Stop,
+    pub flags: Flags,
+    pub grace: Grace,
     /// Whether an update requested the stop with this grace period. It is false for an orphan and for a pod that ended by itself.
-    pub(crate) forced: bool,
+    pub forced: bool,
     /// The callers that wait until no container can run.
-    pub(crate) notifiers: Vec<Notifier>,
+    pub notifiers: Vec<Notifier>,
     /// The editor of the last update that had one.
-    pub(crate) status_fn: Option<StatusEditor>,
+    pub status_fn: Option<StatusEditor>,
 }
 
 /// The progress of a stop, with the data that the worker stops the pod with.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// The stop was requested before the worker took the first update. The worker started nothing.
     Unstarted {
         /// A runtime-only kill arrived for the UID, so containers of an earlier agent may run.
@@ -110,7 +110,7 @@ pub(crate) enum Stop {
 
 impl Stop {
     /// The spec that the worker stops the pod with.
-    pub(crate) fn config(&self) -> Option<&Config> {
+    pub fn config(&self) -> Option<&Config> {
         match self {
             Stop::Requested { config } | Stop::Begun { config } => Some(config),
             Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
@@ -127,47 +127,47 @@ impl Stop {
 }
 
 #[derive(Debug)]
-pub(crate) struct Terminated {
+pub struct Terminated {
     /// `None` until the worker takes the first update of a pod that had ended before it.
-    pub(crate) config: Option<Config>,
-    pub(crate) flags: Flags,
+    pub config: Option<Config>,
+    pub flags: Flags,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Finished {
-    pub(crate) full_name: FullName,
-    pub(crate) is_static: bool,
-    pub(crate) flags: Flags,
+pub struct Finished {
+    pub full_name: FullName,
+    pub is_static: bool,
+    pub flags: Flags,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Flags {
+pub struct Flags {
     /// The pod has a deletion timestamp, is in the runtime only, or is an orphan.
-    pub(crate) deleted: bool,
+    pub deleted: bool,
     /// The pod was stopped because the node lacks resources.
-    pub(crate) evicted: bool,
+    pub evicted: bool,
     /// The pod was created again before this record ended.
-    pub(crate) restart_requested: bool,
+    pub restart_requested: bool,
 }
 
 /// An update that the worker has not taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
-    pub(crate) kind: UpdateKind,
-    pub(crate) target: Target,
-    pub(crate) start_time: Option<Time>,
+pub struct Pending {
+    pub kind: UpdateKind,
+    pub target: Target,
+    pub start_time: Option<Time>,
     /// When the first of the updates that were merged into this one arrived.
-    pub(crate) since: Time,
+    pub since: Time,
 }
 
 /// A hook call under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunningHook {
-    pub(crate) hook: Hook,
-    pub(crate) since: Time,
+pub struct RunningHook {
+    pub hook: Hook,
+    pub since: Time,
     /// The kind and the start time of the update that led to the call, for the duration metric.
-    pub(crate) kind: UpdateKind,
-    pub(crate) start_time: Option<Time>,
+    pub kind: UpdateKind,
+    pub start_time: Option<Time>,
 }
 
 impl Record {
@@ -182,7 +182,7 @@ impl Record {
         }
     }
 
-    pub(crate) fn flags(&self) -> Flags {
+    pub fn flags(&self) -> Flags {
         match &self.state {
             State::Waiting(_) | State::Sync(_) => Flags::default(),
             State::Terminating(t) => t.flags,
@@ -201,7 +201,7 @@ impl Record {
     }
 
     /// The spec that the worker acts on. A pod has one once it was allowed to start, or is stopped as if it had been.
-    pub(crate) fn active(&self) -> Option<&Config> {
+    pub fn active(&self) -> Option<&Config> {
         match &self.state {
             State::Sync(started) => Some(&started.config),
             State::Terminating(t) => t.stop.config(),
@@ -223,7 +223,7 @@ impl Record {
         }
     }
 
-    pub(crate) fn pending_config(&self) -> Option<&Config> {
+    pub fn pending_config(&self) -> Option<&Config> {
         match &self.pending.as_ref()?.target {
             Target::Config(config) => Some(config),
             Target::Runtime(_) => None,
@@ -231,7 +231,7 @@ impl Record {
     }
 
     /// The spec that the worker acts on, or else the spec of the pending update.
-    pub(crate) fn config(&self) -> Option<&Config> {
+    pub fn config(&self) -> Option<&Config> {
         self.active().or_else(|| self.pending_config())
     }
 
@@ -246,17 +246,17 @@ impl Record {
     }
 
     /// Whether an update is pending.
-    pub(crate) fn has_pending(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         self.pending.is_some()
     }
 
     /// Whether no update is pending and no hook runs.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.pending.is_none() && self.running.is_none()
     }
 
     /// Whether the pod waits for its full name.
-    pub(crate) fn is_blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         matches!(&self.state, State::Waiting(Waiting::Blocked { .. }))
     }
 
@@ -281,12 +281,12 @@ impl Record {
     }
 
     /// The name of the running hook.
-    pub(crate) fn running_hook(&self) -> Option<&'static str> {
+    pub fn running_hook(&self) -> Option<&'static str> {
         self.running.map(|running| running.hook.as_str())
     }
 
     /// When the worker acts without an update.
-    pub(crate) fn due(&self) -> Option<Time> {
+    pub fn due(&self) -> Option<Time> {
         self.due
     }
 
@@ -305,7 +305,7 @@ impl Record {
 
     /// The end of the grace period of a stop that fails, also if it has passed. `None` if the pod is not stopping, or if no call of the
     /// stop has failed.
-    pub(crate) fn end_of_failing_stop(&self) -> Option<Time> {
+    pub fn end_of_failing_stop(&self) -> Option<Time> {
         let State::Terminating(terminating) = &self.state else { return None };
         let is_of_stop = |failure: &&Failure| matches!(failure.hook, Hook::Terminating | Hook::TerminatingRuntime);
         self.failure().filter(is_of_stop).map(|_| self.last_move() + terminating.grace.duration())
@@ -313,7 +313,7 @@ impl Record {
 
     /// Since when the syncs of a pod fail that has not begun to stop. `None` while a call is under way: it may have read the pod after all,
     /// and be storing the final status.
-    pub(crate) fn syncs_fail_since(&self) -> Option<Time> {
+    pub fn syncs_fail_since(&self) -> Option<Time> {
         let is_sync = matches!(self.state, State::Sync(_)) && self.running.is_none();
         self.failure().filter(|failure| is_sync && failure.hook == Hook::Sync).map(|failure| failure.since)
     }

@@ -10,20 +10,20 @@ use crate::ids::PodUid;
 
 /// The static pods of one full name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct StaticNameQueue {
+pub struct StaticNameQueue {
     started: Option<PodUid>,
     waiting: VecDeque<PodUid>,
 }
 
 impl StaticNameQueue {
     /// Adds a pod at the end.
-    pub(crate) fn join(&mut self, uid: &PodUid) {
+    pub fn join(&mut self, uid: &PodUid) {
         self.waiting.push_back(uid.clone());
     }
 
     /// Gives the name to a pod if the name is free and the pod is first. Returns whether the pod has the name. It has the name
     /// until it leaves.
-    pub(crate) fn claim(&mut self, uid: &PodUid) -> bool {
+    pub fn claim(&mut self, uid: &PodUid) -> bool {
         match &self.started {
             Some(started) => started == uid,
             None if self.waiting.front() == Some(uid) => {
@@ -35,13 +35,13 @@ impl StaticNameQueue {
     }
 
     /// Whether a pod has the name, or may claim it.
-    pub(crate) fn is_turn(&self, uid: &PodUid) -> bool {
+    pub fn is_turn(&self, uid: &PodUid) -> bool {
         self.started.as_ref().or(self.waiting.front()) == Some(uid)
     }
 
     /// Removes a pod. Returns the pod that may claim the name now, which has to be woken.
     #[must_use]
-    pub(crate) fn leave(&mut self, uid: &PodUid) -> Option<PodUid> {
+    pub fn leave(&mut self, uid: &PodUid) -> Option<PodUid> {
         if self.started.as_ref() == Some(uid) {
             self.started = None;
         }
@@ -53,17 +53,17 @@ impl StaticNameQueue {
     }
 
     /// The pod that has the name.
-    pub(crate) fn started(&self) -> Option<&PodUid> {
+    pub fn started(&self) -> Option<&PodUid> {
         self.started.as_ref()
     }
 
     /// The pods that wait for the name, in order.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = &PodUid> {
+    pub fn waiting(&self) -> impl Iterator<Item = &PodUid> {
         self.waiting.iter()
     }
 
     /// Whether no pod has the name or waits for it.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.started.is_none() && self.waiting.is_empty()
     }
 }

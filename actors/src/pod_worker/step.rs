@@ -136,7 +136,7 @@ pub struct Effects {
 
 impl Effects {
     /// Whether there is no effect, except perhaps a wake, a hook call, or a measurement.
-    pub(crate) fn is_only_wake(&self) -> bool {
+    pub fn is_only_wake(&self) -> bool {
         let Effects { cancel, completed, name, started, end, forget, .. } = self;
         completed.is_empty() && *name == NameMove::Keep && !(*cancel || *started || *end || *forget)
     }
@@ -191,7 +191,7 @@ pub enum HookCall {
 
 impl HookCall {
     /// The hook.
-    pub(crate) fn hook(&self) -> Hook {
+    pub fn hook(&self) -> Hook {
         match self {
             HookCall::Sync(_) => Hook::Sync,
             HookCall::Terminating(_) => Hook::Terminating,
@@ -215,7 +215,7 @@ pub fn step(record: &mut Record, event: Event, context: StepContext) -> Effects 
     }
 }
 
-pub(crate) use known::is_left_alone;
+pub use known::is_left_alone;
 pub use update::new_record;
 
 impl Record {

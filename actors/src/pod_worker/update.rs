@@ -31,15 +31,19 @@ pub enum UpdateKind {
 /// An update of one pod. Only [`Update::kill_runtime`] makes an update without a spec.
 #[derive(Debug)]
 pub struct Update {
-    pub(crate) kind: UpdateKind,
-    pub(crate) target: Target,
-    pub(crate) start_time: Option<Time>,
-    pub(crate) options: Option<Box<KillOptions>>,
+    /// The reason.
+    pub kind: UpdateKind,
+    /// The pod.
+    pub target: Target,
+    /// When the agent began to handle the change.
+    pub start_time: Option<Time>,
+    /// The options of a stop.
+    pub options: Option<Box<KillOptions>>,
 }
 
 /// The pod of an update.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub enum Target {
     /// A pod with a spec.
     Config(Config),
     /// A runtime-only pod.
@@ -48,9 +52,9 @@ pub(crate) enum Target {
 
 /// A pod with its mirror pod. Only a static pod has one.
 #[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) pod: Arc<PodObject>,
-    pub(crate) mirror: Option<Arc<PodObject>>,
+pub struct Config {
+    pub pod: Arc<PodObject>,
+    pub mirror: Option<Arc<PodObject>>,
 }
 
 impl Update {
@@ -116,7 +120,7 @@ impl Update {
     }
 
     /// Whether the pod's phase is terminal in its source.
-    pub(crate) fn is_ended(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         matches!(&self.target, Target::Config(config) if config.pod.phase().is_terminal())
     }
 
@@ -130,10 +134,14 @@ impl Update {
 #[derive(Default)]
 #[must_use]
 pub struct KillOptions {
-    pub(crate) completed: Option<Notifier>,
-    pub(crate) evict: bool,
-    pub(crate) status_fn: Option<StatusFn>,
-    pub(crate) grace: Option<Grace>,
+    /// Notified once no container of the pod can run.
+    pub completed: Option<Notifier>,
+    /// Whether the node lacks resources.
+    pub evict: bool,
+    /// Edits the pod's status.
+    pub status_fn: Option<StatusFn>,
+    /// The grace period, unless a shorter one was decided before.
+    pub grace: Option<Grace>,
 }
 
 impl KillOptions {
@@ -170,11 +178,11 @@ impl fmt::Debug for KillOptions {
 
 /// A [`StatusFn`] that has a `Debug` form.
 #[derive(Clone)]
-pub(crate) struct StatusEditor(pub(crate) StatusFn);
+pub struct StatusEditor(pub StatusFn);
 
 impl StatusEditor {
     /// An editor that leaves the status as it is. A replay has it in place of the recorded one.
-    pub(crate) fn without_edits() -> Self {
+    pub fn without_edits() -> Self {
         StatusEditor(Arc::new(|_| {}))
     }
 }

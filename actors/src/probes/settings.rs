@@ -9,7 +9,7 @@ use crate::time::Time;
 
 /// The settings of one probe with defaults applied (core/v1 `Probe`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbeSettings {
+pub struct ProbeSettings {
     /// The kind of the probe.
     pub kind: ProbeKind,
     /// The delay between the container's start and the first probe.
@@ -28,7 +28,7 @@ pub(crate) struct ProbeSettings {
 
 impl ProbeSettings {
     /// The settings of a probe that is added at `now`. Zero and missing values get the API's defaults.
-    pub(crate) fn new(kind: ProbeKind, probe: &Probe, now: Time) -> Self {
+    pub fn new(kind: ProbeKind, probe: &Probe, now: Time) -> Self {
         let positive = |value: Option<i32>, default: u32| {
             value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(default)
         };

@@ -8,7 +8,7 @@ use crate::time::Time;
 
 /// The state of a probe. `result` is the recorded result for the run; `None` before there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     /// The container has no run.
     #[default]
     Absent,
@@ -46,7 +46,7 @@ pub(crate) enum State {
 
 /// Consecutive equal outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Streak {
+pub struct Streak {
     /// Whether the outcomes were successes.
     pub success: bool,
     /// The number of outcomes, at least one.
@@ -55,7 +55,7 @@ pub(crate) struct Streak {
 
 /// An event of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// The newest run of the container was observed.
     Observed {
         /// The run; `None` if the container has none.
@@ -78,7 +78,7 @@ pub(crate) enum Event {
 
 /// A run of a container, as a probe needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbedRun {
+pub struct ProbedRun {
     /// The run's id.
     pub id: ContainerId,
     /// When the run was started, if it runs now.
@@ -91,7 +91,7 @@ pub(crate) struct ProbedRun {
 
 /// How the agent got to know a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunOrigin {
+pub enum RunOrigin {
     /// This agent started the run.
     Fresh,
     /// The run existed before the agent, and an earlier agent may have reported its results. Nothing is recorded until
@@ -106,7 +106,7 @@ pub(crate) enum RunOrigin {
 
 /// The outcome of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The probe passed.
     Success,
     /// The probe failed.
@@ -117,7 +117,7 @@ pub(crate) enum Outcome {
 
 /// An effect of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Run a probe at the time `at`. This replaces any other scheduled probe.
     ProbeAt {
         /// The run.
@@ -138,7 +138,7 @@ pub(crate) enum Effect {
 
 impl State {
     /// The run and its recorded result, if any.
-    pub(crate) fn result(&self) -> Option<(&ContainerId, ProbeResult)> {
+    pub fn result(&self) -> Option<(&ContainerId, ProbeResult)> {
         match self {
             State::Absent | State::Stopped { last: None } => None,
             State::Waiting { id, result } | State::Probing { id, result, .. } => result.map(|result| (id, result)),
@@ -150,7 +150,7 @@ impl State {
 
 /// Applies an event. Total: no I/O, no clock, no lock, no panic.
 #[must_use]
-pub(crate) fn step(settings: &ProbeSettings, state: State, event: Event) -> (State, Vec<Effect>) {
+pub fn step(settings: &ProbeSettings, state: State, event: Event) -> (State, Vec<Effect>) {
     match event {
         Event::Observed { run, now } => observed(settings, state, run, now),
         Event::Answered { id, outcome, now } => answered(settings, state, id, outcome, now),

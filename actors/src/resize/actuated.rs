@@ -18,21 +18,21 @@ const MOST_BEGUN: usize = 4;
 /// A value that calls change. The result of a call is unknown until it succeeds: a call that failed may have had an effect, and the
 /// agent may be killed during a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Actual<T> {
+pub struct Actual<T> {
     /// The value of the last call that succeeded.
-    pub(crate) known: T,
+    pub known: T,
     /// The values of later calls, whose results are unknown.
-    pub(crate) begun: Vec<T>,
+    pub begun: Vec<T>,
 }
 
 impl<T> Actual<T> {
     /// A value that no call changes.
-    pub(crate) fn known(known: T) -> Self {
+    pub fn known(known: T) -> Self {
         Actual { known, begun: Vec::new() }
     }
 
     /// All possible values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         once(&self.known).chain(&self.begun)
     }
 }
@@ -63,36 +63,36 @@ impl<T: Range> Actual<T> {
 impl Actual<ResourceRequirements> {
     /// Whether a container may have other resources than `allocated`, the pod with its allocated resources, has for it. An ephemeral
     /// container has none.
-    pub(crate) fn may_differ(&self, allocated: &PodObject, name: &str) -> bool {
+    pub fn may_differ(&self, allocated: &PodObject, name: &str) -> bool {
         effective_of(allocated, name).is_some_and(|new| self.values().any(|value| !same(Some(value), Some(&new))))
     }
 }
 
 impl Actual<Bounds> {
     /// Whether the cgroup has the bounds that follow from the spec of a pod. A limit that the spec does not have is not removed.
-    pub(crate) fn has(&self, new: Bounds) -> bool {
+    pub fn has(&self, new: Bounds) -> bool {
         self.values().all(|bounds| bounds.resized_to(new) == *bounds)
     }
 }
 
 /// The resources that are in use and may differ from the allocated ones.
 #[derive(Clone, Debug)]
-pub(crate) struct Actuated {
+pub struct Actuated {
     /// The pod with its allocated resources.
-    pub(crate) allocated: Arc<PodObject>,
+    pub allocated: Arc<PodObject>,
     /// The effective resources of containers that may differ from the allocated ones, by container name.
-    pub(crate) containers: BTreeMap<String, Actual<ResourceRequirements>>,
+    pub containers: BTreeMap<String, Actual<ResourceRequirements>>,
     /// The bounds of the pod's cgroup.
-    pub(crate) cgroup: Actual<Bounds>,
+    pub cgroup: Actual<Bounds>,
     /// The largest pod-level resources of the earlier allocations. `None` if there were none or if they are the allocated ones, and after
     /// an agent that did not record them.
-    pub(crate) pod_level: Option<ResourceRequirements>,
+    pub pod_level: Option<ResourceRequirements>,
 }
 
 /// A newer allocation has replaced the one that a sync applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a newer allocation has replaced the resize")]
-pub(crate) struct Superseded;
+pub struct Superseded;
 
 impl Actuated {
     /// Whether `pod`, which a sync has, has the newest allocation.
@@ -123,7 +123,7 @@ impl Actuated {
     }
 
     /// The spec of a pod with the largest resources that count for it until the resize is complete. `None` if they are the allocated ones.
-    pub(crate) fn counted_spec(&self, pod: &PodObject) -> Option<PodSpec> {
+    pub fn counted_spec(&self, pod: &PodObject) -> Option<PodSpec> {
         if self.containers.is_empty() && self.pod_level.is_none() {
             return None;
         }

@@ -18,7 +18,7 @@ pub(super) const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
 /// The resources of the containers that can be resized, by container name, and those of the pod as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Allocation {
+pub struct Allocation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pod: Option<ResourceRequirements>,
     containers: BTreeMap<String, ResourceRequirements>,
@@ -43,7 +43,7 @@ pub(super) fn resizable(pod: &PodObject) -> impl Iterator<Item = Resizable<'_>> 
 
 impl Allocation {
     /// The resources in the spec of a pod.
-    pub(crate) fn of(pod: &PodObject) -> Self {
+    pub fn of(pod: &PodObject) -> Self {
         let of = |Resizable { container, .. }: Resizable<'_>| {
             (container.name.clone(), container.resources.clone().unwrap_or_default())
         };
@@ -55,7 +55,7 @@ impl Allocation {
     ///
     /// A status reports nothing for a container that has not been created. Such a container has the resources of the spec. `None` if
     /// nothing is reported, or if the pod as a whole would have less than its containers: then nobody knows what was allocated.
-    pub(crate) fn of_status(pod: &Arc<PodObject>) -> Option<Self> {
+    pub fn of_status(pod: &Arc<PodObject>) -> Option<Self> {
         let status = pod.status()?;
         let statuses = [&status.container_statuses, &status.init_container_statuses];
         let find = |name: &str| statuses.into_iter().flatten().flatten().find(|status| status.name == name);
@@ -77,7 +77,7 @@ impl Allocation {
     }
 
     /// The pod with these resources. The same object if it has them already.
-    pub(crate) fn apply(&self, pod: &Arc<PodObject>) -> Arc<PodObject> {
+    pub fn apply(&self, pod: &Arc<PodObject>) -> Arc<PodObject> {
         let differs = |Resizable { container, .. }: Resizable<'_>| {
             let own = self.containers.get(&container.name);
             own.is_some_and(|own| !same(Some(own), container.resources.as_ref()))
@@ -152,7 +152,7 @@ fn whole_suffices(spec: &PodSpec) -> bool {
 }
 
 /// The pod with the resources of `allocated`, which is the same pod. The same object if it has them already.
-pub(crate) fn with_resources_of(pod: &Arc<PodObject>, allocated: &PodObject) -> Arc<PodObject> {
+pub fn with_resources_of(pod: &Arc<PodObject>, allocated: &PodObject) -> Arc<PodObject> {
     // Most updates change no resources, so that nothing is copied for them.
     if has_resources_of(pod, allocated) { pod.clone() } else { Allocation::of(allocated).apply(pod) }
 }
@@ -192,7 +192,7 @@ pub(super) fn effective_of(pod: &PodObject, name: &str) -> Option<ResourceRequir
 
 /// Whether a pod has resources that could be resized. Other pods need no record of their allocation: the QoS class of a pod never
 /// changes, so a pod without resources never gets any.
-pub(crate) fn has_resources(pod: &PodObject) -> bool {
+pub fn has_resources(pod: &PodObject) -> bool {
     let has = |resources: Option<&ResourceRequirements>| {
         let lists = resources.into_iter().flat_map(|own| [own.requests.as_ref(), own.limits.as_ref()]);
         lists.flatten().any(|list| RESIZABLE.iter().any(|name| list.contains_key(*name)))
@@ -249,18 +249,18 @@ pub(crate) fn same(one: Option<&ResourceRequirements>, other: Option<&ResourceRe
 
 /// The bounds of a pod's cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// The CPU request in thousandths of a CPU.
-    pub(crate) cpu_request: i64,
+    pub cpu_request: i64,
     /// The CPU limit in thousandths of a CPU.
-    pub(crate) cpu_limit: Option<i64>,
+    pub cpu_limit: Option<i64>,
     /// The memory limit in bytes.
-    pub(crate) memory_limit: Option<i64>,
+    pub memory_limit: Option<i64>,
 }
 
 impl Bounds {
     /// The bounds that follow from the spec of a pod.
-    pub(crate) fn of(pod: &PodObject) -> Self {
+    pub fn of(pod: &PodObject) -> Self {
         Bounds::of_spec(pod.spec())
     }
 

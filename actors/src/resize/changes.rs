@@ -16,51 +16,51 @@ use crate::quantity::Amount;
 /// The changes that give the running containers and the cgroup of a pod the allocated resources. Memory is changed before CPU, and in
 /// each list decreases come before increases (upstream `computePodResizeAction`, kubelet 1.36).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ResizeChanges {
+pub struct ResizeChanges {
     /// The containers whose resize policy requires a restart.
-    pub(crate) restart: Vec<ResizeRestart>,
+    pub restart: Vec<ResizeRestart>,
     /// The containers whose memory changes while they run.
-    pub(crate) memory: Vec<ContainerChange>,
+    pub memory: Vec<ContainerChange>,
     /// The containers whose CPU changes while they run.
-    pub(crate) cpu: Vec<ContainerChange>,
+    pub cpu: Vec<ContainerChange>,
     /// The change of the pod's cgroup, if its bounds may differ from the allocated ones.
-    pub(crate) cgroup: Option<CgroupChange>,
+    pub cgroup: Option<CgroupChange>,
 }
 
 /// The bounds of a cgroup that change.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CgroupChange {
-    pub(crate) before: Actual<Bounds>,
+pub struct CgroupChange {
+    pub before: Actual<Bounds>,
     /// The bounds that follow from the largest resources that the containers may have.
-    pub(crate) in_use: Bounds,
+    pub in_use: Bounds,
     /// The allocated bounds, or larger ones while a container keeps what it has.
-    pub(crate) after: Bounds,
+    pub after: Bounds,
 }
 
 /// A container that is stopped and started again with the allocated resources.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ResizeRestart {
-    pub(crate) kill: Kill,
-    pub(crate) kind: ContainerKind,
+pub struct ResizeRestart {
+    pub kill: Kill,
+    pub kind: ContainerKind,
     /// The index in the list of the spec.
-    pub(crate) index: usize,
+    pub index: usize,
 }
 
 /// A container whose resources change while it runs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ContainerChange {
-    pub(crate) id: ContainerId,
-    pub(crate) name: ContainerName,
-    pub(crate) kind: ContainerKind,
+pub struct ContainerChange {
+    pub id: ContainerId,
+    pub name: ContainerName,
+    pub kind: ContainerKind,
     /// The effective resources that the container has.
-    pub(crate) from: Actual<ResourceRequirements>,
+    pub from: Actual<ResourceRequirements>,
     /// The effective resources that are allocated to the container.
-    pub(crate) to: ResourceRequirements,
+    pub to: ResourceRequirements,
 }
 
 impl ResizeChanges {
     /// Plans the changes for a pod with allocated resources, beside the other changes of a sync. `None` if there is nothing to do.
-    pub(crate) fn plan(
+    pub fn plan(
         actuated: &Actuated,
         pod: &PodObject,
         status: &PodRuntimeStatus,
@@ -164,7 +164,7 @@ fn requires_restart(container: &Container, name: &str) -> bool {
 }
 
 /// The memory limits that a resize lowers or adds, in bytes: that of the pod's cgroup, and those of containers by name.
-pub(crate) fn decreased_limits(changes: &ResizeChanges) -> (Option<i64>, Vec<(&ContainerName, i64)>) {
+pub fn decreased_limits(changes: &ResizeChanges) -> (Option<i64>, Vec<(&ContainerName, i64)>) {
     let of_pod = changes.cgroup.as_ref().and_then(|CgroupChange { before, after, .. }| {
         let is_lower = |after: &i64| before.values().any(|it| it.memory_limit.is_none_or(|before| *after < before));
         after.memory_limit.filter(is_lower)

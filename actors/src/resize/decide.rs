@@ -15,7 +15,7 @@ use crate::time::Time;
 
 /// The decision on a desired resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The node allocates the desired resources.
     Fits,
     /// The resize waits until the node has room. The reason and the message are those of the admission.
@@ -28,11 +28,7 @@ pub(crate) enum Verdict {
 /// with its desired resources, beside the other pods (upstream `handlePodResourcesResize`, kubelet 1.36).
 ///
 /// As upstream, a request that exceeds the allocatable resources of the node is deferred: these resources may grow.
-pub(crate) fn decide(
-    desired: &PodObject,
-    allocated: &PodObject,
-    admit: impl FnOnce() -> Result<(), Rejection>,
-) -> Verdict {
+pub fn decide(desired: &PodObject, allocated: &PodObject, admit: impl FnOnce() -> Result<(), Rejection>) -> Verdict {
     if desired.is_static() {
         return Verdict::Infeasible { message: texts::STATIC_POD, detail: "static_pod" };
     }
@@ -49,7 +45,7 @@ pub(crate) fn decide(
 /// The order in which waiting resizes are decided, smallest first: resizes that request no more than before, then pods of higher
 /// priority, then guaranteed pods, then those that have waited longest (upstream `sortPendingResizes`, kubelet 1.36). `since` is the
 /// start of the wait, `None` before the first decision.
-pub(crate) fn order(desired: &PodObject, allocated: &PodObject, since: Option<Time>) -> impl Ord + use<> {
+pub fn order(desired: &PodObject, allocated: &PodObject, since: Option<Time>) -> impl Ord + use<> {
     let priority = desired.spec().priority.unwrap_or(0);
     let is_guaranteed = class_of(desired.spec()) == "Guaranteed";
     (is_increase(desired, allocated), Reverse(priority), !is_guaranteed, since.is_none(), since, desired.uid().clone())
@@ -63,15 +59,15 @@ pub(crate) fn is_increase(desired: &PodObject, allocated: &PodObject) -> bool {
 
 /// A change that an update requests, with the labels of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestedChange {
-    pub(crate) resource: &'static str,
-    pub(crate) requirement: &'static str,
-    pub(crate) operation: &'static str,
+pub struct RequestedChange {
+    pub resource: &'static str,
+    pub requirement: &'static str,
+    pub operation: &'static str,
 }
 
 /// The changes of containers between the desired resources of two versions of a pod (upstream `recordContainerResizeOperations`,
 /// kubelet 1.36).
-pub(crate) fn requested(old: &PodObject, new: &PodObject) -> Vec<RequestedChange> {
+pub fn requested(old: &PodObject, new: &PodObject) -> Vec<RequestedChange> {
     let mut all = Vec::new();
     for it in resizable(new) {
         let Some(before) = resources_of(old, &it.container.name) else { continue };

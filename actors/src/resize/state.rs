@@ -17,65 +17,65 @@ use crate::time::Time;
 
 /// The resize of a pod. A pod without a resize has no such state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PodResize {
+pub struct PodResize {
     /// The pod as its source desires it, while its desired resources are not allocated.
-    pub(crate) desired: Option<Arc<PodObject>>,
+    pub desired: Option<Arc<PodObject>>,
     /// Whether the node decides again on the desired resize when resources become free. An infeasible resize is not decided again.
-    pub(crate) is_queued: bool,
+    pub is_queued: bool,
     /// Why the desired resize is not allocated: the condition `PodResizePending`.
-    pub(crate) pending: Option<PendingResize>,
+    pub pending: Option<PendingResize>,
     /// The allocated resize that is not complete: the condition `PodResizeInProgress`.
-    pub(crate) progress: Option<ResizeProgress>,
+    pub progress: Option<ResizeProgress>,
     /// The resources before the allocated resize, where they are still in use.
-    pub(crate) actuated: Option<Actuated>,
+    pub actuated: Option<Actuated>,
     /// The version of the file that will have the last change of the pod's record, until that version is written.
-    pub(crate) unsaved: Option<u64>,
+    pub unsaved: Option<u64>,
 }
 
 /// Why a desired resize is not allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PendingResize {
+pub struct PendingResize {
     /// The reason of the admission, or `Infeasible`.
-    pub(crate) reason: String,
+    pub reason: String,
     /// The message of the admission.
-    pub(crate) message: String,
+    pub message: String,
     /// The generation of the pod that desires the resize.
-    pub(crate) generation: Option<i64>,
+    pub generation: Option<i64>,
     /// The start of the wait.
-    pub(crate) since: Time,
+    pub since: Time,
 }
 
 impl PendingResize {
     /// The reason of a resize that never becomes possible.
-    pub(crate) const INFEASIBLE: &str = "Infeasible";
+    pub const INFEASIBLE: &str = "Infeasible";
 
     /// The reason in the condition: `Infeasible`, or `Deferred` for every other reason (upstream `SetPodResizePendingCondition`,
     /// kubelet 1.36).
-    pub(crate) fn condition_reason(&self) -> &'static str {
+    pub fn condition_reason(&self) -> &'static str {
         if self.reason == Self::INFEASIBLE { Self::INFEASIBLE } else { "Deferred" }
     }
 }
 
 /// An allocated resize that is not complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ResizeProgress {
+pub struct ResizeProgress {
     /// The error of the last try.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// The end of the first of the syncs that have failed in a row.
     pub(crate) failing_since: Option<Time>,
     /// The generation of the pod that desired the resize.
-    pub(crate) generation: Option<i64>,
+    pub generation: Option<i64>,
 }
 
 impl PodResize {
     /// Whether all resources in use are the allocated ones, and the file has them.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         let PodResize { desired, is_queued: _, pending, progress, actuated, unsaved } = self;
         desired.is_none() && pending.is_none() && progress.is_none() && actuated.is_none() && unsaved.is_none()
     }
 
     /// Allocates the desired resources of `to` to a pod that had those of `from`.
-    pub(crate) fn allocate(&mut self, from: &PodObject, to: &Arc<PodObject>) {
+    pub fn allocate(&mut self, from: &PodObject, to: &Arc<PodObject>) {
         let (mut used, cgroup, earlier) = match self.actuated.take() {
             Some(Actuated { containers, cgroup, pod_level, .. }) => (containers, cgroup, pod_level),
             None => (BTreeMap::new(), Actual::known(Bounds::of(from)), None),
@@ -108,12 +108,12 @@ impl PodResize {
     }
 
     /// Records that the file has every change up to `version`.
-    pub(crate) fn saved(&mut self, version: u64) {
+    pub fn saved(&mut self, version: u64) {
         self.unsaved = self.unsaved.filter(|unsaved| *unsaved > version);
     }
 
     /// Drops the desired resize, because its resources are allocated or no longer desired.
-    pub(crate) fn withdraw(&mut self) {
+    pub fn withdraw(&mut self) {
         self.desired = None;
         self.pending = None;
         self.is_queued = false;
@@ -121,7 +121,7 @@ impl PodResize {
 
     /// Records why the desired resize is not allocated. Returns whether the reason or the generation is new, so that an event
     /// reports it.
-    pub(crate) fn refuse(&mut self, mut refusal: PendingResize) -> bool {
+    pub fn refuse(&mut self, mut refusal: PendingResize) -> bool {
         self.is_queued = refusal.reason != PendingResize::INFEASIBLE;
         let old = self.pending.as_ref();
         let is_new = old.is_none_or(|old| old.reason != refusal.reason || old.generation != refusal.generation);
@@ -136,19 +136,19 @@ impl PodResize {
     ///
     /// # Errors
     /// [`Superseded`] if `pod` does not have the newest allocation. The call must not be made then.
-    pub(crate) fn begin(&mut self, pod: &PodObject, step: &Step) -> Result<bool, Superseded> {
+    pub fn begin(&mut self, pod: &PodObject, step: &Step) -> Result<bool, Superseded> {
         let actuated = self.actuated.as_mut().ok_or(Superseded)?;
         actuated.check_newest(pod)?;
         Ok(actuated.begin(step))
     }
 
     /// Records that the call of a step succeeded.
-    pub(crate) fn done(&mut self, step: &Step) {
+    pub fn done(&mut self, step: &Step) {
         self.actuated.iter_mut().for_each(|actuated| actuated.done(step));
     }
 
     /// Records that the runtime does not have the call that sets the resources of a container, so that it had no effect.
-    pub(crate) fn refused(&mut self, name: &ContainerName, resources: &ResourceRequirements) {
+    pub fn refused(&mut self, name: &ContainerName, resources: &ResourceRequirements) {
         self.actuated.iter_mut().for_each(|actuated| actuated.refused(name, resources));
     }
 
@@ -156,7 +156,7 @@ impl PodResize {
     ///
     /// # Errors
     /// [`Superseded`] if `pod` does not have the newest allocation. The result says nothing about the newest one.
-    pub(crate) fn tried(&mut self, pod: &PodObject, error: Option<&str>, now: Time) -> Result<bool, Superseded> {
+    pub fn tried(&mut self, pod: &PodObject, error: Option<&str>, now: Time) -> Result<bool, Superseded> {
         self.actuated.as_ref().map_or(Ok(()), |actuated| actuated.check_newest(pod))?;
         let Some(progress) = &mut self.progress else { return Ok(false) };
         let is_new = error.is_some() && progress.error.as_deref() != error;
@@ -167,7 +167,7 @@ impl PodResize {
 
     /// Records the end of a sync of `pod`. A sync that failed before it made the calls of the resize counts as a failed try too, but the
     /// pod does not report its error as one of the resize.
-    pub(crate) fn synced(&mut self, pod: &PodObject, has_failed: bool, now: Time) {
+    pub fn synced(&mut self, pod: &PodObject, has_failed: bool, now: Time) {
         let actuated = self.actuated.as_ref().filter(|actuated| actuated.check_newest(pod).is_ok());
         let Some(actuated) = actuated else { return };
         let generation = actuated.allocated.metadata().generation;
@@ -176,7 +176,7 @@ impl PodResize {
     }
 
     /// Whether the resize has failed for longer than `PATIENCE`. No pod waits for what it gives back.
-    pub(crate) fn is_stuck(&self, now: Time) -> bool {
+    pub fn is_stuck(&self, now: Time) -> bool {
         let failing_since = self.progress.as_ref().and_then(|progress| progress.failing_since);
         failing_since.is_some_and(|since| now > since + PATIENCE)
     }
@@ -186,7 +186,7 @@ impl PodResize {
     ///
     /// # Errors
     /// [`Superseded`] if `pod` does not have the newest allocation. The container must not start then.
-    pub(crate) fn starts(&mut self, pod: &PodObject, name: &str) -> Result<bool, Superseded> {
+    pub fn starts(&mut self, pod: &PodObject, name: &str) -> Result<bool, Superseded> {
         let Some(actuated) = &mut self.actuated else { return Ok(false) };
         let Some(resources) = effective_of(pod, name) else { return Ok(false) };
         actuated.check_newest(pod)?;
@@ -196,12 +196,7 @@ impl PodResize {
     /// Compares the allocated resize with the runtime in a sync of `pod`. If the resize is complete, drops it and returns the resize that
     /// was in progress. If `pod` does not have the newest allocation, the sync completes nothing, because it may still start a container
     /// with an older allocation. `has_cgroup` is whether the pod has a cgroup.
-    pub(crate) fn settle(
-        &mut self,
-        pod: &PodObject,
-        status: &PodRuntimeStatus,
-        has_cgroup: bool,
-    ) -> Option<ResizeProgress> {
+    pub fn settle(&mut self, pod: &PodObject, status: &PodRuntimeStatus, has_cgroup: bool) -> Option<ResizeProgress> {
         let Some(actuated) = &self.actuated else { return self.progress.take() };
         if actuated.check_newest(pod) == Err(Superseded) {
             return None;

@@ -12,7 +12,7 @@ use crate::quantity::Amount;
 
 /// One call to the runtime or to the cgroup of the pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Changes the resources of a container that runs.
     Container { id: ContainerId, name: ContainerName, kind: ContainerKind, resources: ResourceRequirements },
     /// Sets limits of the pod's cgroup.
@@ -30,7 +30,7 @@ impl ResizeChanges {
     /// Changes memory and then CPU. For each of them, the limits of the pod's cgroup that grow are set before the containers change,
     /// and those that shrink after that, so that the containers never have more than their pod (upstream `doPodResizeAction`,
     /// kubelet 1.36).
-    pub(crate) fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for (resource, list) in [(Resource::Memory, &self.memory), (Resource::Cpu, &self.cpu)] {
             steps.extend(self.cgroup_step(resource, true));

@@ -37,12 +37,12 @@ struct KeptStatus {
 
 /// A kept status with the facts that its writer needs.
 #[derive(Clone, Debug)]
-pub(crate) struct StatusToWrite {
-    pub(crate) status: Arc<PodStatus>,
+pub struct StatusToWrite {
+    pub status: Arc<PodStatus>,
     /// The version of the status, which the writer reports back.
-    pub(crate) version: u64,
+    pub version: u64,
     /// Whether the pod's cleanup is complete, so that the pod may be deleted from the API server.
-    pub(crate) is_finished: bool,
+    pub is_finished: bool,
 }
 
 /// The result of setting a status.
@@ -192,7 +192,7 @@ impl StatusCache {
     }
 
     /// The kept status of a pod, for its writer.
-    pub(crate) fn begin_write(&mut self, uid: &PodUid) -> Option<StatusToWrite> {
+    pub fn begin_write(&mut self, uid: &PodUid) -> Option<StatusToWrite> {
         let KeptStatus { status, version, finished, later_change_at, .. } = self.pods.get_mut(uid)?;
         *later_change_at = None;
         Some(StatusToWrite { status: Arc::clone(status), version: *version, is_finished: *finished })

@@ -36,7 +36,7 @@ pub struct NodeFacts {
 
 /// The input of [`compute`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StatusInput<'a> {
+pub struct StatusInput<'a> {
     /// The pod; its own status is the API server's copy.
     pub pod: &'a PodObject,
     /// The pod's status in the runtime, as it is shown: a container whose post-start hook has not ended does not run.
@@ -68,7 +68,7 @@ pub(crate) struct StatusInput<'a> {
 /// A terminal phase of the API server's copy or of the kept status stays, with its reason and message. After the active
 /// deadline, or after the loss of a sandbox that may not be replaced, the phase is Failed even while containers run.
 /// [`merge_for_api`](super::merge_for_api) holds that phase back until the containers have stopped.
-pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
+pub fn compute(input: &StatusInput<'_>) -> PodStatus {
     let pod = input.pod;
     let nothing = PodStatus::default();
     let api = pod.status().unwrap_or(&nothing);
@@ -151,7 +151,7 @@ fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<String> {
 /// before the start.
 ///
 /// The start time in a status has whole seconds, so the deadline passes up to a second early, as in the kubelet.
-pub(crate) fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Time> {
+pub fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Time> {
     let start = status.or(pod.status())?.start_time.as_ref()?;
     deadline_of_start(pod, Time::from_timestamp(start.0))
 }
@@ -173,7 +173,7 @@ fn found_since(runtime: &PodRuntimeStatus) -> Option<ApiTime> {
 }
 
 /// The status of a rejected pod, which never starts: no containers and no conditions.
-pub(crate) fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatus {
+pub fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatus {
     PodStatus {
         phase: Some(Phase::Failed.as_str().to_owned()),
         reason: Some(reason.to_owned()),

@@ -21,7 +21,7 @@ pub(super) fn set_condition(status: &mut PodStatus, condition: PodCondition) {
 }
 
 /// Sets the condition `DisruptionTarget` of a pod that the node stops before its end.
-pub(crate) fn set_disruption_target(status: &mut PodStatus, message: &str, now: Time) {
+pub fn set_disruption_target(status: &mut PodStatus, message: &str, now: Time) {
     set_condition(
         status,
         PodCondition {
@@ -41,7 +41,7 @@ pub(super) fn find<'a>(status: &'a PodStatus, condition_type: &str) -> Option<&'
 }
 
 /// Whether the status has the condition Ready.
-pub(crate) fn is_ready(status: &PodStatus) -> bool {
+pub fn is_ready(status: &PodStatus) -> bool {
     is_true(status, reasons::READY)
 }
 

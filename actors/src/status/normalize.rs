@@ -13,7 +13,7 @@ const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
 /// Converts a status to the form that the API server stores: times in whole seconds, container statuses in a fixed
 /// order (init containers in spec order, others by name), no empty last state, and each termination message cut to its share of
 /// 12 KiB.
-pub(crate) fn normalize(pod: &PodObject, status: &mut PodStatus) {
+pub fn normalize(pod: &PodObject, status: &mut PodStatus) {
     let containers = pod.containers().len() + pod.init_containers().len() + pod.ephemeral_containers().len();
     let share = MAX_TERMINATION_MESSAGES / containers.max(1);
     status.start_time.iter_mut().for_each(whole_seconds);
@@ -38,7 +38,7 @@ pub(crate) fn normalize(pod: &PodObject, status: &mut PodStatus) {
 
 /// Whether two normalized statuses are equal in the fields that the node sets. Conditions of other programs, claim
 /// statuses and the order of conditions do not count.
-pub(crate) fn same_for_node(a: &PodStatus, b: &PodStatus) -> bool {
+pub fn same_for_node(a: &PodStatus, b: &PodStatus) -> bool {
     // Destructured in full, so that a new field of the API fails to compile until it is handled here.
     let PodStatus {
         allocated_resources,

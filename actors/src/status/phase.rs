@@ -13,7 +13,7 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 /// `is_starting` says whether a regular container has a new run that is about to start. Such a container keeps the pod alive,
 /// whatever the policy says of its last exit: a container with a changed definition is replaced under every policy. A kubelet
 /// that restarts before the new run starts ends a pod with the policy `Never`.
-pub(crate) fn phase(
+pub fn phase(
     pod: &PodObject,
     status: &PodStatus,
     is_terminal: bool,

@@ -13,9 +13,9 @@ pub(super) const SCHEDULED: &str = "PodScheduled";
 /// All containers are being removed and restarted (KEP-5532).
 pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// A resize waits.
-pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
+pub const RESIZE_PENDING: &str = "PodResizePending";
 /// A resize is in progress.
-pub(crate) const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// The pod is terminated by a disruption. Other programs set this condition too, so it is never generated from
 /// containers.
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -52,11 +52,11 @@ pub(super) const ERROR: &str = "Error";
 /// The reason of a pod that lost its sandbox before all its containers started. podwright's own.
 pub(super) const SANDBOX_LOST: &str = "SandboxLost";
 /// The reason of a pod that exceeded its active deadline, in its status and its event.
-pub(crate) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The exit code of a container whose exit was not observed: that of a kill.
 pub(super) const UNKNOWN_EXIT: i32 = 137;
 /// The reason of a pod that failed because its node shut down (upstream `nodeShutdownReason`, kubelet 1.36).
-pub(crate) const TERMINATED: &str = "Terminated";
+pub const TERMINATED: &str = "Terminated";
 /// The reason of a pod that was rejected during a shutdown of its node (upstream `NodeShutdownNotAdmittedReason`, kubelet 1.36).
-pub(crate) const NODE_SHUTDOWN: &str = "NodeShutdown";
+pub const NODE_SHUTDOWN: &str = "NodeShutdown";

@@ -18,7 +18,7 @@ const LEAST_CPU_LIMIT: i64 = 10;
 const LEAST_CPU_REQUEST: i64 = 2;
 
 /// Whether a mount of the pod may become read-only with all mounts below it, if the runtime supports that.
-pub(crate) fn wants_recursive_read_only(pod: &PodObject) -> bool {
+pub fn wants_recursive_read_only(pod: &PodObject) -> bool {
     let regular = pod.containers().iter().chain(pod.init_containers()).map(|container| &container.volume_mounts);
     let ephemeral = pod.ephemeral_containers().iter().map(|container| &container.volume_mounts);
     regular.chain(ephemeral).flatten().flatten().any(|mount| is_recursive(mount, true))

@@ -44,7 +44,7 @@ pub(super) fn known(record: &mut Record, desired: bool, context: StepContext) ->
 
 /// Whether [`Event::Known`](super::Event::Known) leaves the record as it is. The event still has an answer. A pod that is
 /// already stopping needs no request: its hook call, its retry, or its worker's turn continues the stop.
-pub(crate) fn is_left_alone(record: &Record, desired: bool) -> bool {
+pub fn is_left_alone(record: &Record, desired: bool) -> bool {
     if desired {
         return !(record.is_finished() && record.flags().restart_requested);
     }
@@ -86,7 +86,7 @@ pub(super) fn requeue(record: &mut Record, now: Time) {
 
 impl Known {
     /// The answer for a desired pod whose record stays as it is; `None` if the record has to take the event.
-    pub(crate) fn of_desired(published: Published, since: Time) -> Option<Known> {
+    pub fn of_desired(published: Published, since: Time) -> Option<Known> {
         match published.lifecycle()? {
             Lifecycle::Finished if published.restart_requested() => None,
             lifecycle => Some(answer(lifecycle, published, since, false)),

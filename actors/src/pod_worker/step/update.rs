@@ -37,7 +37,7 @@ pub fn new_record(update: Update, observed: Observed, context: StepContext) -> (
 impl Record {
     /// Whether an update requests the stop of a pod that is not stopping. No other update changes the stage of a pod with a
     /// record, or depends on the time.
-    pub(crate) fn is_moved_by(&self, update: &Update) -> bool {
+    pub fn is_moved_by(&self, update: &Update) -> bool {
         !self.is_termination_requested()
             && (update.kind == UpdateKind::Kill
                 || match &update.target {
