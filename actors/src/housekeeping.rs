@@ -28,7 +28,6 @@ mod garbage;
 mod gauges;
 mod long_waits;
 mod messages;
-pub(crate) mod plan;
 
 use std::collections::HashSet;
 use std::sync::Arc;

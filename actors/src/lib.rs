@@ -11,10 +11,8 @@ mod mailbox;
 mod metered;
 mod mirrors;
 mod node_status;
-pub(crate) mod pod_manager;
 pub mod ports;
 mod probe_manager;
-pub(crate) mod resize;
 pub(crate) mod resizes;
 mod run_facts;
 mod starts;
@@ -23,12 +21,7 @@ pub(crate) mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use admission::{
-    AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,
-    SysctlAllowlist,
-};
 pub use container_manager::ContainersConfig;
-pub use containers::env::Allocatable;
 pub use desired::{DesiredPods, MissingSource};
 pub use engine::{
     Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
@@ -41,8 +34,10 @@ pub use housekeeping::PassError;
 pub use image_gc::ImageGcPolicy;
 pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
 pub use node_status::{NodeRegistration, Registration};
-pub use pod_worker::{
-    Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,
+pub use podwright_core::{
+    AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, Failure, Hook, InvalidSysctlPattern, KillOptions,
+    KnownPod, Lifecycle, NodeCapacity, NodePredicates, Notifier, Rejection, Shortage, SysctlAllowlist, Transition,
+    Update, UpdateKind, Wait, WaitFor,
 };
 pub use podwright_model::ids::{FullName, PodUid};
 pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
@@ -55,15 +50,9 @@ pub use statuses::Statuses;
 // The adapters, the binary, the benches and the tests use the rooms below by their own paths. They are not part of the API,
 // and may change in any release.
 #[doc(hidden)]
-pub mod admission;
-#[doc(hidden)]
 pub mod claims;
 #[doc(hidden)]
-pub mod config;
-#[doc(hidden)]
 pub mod container_manager;
-#[doc(hidden)]
-pub mod containers;
 #[doc(hidden)]
 pub mod desired;
 #[doc(hidden)]
@@ -81,13 +70,7 @@ pub mod image_gc;
 #[doc(hidden)]
 pub mod node;
 #[doc(hidden)]
-pub mod objects;
-#[doc(hidden)]
 pub mod observer;
-#[doc(hidden)]
-pub mod pod_worker;
-#[doc(hidden)]
-pub mod probes;
 #[doc(hidden)]
 pub mod recorder;
 #[doc(hidden)]
@@ -95,8 +78,10 @@ pub mod replay;
 #[doc(hidden)]
 pub mod shutdown;
 #[doc(hidden)]
-pub mod status;
-#[doc(hidden)]
 pub mod statuses;
 #[doc(hidden)]
+pub use podwright_core::{admission, config, containers, objects, pod_worker, probes, status};
+#[doc(hidden)]
 pub use podwright_model::{ids, pod, quantity, text, texts, time};
+
+use podwright_core::{pod_manager, resize};

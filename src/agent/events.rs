@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 const EVENTS_PER_POD: usize = 20;
 /// A probe may fail each second. The log has the same failure once in this time.
 const PROBE_LOG_PERIOD: Duration = Duration::from_secs(60);
-/// The reasons of events of probes (`actors/src/probes/manager/attempt.rs`).
+/// The reasons of events of probes (`actors/src/probe_manager/attempt.rs`).
 const PROBE_REASONS: [&str; 2] = ["Unhealthy", "ProbeWarning"];
 /// For how many pods events are kept.
 const MAX_PODS: usize = 20_000;

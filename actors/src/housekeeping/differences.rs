@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use podwright_core::housekeeping::{self as plan, PodAction};
 use podwright_metrics::BySource;
 
-use super::plan::{self, PodAction};
 use super::{Coverage, Housekeeping, gauges};
 use crate::desired::DesiredState;
 use crate::final_statuses::runs_again_after_shutdown;

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use podwright_core::housekeeping::{is_directory_unused, running};
 use podwright_metrics::Metrics;
 use tokio::time::timeout;
 
 use super::failure_log::FailureLog;
-use super::plan::{is_directory_unused, running};
 use crate::active_pods::ActivePods;
 use crate::desired::DesiredPods;
 use crate::engine::Engine;

@@ -57,8 +57,9 @@ fn label(lifecycle: Lifecycle) -> Label {
 
 #[cfg(test)]
 mod tests {
+    use podwright_core::housekeeping::{restarted, runtime_only, stopped};
+
     use super::*;
-    use crate::housekeeping::plan::{restarted, runtime_only, stopped};
     use crate::ids::FullName;
     use crate::ports::RunningPod;
     use crate::testing::pod;

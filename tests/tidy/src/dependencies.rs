@@ -8,8 +8,16 @@ use crate::root;
 /// An author of a driver builds neither the engine nor the crates that only the engine and the agent need.
 #[test]
 fn library_for_drivers_builds_no_engine() {
-    const OF_THE_AGENT: [&str; 7] =
-        ["actix", "axum", "clap", "podwright-actors", "podwright-metrics", "prometheus-client", "zbus"];
+    const OF_THE_AGENT: [&str; 8] = [
+        "actix",
+        "axum",
+        "clap",
+        "podwright-actors",
+        "podwright-core",
+        "podwright-metrics",
+        "prometheus-client",
+        "zbus",
+    ];
     for (package, features) in [("podwright-dra-driver", ""), ("podwright", "dra-driver")] {
         let crates = crates_of(package, features);
         let unwanted: Vec<_> = OF_THE_AGENT.into_iter().filter(|name| crates.contains(*name)).collect();

@@ -13,6 +13,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_ports", "actors/ports/src"),
     ("podwright_work_loop", "actors/work-loop/src"),
     ("podwright_work_queue", "actors/work-queue/src"),
+    ("podwright_core", "actors/core/src"),
     ("podwright_actors", "actors/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_slices", "adapters/slices/src"),

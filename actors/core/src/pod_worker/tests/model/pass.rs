@@ -8,7 +8,7 @@ use super::moves::Machine;
 use super::mutation::Mutation;
 use super::world::{EndEntry, List, Pass, PassAction, Uid, World};
 use crate::admission::{PodActivity, is_active};
-use crate::housekeeping::plan::{PodAction, actions, is_directory_unused};
+use crate::housekeeping::{PodAction, actions, is_directory_unused};
 use crate::pod::Phase;
 use crate::pod_manager::PodManager;
 use crate::pod_worker::update::UpdateKind;

@@ -1,4 +1,4 @@
-//! The decisions of a pass: the actions on pods without a record, and which directories may be removed.
+//! The decisions of a housekeeping pass: the actions on pods without a record, and which directories may be removed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
