@@ -87,12 +87,14 @@ impl HookContext {
     }
 
     /// The context of a running call, whose token an engine creates on demand.
+    #[inline]
     pub fn of_call(uid: PodUid, calls: Arc<dyn CallTokens>, call: u32) -> Self {
         HookContext { uid, token: OnceLock::new(), call: Some((calls, call)) }
     }
 
     /// The token that fires when the call should end early: termination was requested, or the grace period became
     /// shorter.
+    #[inline]
     pub fn cancel(&self) -> &CancellationToken {
         self.token.get_or_init(|| match &self.call {
             Some((calls, call)) => calls.token(*call),
@@ -101,6 +103,7 @@ impl HookContext {
     }
 
     /// Whether the call should end early.
+    #[inline]
     pub fn is_cancelled(&self) -> bool {
         match (self.token.get(), &self.call) {
             (Some(token), _) => token.is_cancelled(),

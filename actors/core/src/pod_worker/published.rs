@@ -20,6 +20,7 @@ impl Published {
     pub const NONE: Published = Published(0);
 
     /// The published state of a record.
+    #[inline]
     pub fn of(record: &Record) -> Self {
         let config = match &record.state {
             State::Waiting(_) => None,
@@ -60,16 +61,19 @@ impl Published {
     }
 
     /// The byte that is stored.
+    #[inline]
     pub const fn to_word(self) -> u8 {
         self.0
     }
 
     /// The state from a stored byte.
+    #[inline]
     pub const fn from_word(word: u8) -> Self {
         Published(word)
     }
 
     /// The pod's lifecycle; `None` if there is no record.
+    #[inline]
     pub fn lifecycle(self) -> Option<Lifecycle> {
         match self.0 & LIFECYCLE {
             1 => Some(Lifecycle::Waiting),
@@ -82,38 +86,46 @@ impl Published {
     }
 
     /// The lifecycle as a number below eight; zero if there is no record.
+    #[inline]
     pub fn stage(self) -> u64 {
         u64::from(self.0 & LIFECYCLE)
     }
 
+    #[inline]
     fn is(self, bit: u8) -> Option<bool> {
         self.lifecycle().map(|_| self.0 & bit != 0)
     }
 
     /// Whether the worker has begun to stop the pod, so that setup must not start more containers. Upstream answers no for a
     /// pod that ended before its start; this answers yes, because nothing of such a pod may be started either (POD-W32).
+    #[inline]
     pub fn should_containers_be_terminating(self) -> Option<bool> {
         self.is(CONTAINERS_TERMINATING)
     }
 
     /// Whether the pod's directories and volumes may be removed.
+    #[inline]
     pub fn should_content_be_removed(self) -> Option<bool> {
         self.is(CONTENT_REMOVABLE)
     }
 
+    #[inline]
     pub fn restart_requested(self) -> bool {
         self.0 & RESTART_REQUESTED != 0
     }
 
+    #[inline]
     pub fn has_config(self) -> bool {
         self.0 & HAS_CONFIG != 0
     }
 
+    #[inline]
     pub fn is_static(self) -> bool {
         self.0 & STATIC != 0
     }
 }
 
+#[inline]
 fn bit(bit: u8, is_set: bool) -> u8 {
     if is_set { bit } else { 0 }
 }
