@@ -129,7 +129,7 @@ impl Engine {
 
     /// Does the same as [`sync_known_pods`](Self::sync_known_pods) while some sources have not delivered. A pod without a record could
     /// still have running containers afterwards. No pod of such a source may have a record.
-    pub(crate) fn compare_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
+    pub fn compare_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
         let inner = self.inner();
         let mut known = Vec::with_capacity(inner.cells.len());
         // Most pods are desired and need no step: their published word is the answer. The others are stepped after the last
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Stops the workers at once, as a crash would. Later updates are accepted and never handled.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.inner().close();
     }
 

@@ -9,7 +9,8 @@ use crate::pod_worker::step::ERROR_BACKOFF;
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EngineConfig {
-    pub(crate) resync: Duration,
+    /// The time after a successful sync until the pod is synced again, before jitter.
+    pub resync: Duration,
     pub(crate) error_backoff: Duration,
     pub(crate) threads: Threads,
     pub(crate) seed: Option<u64>,

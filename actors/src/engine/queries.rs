@@ -79,13 +79,13 @@ impl Engine {
     }
 
     /// Whether the stop of the pod has failed for longer than `PATIENCE`. No pod waits for its end.
-    pub(crate) fn is_stop_overdue(&self, uid: &PodUid) -> bool {
+    pub fn is_stop_overdue(&self, uid: &PodUid) -> bool {
         let end = self.inner().find(uid).and_then(|cell| cell.read(Record::end_of_failing_stop)).flatten();
         end.is_some_and(|end| self.inner().clock.now() > end + PATIENCE)
     }
 
     /// Whether the pod has not begun to stop, and its syncs have failed for longer than `PATIENCE`.
-    pub(crate) fn is_sync_overdue(&self, uid: &PodUid) -> bool {
+    pub fn is_sync_overdue(&self, uid: &PodUid) -> bool {
         let since = self.inner().find(uid).and_then(|cell| cell.read(Record::syncs_fail_since)).flatten();
         since.is_some_and(|since| self.inner().clock.now() > since + PATIENCE)
     }
@@ -97,7 +97,7 @@ impl Engine {
 
     /// Whether the pod was created again while it terminated or after it had finished. Such a pod starts once its record is
     /// forgotten.
-    pub(crate) fn is_restart_requested(&self, uid: &PodUid) -> bool {
+    pub fn is_restart_requested(&self, uid: &PodUid) -> bool {
         self.published(uid).restart_requested()
     }
 
