@@ -121,5 +121,5 @@ bench: containers
 # Compares the instructions that the hot paths execute with the committed counts.
 instructions:
 	@{ $(HAVE_VALGRIND); } >/dev/null || .ci/install "count instructions" valgrind
-	@if { $(HAVE_VALGRIND); } >/dev/null; then $(CARGO) bench --locked -p podwright-actors --bench instructions; \
+	@if { $(HAVE_VALGRIND); } >/dev/null; then $(CARGO) bench --locked -p podwright-engine --bench instructions; \
 		else echo "valgrind is not installed: instructions were not counted"; [ -z "$(PODWRIGHT_REQUIRE)" ]; fi

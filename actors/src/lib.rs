@@ -3,7 +3,6 @@
 //! The crate `podwright` re-exports this API and documents it.
 
 mod active_pods;
-pub(crate) mod codec;
 pub(crate) mod dispatcher;
 pub mod explain;
 mod journal;
@@ -18,14 +17,9 @@ mod run_facts;
 mod starts;
 mod status_writer;
 pub(crate) mod sync;
-#[cfg(test)]
-pub(crate) mod testing;
 
 pub use container_manager::ContainersConfig;
 pub use desired::{DesiredPods, MissingSource};
-pub use engine::{
-    Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
-};
 pub use eviction::{
     EvictionGracePeriods, EvictionPolicy, EvictionThresholds, MinimumReclaim, MissingGracePeriod, NodePressure,
     ParseThresholdsError, Pressure,
@@ -39,11 +33,13 @@ pub use podwright_core::{
     KnownPod, Lifecycle, NodeCapacity, NodePredicates, Notifier, Rejection, Shortage, SysctlAllowlist, Transition,
     Update, UpdateKind, Wait, WaitFor,
 };
+pub use podwright_engine::{
+    Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, Recorder, StartEngineError, Threads,
+};
 pub use podwright_model::ids::{FullName, PodUid};
 pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
 pub use podwright_model::time::{Grace, Time};
 pub use podwright_ports::HostIps;
-pub use recorder::Recorder;
 pub use shutdown::ShutdownConfig;
 pub use statuses::Statuses;
 
@@ -55,8 +51,6 @@ pub mod claims;
 pub mod container_manager;
 #[doc(hidden)]
 pub mod desired;
-#[doc(hidden)]
-pub mod engine;
 #[doc(hidden)]
 pub mod eviction;
 #[doc(hidden)]
@@ -72,16 +66,16 @@ pub mod node;
 #[doc(hidden)]
 pub mod observer;
 #[doc(hidden)]
-pub mod recorder;
-#[doc(hidden)]
-pub mod replay;
-#[doc(hidden)]
 pub mod shutdown;
 #[doc(hidden)]
 pub mod statuses;
 #[doc(hidden)]
 pub use podwright_core::{admission, config, containers, objects, pod_worker, probes, status};
 #[doc(hidden)]
+pub use podwright_engine::{engine, recorder, replay};
+#[doc(hidden)]
 pub use podwright_model::{ids, pod, quantity, text, texts, time};
 
 use podwright_core::{pod_manager, resize};
+#[cfg(test)]
+use podwright_fixtures as testing;

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::engine::{Engine, EngineConfig};
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Update;
-use podwright_actors::ports::{Clock, PodSyncer, TokioClock};
-use podwright_actors::recorder::Recorder;
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::Update;
+use podwright_engine::{Engine, EngineConfig, Recorder};
 use podwright_metrics::Metrics;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, PodSyncer, TokioClock};
 
 use crate::hooks::Counting;
 use crate::measure::scan_until;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
-use podwright_actors::time::Grace;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Grace;
+use podwright_ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 
 use crate::refused::Refused;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod_worker::Update;
+use podwright_core::pod_worker::Update;
+use podwright_model::ids::PodUid;
 
 use crate::bed::{Bed, Scale, scattered};
 use crate::measure::{RunDelay, Samples, median, pause};

@@ -9,8 +9,8 @@ use std::hint;
 use std::thread;
 use std::time::Duration;
 
-use podwright_actors::pod_worker::Update;
-use podwright_actors::time::Time;
+use podwright_core::pod_worker::Update;
+use podwright_model::time::Time;
 
 use crate::bed::{self, Scale, scattered};
 use crate::hooks::Timing;

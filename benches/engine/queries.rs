@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::Update;
+use podwright_core::pod_worker::Update;
+use podwright_model::pod::PodObject;
 
 use crate::bed::{Bed, Scale, scattered};
 use crate::measure::Samples;

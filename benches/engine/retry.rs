@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
 
 use crate::bed::{self, Scale};
 use crate::hooks::Failing;

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use podwright_actors::pod_worker::Update;
+use podwright_core::pod_worker::Update;
 
 use crate::bed::{Bed, Scale};
 use crate::measure::{Samples, allocations};

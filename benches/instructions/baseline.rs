@@ -50,7 +50,7 @@ impl std::fmt::Display for Tools {
 }
 
 fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/instructions.json")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/instructions.json")
 }
 
 /// Writes the counts as the new baseline.

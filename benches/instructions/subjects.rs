@@ -9,16 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix::{System, SystemRunner};
-use podwright_actors::engine::{Engine, EngineConfig, Threads};
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::step::{Event, Outcome, StepContext, new_record, step};
-use podwright_actors::pod_worker::{Record, Update};
-use podwright_actors::ports::{
+use podwright_core::pod_worker::step::{Event, Outcome, StepContext, new_record, step};
+use podwright_core::pod_worker::{Record, Update};
+use podwright_engine::{Engine, EngineConfig, Recorder, Threads};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::time::{Grace, Time};
+use podwright_ports::{
     Clock, HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
 };
-use podwright_actors::recorder::Recorder;
-use podwright_actors::time::{Grace, Time};
 
 use crate::pods::{pod, pods};
 use crate::refused::Refused;

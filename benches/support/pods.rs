@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
+use podwright_model::pod::{PodObject, SOURCE_ANNOTATION};
 
 /// Creates `n` pods, each an object of its own. Call it before the measurement starts.
 pub(crate) fn pods(n: usize) -> Vec<Arc<PodObject>> {

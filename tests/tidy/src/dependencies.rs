@@ -8,12 +8,13 @@ use crate::root;
 /// An author of a driver builds neither the engine nor the crates that only the engine and the agent need.
 #[test]
 fn library_for_drivers_builds_no_engine() {
-    const OF_THE_AGENT: [&str; 8] = [
+    const OF_THE_AGENT: [&str; 9] = [
         "actix",
         "axum",
         "clap",
         "podwright-actors",
         "podwright-core",
+        "podwright-engine",
         "podwright-metrics",
         "prometheus-client",
         "zbus",
@@ -33,6 +34,16 @@ fn engine_builds_actix_and_no_agent() {
     let has = |name: &str| crates.contains(name);
     assert!(has("actix") && has("podwright-metrics"));
     assert!(!has("axum") && !has("clap") && !has("kube") && !has("tonic"), "the feature engine builds adapters");
+}
+
+/// Who embeds the engine alone builds neither the node nor an adapter.
+#[test]
+fn engine_alone_builds_no_node() {
+    let crates = crates_of("podwright-engine", "");
+    let unwanted: Vec<_> =
+        ["kube", "podwright", "podwright-actors", "tonic"].into_iter().filter(|name| crates.contains(*name)).collect();
+    assert!(unwanted.is_empty(), "podwright-engine builds {unwanted:?}");
+    assert!(crates.contains("actix") && crates.contains("podwright-core"), "the list is not complete");
 }
 
 /// The controllers of the control plane are no part of a node.

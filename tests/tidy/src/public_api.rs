@@ -14,6 +14,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_work_loop", "actors/work-loop/src"),
     ("podwright_work_queue", "actors/work-queue/src"),
     ("podwright_core", "actors/core/src"),
+    ("podwright_engine", "actors/engine/src"),
     ("podwright_actors", "actors/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_slices", "adapters/slices/src"),

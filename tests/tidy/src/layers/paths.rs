@@ -54,7 +54,7 @@ impl Crate {
         read
     }
 
-    /// The module of a file: `actors/src/engine/cell.rs` is `engine::cell`.
+    /// The module of a file: `actors/engine/src/engine/cell.rs` is `engine::cell`.
     pub(super) fn module(&self, path: &Path) -> ModulePath {
         let inner = path.strip_prefix(&self.folder).unwrap().with_extension("");
         inner.iter().map(|part| part.to_str().unwrap().to_owned()).filter(|part| part != "lib").collect()

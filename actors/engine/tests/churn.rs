@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use podwright_actors::engine::{Engine, EngineConfig, Threads};
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
-use podwright_actors::pod_worker::Update;
-use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
-use podwright_actors::time::Grace;
+use podwright_core::pod_worker::Update;
+use podwright_engine::{Engine, EngineConfig, Threads};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::{PodObject, SOURCE_ANNOTATION};
+use podwright_model::time::Grace;
+use podwright_ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 
 /// The environment variable that sets the number of pods.
 const COUNT: &str = "PODWRIGHT_CHURN";
