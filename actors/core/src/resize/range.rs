@@ -10,7 +10,7 @@ use super::decide::amount;
 use crate::quantity::Amount;
 
 /// A value of several amounts, which are compared one by one.
-pub(crate) trait Range: Clone {
+pub trait Range: Clone {
     fn is_same(&self, other: &Self) -> bool;
 
     /// The smaller one of each amount.
