@@ -10,11 +10,15 @@
 //! Events and relists are hints: only a status read from the runtime is trusted. A hint, or a relist that differs from the
 //! cache, leads to one read of that pod, and only a read that finds a change is reported. A burst of hints loses nothing: a
 //! pod is either being read or marked to be read (POD-W26).
+//!
+//! The module `relist` decides when to list, which pods to read and whether the runtime is healthy. The actor performs the lists
+//! and reads.
 
 mod actor;
 mod diff;
 mod messages;
 mod pod_cache;
+mod relist;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,9 +45,6 @@ use diff::RuntimeChange;
 use pod_cache::{Acknowledge, PodCache};
 
 pub(crate) use actor::ObserverActor;
-
-/// The number of pods that are read at once.
-const PARALLEL_READS: usize = 16;
 
 /// The last status of every pod, and whether the runtime answers.
 pub struct Observer {
@@ -215,21 +216,15 @@ impl Observer {
         *self.runtime_state.lock() = RuntimeState { listed: Some(Instant::now()), outage: None };
     }
 
-    /// Records a list that failed.
-    fn list_failed(&self, error: &RuntimeError) {
-        OngoingFailure::note(&mut self.runtime_state.lock().outage, error_chain(error).to_string(), self.clock.now());
+    /// Records a list that failed with this error.
+    fn list_failed(&self, error: String) {
+        OngoingFailure::note(&mut self.runtime_state.lock().outage, error, self.clock.now());
     }
 
-    /// Whether a list has succeeded at least once.
-    fn has_listed(&self) -> bool {
-        self.runtime_state.lock().listed.is_some()
-    }
-
-    /// Publishes whether the runtime is healthy: its last list is at most `limit` old. Returns whether that changed.
-    fn check_health(&self, limit: Duration) -> bool {
-        let is_recent = self.list_age().is_some_and(|age| age <= limit);
-        let is_healthy = is_recent && self.cache.was_listed();
-        self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, is_healthy) != is_healthy)
+    /// Records the end of a relist: every pod that it found changed has been read.
+    fn relisted(&self, took: Duration) {
+        self.metrics.pleg.relisted(took);
+        self.cache.list_ended();
     }
 
     fn count(&self, pods: &[RuntimePod]) {

@@ -1,6 +1,5 @@
-//! The actix actor: follows the runtime's events, relists, and reports whether the runtime is healthy.
+//! The actix actor: follows the runtime's events, and performs the lists and reads that [`Relists`] decides on.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +10,16 @@ use podwright_metrics::ActorMetrics;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Observer;
 use super::messages::{HintsLost, PodHint, RelistTurn};
-use super::{Observer, PARALLEL_READS};
+use super::relist::{Effect, Event, RELIST, RELIST_WITH_EVENTS, Relists};
 use crate::dispatcher::{RuntimeHealthChanged, RuntimePodChanged};
 use crate::ids::PodUid;
 use crate::mailbox::{Outbox, stop_with};
-use crate::ports::RuntimeError;
 use crate::text::error_chain;
-use crate::time::Time;
 
-/// How often to relist a runtime that has no events (upstream `genericPlegRelistPeriod`, kubelet 1.36).
-const RELIST: Duration = Duration::from_secs(1);
-/// How often to relist a runtime that has events. Relists find changes whose events were lost, and update the gauges.
-const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// The first delay after the runtime's adapter panicked in its events. It doubles up to the relist period.
 const EVENTS_RETRY: Duration = RELIST;
-/// The runtime counts as unhealthy this long after the last relist (upstream `genericPlegRelistThreshold`, kubelet 1.36).
-const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 
 /// Watches the runtime. See the module.
 pub(crate) struct ObserverActor {
@@ -36,32 +28,7 @@ pub(crate) struct ObserverActor {
     health: Arc<Outbox<RuntimeHealthChanged>>,
     metrics: ActorMetrics,
     stop: CancellationToken,
-    /// Pods to be read.
-    marked: BTreeSet<PodUid>,
-    /// Pods that are being read. A mark that arrives during a read leads to one more read.
-    reading: BTreeSet<PodUid>,
-    /// When the next turn is due. Turns follow a fixed grid, so that their delays do not add up.
-    next_turn: Instant,
-    /// When the list that is under way began.
-    listing: Option<Time>,
-    /// When the last list began and ended.
-    last_list: Option<ListTimes>,
-    /// Set by lost hints: the next turn lists.
-    list_now: bool,
-    /// The last relist, until the pods that it found changed are read.
-    relist: Option<Relist>,
-    /// Whether the last list succeeded.
-    reachable: bool,
-}
-
-struct ListTimes {
-    start: Time,
-    end: Instant,
-}
-
-struct Relist {
-    start: Time,
-    unread: BTreeSet<PodUid>,
+    relists: Relists,
 }
 
 impl ObserverActor {
@@ -73,120 +40,75 @@ impl ObserverActor {
         stop: CancellationToken,
     ) -> Self {
         let metrics = observer.metrics.actors.of("observer");
-        ObserverActor {
-            observer,
-            pods,
-            health,
-            metrics,
-            stop,
-            marked: BTreeSet::new(),
-            reading: BTreeSet::new(),
-            next_turn: Instant::now(),
-            listing: None,
-            last_list: None,
-            list_now: false,
-            relist: None,
-            reachable: true,
-        }
+        let relists = Relists::new(Instant::now().into_std());
+        ObserverActor { observer, pods, health, metrics, stop, relists }
     }
 
-    /// Starts reads of marked pods, as many as may run at once.
-    fn read_marked(&mut self, ctx: &mut Context<Self>) {
-        while self.reading.len() < PARALLEL_READS
-            && let Some(uid) = self.next_read()
-        {
-            let (observer, pods) = (self.observer.clone(), self.pods.clone());
-            let read = async move {
-                if observer.read_hinted(&uid).await {
-                    pods.post(RuntimePodChanged { uid: uid.clone() }).await;
+    /// Reports an event to the relists and performs their effects.
+    fn drive(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let now = Instant::now().into_std();
+        for effect in self.relists.step(event, now) {
+            match effect {
+                Effect::WakeAt(at) => {
+                    ctx.notify_later(RelistTurn, at.saturating_duration_since(now));
                 }
-                uid
-            };
-            ctx.spawn(read.into_actor(self).map(|uid, actor, ctx| {
-                actor.read_ended(&uid, ctx);
-                actor.read_marked(ctx);
-            }));
+                Effect::List { since_last_start } => {
+                    if let Some(since) = since_last_start {
+                        self.observer.metrics.pleg.relist_interval(since);
+                    }
+                    self.list(ctx);
+                }
+                Effect::Read(uid) => self.read(uid, ctx),
+                Effect::Relisted { took } => self.observer.relisted(took),
+                Effect::Reachable => tracing::info!("runtime answers again"),
+                Effect::Unreachable { error } => {
+                    tracing::warn!(%error, "runtime does not answer, pods are left as they are");
+                }
+                Effect::Health(healthy) => {
+                    self.observer.healthy.send_replace(healthy);
+                    let health = self.health.clone();
+                    ctx.spawn(async move { health.post(RuntimeHealthChanged).await }.into_actor(self));
+                }
+            }
         }
     }
 
-    fn next_read(&mut self) -> Option<PodUid> {
-        let uid = self.marked.iter().find(|uid| !self.reading.contains(*uid))?.clone();
-        self.marked.remove(&uid);
-        self.reading.insert(uid.clone());
-        Some(uid)
-    }
-
-    fn read_ended(&mut self, uid: &PodUid, ctx: &mut Context<Self>) {
-        self.reading.remove(uid);
-        if !self.marked.contains(uid)
-            && let Some(relist) = &mut self.relist
-        {
-            relist.unread.remove(uid);
-        }
-        self.end_relist(ctx);
-    }
-
-    fn list_if_due(&mut self, ctx: &mut Context<Self>) {
-        // A runtime that restarts may gain or lose its events.
-        let has_events = self.observer.runtime.has_events() && self.reachable;
-        let period = if has_events { RELIST_WITH_EVENTS } else { RELIST };
-        let is_due = self.list_now || self.last_list.as_ref().is_none_or(|last| last.end.elapsed() >= period);
-        if self.listing.is_some() || !is_due {
-            return;
-        }
-        let start = self.observer.clock.now();
-        if let Some(last) = self.last_list.as_ref().filter(|_| self.observer.has_listed()) {
-            self.observer.metrics.pleg.relist_interval(start.since(last.start));
-        }
-        self.listing = Some(start);
-        self.list_now = false;
+    fn list(&self, ctx: &mut Context<Self>) {
         let observer = self.observer.clone();
         let list = async move { observer.list().await };
-        ctx.spawn(list.into_actor(self).map(move |listed, actor, ctx| {
-            actor.listing = None;
-            actor.last_list = Some(ListTimes { start, end: Instant::now() });
-            match listed {
-                Ok(changed) => actor.listed(start, changed, ctx),
-                Err(error) => actor.unreachable(&error, ctx),
-            }
-            actor.read_marked(ctx);
+        ctx.spawn(list.into_actor(self).map(|listed, actor, ctx| {
+            let event = match listed {
+                Ok(changed) => {
+                    actor.observer.list_succeeded();
+                    Event::Listed(changed)
+                }
+                Err(error) => {
+                    let error = error_chain(&error).to_string();
+                    actor.observer.list_failed(error.clone());
+                    Event::ListFailed { error }
+                }
+            };
+            actor.drive(event, ctx);
         }));
     }
 
-    fn listed(&mut self, start: Time, changed: BTreeSet<PodUid>, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.reachable, true) {
-            tracing::info!("runtime answers again");
-        }
-        self.observer.list_succeeded();
-        self.marked.extend(changed.iter().cloned());
-        self.relist = Some(Relist { start, unread: changed });
-        self.end_relist(ctx);
+    fn read(&self, uid: PodUid, ctx: &mut Context<Self>) {
+        let (observer, pods) = (self.observer.clone(), self.pods.clone());
+        let read = async move {
+            if observer.read_hinted(&uid).await {
+                pods.post(RuntimePodChanged { uid: uid.clone() }).await;
+            }
+            uid
+        };
+        ctx.spawn(read.into_actor(self).map(|uid, actor, ctx| actor.drive(Event::Read(uid), ctx)));
     }
 
-    /// Ends a relist once every pod that it found changed is read. The runtime counts as healthy after the first relist has
-    /// ended, because the cache then has every running container.
-    fn end_relist(&mut self, ctx: &mut Context<Self>) {
-        if let Some(relist) = self.relist.take_if(|relist| relist.unread.is_empty()) {
-            self.observer.metrics.pleg.relisted(self.observer.clock.now().since(relist.start));
-            self.observer.cache.list_ended();
-        }
-        self.check_health(ctx);
-    }
-
-    fn unreachable(&mut self, error: &RuntimeError, ctx: &mut Context<Self>) {
-        self.observer.list_failed(error);
-        if std::mem::replace(&mut self.reachable, false) {
-            tracing::warn!(error = %error_chain(error), "runtime does not answer, pods are left as they are");
-        }
-        self.check_health(ctx);
-    }
-
-    /// Reports a change of the runtime's health, by the age of the last list.
-    fn check_health(&mut self, ctx: &mut Context<Self>) {
-        if self.observer.check_health(UNHEALTHY_AFTER) {
-            let health = self.health.clone();
-            ctx.spawn(async move { health.post(RuntimeHealthChanged).await }.into_actor(self));
-        }
+    /// Handles a message, and counts it.
+    fn handle_now(&mut self, event: Event, ctx: &mut Context<Self>) {
+        self.metrics.received();
+        let start = self.observer.clock.now();
+        self.drive(event, ctx);
+        self.metrics.handled(self.observer.clock.now().since(start));
     }
 }
 
@@ -206,18 +128,8 @@ impl Handler<RelistTurn> for ObserverActor {
     type Result = ();
 
     fn handle(&mut self, _: RelistTurn, ctx: &mut Self::Context) {
-        self.metrics.received();
-        let start = self.observer.clock.now();
-        let now = Instant::now();
-        self.next_turn = (self.next_turn + RELIST).max(now);
-        ctx.notify_later(RelistTurn, self.next_turn - now);
-        if self.reachable {
-            self.marked.extend(self.observer.cache.unread());
-        }
-        self.check_health(ctx);
-        self.list_if_due(ctx);
-        self.read_marked(ctx);
-        self.metrics.handled(self.observer.clock.now().since(start));
+        let (has_events, unread) = (self.observer.runtime.has_events(), self.observer.cache.unread());
+        self.handle_now(Event::Turn { has_events, unread }, ctx);
     }
 }
 
@@ -225,21 +137,15 @@ impl Handler<PodHint> for ObserverActor {
     type Result = ();
 
     fn handle(&mut self, PodHint { uid }: PodHint, ctx: &mut Self::Context) {
-        self.metrics.received();
-        let start = self.observer.clock.now();
-        self.marked.insert(uid);
-        self.read_marked(ctx);
-        self.metrics.handled(self.observer.clock.now().since(start));
+        self.handle_now(Event::Hint(uid), ctx);
     }
 }
 
 impl Handler<HintsLost> for ObserverActor {
     type Result = ();
 
-    fn handle(&mut self, _: HintsLost, _: &mut Self::Context) {
-        self.metrics.received();
-        self.list_now = true;
-        self.metrics.handled(Duration::ZERO);
+    fn handle(&mut self, _: HintsLost, ctx: &mut Self::Context) {
+        self.handle_now(Event::HintsLost, ctx);
     }
 }
 
