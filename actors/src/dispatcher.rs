@@ -12,6 +12,9 @@
 //! Nothing here waits: a source update is applied in one step, under the lock of the desired pods, and the engine accepts
 //! updates without waiting. Only the status and the event of a rejected pod wait, until the rejection is on disk.
 //!
+//! [`Turns`](turns::Turns) decides when an update is applied, when the queue is judged, and when admission is retried. The actor performs
+//! one such turn at a time.
+//!
 //! A pod that waits for what other pods give back is in the queue of the desired pods ([`AdmissionQueue`]). Other pods are admitted
 //! meanwhile. What is freed is reserved for the waiting pod.
 //!
@@ -22,6 +25,7 @@ mod admit;
 mod messages;
 mod preemption;
 mod resize;
+mod turns;
 
 use std::sync::Arc;
 
