@@ -1,4 +1,4 @@
-//! Messages and refusals of the engine's actors, and panics.
+//! Messages and refusals of the engine's actors, and panics of hooks, handlers and background parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,16 @@ struct ActorLabel {
     actor: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PartLabel {
+    part: &'static str,
+}
+
 /// The panics that were caught.
 #[derive(Clone, Debug)]
 pub struct PanicMetrics {
     hook_panics: Counter,
+    parts: Family<PartLabel, Counter>,
 }
 
 impl PanicMetrics {
@@ -32,12 +38,29 @@ impl PanicMetrics {
                 "Panics in hooks and handlers that were caught",
                 Counter::default(),
             ),
+            parts: podwright(
+                registry,
+                "podwright_part_panics_total",
+                "Panics that ended a background part, which starts again after a delay",
+                Family::default(),
+            ),
         }
     }
 
     /// A panic in a hook or handler was caught.
     pub fn caught(&self) {
         self.hook_panics.inc();
+    }
+
+    /// A background part begins. Its panics count from zero, so that the first one is an increase.
+    pub fn part_begins(&self, part: &'static str) {
+        let _zero = self.parts.get_or_create_owned(&PartLabel { part });
+    }
+
+    /// A panic has ended a background part. It also counts as a panic in a hook or handler.
+    pub fn part_panicked(&self, part: &'static str) {
+        self.caught();
+        self.parts.get_or_create_owned(&PartLabel { part }).inc();
     }
 }
 

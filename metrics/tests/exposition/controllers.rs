@@ -21,6 +21,9 @@ fn families_of_controllers_are_those_of_the_table() {
         longest: Duration::from_millis(2500),
     });
     metrics.panics.caught();
+    metrics.panics.part_begins("resourceclaim-controller");
+    metrics.panics.part_panicked("resourceclaim-controller");
+    metrics.panics.part_begins("watch");
     metrics.events.ended(EventOutcome::Written);
     metrics.leader_election.leads("resourceclaim-controller", true);
     metrics.watches.fails("resourceclaim-controller", "pods", false);
@@ -41,6 +44,9 @@ fn families_of_controllers_are_those_of_the_table() {
         "device_taint_eviction_controller_pod_deletions_total 1\n",
         "device_taint_eviction_controller_pod_deletion_duration_seconds_bucket{le=\"0.025\"} 1\n",
         "leader_election_master_status{name=\"resourceclaim-controller\"} 1\n",
+        "podwright_hook_panics_total 2\n",
+        "podwright_part_panics_total{part=\"resourceclaim-controller\"} 1\n",
+        "podwright_part_panics_total{part=\"watch\"} 0\n",
         "podwright_watch_failing{controller=\"resourceclaim-controller\",resource=\"pods\"} 0\n",
         "podwright_watch_failing{controller=\"resourceclaim-controller\",resource=\"resourceclaims\"} 1\n",
         "resourceclaim_controller_creates_total{admin_access=\"false\",status=\"success\"} 1\n",

@@ -17,6 +17,8 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
     actor.refused();
     actor.handled(TOOK);
     metrics.actors.hook_panicked();
+    metrics.actors.panics().part_begins("status_writer");
+    metrics.actors.panics().part_panicked("status_writer");
     metrics.actors.worker_rebuilt();
 
     metrics.admission.rejected("OutOfcpu");

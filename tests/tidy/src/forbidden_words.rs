@@ -40,6 +40,7 @@ fn actors_open_no_socket_and_no_file() {
         "actors/core/src",
         "actors/engine/src",
         "actors/model/src",
+        "actors/parts/src",
         "actors/ports/src",
         "actors/work-loop/src",
         "actors/work-queue/src",

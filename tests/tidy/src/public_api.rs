@@ -10,6 +10,7 @@ use crate::{Names, public_names, root};
 const CRATES: &[(&str, &str)] = &[
     ("podwright_metrics", "metrics/src"),
     ("podwright_model", "actors/model/src"),
+    ("podwright_parts", "actors/parts/src"),
     ("podwright_ports", "actors/ports/src"),
     ("podwright_work_loop", "actors/work-loop/src"),
     ("podwright_work_queue", "actors/work-queue/src"),
