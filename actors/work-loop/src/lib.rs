@@ -43,7 +43,8 @@
 //!
 //! # Parts
 //!
-//! - [`Work`] and [`work`]: the keys, the work on them, and the loop. Work that panics is counted, logged and repeated.
+//! - [`Work`] and [`work`]: the keys, the work on them, and the loop. Work that panics is counted, logged and repeated. A loop that panics may
+//!   begin again, and repeats the work that it has dropped.
 //! - [`for_metrics`]: the numbers of a queue as the metrics count them.
 //!
 //! # Arrows
@@ -103,6 +104,8 @@ pub async fn work<K, Fill, Added, New, Perform, Done>(
     Perform: Fn(K) -> Done,
     Done: Future<Output = Outcome>,
 {
+    // A loop of this queue that panicked has dropped its work.
+    work.queue.lock().retry_active(AFTER_PANIC, work.clock.now());
     let mut active = FuturesUnordered::new();
     loop {
         let due = {
@@ -148,3 +151,6 @@ pub fn for_metrics(numbers: QueueNumbers) -> WorkQueueNumbers {
     let QueueNumbers { depth, adds, retries, unfinished, longest } = numbers;
     WorkQueueNumbers { depth, adds, retries, unfinished, longest }
 }
+
+#[cfg(test)]
+mod tests;

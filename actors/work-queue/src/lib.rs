@@ -295,6 +295,15 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
+    /// Ends the work on all keys as failed, because nobody works on them any more.
+    pub fn retry_active(&mut self, at_least: Duration, now: Time) {
+        let is_active = |entry: &QueueEntry| matches!(entry.state, State::Active { .. });
+        let active = self.keys.iter().filter(|(_, entry)| is_active(entry)).map(|(key, _)| key.clone());
+        for key in active.collect::<Vec<_>>() {
+            self.done(&key, Outcome::Retry { at_least }, now);
+        }
+    }
+
     /// Makes each delayed key ready, because the clock was set, so that the delays are wrong. The failures of a key stay.
     pub fn make_all_ready(&mut self) {
         self.paced = Time::ZERO;

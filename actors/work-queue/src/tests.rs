@@ -109,6 +109,22 @@ fn an_addition_with_a_time_ends_a_longer_backoff() {
     assert_eq!((queue.next_due(), queue.failures(&"a").unwrap().0.count), (Some(at(21)), 2));
 }
 
+/// Who worked on the keys is gone.
+#[test]
+fn keys_whose_work_was_dropped_are_tried_again_as_after_a_failure() {
+    let mut queue = WorkQueue::new(BACKOFF);
+    for key in ["a", "b", "c"] {
+        queue.add(&key, Urgency::Normal);
+    }
+    assert_eq!((queue.take(at(5)), queue.take(at(5))), (Some("a"), Some("b")));
+    queue.add_at(&"b", at(7));
+    queue.retry_active(Duration::from_secs(3), at(5));
+    assert_eq!((queue.active(), queue.take(at(5))), (0, Some("c")), "nobody has worked on it");
+    assert_eq!((queue.take(at(6)), queue.take(at(7)), queue.take(at(7))), (None, Some("b"), None));
+    assert_eq!((queue.take(at(8)), queue.active()), (Some("a"), 3));
+    assert_eq!(queue.failures(&"a"), Some((Failures { count: 1, since: at(5) }, None)));
+}
+
 #[test]
 fn failures_of_many_keys_share_a_pace() {
     let pace = Pace { every: Duration::from_millis(100), burst: 100 };
