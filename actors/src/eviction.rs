@@ -14,18 +14,17 @@
 //! are measured, but never evicted. Only disk space can be reclaimed without an eviction: housekeeping removes the dead containers of pods
 //! that have ended, and then unused images are removed.
 
-mod actor;
 mod evictor;
 mod limits;
 mod messages;
 mod policy;
 mod pressure;
 mod rank;
+mod rounds;
 mod signals;
 mod state;
 mod thresholds;
 
-pub(crate) use actor::EvictionActor;
 pub(crate) use evictor::{Evictor, EvictorParts};
 pub use limits::PodUsage;
 pub(crate) use limits::{Limit, StorageLimits};

@@ -10,11 +10,9 @@
 //! An image is kept while it is used by a running or ended container, a sandbox, a start in progress, or the runtime itself. A
 //! new image is kept for a minimum age, because a pod may be about to use it.
 
-mod actor;
 mod collector;
-mod messages;
 mod plan;
+mod rounds;
 
-pub(crate) use actor::ImageGcActor;
 pub(crate) use collector::ImageCollector;
 pub use plan::{ImageGcPolicy, InvalidImageGcPolicy};

@@ -39,6 +39,7 @@ pub use podwright_engine::{
 pub use podwright_model::ids::{FullName, PodUid};
 pub use podwright_model::pod::{InvalidPod, Phase, PodObject};
 pub use podwright_model::time::{Grace, Time};
+pub use podwright_parts::StoppedPart;
 pub use podwright_ports::HostIps;
 pub use shutdown::ShutdownConfig;
 pub use statuses::Statuses;

@@ -24,4 +24,4 @@ mod object;
 mod plan;
 mod writer;
 
-pub(crate) use writer::MirrorWriter;
+pub(crate) use writer::{MirrorWriter, MirrorWriterState};

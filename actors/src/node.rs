@@ -8,8 +8,8 @@
 //!        observer -+      +- probes <----------------------------------+    +--> statuses, final statuses, volumes, cgroups
 //! ```
 //!
-//! Parts that run by themselves are actix actors on the arbiter that started the node. They get their addresses before they
-//! are built, so that each part is handed the recipients that it sends to.
+//! The dispatcher, the observer and housekeeping are actix actors, because other parts send messages to them. Everything else that runs by
+//! itself is a part: a named task that starts again after a panic. All are on the arbiter that started the node.
 
 mod handle;
 mod ports;

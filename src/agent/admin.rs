@@ -19,6 +19,7 @@ mod negotiation;
 mod pods;
 mod recording;
 
+use crate::actors::StoppedPart;
 use crate::actors::desired::MissingSource;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::text::plain;
@@ -137,6 +138,15 @@ async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>)
     }
     // Only the runtime condition counts: without a pod network, pods of the host network still run.
     missing.extend(view.node.observer().unready().runtime.map(|why| plain(&why, MAX_PROBLEM_BYTES).into_owned()));
+    // The text of a panic may quote what the part has read.
+    let stopped = |part: StoppedPart| {
+        if is_public {
+            format!("the part {} does not run", part.name)
+        } else {
+            plain(&part.to_string(), MAX_PROBLEM_BYTES).into_owned()
+        }
+    };
+    missing.extend(view.node.stopped_parts().into_iter().map(stopped));
     if missing.is_empty() {
         return "ok\n".into_response();
     }

@@ -93,6 +93,13 @@ pub struct StoppedPart {
     pub panic: Option<String>,
 }
 
+impl StoppedPart {
+    /// A part whose work has ended.
+    pub fn ended(name: &'static str) -> Self {
+        StoppedPart { name, panic: None }
+    }
+}
+
 impl fmt::Display for StoppedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.panic {
@@ -158,7 +165,7 @@ impl Parts {
         let stopped = |(name, state): &(&'static str, State)| match state {
             State::Running => None,
             State::Panicked(panic) => Some(StoppedPart { name, panic: Some(panic.clone()) }),
-            State::Ended => Some(StoppedPart { name, panic: None }),
+            State::Ended => Some(StoppedPart::ended(name)),
         };
         self.0.states.lock().iter().filter_map(stopped).collect()
     }

@@ -40,24 +40,33 @@ pub(crate) struct MirrorWriter {
     pub(crate) registration: Option<watch::Receiver<Registration>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
+    pub(crate) state: MirrorWriterState,
 }
 
-/// The errors of the last writes, by full name. A repeated error is logged once.
-type Errors = Mutex<HashMap<FullName, String, RandomState>>;
+/// What the writer remembers between writes.
+pub(crate) struct MirrorWriterState {
+    queue: Mutex<WorkQueue<FullName>>,
+    /// The errors of the last writes, by full name. A repeated error is logged once.
+    errors: Mutex<HashMap<FullName, String, RandomState>>,
+}
+
+impl Default for MirrorWriterState {
+    fn default() -> Self {
+        MirrorWriterState { queue: Mutex::new(WorkQueue::new(BACKOFF)), errors: Mutex::default() }
+    }
+}
 
 impl MirrorWriter {
     /// Writes until `stop` is cancelled. A call that runs then is dropped.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let queue = Mutex::new(WorkQueue::new(BACKOFF));
-        let errors = Errors::default();
+    pub(crate) async fn run(&self, stop: CancellationToken) {
         let writes = Work {
-            queue: &queue,
+            queue: &self.state.queue,
             limit: MAX_ACTIVE,
             fill: |queue: &mut WorkQueue<FullName>| {
                 self.checks.take().for_each(|name| queue.add(&name, Urgency::Normal));
             },
             added: || self.checks.added(),
-            perform: |name: FullName| self.write(name, &errors),
+            perform: |name: FullName| self.write(name),
             clock: &*self.clock,
             panics: self.metrics.actors.panics(),
             durations: None,
@@ -65,16 +74,19 @@ impl MirrorWriter {
         tokio::join!(work(writes, stop.clone()), stop.run_until_cancelled(self.follow_node()));
     }
 
-    /// Checks all static pods when the Node object appears.
+    /// Checks all static pods if the Node object exists, and each time it appears.
     async fn follow_node(&self) {
         let Some(mut registration) = self.registration.clone() else { return };
-        let mut last = registration.borrow_and_update().node_uid();
-        while registration.changed().await.is_ok() {
+        let mut last = None;
+        loop {
             let uid = registration.borrow_and_update().node_uid();
             if uid != last && uid.is_some() {
                 self.desired.lock().pods.pods().filter(|pod| pod.is_static()).for_each(|pod| self.checks.changed(pod));
             }
             last = uid;
+            if registration.changed().await.is_err() {
+                return;
+            }
         }
     }
 
@@ -83,7 +95,8 @@ impl MirrorWriter {
         self.registration.as_ref().and_then(|registration| registration.borrow().node_uid())
     }
 
-    async fn write(&self, name: FullName, errors: &Errors) -> Outcome {
+    async fn write(&self, name: FullName) -> Outcome {
+        let errors = &self.state.errors;
         let Err(error) = self.update(&name).await else {
             errors.lock().remove(&name);
             return Outcome::Finished;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix::{Addr, Recipient};
 use k8s_openapi::api::core::v1::NodeCondition;
+use podwright_parts::{Parts, StoppedPart};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,7 @@ use crate::explain::Explainer;
 use crate::health::PassHealth;
 use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
 use crate::node_status::{NodePresence, Registration};
-use crate::observer::Observer;
+use crate::observer::{Observer, ObserverActor};
 use crate::pod::PodObject;
 use crate::ports::{ApiError, Clock, SourceUpdate};
 use crate::shutdown::{self, ShutdownConfig, ShutdownGate, ShutdownParts, ShutdownProgress, ShutdownTimes, stop_all};
@@ -56,8 +57,11 @@ pub struct NodeHandle {
     pub(super) shutdown_cancelled: watch::Sender<()>,
     pub(super) dispatcher: Addr<DispatcherActor>,
     pub(super) housekeeping: Addr<HousekeepingActor>,
+    pub(super) observer_actor: Addr<ObserverActor>,
     pub(super) clock: Arc<dyn Clock>,
-    /// Ends the actors and the background work.
+    /// The parts that run by themselves.
+    pub(super) parts: Parts,
+    /// Ends the actors, the parts and the background work.
     pub(super) stop: CancellationToken,
 }
 
@@ -144,6 +148,20 @@ impl NodeHandle {
     /// [`housekeeping_limit`](NodeHandle::housekeeping_limit). False before the first pass has ended.
     pub fn is_housekeeping_late(&self) -> bool {
         self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > self.housekeeping_limit)
+    }
+
+    /// The parts of the node that do not run, although the node has not stopped. A part that panicked starts again after 1 to 10 s.
+    pub fn stopped_parts(&self) -> Vec<StoppedPart> {
+        let mut stopped = self.parts.stopped();
+        let actors = [
+            ("dispatcher", self.dispatcher.connected()),
+            ("housekeeping", self.housekeeping.connected()),
+            ("observer", self.observer_actor.connected()),
+        ];
+        if !self.stop.is_cancelled() {
+            stopped.extend(actors.into_iter().filter(|(_, runs)| !runs).map(|(name, _)| StoppedPart::ended(name)));
+        }
+        stopped
     }
 
     /// How far the registration in the API server is, and a signal for each change. `None` without an API server.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::prelude::*;
+use podwright_parts::Parts;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -12,17 +13,17 @@ use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolv
 use crate::desired::DesiredPods;
 use crate::dispatcher::{self, Dispatcher, DispatcherActor, PodObjectsChanged};
 use crate::engine::Engine;
-use crate::eviction::{EvictionActor, EvictionState, Evictor, EvictorParts, PressureGate};
+use crate::eviction::{EvictionState, Evictor, EvictorParts, PressureGate};
 use crate::explain::Explainer;
 use crate::final_statuses::FinalStatusStore;
 use crate::health::{MAX_PASS_AGE, PassHealth};
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
 use crate::ids::PodUid;
-use crate::image_gc::{ImageCollector, ImageGcActor};
+use crate::image_gc::ImageCollector;
 use crate::mailbox::Outbox;
 use crate::metered::{GuardedClock, MeteredRuntime};
-use crate::mirrors::MirrorWriter;
 use crate::mirrors::checks::MirrorChecks;
+use crate::mirrors::{MirrorWriter, MirrorWriterState};
 use crate::node_status::{NodePresence, PresenceParts};
 use crate::observer::{Observer, ObserverActor};
 use crate::pod_worker::Lifecycle;
@@ -76,6 +77,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
 
     // The dispatcher and housekeeping get their addresses before they are built, because other parts send to them.
     let stop = CancellationToken::new();
+    let parts = Parts::new(metrics.actors.panics().clone(), stop.clone());
     let mut dispatcher_context = Context::<DispatcherActor>::new();
     dispatcher_context.set_mailbox_capacity(dispatcher::MAILBOX);
     let dispatcher_address = dispatcher_context.address();
@@ -190,8 +192,10 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             registration: registration.as_ref().map(|settings| settings.progress()),
             clock: clock.clone(),
             metrics: metrics.clone(),
+            state: MirrorWriterState::default(),
         };
-        actix::spawn(mirror_writer.run(stop.clone()));
+        let stopping = stop.clone();
+        parts.spawn_local("mirror_writer", async move || mirror_writer.run(stopping.clone()).await);
         let writer = Arc::new(StatusWriter {
             resources: resources.clone(),
             engine: engine.clone(),
@@ -203,7 +207,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             metrics: metrics.clone(),
             state: WriterState::default(),
         });
-        actix::spawn(writer.clone().run(stop.clone()));
+        let (running, stopping) = (writer.clone(), stop.clone());
+        parts.spawn_local("status_writer", async move || running.clone().run(stopping.clone()).await);
         writer
     });
     let explainer = Arc::new(Explainer {
@@ -227,11 +232,12 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let images = images.map(|store| {
         let (events, clock, metrics) = (events.clone(), clock.clone(), metrics.clone());
         let collector = Arc::new(ImageCollector::new(store.clone(), image_gc, events, clock, metrics));
-        ImageGcActor::new(collector.clone(), stop.clone()).start();
+        let running = collector.clone();
+        parts.spawn_local("image_gc", async move || running.run().await);
         (store, collector)
     });
     if disks.is_some() || meter.is_some() {
-        let parts = EvictorParts {
+        let evictor_parts = EvictorParts {
             engine: engine.clone(),
             desired: desired.clone(),
             active: active.clone(),
@@ -243,17 +249,16 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             events: events.clone(),
             state: evictions.clone(),
         };
-        let evictor = Evictor::new(parts, clock.clone(), metrics.clone());
-        EvictionActor::new(Arc::new(evictor), eviction_period, stop.clone()).start();
+        let evictor = Evictor::new(evictor_parts, clock.clone(), metrics.clone());
+        parts.spawn_local("eviction", async move || evictor.run(eviction_period).await);
         // As upstream, a node under pressure rejects a pod before the other handlers check it.
         admission.insert(0, Arc::new(PressureGate(evictions.clone())));
     }
     if let Some(objects) = objects.clone() {
         let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
-        let stop = stop.clone();
-        actix::spawn(async move {
-            while let Some(changed) = stop.run_until_cancelled(objects.changed()).await {
-                for uid in changed {
+        parts.spawn_local("object_changes", async move || {
+            loop {
+                for uid in objects.changed().await {
                     pods.post(PodObjectsChanged { uid }).await;
                 }
             }
@@ -262,11 +267,10 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let pass_needed = Arc::new(Notify::new());
     if let Some(resources) = resources.clone() {
         let pods = Outbox::new(&dispatcher_address, &dispatcher_metrics);
-        let (engine, pass_needed, stop) = (engine.clone(), pass_needed.clone(), stop.clone());
-        let clock = clock.clone();
-        actix::spawn(async move {
-            while let Some(changed) = stop.run_until_cancelled(resources.changed()).await {
-                for uid in changed {
+        let (engine, pass_needed, clock) = (engine.clone(), pass_needed.clone(), clock.clone());
+        parts.spawn_local("resource_changes", async move || {
+            loop {
+                for uid in resources.changed().await {
                     let has_worker = engine.lifecycle(&uid).is_some_and(|lifecycle| lifecycle < Lifecycle::Finished);
                     if !has_worker && needs_pass(&*resources, &uid, clock.now()) {
                         pass_needed.notify_one();
@@ -292,14 +296,17 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             clock: clock.clone(),
             panics: metrics.actors.panics().clone(),
         }));
-        let (running, stop, engine) = (presence.clone(), stop.clone(), engine.clone());
-        actix::spawn(async move {
+        let (running, stopping, engine) = (presence.clone(), stop.clone(), engine.clone());
+        let mut is_first = true;
+        parts.spawn_local("node_status", async move || {
+            if std::mem::take(&mut is_first) {
+                running.record_start();
+            }
+            running.run().await;
             // Another agent runs with the name of the node. It may run the same pods, so this node neither stops them nor writes
             // their statuses.
-            if stop.run_until_cancelled(running.run()).await.is_some() {
-                stop.cancel();
-                engine.stop();
-            }
+            stopping.cancel();
+            engine.stop();
         });
         presence
     });
@@ -345,13 +352,13 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     };
     let pods = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
     let health = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
-    ObserverActor::new(observer.clone(), pods, health, stop.clone()).start();
-    let (resizes, stop_allocating) = (resizes.clone(), stop.clone());
-    actix::spawn(async move { resizes.run(&stop_allocating).await });
-    let stop_recording = stop.clone();
-    actix::spawn(async move { run_facts.run(&stop_recording).await });
-    let stop_writing = stop.clone();
-    actix::spawn(async move { final_statuses.run(&stop_writing).await });
+    let observer_actor = ObserverActor::new(observer.clone(), pods, health, stop.clone()).start();
+    let stopping = stop.clone();
+    parts.spawn_local("allocations", async move || resizes.run(&stopping).await);
+    let stopping = stop.clone();
+    parts.spawn_local("run_facts", async move || run_facts.run(&stopping).await);
+    let stopping = stop.clone();
+    parts.spawn_local("final_statuses", async move || final_statuses.run(&stopping).await);
     let dispatcher_actor =
         DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), pod_ended, stop.clone());
     let dispatcher = dispatcher_context.run(dispatcher_actor);
@@ -375,7 +382,9 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         shutdown_cancelled: watch::Sender::new(()),
         dispatcher,
         housekeeping,
+        observer_actor,
         clock,
+        parts,
         stop,
     })
 }

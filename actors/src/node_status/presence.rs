@@ -85,32 +85,19 @@ impl NodePresence {
         }
     }
 
-    /// Registers the node, then keeps its status and its lease up to date. Returns only if another agent runs with the name of the node.
-    /// After a panic of an adapter, this begins again with the registration.
-    pub(crate) async fn run(&self) {
+    /// Records that the agent of the node starts.
+    pub(crate) fn record_start(&self) {
         self.record(PodEvent::normal(texts::STARTING.0, texts::STARTING.1));
-        let mut panics = 0;
-        loop {
-            let kept = async {
-                tokio::select! {
-                    // A fixed order lets a simulation repeat its run.
-                    biased;
-                    () = self.keep_registered() => {}
-                    () = self.keep_images() => {}
-                }
-            };
-            if AssertUnwindSafe(kept).catch_unwind().await.is_ok() {
-                return;
-            }
-            self.parts.panics.caught();
-            panics += 1;
-            let delay = REGISTER_BACKOFF.after(panics);
-            tracing::error!(
-                node = self.name(),
-                retry.seconds = delay.as_secs_f64(),
-                "the updates of the node panicked"
-            );
-            sleep(delay).await;
+    }
+
+    /// Registers the node, then keeps its status and its lease up to date. Returns only if another agent runs with the name of the node.
+    /// May be called again after a panic of an adapter: it begins with the registration.
+    pub(crate) async fn run(&self) {
+        tokio::select! {
+            // A fixed order lets a simulation repeat its run.
+            biased;
+            () = self.keep_registered() => {}
+            () = self.keep_images() => {}
         }
     }
 

@@ -48,6 +48,23 @@ async fn pod_waits_for_a_missing_config_map_and_starts_when_it_appears() {
     assert_eq!(node.phase("web"), "Running");
 }
 
+/// The pod does not wait for the end of its backoff.
+#[actix::test]
+async fn changes_of_objects_are_followed_after_a_panic() {
+    let (node, objects) = start().await;
+    let volumes = json!([{"name": "settings", "configMap": {"name": "web"}}]);
+    node.deliver(&[pod("web").spec("volumes", volumes)]).await;
+    node.wait(30.0).await;
+    objects.panic_in_changed();
+    node.wait(0.5).await;
+    let stopped: Vec<_> = node.node.stopped_parts().into_iter().map(|part| part.name).collect();
+    assert_eq!(stopped, ["object_changes"]);
+    objects.put_config_map("web", &json!({"a": "1"}));
+    node.wait(2.0).await;
+    assert_eq!(node.phase("web"), "Running");
+    assert!(node.node.stopped_parts().is_empty());
+}
+
 #[actix::test]
 async fn container_waits_for_the_objects_of_its_variables() {
     let (node, objects) = start().await;

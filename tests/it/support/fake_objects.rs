@@ -29,6 +29,8 @@ struct State {
     secrets: BTreeMap<String, Arc<Secret>>,
     registered: BTreeSet<PodUid>,
     changed: Vec<PodUid>,
+    /// Whether the next report of changes panics.
+    panics: bool,
     /// How long the read of an object takes.
     slow: Duration,
 }
@@ -52,6 +54,12 @@ impl FakeObjects {
     /// Makes the read of each object take this long.
     pub(crate) fn slow(&self, by: Duration) {
         self.state.lock().slow = by;
+    }
+
+    /// Makes the report of changes panic once, now.
+    pub(crate) fn panic_in_changed(&self) {
+        self.state.lock().panics = true;
+        self.changed.notify_one();
     }
 
     /// The answer to a read.
@@ -116,7 +124,9 @@ impl ApiObjects for FakeObjects {
     fn changed(&self) -> BoxFuture<'_, Vec<PodUid>> {
         async {
             self.changed.notified().await;
-            std::mem::take(&mut self.state.lock().changed)
+            let mut state = self.state.lock();
+            assert!(!std::mem::take(&mut state.panics), "a fault of the objects");
+            std::mem::take(&mut state.changed)
         }
         .boxed()
     }

@@ -41,6 +41,8 @@ struct State {
     loses_answers: bool,
     /// Whether watches are broken although calls may succeed.
     is_watch_broken: bool,
+    /// The call that panics once, as `METHOD NAME`.
+    panics_in: Option<&'static str>,
     /// How many calls succeed before all calls fail, if there is a limit.
     successes_left: Option<usize>,
     /// The phases that each pod has had in the server, by UID.
@@ -97,6 +99,11 @@ impl FakePodApi {
     /// Performs all calls from now on and reports a failure, or answers again.
     pub(crate) fn lose_answers(&self, loses: bool) {
         self.state.lock().loses_answers = loses;
+    }
+
+    /// Makes the next one of these calls panic, such as `PUT lease`.
+    pub(crate) fn panic_in(&self, call: &'static str) {
+        self.state.lock().panics_in = Some(call);
     }
 
     /// Makes all calls fail after this many have succeeded. `None` ends this.
@@ -234,6 +241,8 @@ impl FakePodApi {
         async move {
             let (latency, failure) = {
                 let mut state = self.state.lock();
+                let panics = state.panics_in.take_if(|call| *call == format!("{method} {name}"));
+                assert!(panics.is_none(), "a fault of the client");
                 let at = self.clock.now().as_nanos() as f64 / 1e9;
                 state.calls.push((at, format!("{method} {name}")));
                 *state.active.entry(key.clone()).or_default() += 1;
