@@ -11,8 +11,14 @@
 //! The dispatcher, the observer and housekeeping are actix actors, because other parts send messages to them. Everything else that runs by
 //! itself is a part: a named task that starts again after a panic. All are on the arbiter that started the node.
 
+mod api_server;
+mod changes;
+mod evictions;
 mod handle;
+mod mailboxes;
+mod pod_workers;
 mod ports;
+mod shared;
 mod start;
 
 use std::time::Duration;
@@ -175,6 +181,6 @@ impl NodeBuilder {
     /// # Panics
     /// Outside of an actix arbiter.
     pub fn start(self) -> Result<NodeHandle, StartNodeError> {
-        start::start(self)
+        start::start(&self)
     }
 }

@@ -4,23 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Addr, Recipient};
+use actix::Recipient;
 use k8s_openapi::api::core::v1::NodeCondition;
 use podwright_parts::{Parts, StoppedPart};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
+use super::mailboxes::Actors;
 use crate::container_manager::ContainerManager;
 use crate::desired::DesiredPods;
-use crate::dispatcher::{DispatcherActor, RefuseNewPods};
+use crate::dispatcher::RefuseNewPods;
 use crate::engine::Engine;
 use crate::eviction::{EvictionState, NodePressure, Pressure};
 use crate::explain::Explainer;
 use crate::health::PassHealth;
-use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
+use crate::housekeeping::{PassError, RunPass};
 use crate::node_status::{NodePresence, Registration};
-use crate::observer::{Observer, ObserverActor};
+use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::ports::{ApiError, Clock, SourceUpdate};
 use crate::shutdown::{self, ShutdownConfig, ShutdownGate, ShutdownParts, ShutdownProgress, ShutdownTimes, stop_all};
@@ -55,14 +55,10 @@ pub struct NodeHandle {
     pub(super) presence: Option<Arc<NodePresence>>,
     /// Changes when a shutdown is cancelled.
     pub(super) shutdown_cancelled: watch::Sender<()>,
-    pub(super) dispatcher: Addr<DispatcherActor>,
-    pub(super) housekeeping: Addr<HousekeepingActor>,
-    pub(super) observer_actor: Addr<ObserverActor>,
+    pub(super) actors: Actors,
     pub(super) clock: Arc<dyn Clock>,
-    /// The parts that run by themselves.
+    /// The parts that run by themselves. Their stop token also ends the actors and the background work.
     pub(super) parts: Parts,
-    /// Ends the actors, the parts and the background work.
-    pub(super) stop: CancellationToken,
 }
 
 /// The result of a shutdown.
@@ -130,7 +126,7 @@ impl NodeHandle {
 
     /// The recipient of the sources' updates. `send` waits while the mailbox is full, and returns once the update is accepted.
     pub fn sources(&self) -> Recipient<SourceUpdate> {
-        self.dispatcher.clone().recipient()
+        self.actors.dispatcher.clone().recipient()
     }
 
     /// Whether the runtime is healthy, and a signal for each change. See [`Observer::healthy`].
@@ -154,11 +150,11 @@ impl NodeHandle {
     pub fn stopped_parts(&self) -> Vec<StoppedPart> {
         let mut stopped = self.parts.stopped();
         let actors = [
-            ("dispatcher", self.dispatcher.connected()),
-            ("housekeeping", self.housekeeping.connected()),
-            ("observer", self.observer_actor.connected()),
+            ("dispatcher", self.actors.dispatcher.connected()),
+            ("housekeeping", self.actors.housekeeping.connected()),
+            ("observer", self.actors.observer.connected()),
         ];
-        if !self.stop.is_cancelled() {
+        if !self.parts.stop().is_cancelled() {
             stopped.extend(actors.into_iter().filter(|(_, runs)| !runs).map(|(name, _)| StoppedPart::ended(name)));
         }
         stopped
@@ -186,14 +182,14 @@ impl NodeHandle {
     /// # Errors
     /// [`PassError`] if the runtime does not list its pods, or if the node has stopped.
     pub async fn run_housekeeping(&self) -> Result<(), PassError> {
-        self.housekeeping.send(RunPass).await.unwrap_or(Err(PassError::Stopped))
+        self.actors.housekeeping.send(RunPass).await.unwrap_or(Err(PassError::Stopped))
     }
 
     /// Rejects new pods with the reason `NodeShutdown` from now on if `refuse` is true, and admits new pods again if it is
     /// false.
     pub async fn refuse_new_pods(&self, refuse: bool) {
         // A node that has stopped admits nothing.
-        let _stopped = self.dispatcher.send(RefuseNewPods { refuse }).await;
+        let _stopped = self.actors.dispatcher.send(RefuseNewPods { refuse }).await;
     }
 
     /// Stops all pods, and leaves the node running: rejects new pods, then stops the groups of `config` from the lowest priority
@@ -202,7 +198,7 @@ impl NodeHandle {
     ///
     /// Does nothing after [`shutdown`](NodeHandle::shutdown). If this future is dropped, the stops that have begun continue.
     pub async fn stop_pods(&self, config: impl Into<ShutdownConfig>) -> ShutdownReport {
-        if self.stop.is_cancelled() {
+        if self.parts.stop().is_cancelled() {
             return ShutdownReport::default();
         }
         let config = config.into();
@@ -257,7 +253,7 @@ impl NodeHandle {
     /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun continue until the
     /// handle is dropped.
     pub async fn shutdown(&self, config: impl Into<ShutdownConfig>) -> ShutdownReport {
-        if self.stop.is_cancelled() {
+        if self.parts.stop().is_cancelled() {
             return ShutdownReport::default();
         }
         let config = config.into();
@@ -279,7 +275,7 @@ impl NodeHandle {
     /// Stops the actors, the background work and the workers. Clones of the engine may outlive the handle, so its workers are
     /// stopped here.
     fn abort(&self) {
-        self.stop.cancel();
+        self.parts.stop().cancel();
         self.engine.stop();
     }
 }
