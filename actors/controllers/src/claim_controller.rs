@@ -13,7 +13,8 @@
 //!   queued.
 //! - The core is locked for one event or one step, and never during a call.
 //! - A pass that fails is repeated with a backoff until it succeeds. An event of its object ends the backoff.
-//! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues.
+//! - A panic in a pass, in the handling of an event or in a handler of an embedder is counted and logged, and the controller continues. After
+//!   any other panic, the passes begin again.
 //! - What a pass reports is counted, recorded and logged before its next call, so that a stop loses nothing.
 //! - Passes that need the claims of a namespace at the same time share a list, and the list counts for the other passes too.
 //! - A stop waits for the creates that are in flight, because a create that is dropped may still be performed. The creates whose results
@@ -36,6 +37,7 @@ use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use parking_lot::Mutex;
 use podwright_metrics::{ClaimSeries, ControllersMetrics};
 use podwright_model::time::Time;
+use podwright_parts::{Parts, StoppedPart};
 use podwright_ports::Clock;
 use podwright_work_loop::{Work, for_metrics, work};
 use podwright_work_queue::{Outcome, WorkQueue};
@@ -95,8 +97,8 @@ pub struct ClaimControllerPorts {
 /// Dropping the controller stops it.
 pub struct ClaimController {
     shared: Arc<Shared>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    /// The passes, as one part.
+    parts: Parts,
 }
 
 /// How a term ends: no further call begins, and creates in flight are awaited.
@@ -153,10 +155,10 @@ impl ClaimController {
                 .map(|shared| for_metrics(shared.passes.queue.lock().numbers(shared.ports.clock.now())))
                 .unwrap_or_default()
         });
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(run(shared.clone(), stop.clone()));
-        tasks.close();
-        ClaimController { shared, stop, tasks }
+        let parts = Parts::new(shared.ports.metrics.panics.clone(), CancellationToken::new());
+        let (running, stop) = (shared.clone(), parts.stop().clone());
+        parts.spawn(CONTROLLER_NAME, move || run(running.clone(), stop.clone()));
+        ClaimController { shared, parts }
     }
 
     /// Takes an event of the watch of pods, of all namespaces.
@@ -210,9 +212,14 @@ impl ClaimController {
         self.shared.is_synced.load(Ordering::Acquire)
     }
 
-    /// Whether no pass can run any more: the controller was stopped, or its task has panicked.
+    /// Whether no pass can run any more: the controller was stopped.
     pub fn has_ended(&self) -> bool {
-        self.tasks.is_empty()
+        self.parts.running() == 0
+    }
+
+    /// The part that performs the passes, for the seconds after a panic of it.
+    pub fn stopped_parts(&self) -> Vec<StoppedPart> {
+        self.parts.stopped()
     }
 
     /// The number of keys in the queue, with those whose passes run or wait for a backoff.
@@ -244,8 +251,8 @@ impl ClaimController {
         creates.close();
         self.shared.handlers.close();
         let _all_answered = timeout(self.shared.config.creates_timeout, creates.wait()).await;
-        self.stop.cancel();
-        self.tasks.wait().await;
+        self.parts.stop().cancel();
+        self.parts.ended().await;
         let unanswered = self.shared.core.lock().unanswered_creates(self.shared.ports.clock.now());
         for (kind, owner, entry) in unanswered.entries() {
             tracing::warn!(
@@ -262,7 +269,7 @@ impl ClaimController {
 
 impl Drop for ClaimController {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.parts.stop().cancel();
         self.shared.handlers.close();
     }
 }

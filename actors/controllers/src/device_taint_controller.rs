@@ -19,7 +19,8 @@
 //!   term; its precondition makes it harmless.
 //! - The wall clock may jump in either direction. After a jump, each item of the queue is worked on at once, and those that are not due are
 //!   delayed again.
-//! - A panic in a pass or in the handling of an event is counted and logged, and the controller continues.
+//! - A panic in a pass or in the handling of an event is counted and logged, and the controller continues. After any other panic, the
+//!   passes begin again.
 
 mod clock_jumps;
 
@@ -37,13 +38,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use podwright_metrics::ControllersMetrics;
 use podwright_model::time::Time;
+use podwright_parts::{Parts, StoppedPart};
 use podwright_ports::Clock;
 use podwright_work_loop::{Work, for_metrics, work};
 use podwright_work_queue::{Outcome, WorkQueue};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::field::display;
 
 use self::clock_jumps::ClockJumps;
@@ -96,8 +97,8 @@ pub struct DeviceTaintControllerPorts {
 /// pass. Dropping the controller stops it.
 pub struct DeviceTaintController {
     shared: Arc<Shared>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    /// The passes, as one part.
+    parts: Parts,
 }
 
 /// What the handle and the task share. The queue is locked before the core.
@@ -134,10 +135,10 @@ impl DeviceTaintController {
                 .map(|shared| for_metrics(shared.passes.queue.lock().numbers(shared.ports.clock.now())))
                 .unwrap_or_default()
         });
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(run(shared.clone(), stop.clone()));
-        tasks.close();
-        DeviceTaintController { shared, stop, tasks }
+        let parts = Parts::new(shared.ports.metrics.panics.clone(), CancellationToken::new());
+        let (running, stop) = (shared.clone(), parts.stop().clone());
+        parts.spawn(CONTROLLER_NAME, move || run(running.clone(), stop.clone()));
+        DeviceTaintController { shared, parts }
     }
 
     /// Takes an event of the watch of pods, of all namespaces.
@@ -165,9 +166,14 @@ impl DeviceTaintController {
         self.shared.is_synced.load(Ordering::Acquire)
     }
 
-    /// Whether no pass can run any more: the controller was stopped, or its task has panicked.
+    /// Whether no pass can run any more: the controller was stopped.
     pub fn has_ended(&self) -> bool {
-        self.tasks.is_empty()
+        self.parts.running() == 0
+    }
+
+    /// The part that performs the passes, for the seconds after a panic of it.
+    pub fn stopped_parts(&self) -> Vec<StoppedPart> {
+        self.parts.stopped()
     }
 
     /// The number of items in the queue, with those whose passes run or wait.
@@ -199,15 +205,15 @@ impl DeviceTaintController {
     ///
     /// Cancel safe.
     pub async fn stop(&self) {
-        self.stop.cancel();
-        self.tasks.wait().await;
+        self.parts.stop().cancel();
+        self.parts.ended().await;
     }
 
     fn event<K>(&self, event: WatchEvent<K>, handle: impl FnOnce(&mut Core, WatchEvent<K>, Time))
     where
         K: Metadata<Ty = ObjectMeta>,
     {
-        if self.stop.is_cancelled() {
+        if self.parts.stop().is_cancelled() {
             return;
         }
         let (object, now) = (event.object().cloned(), self.shared.ports.clock.now());
@@ -240,7 +246,7 @@ impl DeviceTaintController {
 
 impl Drop for DeviceTaintController {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.parts.stop().cancel();
     }
 }
 

@@ -13,6 +13,7 @@ use podwright_controllers::claim_controller::ClaimController;
 use podwright_controllers::device_taint_controller::DeviceTaintController;
 use podwright_controllers::leader_election::Leadership;
 use podwright_controllers::ports::resource_claims::ObjectKey;
+use podwright_parts::StoppedPart;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -62,6 +63,18 @@ impl CurrentController {
         }
     }
 
+    /// The parts of the controller that do not run.
+    fn stopped_parts(&self) -> Vec<StoppedPart> {
+        match self {
+            CurrentController::Claims(current) => {
+                current.borrow().as_ref().map(|controller| controller.stopped_parts()).unwrap_or_default()
+            }
+            CurrentController::Taints(current) => {
+                current.borrow().as_ref().map(|controller| controller.stopped_parts()).unwrap_or_default()
+            }
+        }
+    }
+
     /// Whether a task of the controller has ended, although nobody has stopped it.
     fn has_ended(&self) -> bool {
         match self {
@@ -90,6 +103,8 @@ impl ControllerView {
             None if self.leadership.borrow().is_leading() => missing.push(STARTING.to_owned()),
             None | Some(true) => {}
         }
+        let stopped = self.current.stopped_parts();
+        missing.extend(stopped.iter().map(|part| plain(&part.to_string(), MAX_PROBLEM_BYTES).into_owned()));
         missing.extend(self.problems.lines().iter().map(|line| plain(line, MAX_PROBLEM_BYTES).into_owned()));
         missing
     }

@@ -114,8 +114,22 @@ impl ResourceClaimApi for FakeApi {
     }
 }
 
+/// A clock that panics once when the test has set that.
+struct FaultyClock {
+    clock: TokioClock,
+    panics: AtomicBool,
+}
+
+impl Clock for FaultyClock {
+    fn now(&self) -> Time {
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "a fault of the clock");
+        self.clock.now()
+    }
+}
+
 struct Fixture {
     api: Arc<FakeApi>,
+    clock: Arc<FaultyClock>,
     metrics: ControllersMetrics,
     controller: ClaimController,
 }
@@ -141,10 +155,11 @@ impl Fixture {
             most_active: AtomicUsize::new(0),
         });
         let metrics = ControllersMetrics::new();
-        let clock = Arc::new(TokioClock::starting_at(Time::from_secs(1_000_000)));
-        let ports = ClaimControllerPorts { api: api.clone(), clock, metrics: metrics.clone(), lease };
+        let clock = TokioClock::starting_at(Time::from_secs(1_000_000));
+        let clock = Arc::new(FaultyClock { clock, panics: AtomicBool::new(false) });
+        let ports = ClaimControllerPorts { api: api.clone(), clock: clock.clone(), metrics: metrics.clone(), lease };
         let config = ClaimControllerConfig { workers: NonZeroUsize::new(workers).unwrap(), ..Default::default() };
-        Fixture { api, metrics, controller: ClaimController::start(config, ports, UnansweredCreates::default()) }
+        Fixture { api, clock, metrics, controller: ClaimController::start(config, ports, UnansweredCreates::default()) }
     }
 
     /// The first lists: these pods, and the template if it exists.
@@ -214,6 +229,22 @@ async fn no_pass_begins_before_all_first_lists_are_complete() {
     assert!(fixture.controller.is_synced());
     let calls: BTreeSet<_> = fixture.calls().into_iter().collect();
     assert_eq!(calls, ["create p-res-1", "create q-res-1", "apply shop/p", "apply shop/q"].map(str::to_owned).into());
+}
+
+/// Neither the first lists nor the keys of the queue are lost.
+#[tokio::test(start_paused = true)]
+async fn passes_begin_again_after_a_panic_of_the_clock() {
+    let fixture = Fixture::new(Reply::Success);
+    rest().await;
+    fixture.list(&["p"], true);
+    fixture.clock.panics.store(true, Ordering::Relaxed);
+    rest().await;
+    let stopped: Vec<_> = fixture.controller.stopped_parts().iter().map(ToString::to_string).collect();
+    assert_eq!(stopped, [format!("the part {CONTROLLER_NAME} panicked and starts again: a fault of the clock")]);
+    assert_eq!((fixture.calls(), fixture.controller.has_ended()), (vec![], false));
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(fixture.calls(), ["create p-res-1", "apply shop/p"]);
+    assert!(fixture.controller.stopped_parts().is_empty());
 }
 
 /// CLAIM-S42: the delays between the tries of a key double from 5 ms up to 1000 s, without an end.
@@ -382,7 +413,7 @@ async fn failure_is_logged_once_for_each_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drop_stops_the_controller() {
-    let Fixture { api, controller, metrics } = Fixture::new(Reply::Hang);
+    let Fixture { api, controller, metrics, .. } = Fixture::new(Reply::Hang);
     let shared = Arc::downgrade(&controller.shared);
     drop(controller);
     rest().await;

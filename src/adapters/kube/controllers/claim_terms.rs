@@ -8,10 +8,10 @@ use kube::Client;
 use podwright_controllers::claim_controller::{ClaimController, ClaimControllerConfig, ClaimControllerPorts};
 use podwright_controllers::leader_election::Leadership;
 use podwright_controllers::resource_claim::{CONTROLLER_NAME, UnansweredCreates};
-use podwright_metrics::{ControllersMetrics, PanicMetrics};
+use podwright_metrics::ControllersMetrics;
+use podwright_parts::Parts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::terms::{TermController, Terms};
 use super::watch_problems::WatchProblems;
@@ -72,10 +72,9 @@ impl TermController for ClaimController {
         config: ClaimControllerConfig,
         client: &Client,
         problems: &WatchProblems,
-        panics: &PanicMetrics,
-        stop: &CancellationToken,
-    ) -> TaskTracker {
-        watches::start(client, controller, config.features, problems, panics, stop)
+        parts: &Parts,
+    ) {
+        watches::start(client, controller, config.features, problems, parts);
     }
 
     async fn end(&self) -> UnansweredCreates {

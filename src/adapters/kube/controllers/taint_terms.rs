@@ -10,10 +10,10 @@ use podwright_controllers::device_taint_controller::{
 };
 use podwright_controllers::device_taint_eviction::CONTROLLER_NAME;
 use podwright_controllers::leader_election::Leadership;
-use podwright_metrics::{ControllersMetrics, PanicMetrics};
+use podwright_metrics::ControllersMetrics;
+use podwright_parts::Parts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::terms::{TermController, Terms};
 use super::watch_problems::WatchProblems;
@@ -69,10 +69,9 @@ impl TermController for DeviceTaintController {
         config: DeviceTaintControllerConfig,
         client: &Client,
         problems: &WatchProblems,
-        panics: &PanicMetrics,
-        stop: &CancellationToken,
-    ) -> TaskTracker {
-        watches::start_taints(client, controller, config.settings, problems, panics, stop)
+        parts: &Parts,
+    ) {
+        watches::start_taints(client, controller, config.settings, problems, parts);
     }
 
     async fn end(&self) {

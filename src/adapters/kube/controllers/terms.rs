@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use kube::Client;
 use podwright_controllers::leader_election::Leadership;
-use podwright_metrics::{ControllersMetrics, PanicMetrics};
+use podwright_metrics::ControllersMetrics;
+use podwright_parts::Parts;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
 
 use super::watch_problems::WatchProblems;
 
@@ -35,15 +35,8 @@ pub(super) trait TermController: Send + Sync + Sized + 'static {
     /// Starts the controller with an empty cache.
     fn begin(config: Self::Config, ports: Self::Ports, left: Self::Left) -> Self;
 
-    /// Starts the watches. They end when `stop` is cancelled.
-    fn watch(
-        controller: &Arc<Self>,
-        config: Self::Config,
-        client: &Client,
-        problems: &WatchProblems,
-        panics: &PanicMetrics,
-        stop: &CancellationToken,
-    ) -> TaskTracker;
+    /// Starts the watches, each as a part.
+    fn watch(controller: &Arc<Self>, config: Self::Config, client: &Client, problems: &WatchProblems, parts: &Parts);
 
     /// Ends all passes.
     fn end(&self) -> impl Future<Output = Self::Left> + Send;
@@ -112,8 +105,8 @@ impl<C: TermController> Terms<C> {
         let watched = stop.child_token();
         // If this future is dropped, the watches end, and with the last reference to the controller its passes.
         let _term_end = TermEnd::new(&self.current, &watched);
-        let panics = &C::metrics(&self.ports).panics;
-        let watches = C::watch(&controller, self.config, &self.client, &self.problems, panics, &watched);
+        let watches = Parts::new(C::metrics(&self.ports).panics.clone(), watched.clone());
+        C::watch(&controller, self.config, &self.client, &self.problems, &watches);
         self.current.send_replace(Some(controller.clone()));
         tracing::info!(controller = C::NAME, "controller started");
         let ends = async { leadership.wait_for(|leadership| leadership != leading).await.is_ok() };
@@ -121,7 +114,7 @@ impl<C: TermController> Terms<C> {
         self.current.send_replace(None);
         watched.cancel();
         let left = controller.end().await;
-        watches.wait().await;
+        watches.ended().await;
         self.problems.reset();
         // A process that stops gives its lease back first, and closes the events then.
         let leads_again = async { leadership.wait_for(Leadership::is_leading).await.is_ok() };
@@ -185,18 +178,7 @@ mod tests {
             FakeController
         }
 
-        fn watch(
-            _: &Arc<Self>,
-            (): (),
-            _: &Client,
-            _: &WatchProblems,
-            _: &PanicMetrics,
-            _: &CancellationToken,
-        ) -> TaskTracker {
-            let watches = TaskTracker::new();
-            watches.close();
-            watches
-        }
+        fn watch(_: &Arc<Self>, (): (), _: &Client, _: &WatchProblems, _: &Parts) {}
 
         async fn end(&self) {}
 

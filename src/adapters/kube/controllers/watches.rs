@@ -6,7 +6,6 @@
 //! An object that cannot be decoded does not end its watch: the controller keeps its previous state.
 
 use std::fmt::Debug;
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,86 +20,79 @@ use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
-use podwright_actors::text::panic_text;
 use podwright_controllers::claim_controller::{ClaimController, WatchedKind};
 use podwright_controllers::device_taint_controller::DeviceTaintController;
 use podwright_controllers::device_taint_eviction::{CONTROLLER_NAME as TAINT_CONTROLLER_NAME, Settings};
 use podwright_controllers::resource_claim::{CONTROLLER_NAME, Features, ObjectKey, WatchEvent};
 use podwright_kube_api::KubeError;
-use podwright_metrics::PanicMetrics;
+use podwright_parts::Parts;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::watch_problems::WatchProblems;
 use crate::adapters::kube::listing;
 
-/// The delay before a watch starts again after a panic.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
+/// The delay before a watch that has ended starts again.
+const AFTER_END: Duration = Duration::from_secs(1);
 
-/// Starts the watches of a controller. They end when `stop` is cancelled.
+/// Starts the watches of a controller, each as a part.
 pub(super) fn start(
     client: &Client,
     controller: &Arc<ClaimController>,
     features: Features,
     problems: &WatchProblems,
-    panics: &PanicMetrics,
-    stop: &CancellationToken,
-) -> TaskTracker {
-    let tasks = TaskTracker::new();
-    let watch = Watch { client, controller, name: CONTROLLER_NAME, problems, panics, stop, tasks: &tasks };
-    watch.start(keep_claims_of_pod, room::<Pod>, ClaimController::pod_event);
+    parts: &Parts,
+) {
+    let watch = Watch { client, controller, name: CONTROLLER_NAME, problems, parts };
+    watch.start("watch_pods", keep_claims_of_pod, room::<Pod>, ClaimController::pod_event);
     watch.start(
+        "watch_claims",
         |claim: &mut ResourceClaim| claim.metadata.managed_fields = None,
         room::<ResourceClaim>,
         ClaimController::claim_event,
     );
     watch.start(
+        "watch_templates",
         |template: &mut ResourceClaimTemplate| template.metadata.managed_fields = None,
         room::<ResourceClaimTemplate>,
         ClaimController::template_event,
     );
     if features.pod_groups {
         watch.start(
+            "watch_pod_groups",
             |group: &mut PodGroup| group.metadata.managed_fields = None,
             room::<PodGroup>,
             ClaimController::pod_group_event,
         );
     }
-    tasks.close();
-    tasks
 }
 
 fn room<K: WatchedKind>(controller: &ClaimController) -> BoxFuture<'_, ()> {
     controller.until_room::<K>().boxed()
 }
 
-/// Starts the watches of the device taint eviction controller. They end when `stop` is cancelled.
+/// Starts the watches of the device taint eviction controller, each as a part.
 pub(super) fn start_taints(
     client: &Client,
     controller: &Arc<DeviceTaintController>,
     settings: Settings,
     problems: &WatchProblems,
-    panics: &PanicMetrics,
-    stop: &CancellationToken,
-) -> TaskTracker {
-    let tasks = TaskTracker::new();
-    let watch = Watch { client, controller, name: TAINT_CONTROLLER_NAME, problems, panics, stop, tasks: &tasks };
+    parts: &Parts,
+) {
+    let watch = Watch { client, controller, name: TAINT_CONTROLLER_NAME, problems, parts };
     // An event only marks pods, so no watch waits.
     let room = |_: &DeviceTaintController| std::future::ready(()).boxed();
-    watch.start(keep_claims_of_pod, room, DeviceTaintController::pod_event);
-    watch.start(keep_results_of_claim, room, DeviceTaintController::claim_event);
-    watch.start(keep_taints_of_slice, room, DeviceTaintController::slice_event);
+    watch.start("watch_pods", keep_claims_of_pod, room, DeviceTaintController::pod_event);
+    watch.start("watch_claims", keep_results_of_claim, room, DeviceTaintController::claim_event);
+    watch.start("watch_slices", keep_taints_of_slice, room, DeviceTaintController::slice_event);
     if settings.rules {
         watch.start(
+            "watch_rules",
             |rule: &mut DeviceTaintRule| rule.metadata.managed_fields = None,
             room,
             DeviceTaintController::rule_event,
         );
     }
-    tasks.close();
-    tasks
 }
 
 struct Watch<'a, C> {
@@ -109,15 +101,14 @@ struct Watch<'a, C> {
     /// The name of the controller.
     name: &'static str,
     problems: &'a WatchProblems,
-    panics: &'a PanicMetrics,
-    stop: &'a CancellationToken,
-    tasks: &'a TaskTracker,
+    parts: &'a Parts,
 }
 
 impl<C: Send + Sync + 'static> Watch<'_, C> {
     /// Starts the watch of one kind, of all namespaces. A watch that panics is started again.
     fn start<K>(
         &self,
+        part: &'static str,
         shrink: fn(&mut K),
         until_room: for<'c> fn(&'c C) -> BoxFuture<'c, ()>,
         deliver: fn(&C, WatchEvent<K>),
@@ -127,23 +118,24 @@ impl<C: Send + Sync + 'static> Watch<'_, C> {
         let plural = K::plural(&());
         self.problems.clear(&plural);
         let (client, name) = (self.problems.client_of_watch(self.client, &plural), self.name);
-        let (controller, problems, panics) = (self.controller.clone(), self.problems.clone(), self.panics.clone());
-        let watch = async move {
-            loop {
-                // A watch begins with a list, so the controller misses nothing that happened since the panic.
-                let events = listing::watch_in_pages(Api::<DeserializeGuard<K>>::all(client.clone()));
-                let events = pin!(events.map(|event| event.map(|event| convert(event, shrink, name))));
-                let delivered = deliver_all(events, &problems, name, &*controller, until_room, deliver);
-                if let Err(panic) = AssertUnwindSafe(delivered).catch_unwind().await {
-                    panics.caught();
-                    let panic = panic_text(&*panic);
-                    problems.set(&plural, &format!("the watch panicked: {panic}"));
-                    tracing::error!(controller = name, resource = &*plural, panic, "watch panicked, starting again");
+        let (controller, problems) = (self.controller.clone(), self.problems.clone());
+        let watch = move || {
+            let (client, controller, problems) = (client.clone(), controller.clone(), problems.clone());
+            async move {
+                loop {
+                    // A watch begins with a list, so the controller misses nothing that happened since the last one ended or panicked.
+                    let events = listing::watch_in_pages(Api::<DeserializeGuard<K>>::all(client.clone()));
+                    let events = pin!(events.map(|event| event.map(|event| convert(event, shrink, name))));
+                    deliver_all(events, &problems, name, &*controller, until_room, deliver).await;
+                    sleep(AFTER_END).await;
                 }
-                sleep(AFTER_PANIC).await;
             }
         };
-        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(watch));
+        let problems = self.problems.clone();
+        let on_panic = move |panic: &str| {
+            problems.set(&plural, &format!("the watch panicked: {panic}"));
+        };
+        self.parts.spawn_reporting(part, watch, on_panic);
     }
 }
 

@@ -11,6 +11,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use podwright_metrics::{ControllersMetrics, Format};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -96,17 +97,16 @@ impl Watched {
         let (client, metrics) = (Client::new(service, "default"), ControllersMetrics::new());
         let controller = Arc::new(Events { count: AtomicUsize::new(0), panics_at });
         let problems = WatchProblems::new(CONTROLLER_NAME, metrics.watches.clone());
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let parts = Parts::new(metrics.panics.clone(), CancellationToken::new());
+        let stop = parts.stop().clone();
         let watch = Watch {
             client: &client,
             controller: &controller,
             name: CONTROLLER_NAME,
             problems: &problems,
-            panics: &metrics.panics,
-            stop: &stop,
-            tasks: &tasks,
+            parts: &parts,
         };
-        watch.start(|_: &mut Pod| {}, Events::room, Events::take);
+        watch.start("watch_pods", |_: &mut Pod| {}, Events::room, Events::take);
         Watched { server, controller, problems, metrics, stop }
     }
 
