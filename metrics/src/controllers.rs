@@ -43,14 +43,15 @@ impl ControllersMetrics {
     /// All controllers, in a new registry.
     pub fn new() -> Self {
         let mut registry = Registry::default();
+        let panics = PanicMetrics::register(&mut registry);
         ControllersMetrics {
-            panics: PanicMetrics::register(&mut registry),
             resource_claims: ResourceClaimControllerMetrics::register(&mut registry),
             work_queues: WorkQueueMetrics::register(&mut registry),
-            events: EventMetrics::register(&mut registry),
+            events: EventMetrics::register(&mut registry, &panics),
             leader_election: LeaderElectionMetrics::register(&mut registry),
             watches: WatchMetrics::register(&mut registry),
             device_taint_evictions: DeviceTaintEvictionMetrics::register(&mut registry),
+            panics,
             registry: Arc::new(registry),
         }
     }

@@ -5,6 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use crate::actors::PanicMetrics;
 use crate::labels::label_values;
 use crate::register::podwright;
 
@@ -31,12 +32,14 @@ struct OutcomeLabel {
 #[derive(Clone, Debug)]
 pub struct EventMetrics {
     events: Family<OutcomeLabel, Counter>,
+    panics: PanicMetrics,
 }
 
 impl EventMetrics {
-    /// Registers the families.
-    pub fn register(registry: &mut Registry) -> Self {
+    /// Registers the families. `panics` counts the panics of the parts that write the events.
+    pub fn register(registry: &mut Registry, panics: &PanicMetrics) -> Self {
         EventMetrics {
+            panics: panics.clone(),
             events: podwright(
                 registry,
                 "podwright_events_total",
@@ -44,6 +47,11 @@ impl EventMetrics {
                 Family::default(),
             ),
         }
+    }
+
+    /// Counts the panics of the parts that write the events.
+    pub fn panics(&self) -> &PanicMetrics {
+        &self.panics
     }
 
     /// Counts an event.

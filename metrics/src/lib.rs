@@ -135,13 +135,13 @@ impl Metrics {
     /// All subsystems, in a new registry.
     pub fn new() -> Self {
         let mut registry = Registry::default();
+        let actors = ActorsMetrics::register(&mut registry);
         Metrics {
-            actors: ActorsMetrics::register(&mut registry),
             admission: AdmissionMetrics::register(&mut registry),
             certificates: CertificateMetrics::register(&mut registry),
             containers: ContainerMetrics::register(&mut registry),
             dra: DraMetrics::register(&mut registry),
-            events: EventMetrics::register(&mut registry),
+            events: EventMetrics::register(&mut registry, actors.panics()),
             governor: GovernorMetrics::register(&mut registry),
             housekeeping: HousekeepingMetrics::register(&mut registry),
             node: NodeMetrics::register(&mut registry),
@@ -158,6 +158,7 @@ impl Metrics {
             status: StatusMetrics::register(&mut registry),
             streaming: StreamingMetrics::register(&mut registry),
             work_queues: WorkQueueMetrics::register(&mut registry),
+            actors,
             registry: Arc::new(registry),
         }
     }

@@ -33,11 +33,11 @@ use kube::{Api, Client};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ApiFuture, Clock, EventRecorder, PodEvent};
 use podwright_metrics::{EventMetrics, EventOutcome};
+use podwright_parts::Parts;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::lane::{EventApi, Lane};
 use self::object::{COMPONENT, RecordedEvent, node_reference, pod_reference};
@@ -83,11 +83,10 @@ impl EventRecorder for KubeEvents {
 /// The queues of one recorder, and the tasks that empty them.
 pub(super) struct EventLanes {
     lanes: Vec<mpsc::Sender<RecordedEvent>>,
-    tasks: TaskTracker,
+    /// Each lane as a part. Their stop token is cancelled when the queues are given up.
+    parts: Parts,
     /// Cancelled when no event is recorded any more: the lanes end when their queues are empty.
     closing: CancellationToken,
-    /// Cancelled when the queues are given up: the lanes end at once.
-    given_up: CancellationToken,
     clock: Arc<dyn Clock>,
     metrics: EventMetrics,
 }
@@ -105,16 +104,22 @@ impl EventLanes {
         clock: Arc<dyn Clock>,
         metrics: EventMetrics,
     ) -> Self {
-        let (tasks, closing, given_up) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let (parts, closing) =
+            (Parts::new(metrics.panics().clone(), CancellationToken::new()), CancellationToken::new());
         let start = |_| {
             let (sender, events) = mpsc::channel(QUEUE);
-            let lane = Lane { api: api(), source: source.clone(), events, metrics: metrics.clone() };
-            tasks.spawn(given_up.clone().run_until_cancelled_owned(lane.run(closing.clone())));
+            let lane = Arc::new(Mutex::new(Lane::new(api(), source.clone(), events, metrics.clone())));
+            let closing = closing.clone();
+            let work = move || {
+                let (lane, closing) = (lane.clone(), closing.clone());
+                async move { lane.lock().await.run(&closing).await }
+            };
+            let counted = metrics.clone();
+            parts.spawn_reporting("event_writer", work, move |_| counted.ended(EventOutcome::Failed));
             sender
         };
         let lanes = (0..LANES).map(start).collect();
-        tasks.close();
-        EventLanes { lanes, tasks, closing, given_up, clock, metrics: metrics.clone() }
+        EventLanes { lanes, parts, closing, clock, metrics: metrics.clone() }
     }
 
     /// Writes the events that were recorded, and ends the tasks. Later events, and those that are not written within `limit`, are dropped
@@ -123,15 +128,15 @@ impl EventLanes {
     /// Cancel safe: the tasks go on.
     pub(super) async fn close(&self, limit: Duration) -> usize {
         self.closing.cancel();
-        if timeout(limit, self.tasks.wait()).await.is_ok() {
+        if timeout(limit, self.parts.ended()).await.is_ok() {
             return 0;
         }
         // Each lane that still runs also holds the event that it writes.
         let queued: usize = self.lanes.iter().map(|lane| lane.max_capacity() - lane.capacity()).sum();
-        let unwritten = queued + self.tasks.len();
+        let unwritten = queued + self.parts.running();
         (0..unwritten).for_each(|_| self.metrics.ended(EventOutcome::Dropped));
-        self.given_up.cancel();
-        self.tasks.wait().await;
+        self.parts.stop().cancel();
+        self.parts.ended().await;
         unwritten
     }
 

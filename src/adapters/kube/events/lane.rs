@@ -34,29 +34,39 @@ pub(super) trait EventApi: Send + Sync + 'static {
 
 /// A queue of events, and the task that empties it.
 pub(super) struct Lane<A> {
-    pub(super) api: A,
+    api: A,
     /// Who reports the events.
-    pub(super) source: EventSource,
-    pub(super) events: mpsc::Receiver<RecordedEvent>,
-    pub(super) metrics: EventMetrics,
+    source: EventSource,
+    events: mpsc::Receiver<RecordedEvent>,
+    metrics: EventMetrics,
+    correlator: Correlator,
+    /// The number of the last event. Two events of one object never have the same number.
+    number: u64,
 }
 
 impl<A: EventApi> Lane<A> {
-    /// Writes until the recorder is gone, or until the queue is empty after `closing` was cancelled.
-    pub(super) async fn run(mut self, closing: CancellationToken) {
-        let mut correlator = Correlator::new();
-        let mut number = 0;
-        while let Some(recorded) = self.next(&closing).await {
+    pub(super) fn new(
+        api: A,
+        source: EventSource,
+        events: mpsc::Receiver<RecordedEvent>,
+        metrics: EventMetrics,
+    ) -> Self {
+        Lane { api, source, events, metrics, correlator: Correlator::new(), number: 0 }
+    }
+
+    /// Writes until the recorder is gone, or until the queue is empty after `closing` was cancelled. May be called again after a panic,
+    /// with which one event is lost.
+    pub(super) async fn run(&mut self, closing: &CancellationToken) {
+        while let Some(recorded) = self.next(closing).await {
             let at = recorded.at;
-            // Two events of one object never have the same number.
-            number = at.as_nanos().max(number + 1);
-            let Some(write) = correlator.correlate(object(recorded, &self.source, number), at) else {
+            self.number = at.as_nanos().max(self.number + 1);
+            let Some(write) = self.correlator.correlate(object(recorded, &self.source, self.number), at) else {
                 self.metrics.ended(EventOutcome::Limited);
                 continue;
             };
-            let outcome = match self.write(&write, &closing).await {
+            let outcome = match self.write(&write, closing).await {
                 Some(stored) => {
-                    correlator.remember(write.key, &stored);
+                    self.correlator.remember(write.key, &stored);
                     EventOutcome::Written
                 }
                 None => EventOutcome::Failed,

@@ -15,6 +15,8 @@ struct FakeEventApi(Arc<Mutex<State>>);
 struct State {
     calls: Vec<String>,
     failure: Option<ApiError>,
+    /// The next call panics.
+    panics: bool,
     /// The events are gone from the server.
     is_forgetful: bool,
     latency: Duration,
@@ -25,6 +27,7 @@ impl FakeEventApi {
         async move {
             let (latency, failure) = {
                 let mut state = self.0.lock();
+                assert!(!std::mem::take(&mut state.panics), "a fault of the client");
                 let (reason, count) = (event.reason.as_deref().unwrap_or_default(), event.count.unwrap_or_default());
                 state.calls.push(format!("{method} {reason} {count}"));
                 let gone = (method == "PATCH" && state.is_forgetful).then_some(ApiError::NotFound);
@@ -113,6 +116,22 @@ async fn refused_event_is_not_written_again() {
     assert_eq!(recorder.api.take_calls(), ["POST Killing 1"]);
 }
 
+/// The events of one object are in one lane.
+#[actix::test]
+async fn panic_loses_one_event_and_the_next_ones_follow() {
+    let recorder = Recorder::start();
+    recorder.record("web", "Pulled");
+    settled().await;
+    recorder.api.0.lock().panics = true;
+    for reason in ["Created", "Started", "Pulled"] {
+        recorder.record("web", reason);
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(recorder.api.take_calls(), ["POST Pulled 1", "POST Started 1", "PATCH Pulled 2"]);
+    assert_eq!((recorder.count("written"), recorder.count("failed")), (3, 1));
+    assert_eq!(recorder.events.close(Duration::from_secs(1)).await, 0);
+}
+
 #[actix::test]
 async fn events_of_an_outage_are_bounded_and_recording_never_waits() {
     let recorder = Recorder::start();
@@ -170,7 +189,7 @@ async fn close_of_an_unreachable_server_is_bounded() {
     let started = tokio::time::Instant::now();
     assert_eq!(recorder.events.lanes.close(Duration::from_secs(2)).await, 40);
     assert!(started.elapsed() < Duration::from_millis(2100), "{:?}", started.elapsed());
-    assert_eq!((recorder.count("dropped"), recorder.events.lanes.tasks.len()), (40, 0));
+    assert_eq!((recorder.count("dropped"), recorder.events.lanes.parts.running()), (40, 0));
     recorder.api.take_calls();
     sleep(Duration::from_secs(60)).await;
     assert!(recorder.api.take_calls().is_empty(), "no task is left");
