@@ -1,6 +1,6 @@
 //! The adapters: implementations of the engine's ports, most of them with real I/O. Each is behind a cargo feature.
 
-#[cfg(any(feature = "agent", feature = "cri"))]
+#[cfg(feature = "cri")]
 pub mod adoption;
 /// Devices of the Container Device Interface. Not a part of the API.
 #[cfg(any(feature = "cri", feature = "process"))]
@@ -12,17 +12,17 @@ mod changed_pods;
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 mod dir_watch;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 mod disk_usage;
 #[cfg(feature = "dra")]
 pub mod dra;
-#[cfg(any(feature = "agent", feature = "cri", feature = "dra"))]
+#[cfg(any(feature = "cri", feature = "dra"))]
 mod grpc;
 #[cfg(feature = "kube")]
 pub mod kube;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 pub mod log;
 /// The delay of a shutdown of the machine. Not a part of the API.
 #[cfg(feature = "agent")]
@@ -30,51 +30,51 @@ pub mod log;
 pub mod logind;
 #[cfg(feature = "agent")]
 pub mod manifest;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 mod mounts;
 #[cfg(feature = "agent")]
 pub mod network;
 #[cfg(feature = "agent")]
 pub mod node_meter;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 mod pod_group;
 #[cfg(feature = "process")]
 pub mod process;
 /// The checksummed files in which adapters keep their records. Not a part of the API.
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 #[doc(hidden)]
 pub mod record;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 mod regular;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 pub(crate) mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
 /// The usage of containers, as runtimes measure it. Not a part of the API.
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 #[doc(hidden)]
 pub mod stats;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 mod step_error;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 pub mod storage;
 /// The streams that runtimes offer to clients of the node API. Not a part of the API.
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 #[doc(hidden)]
 pub mod streaming;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod sub_path;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 mod tree;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 #[cfg_attr(
-    not(any(feature = "agent", feature = "process")),
+    not(feature = "process"),
     expect(dead_code, reason = "a container runtime keeps its own records, so only the directories above are checked")
 )]
 pub(crate) mod trusted_dir;
 
 /// The mode of a pod's directory: only the agent and its group have access (upstream `makePodDataDirs`, kubelet 1.36).
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 const POD_DIR: u32 = 0o750;

@@ -11,28 +11,22 @@
 
 mod admin;
 mod boot;
-#[cfg(feature = "kube")]
 mod certificates;
 mod cli;
 mod client;
 mod container_logs;
-#[cfg(feature = "controllers")]
 mod controllers;
 mod error_text;
 mod events;
 mod get;
 mod http;
-#[cfg(feature = "kube")]
 mod instance;
 mod logging;
 mod machine;
-#[cfg(feature = "kube")]
 mod node_api;
 mod page;
 mod pod_names;
-#[cfg(feature = "dra")]
 mod pod_resources;
-#[cfg(feature = "controllers")]
 mod preview;
 mod program;
 mod replay;
@@ -59,7 +53,6 @@ use crate::adapters::signals;
 
 pub use admin::router;
 pub use events::EventLog;
-#[cfg(feature = "kube")]
 pub use node_api::{Stream, Streams, spdy};
 pub use page::{AgentInfo, ManifestLocation};
 pub use view::NodeView;
@@ -87,14 +80,12 @@ pub fn main() -> ExitCode {
 fn command(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => return Ok(run::run(*args)?),
-        #[cfg(feature = "controllers")]
         Command::Controllers(args) => return Ok(controllers::run(*args)?),
         Command::Get(args) if args.watch => get::watch(&args)?,
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
         Command::Health(args) => print(&get::health(&args)?),
         Command::Logs(args) => get::logs(&args)?,
-        #[cfg(feature = "dra")]
         Command::GiveUp(args) => print(&get::give_up(&args)?),
         Command::Link(args) => print(&get::link(&args)?),
         Command::Replay(args) => {
@@ -104,7 +95,6 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        #[cfg(feature = "controllers")]
         Command::Preview(args) => print(&preview::preview(&args)?),
         Command::Validate(args) => {
             let findings = validate::validate(&args.paths, args.runtime.as_ref());

@@ -2,15 +2,13 @@
 
 use std::process::ExitCode;
 
+use podwright::adapters::process::{SHIM_ARGUMENT, shim_main};
+
 fn main() -> ExitCode {
     // A shim is this same program. Hundreds of shims may start, so the check comes before any other work.
-    #[cfg(feature = "process")]
-    {
-        use podwright::adapters::process::{SHIM_ARGUMENT, shim_main};
-        let mut args = std::env::args_os().skip(1);
-        if args.next().is_some_and(|arg| arg == SHIM_ARGUMENT) {
-            return shim_main(args);
-        }
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|arg| arg == SHIM_ARGUMENT) {
+        return shim_main(args);
     }
     podwright::agent::main()
 }

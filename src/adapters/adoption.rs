@@ -140,7 +140,6 @@ impl AdoptedPods {
     }
 
     /// The UIDs of the adopted pods.
-    #[cfg(feature = "cri")]
     pub(crate) fn uids(&self) -> Arc<HashSet<PodUid>> {
         self.uids.lock().clone()
     }

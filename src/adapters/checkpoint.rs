@@ -9,9 +9,7 @@
 //! use the same file. So each opening of a file has a number, and a writer writes only while its opening is the last one. A
 //! write checks the number and changes the file under the lock that an opening holds while it reads.
 
-#[cfg(feature = "dra")]
 mod claims;
-#[cfg(feature = "dra")]
 mod health;
 mod reserve;
 
@@ -30,9 +28,7 @@ use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, Ope
 use self::reserve::ReservedFile;
 use super::record::{self, Durability, ReadError};
 
-#[cfg(feature = "dra")]
 pub use claims::ClaimCheckpoint;
-#[cfg(feature = "dra")]
 pub use health::HealthCheckpoint;
 
 /// The beginning of the header.

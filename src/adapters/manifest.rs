@@ -2,7 +2,6 @@
 //! without faults are used. An unknown field is a warning, as for a kubelet, or a fault if the caller chooses so.
 
 mod encoding;
-#[cfg(feature = "controllers")]
 mod rule;
 mod tree;
 mod typed;
@@ -13,7 +12,6 @@ use k8s_openapi::api::core::v1::Pod;
 use podwright_actors::config::validate::{self, Problem};
 use podwright_actors::text::plain;
 
-#[cfg(feature = "controllers")]
 pub use rule::read_rule;
 pub use tree::Position;
 

@@ -19,7 +19,7 @@ pub(super) fn open_dir(root: &Path, below: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens a directory at a path below an open directory.
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 pub(super) fn dir_beneath(dir: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(beneath(dir, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
 }
@@ -42,7 +42,7 @@ pub(super) fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
 /// # Errors
 /// [`ErrorKind::InvalidInput`] if it is not a regular file, [`ErrorKind::FileTooLarge`] if it is larger; otherwise the system's
 /// error.
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 pub(super) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -59,7 +59,7 @@ pub(super) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<V
 ///
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] if the name exists, even as a broken link; otherwise the system's error.
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(feature = "process")]
 pub(super) fn create(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
     Ok(File::from(beneath(&dir, path, flags, Mode::from_raw_mode(mode))?))
@@ -173,7 +173,7 @@ pub(super) mod tests {
         assert_eq!(io::read_to_string(open(&opened, Path::new("a")).unwrap()).unwrap(), "text");
     }
 
-    #[cfg(any(feature = "agent", feature = "process"))]
+    #[cfg(feature = "process")]
     #[test]
     fn a_link_in_a_volume_leads_to_a_file_of_the_volume() {
         let (dir, secret) = secret();

@@ -10,7 +10,6 @@
 //! [`endpoints`] listens, [`guard`] checks each request before it is routed, and the rest answers.
 
 mod blocking;
-#[cfg(feature = "dra")]
 mod claims;
 mod endpoints;
 mod guard;
@@ -28,9 +27,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-#[cfg(feature = "dra")]
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
@@ -44,9 +41,7 @@ use super::view::NodeView;
 pub(crate) use blocking::BlockingAnswers;
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
-#[cfg(any(feature = "controllers", feature = "kube"))]
 pub(crate) use negotiation::negotiate;
-#[cfg(feature = "kube")]
 pub(crate) use pods::list as list_pods;
 use recording::RecordingEndpoint;
 
@@ -84,10 +79,8 @@ fn routes(view: NodeView, info: AgentInfo) -> Router {
     let logs = logs::LogsEndpoint::new(info.stopping.clone());
     let page = page::router(view.clone(), info);
     let recording = RecordingEndpoint::default();
-    let router = Router::new();
-    #[cfg(feature = "dra")]
-    let router = router.route("/claims/{namespace}/{name}/give-up", post(claims::give_up));
-    router
+    Router::new()
+        .route("/claims/{namespace}/{name}/give-up", post(claims::give_up))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))

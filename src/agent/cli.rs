@@ -2,28 +2,19 @@
 
 mod admin;
 mod admission;
-#[cfg(feature = "kube")]
 mod certificates;
-#[cfg(feature = "controllers")]
 mod controllers;
 mod eviction;
 mod explain;
-#[cfg(feature = "dra")]
 mod features;
-#[cfg(any(feature = "controllers", feature = "dra"))]
 mod gates;
-#[cfg(feature = "cri")]
 pub(super) mod images;
 mod names;
-#[cfg(feature = "kube")]
 mod node_api;
-#[cfg(feature = "cri")]
 mod node_settings;
 mod parse;
-#[cfg(feature = "dra")]
 mod pod_resources;
 mod queries;
-#[cfg(feature = "kube")]
 mod registration;
 pub(super) mod shutdown;
 mod size;
@@ -40,32 +31,21 @@ use clap_complete::Shell;
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
-#[cfg(feature = "controllers")]
 pub(crate) use controllers::{ControllerKind, ControllersArgs, PreviewArgs};
 pub(crate) use eviction::EvictionArgs;
-pub(crate) use explain::ExplainArgs;
-#[cfg(feature = "controllers")]
-pub(crate) use explain::ExplainedObject;
+pub(crate) use explain::{ExplainArgs, ExplainedObject};
 pub(crate) use names::ObjectName;
-#[cfg(feature = "kube")]
 pub(crate) use node_api::NodeApiArgs;
 pub(crate) use parse::parse;
-#[cfg(feature = "dra")]
 pub(crate) use pod_resources::PodResourcesSocket;
-#[cfg(feature = "dra")]
-pub(crate) use queries::GiveUpArgs;
-pub(crate) use queries::{ExplainOutput, GetArgs, GetOutput, HealthArgs, HealthCheck, LinkArgs, LogsArgs};
+pub(crate) use queries::{ExplainOutput, GetArgs, GetOutput, GiveUpArgs, HealthArgs, HealthCheck, LinkArgs, LogsArgs};
 pub(crate) use size::{LogSize, RecordingSize};
 
-use super::runtime::Runtime;
-#[cfg(feature = "simulated")]
-use super::runtime::SimulatedDefault;
-#[cfg(feature = "cri")]
+use super::runtime::{Runtime, SimulatedDefault};
 use node_settings::NodeSettingsArgs;
 use time::whole_seconds;
 
 /// The heading in `run --help` of flags that `--runtime cri=ENDPOINT` needs.
-#[cfg(feature = "cri")]
 const CRI_ONLY: &str = "Options for a container runtime (--runtime cri=ENDPOINT)";
 
 /// Run the pods of manifests on this machine, and query a running agent.
@@ -81,7 +61,6 @@ pub(crate) enum Command {
     /// Run the agent: start the pods of its manifests, until SIGINT or SIGTERM.
     Run(Box<RunArgs>),
     /// Run controllers of the control plane against the API server of a kubeconfig, until SIGINT or SIGTERM.
-    #[cfg(feature = "controllers")]
     Controllers(Box<ControllersArgs>),
     /// List the pods of a running agent.
     Get(GetArgs),
@@ -96,10 +75,8 @@ pub(crate) enum Command {
     Link(LinkArgs),
     /// Give up a DRA driver that does not answer: release a ResourceClaim without it, so that its pods can end. The devices of the
     /// driver may stay prepared.
-    #[cfg(feature = "dra")]
     GiveUp(GiveUpArgs),
     /// Show which devices and pods a DeviceTaintRule of a file would hit, and when the pods would be evicted. Changes nothing.
-    #[cfg(feature = "controllers")]
     Preview(PreviewArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
@@ -137,7 +114,6 @@ pub(crate) struct RunArgs {
     /// Also be a node of the cluster of this kubeconfig: register the node, run the pods that the API server binds to it, and
     /// write their statuses. The credentials need the rights of the node and no more (user system:node:NAME, group
     /// system:nodes).
-    #[cfg(feature = "kube")]
     #[arg(long, value_name = "FILE", conflicts_with = "until_finished")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Exit once all pods have finished: with exit code 0 if all succeeded, 1 if any failed.
@@ -151,17 +127,14 @@ pub(crate) struct RunArgs {
     pub(crate) max_pods: usize,
     /// The directories with the specifications of CDI devices. A device in a later directory replaces one of the same name in an
     /// earlier directory. Only root and the agent's user may be able to change them.
-    #[cfg(any(feature = "cri", feature = "process"))]
     #[arg(long, value_name = "DIR,...", value_delimiter = ',', default_values = crate::adapters::cdi::DIRECTORIES)]
     pub(crate) cdi_spec_dirs: Vec<PathBuf>,
     /// The socket on which monitoring agents read the devices of pods, or `off` [default: pod-resources/kubelet.sock in the root
     /// directory].
-    #[cfg(feature = "dra")]
     #[arg(long, value_name = "PATH|off")]
     pub(crate) pod_resources: Option<PodResourcesSocket>,
     /// The seconds after the start at which the agent deletes the ResourceSlices of DRA drivers that are not connected. With 0, the
     /// agent deletes all ResourceSlices of this node at the start.
-    #[cfg(all(feature = "dra", feature = "kube"))]
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds, requires = "kubeconfig")]
     pub(crate) startup_wipe_delay: Duration,
     /// Publish an event when a pod has waited this many seconds; 0 for never.
@@ -181,10 +154,8 @@ pub(crate) struct RunArgs {
     /// A default for simulated pods, such as run-for=5s..10s; a pod's annotation simulated.podwright.dev/KEY overrides it.
     /// May be repeated. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
     /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code and seed.
-    #[cfg(feature = "simulated")]
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
     pub(crate) simulate: Vec<SimulatedDefault>,
-    #[cfg(feature = "dra")]
     #[command(flatten)]
     pub(crate) features: features::FeatureArgs,
     // These groups come last, because their heading would also cover the flags after them.
@@ -192,19 +163,14 @@ pub(crate) struct RunArgs {
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]
     pub(crate) admission: AdmissionArgs,
-    #[cfg(feature = "kube")]
     #[command(flatten)]
     pub(crate) registration: registration::RegistrationArgs,
-    #[cfg(feature = "kube")]
     #[command(flatten)]
     pub(crate) certificates: Box<certificates::CertificateArgs>,
-    #[cfg(feature = "kube")]
     #[command(flatten)]
     pub(crate) node_api: NodeApiArgs,
-    #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,
-    #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) node_settings: Box<NodeSettingsArgs>,
 }

@@ -24,7 +24,6 @@ use address::token_of_link;
 /// How long a whole answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit of a request that changes something. Such a request waits for the current calls to a driver, which take up to 45 s.
-#[cfg(feature = "dra")]
 const POST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum length of a printed line in bytes.
 const MAX_LINE_BYTES: usize = 16 << 10;
@@ -36,12 +35,10 @@ pub(crate) enum RequestError {
         "no agent listens at {0}: start one with `podwright run`, or name a running one with --root DIR or --admin ADDRESS"
     )]
     NoAgent(AgentAddress),
-    #[cfg(feature = "controllers")]
     #[error(
         "no controllers listen at {0}: start them with `podwright controllers`, or name running ones with --root DIR or --admin ADDRESS"
     )]
     NoControllers(AgentAddress),
-    #[cfg(feature = "controllers")]
     #[error(
         "no agent and no controllers listen at {0}: start `podwright run` or `podwright controllers`, or name running ones with \
          --root DIR or --admin ADDRESS"
@@ -68,7 +65,6 @@ pub(crate) enum RequestError {
     Setup(#[source] Box<dyn Error + Send + Sync>),
 }
 
-#[cfg(feature = "controllers")]
 impl RequestError {
     /// The error of a command that may be for an agent or for controllers.
     pub(crate) fn of_any_program(self) -> Self {
@@ -139,7 +135,6 @@ impl Agent {
     ///
     /// # Errors
     /// [`RequestError`] if there is no answer with a success status within 2 minutes.
-    #[cfg(feature = "dra")]
     pub(crate) fn post(&self, path: &str, query: &[(&str, String)]) -> Result<String, RequestError> {
         runtime()?.block_on(async {
             let client = self.client(|client| client.timeout(POST_TIMEOUT))?;
@@ -216,7 +211,6 @@ impl Agent {
     fn absent(&self) -> RequestError {
         match self.program {
             Program::Agent => RequestError::NoAgent(self.address.clone()),
-            #[cfg(feature = "controllers")]
             Program::Controllers => RequestError::NoControllers(self.address.clone()),
         }
     }
@@ -305,7 +299,6 @@ impl Client {
         self.with_token(self.client.get(url))
     }
 
-    #[cfg(feature = "dra")]
     fn post(&self, url: Url) -> RequestBuilder {
         self.with_token(self.client.post(url))
     }

@@ -4,12 +4,9 @@ mod logs;
 mod pods;
 mod rows;
 
-#[cfg(feature = "controllers")]
-use super::cli::ExplainedObject;
-use super::cli::{ExplainArgs, ExplainOutput, HealthArgs, HealthCheck, LinkArgs};
+use super::cli::{ExplainArgs, ExplainOutput, ExplainedObject, HealthArgs, HealthCheck, LinkArgs};
 use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
-#[cfg(feature = "controllers")]
 use crate::actors::ids::FullName;
 pub(crate) use logs::logs;
 pub(crate) use pods::{get, watch};
@@ -25,7 +22,6 @@ pub(crate) enum QueryError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// No controllers listen, and the user may mean the pod of an agent.
-    #[cfg(feature = "controllers")]
     #[error("{missing}; for a pod of an agent: `podwright explain {pod}`")]
     NoControllers { missing: RequestError, pod: Box<FullName> },
     /// The agent has no pods of these names.
@@ -40,7 +36,6 @@ pub(crate) enum QueryError {
 ///
 /// # Errors
 /// [`QueryError`] if the agent does not answer, or does not hold the claim.
-#[cfg(feature = "dra")]
 pub(crate) fn give_up(args: &super::cli::GiveUpArgs) -> Result<String, QueryError> {
     let agent = args.agent.agent()?;
     let answer = agent.post(&format!("/claims/{}/give-up", args.claim), &[("driver", args.driver.clone())])?;
@@ -56,10 +51,8 @@ pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
         HealthCheck::Ready => "/readyz",
         HealthCheck::Live => "/healthz",
     };
-    let answer = args.agent.agent()?.fetch(path, &[], TEXT);
-    #[cfg(feature = "controllers")]
-    let answer = answer.map_err(RequestError::of_any_program);
-    Ok(escape_lines(&answer?))
+    let answer = args.agent.agent()?.fetch(path, &[], TEXT).map_err(RequestError::of_any_program)?;
+    Ok(escape_lines(&answer))
 }
 
 /// The output of `explain`.
@@ -67,7 +60,6 @@ pub(crate) fn health(args: &HealthArgs) -> Result<String, QueryError> {
 /// # Errors
 /// [`QueryError`] if the agent or the controllers do not answer, or if the agent does not know the pod.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<String, QueryError> {
-    #[cfg(feature = "controllers")]
     if let Some(object) = &args.object {
         let (path, agent, output) = match object {
             ExplainedObject::Claim(args) => (format!("/explain/claim/{}", args.claim), &args.agent, args.output),
@@ -122,7 +114,7 @@ fn pretty(body: &str) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&value)
 }
 
-#[cfg(all(test, feature = "controllers"))]
+#[cfg(test)]
 mod tests {
     use crate::agent::cli::{Command, parse};
 

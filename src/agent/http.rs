@@ -21,14 +21,8 @@ mod tls;
 
 pub(crate) use authentication::{Access, Authentication, Token, TokenError};
 pub(crate) use listener::Listener;
-#[cfg(feature = "kube")]
-pub(crate) use private_file::PrivateFileError;
-pub(crate) use private_file::{read_private, write_private};
+pub(crate) use private_file::{PrivateFileError, read_private, write_private};
 pub(crate) use seats::{SeatLimits, Seats};
-#[cfg(feature = "kube")]
-pub(crate) use server::Connection;
-#[cfg(feature = "dra")]
-pub(crate) use server::connections;
-pub(crate) use server::{TimeLimits, serve};
+pub(crate) use server::{Connection, TimeLimits, connections, serve};
 pub(crate) use socket::ShortPath;
 pub(crate) use tls::{TlsError, TlsFiles, certificates};

@@ -1,7 +1,6 @@
 //! Facts about the machine that the agent runs on.
 
 mod capacity;
-#[cfg(feature = "kube")]
 mod system_info;
 
 use std::fs;
@@ -13,10 +12,7 @@ use crate::actors::time::Time;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-#[cfg(feature = "kube")]
-pub(crate) use capacity::published;
-pub(crate) use capacity::{Reservation, allocatable, capacity, enforced, quantities};
-#[cfg(feature = "kube")]
+pub(crate) use capacity::{Reservation, allocatable, capacity, enforced, published, quantities};
 pub(crate) use system_info::system_info;
 
 /// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.

@@ -6,7 +6,6 @@ pub(crate) enum Program {
     /// `podwright run`.
     Agent,
     /// `podwright controllers`.
-    #[cfg(feature = "controllers")]
     Controllers,
 }
 
@@ -15,7 +14,6 @@ impl Program {
     pub(crate) const fn refusal_of_other_site(self) -> &'static str {
         match self {
             Program::Agent => "requests from pages of other sites are refused: open the page at / of this agent\n",
-            #[cfg(feature = "controllers")]
             Program::Controllers => {
                 "requests from pages of other sites are refused: use a program that is no browser\n"
             }
@@ -29,7 +27,6 @@ impl Program {
                 "the token is not the one of this agent, which makes a new one at each start: open the link that \
                  `podwright link` prints\n"
             }
-            #[cfg(feature = "controllers")]
             Program::Controllers => {
                 "the token is not the one of these controllers, which make a new one at each start: use \
                  `podwright explain` with their --root\n"
@@ -44,7 +41,6 @@ impl Program {
                 "this path needs a token: open the link that `podwright link` prints, or give commands such as `podwright get` \
                  the agent's directory with --root DIR, or a file with the token with --admin-token-file FILE\n"
             }
-            #[cfg(feature = "controllers")]
             Program::Controllers => {
                 "this path needs a token: give `podwright explain` the directory of the controllers with --root DIR, or a file with \
                  the token with --admin-token-file FILE\n"
@@ -56,7 +52,6 @@ impl Program {
     pub(crate) const fn without_listener(self) -> &'static str {
         match self {
             Program::Agent => "pods keep running, and the agent tries again",
-            #[cfg(feature = "controllers")]
             Program::Controllers => "the controllers keep working, and try again",
         }
     }

@@ -174,7 +174,6 @@ impl DefaultDirectories {
     ///
     /// # Errors
     /// As for [`DefaultDirectories::root`].
-    #[cfg(feature = "controllers")]
     pub(crate) fn root_of_controllers(&self) -> Result<PathBuf, RootError> {
         Ok(self.root()?.join("controllers"))
     }

@@ -1,13 +1,10 @@
 //! `podwright run`: builds the node from its flags and runs it until a signal arrives or until all pods have finished.
 
-#[cfg(feature = "dra")]
 mod claims;
-#[cfg(feature = "kube")]
 mod cluster;
 mod finished;
 mod manifests;
 mod node;
-#[cfg(feature = "kube")]
 mod node_api;
 pub(super) mod signals;
 mod systemd;
@@ -53,16 +50,12 @@ pub(crate) enum RunError {
     Admin(#[from] AdminError),
     #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
-    #[cfg(feature = "kube")]
     #[error(transparent)]
     Cluster(#[from] super::certificates::ClientError),
-    #[cfg(feature = "kube")]
     #[error(transparent)]
     ClientAuthority(#[from] super::node_api::ClientAuthorityError),
-    #[cfg(feature = "kube")]
     #[error(transparent)]
     Serving(#[from] super::certificates::ServingError),
-    #[cfg(feature = "kube")]
     #[error("cannot keep the identity of the agent: make the root directory writable")]
     Instance(#[source] io::Error),
     #[error(
@@ -70,7 +63,6 @@ pub(crate) enum RunError {
          of that node"
     )]
     NodeTaken(String),
-    #[cfg(feature = "dra")]
     #[error(transparent)]
     Claims(#[from] claims::ClaimsStartError),
     #[error(transparent)]
@@ -81,7 +73,6 @@ pub(crate) enum RunError {
     Runtime(#[from] OpenRuntimeError),
     #[error(transparent)]
     Eviction(#[from] MissingGracePeriod),
-    #[cfg(feature = "cri")]
     #[error(transparent)]
     ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
 }
@@ -90,7 +81,6 @@ pub(crate) enum RunError {
 /// for an API server that does not answer.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the agent waits at its end for the last write of the file of claims.
-#[cfg(feature = "dra")]
 const CLAIMS_WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the agent and returns its exit code.
@@ -149,23 +139,16 @@ async fn serve(
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
     let stop = CancellationToken::new();
     let host_ips = node::host_ips(&args, &stop);
-    #[cfg(feature = "kube")]
     let cluster = cluster::Cluster::of(&args, root, &name).await?;
-    #[cfg(feature = "kube")]
     let node_api = match &cluster {
         Some(cluster) => node_api::NodeApiServer::open(&args, root, &name, host_ips.clone(), cluster.client()).await?,
         None => None,
     };
-    #[cfg(feature = "kube")]
     let remote = node::ClusterPorts {
         port: node_api.as_ref().map_or(0, node_api::NodeApiServer::port),
         ..cluster.as_ref().map(|cluster| cluster.ports(&args, &name)).unwrap_or_default()
     };
-    #[cfg(not(feature = "kube"))]
-    let remote = node::ClusterPorts::default();
     let (view, adoption, handles) = node::start(&args, root, &name, &manifests, host_ips, remote, &stop).await?;
-    #[cfg(not(feature = "kube"))]
-    drop(handles);
 
     let sources = stop.child_token();
     let storage = view.logs.clone();
@@ -183,11 +166,9 @@ async fn serve(
         stopping: sources.clone(),
     };
     manifests.start(&cx, &view.node.sources(), &sources);
-    #[cfg(feature = "kube")]
     if let Some(cluster) = cluster {
         cluster.start(&name, &view, sources.clone());
     }
-    #[cfg(feature = "kube")]
     if let Some(node_api) = node_api {
         node_api.start(&args, &name, view.clone(), handles, stop.clone()).await?;
     }
@@ -197,7 +178,6 @@ async fn serve(
     {
         actix::spawn(print_link(link));
     }
-    #[cfg(feature = "dra")]
     let pod_resources = args.pod_resources.clone().unwrap_or_default().path(root.path()).map(|path| {
         let endpoint = super::pod_resources::PodResourcesEndpoint { path };
         actix::spawn(endpoint.serve(view.clone(), stop.clone()))
@@ -229,7 +209,6 @@ async fn serve(
                     // A shutdown of the machine ends services too. The pods have their whole time.
                     wait_until_false(is_shutting_down).await;
                     let report = stop_node(&view, on_exit, args.runtime.has_pods_on_machine()).await;
-                    #[cfg(feature = "kube")]
                     if args.registration.deregister_on_exit {
                         cluster::deregister(&view.node).await;
                     }
@@ -256,7 +235,6 @@ async fn serve(
         }
     };
     stop.cancel();
-    #[cfg(feature = "dra")]
     if let Some(claims) = &view.claims
         && tokio::time::timeout(CLAIMS_WRITTEN_WITHIN, claims.stopped()).await.is_err()
     {
@@ -267,7 +245,6 @@ async fn serve(
     if let Some(admin) = admin {
         let _files_removed = admin.await;
     }
-    #[cfg(feature = "dra")]
     if let Some(pod_resources) = pod_resources {
         let _file_removed = pod_resources.await;
     }

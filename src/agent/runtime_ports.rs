@@ -7,40 +7,28 @@ use crate::actors::HostIps;
 use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName};
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
-#[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
-#[cfg(feature = "simulated")]
-use crate::adapters::stats::NoStats;
-use crate::adapters::stats::RuntimeStats;
-#[cfg(feature = "simulated")]
-use crate::adapters::streaming::NoStreams;
-use crate::adapters::streaming::StreamingRuntime;
+use crate::adapters::stats::{NoStats, RuntimeStats};
+use crate::adapters::streaming::{NoStreams, StreamingRuntime};
 use crate::metrics::Metrics;
 
 use super::cli::RunArgs;
 use super::events::EventLog;
-#[cfg(any(feature = "process", feature = "cri", feature = "simulated"))]
 use super::runtime::Runtime;
 
 /// Why the runtime cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenRuntimeError {
-    #[cfg(feature = "process")]
     #[error("cannot open the process runtime")]
     Process(#[from] crate::adapters::process::OpenError),
-    #[cfg(feature = "cri")]
     #[error("cannot use the container runtime")]
     Cri(#[from] crate::adapters::cri::OpenError),
-    #[cfg(feature = "cri")]
     #[error("the settings do not fit the container runtime")]
     CriSettings(#[from] crate::actors::ports::RuntimeError),
-    #[cfg(feature = "cri")]
     #[error(transparent)]
     Adopted(#[from] crate::adapters::adoption::LoadError),
-    #[cfg(any(feature = "process", feature = "cri"))]
     #[error("cannot set up the network client")]
     Network(#[from] crate::adapters::network::BuildNetworkError),
-    #[cfg(feature = "simulated")]
     #[error("cannot apply --simulate")]
     Simulate(#[from] BadSetting),
 }
@@ -91,10 +79,7 @@ impl RuntimePorts {
     pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
         let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files, enforced, pull_secrets } =
             node;
-        // Each runtime uses only some of these values.
-        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files, enforced, &pull_secrets);
         match args.runtime {
-            #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
                 use crate::adapters::adoption::AdoptedPods;
                 use crate::adapters::cri::{Allocatable, CriConfig, CriRuntime, NodeSettings};
@@ -131,7 +116,6 @@ impl RuntimePorts {
                     network: Arc::new(Network::new()?),
                 })
             }
-            #[cfg(feature = "process")]
             Runtime::Process => {
                 use crate::adapters::network::Network;
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
@@ -152,7 +136,6 @@ impl RuntimePorts {
                     strict_groups: Box::new(|| true),
                 })
             }
-            #[cfg(feature = "simulated")]
             Runtime::Simulated => {
                 use crate::adapters::simulated::SimulatedRuntime;
                 let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };

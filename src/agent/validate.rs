@@ -104,12 +104,7 @@ impl ValidationReport {
 }
 
 /// What a runtime refuses in a pod. A container runtime is asked only when the pod runs, and simulated pods have no settings.
-#[cfg_attr(
-    not(feature = "process"),
-    expect(unused_variables, reason = "only the process runtime refuses settings itself")
-)]
 fn refused_by(runtime: Option<&Runtime>, spec: &PodSpec) -> Vec<String> {
-    #[cfg(feature = "process")]
     if runtime == Some(&Runtime::Process) {
         return crate::adapters::process::unsupported(spec);
     }
@@ -194,7 +189,6 @@ mod tests {
         );
     }
 
-    #[cfg(all(feature = "process", feature = "simulated"))]
     #[test]
     fn settings_that_the_runtime_refuses_are_faults_for_this_runtime() {
         let dir = tempfile::tempdir().unwrap();

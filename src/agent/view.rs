@@ -25,10 +25,8 @@ pub struct NodeView {
     /// Finds the log directories of containers.
     pub logs: FileStorage,
     /// The claims of the node's pods; `None` if its pods may have none.
-    #[cfg(feature = "dra")]
     pub claims: Option<Arc<crate::actors::claims::ClaimManager>>,
     /// The plugins of the node; `None` if it has none.
-    #[cfg(feature = "dra")]
     pub plugins: Option<Arc<crate::adapters::dra::DraPlugins>>,
 }
 
@@ -68,46 +66,29 @@ impl NodeView {
 
     /// Why no plugin can register. `None` if plugins can.
     pub fn plugins_problem(&self) -> Option<String> {
-        #[cfg(feature = "dra")]
-        let problem = self.plugins.as_ref().and_then(|plugins| plugins.problem());
-        #[cfg(not(feature = "dra"))]
-        let problem = None;
-        problem
+        self.plugins.as_ref().and_then(|plugins| plugins.problem())
     }
 
     /// The registration sockets whose plugin cannot be registered, one line for each.
     pub fn failed_plugins(&self) -> Vec<String> {
-        #[cfg(feature = "dra")]
-        let failed = {
-            let sockets = self.plugins.iter().flat_map(|plugins| plugins.sockets());
-            let line = |socket: crate::adapters::dra::PluginSocket| {
-                let failure = socket.failure?;
-                let (path, tries, retry) = (socket.path.display(), failure.tries, failure.retry_in.as_secs());
-                Some(format!(
-                    "the plugin at {path} cannot be registered: {} (tries: {tries}, next in {retry} s)",
-                    failure.error
-                ))
-            };
-            sockets.filter_map(line).collect()
+        let sockets = self.plugins.iter().flat_map(|plugins| plugins.sockets());
+        let line = |socket: crate::adapters::dra::PluginSocket| {
+            let failure = socket.failure?;
+            let (path, tries, retry) = (socket.path.display(), failure.tries, failure.retry_in.as_secs());
+            Some(format!(
+                "the plugin at {path} cannot be registered: {} (tries: {tries}, next in {retry} s)",
+                failure.error
+            ))
         };
-        #[cfg(not(feature = "dra"))]
-        let failed = Vec::new();
-        failed
+        sockets.filter_map(line).collect()
     }
 
     /// The DRA drivers with their streams, and the slices that will be deleted, one line for each.
     pub fn drivers(&self) -> Vec<String> {
-        #[cfg(feature = "dra")]
-        let drivers = {
-            let startup = self.plugins.iter().filter_map(|plugins| plugins.startup_deletion());
-            let startup =
-                startup.map(|deletion| format!("the slices that an earlier agent left are deleted {deletion}"));
-            let states = self.plugins.iter().flat_map(|plugins| plugins.states()).map(|state| state.to_string());
-            startup.chain(states).collect()
-        };
-        #[cfg(not(feature = "dra"))]
-        let drivers = Vec::new();
-        drivers
+        let startup = self.plugins.iter().filter_map(|plugins| plugins.startup_deletion());
+        let startup = startup.map(|deletion| format!("the slices that an earlier agent left are deleted {deletion}"));
+        let states = self.plugins.iter().flat_map(|plugins| plugins.states()).map(|state| state.to_string());
+        startup.chain(states).collect()
     }
 
     /// The manifests that the sources cannot use at present.

@@ -2,9 +2,7 @@
 
 mod adoption;
 mod calls;
-#[cfg(all(feature = "dra", feature = "dra-driver", feature = "kube"))]
 mod claims;
-#[cfg(feature = "kube")]
 mod comparison;
 mod config;
 mod containerd;
@@ -17,12 +15,10 @@ mod life;
 mod names;
 mod networks;
 mod outages;
-#[cfg(feature = "kube")]
 mod pull_secrets;
 mod resize;
 mod stops;
 mod storage_limits;
-#[cfg(feature = "kube")]
 mod streams;
 mod usage;
 mod v1;

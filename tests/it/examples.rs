@@ -21,7 +21,6 @@ fn example_embed_prints_the_lifecycle_of_a_pod() {
     assert!(printed.ends_with("known pods: 0\n"), "{printed}");
 }
 
-#[cfg(all(feature = "agent", feature = "process"))]
 #[test]
 fn example_node_runs_a_pod_until_it_succeeds() {
     let printed = run("node");
@@ -29,7 +28,6 @@ fn example_node_runs_a_pod_until_it_succeeds() {
     assert!(printed.ends_with("late pods: 0\n"), "{printed}");
 }
 
-#[cfg(all(feature = "agent", feature = "dra", feature = "dra-driver", feature = "kube", feature = "process"))]
 #[test]
 fn example_dra_demo_gives_a_pod_its_device_and_releases_it() {
     let printed = run("dra_demo");
@@ -38,14 +36,6 @@ fn example_dra_demo_gives_a_pod_its_device_and_releases_it() {
     }
 }
 
-#[cfg(all(
-    feature = "agent",
-    feature = "controllers",
-    feature = "dra",
-    feature = "dra-driver",
-    feature = "kube",
-    feature = "process"
-))]
 #[test]
 fn example_taint_demo_evicts_the_pod_of_a_tainted_device() {
     let printed = run("taint_demo");

@@ -13,21 +13,17 @@ mod crashes;
 mod eviction_storm;
 mod evictions;
 mod explain;
-#[cfg(feature = "agent")]
 mod final_status_file;
 mod final_statuses;
 mod handle;
 mod housekeeping;
 mod known_failures;
-#[cfg(feature = "kube")]
 mod kube_objects;
-#[cfg(feature = "kube")]
 mod kube_pod_api;
 mod kubelet_texts;
 mod lost_exits;
 mod mirrors;
 mod network;
-#[cfg(feature = "kube")]
 mod node_authorizer;
 mod observation;
 mod orphans;

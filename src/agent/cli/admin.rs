@@ -122,7 +122,6 @@ impl AgentArgs {
     ///
     /// # Errors
     /// As for [`AgentArgs::agent`].
-    #[cfg(feature = "controllers")]
     pub(crate) fn controllers(&self) -> Result<Agent, RootError> {
         self.at(Program::Controllers, DefaultDirectories::of_process().root_of_controllers())
     }

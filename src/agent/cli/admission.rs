@@ -62,7 +62,6 @@ impl AdmissionArgs {
     }
 
     /// The fields of `KubeletConfiguration`.
-    #[cfg(feature = "kube")]
     pub(crate) fn configuration(&self) -> serde_json::Value {
         let sysctls: Vec<&str> = self.allowed_unsafe_sysctls.iter().map(|SysctlPattern(pattern)| &**pattern).collect();
         let [system, kube] = self.reservations().map(|reserved| {

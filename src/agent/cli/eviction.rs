@@ -1,6 +1,5 @@
 //! The flags for evictions.
 
-#[cfg(feature = "kube")]
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -63,7 +62,6 @@ impl EvictionArgs {
     }
 
     /// The fields of `KubeletConfiguration`.
-    #[cfg(feature = "kube")]
     pub(crate) fn configuration(&self) -> serde_json::Value {
         use crate::actors::texts::format::duration;
         let periods = self.eviction_soft_grace_period.iter().map(|(signal, time)| (signal, duration(time)));

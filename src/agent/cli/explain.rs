@@ -1,31 +1,20 @@
 //! The flags of `podwright explain`.
 
-#[cfg(feature = "controllers")]
 use std::str::FromStr;
 
-use clap::Args;
-#[cfg(feature = "controllers")]
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
-#[cfg(feature = "controllers")]
-use super::names::full_name;
-use super::names::{ObjectName, namespace};
-#[cfg(feature = "controllers")]
-use super::subdomain;
-use super::{AgentArgs, ExplainOutput};
+use super::names::{ObjectName, full_name, namespace};
+use super::{AgentArgs, ExplainOutput, subdomain};
 use crate::actors::ids::FullName;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ExplainArgs {
-    #[cfg(feature = "controllers")]
     #[command(subcommand)]
     pub(crate) object: Option<ExplainedObject>,
     /// The pod. The name of a static pod may omit the node name at its end. Without a pod, one line is printed for each pod.
-    #[cfg_attr(
-        feature = "controllers",
-        doc = "A pod named `pod`, `claim`, `rule` or `help` needs its namespace, as in `default/pod`."
-    )]
+    /// A pod named `pod`, `claim`, `rule` or `help` needs its namespace, as in `default/pod`.
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pod: Option<ObjectName>,
     /// The namespace of the pod [default: default].
@@ -53,7 +42,6 @@ impl ExplainArgs {
     }
 }
 
-#[cfg(feature = "controllers")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExplainedObject {
     /// Explain with running controllers why a ResourceClaim does not exist, is not allocated or is not released, and which pods
@@ -65,7 +53,6 @@ pub(crate) enum ExplainedObject {
     Rule(ExplainRuleArgs),
 }
 
-#[cfg(feature = "controllers")]
 #[derive(Args, Debug)]
 pub(crate) struct ExplainClaimArgs {
     /// The ResourceClaim. If you do not know the name of a generated claim, write POD-CLAIM, with the name of the claim in the spec
@@ -79,7 +66,6 @@ pub(crate) struct ExplainClaimArgs {
     pub(crate) agent: AgentArgs,
 }
 
-#[cfg(feature = "controllers")]
 #[derive(Args, Debug)]
 pub(crate) struct ExplainTaintedPodArgs {
     /// The pod.
@@ -92,7 +78,6 @@ pub(crate) struct ExplainTaintedPodArgs {
     pub(crate) agent: AgentArgs,
 }
 
-#[cfg(feature = "controllers")]
 #[derive(Args, Debug)]
 pub(crate) struct ExplainRuleArgs {
     /// The DeviceTaintRule.
@@ -106,11 +91,9 @@ pub(crate) struct ExplainRuleArgs {
 }
 
 /// The valid name of a DeviceTaintRule: a DNS subdomain (RFC 1123).
-#[cfg(feature = "controllers")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleName(pub(crate) String);
 
-#[cfg(feature = "controllers")]
 impl FromStr for RuleName {
     type Err = String;
 

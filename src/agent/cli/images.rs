@@ -40,7 +40,6 @@ fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
 
 impl ImageArgs {
     /// The fields of `KubeletConfiguration`.
-    #[cfg(feature = "kube")]
     pub(crate) fn configuration(&self) -> serde_json::Value {
         use crate::actors::texts::format::duration;
         serde_json::json!({

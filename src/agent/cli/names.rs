@@ -51,7 +51,6 @@ impl FromStr for ObjectName {
 }
 
 /// Parses a full name. An object without a namespace is in the namespace `default`.
-#[cfg(any(feature = "controllers", feature = "dra"))]
 pub(super) fn full_name(text: &str) -> Result<FullName, String> {
     Ok(text.parse::<ObjectName>()?.in_namespace(None))
 }

@@ -58,7 +58,6 @@ impl From<&NodeSettingsArgs> for NodeSettings {
 
 impl NodeSettingsArgs {
     /// The fields of `KubeletConfiguration`. The cgroup driver is that of the flag: that of the runtime is not known here.
-    #[cfg(feature = "kube")]
     pub(crate) fn configuration(&self) -> serde_json::Value {
         let settings = NodeSettings::from(self);
         serde_json::json!({

@@ -7,7 +7,6 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 use super::{Cli, Command, RunArgs};
-#[cfg(any(feature = "cri", feature = "simulated"))]
 use crate::agent::runtime::Runtime;
 
 /// Parses a command line, whose first word is the program's name.
@@ -31,7 +30,6 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         Command::Get(args) => args.fault(),
         Command::Explain(args) => args.fault(),
         Command::Logs(args) => args.fault(),
-        #[cfg(feature = "controllers")]
         Command::Controllers(args) => args.fault(),
         _ => None,
     };
@@ -44,24 +42,16 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
 /// What is wrong with flags together, with the remedy.
 fn fault(run: &RunArgs) -> Option<String> {
     let fault = run.admin.fault().or_else(|| run.shutdown.fault()).or_else(|| run.admission.fault());
-    #[cfg(feature = "kube")]
-    let fault = fault.or_else(|| run.registration.fault()).or_else(|| run.node_api.fault());
-    fault
+    fault.or_else(|| run.registration.fault()).or_else(|| run.node_api.fault())
 }
 
 /// A given flag that belongs to another runtime, and that runtime.
-#[cfg_attr(
-    not(any(feature = "cri", feature = "simulated")),
-    expect(unused_variables, reason = "no flag belongs to one runtime only")
-)]
 fn flag_of_other_runtime(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<(String, &'static str)> {
-    let other_runtimes: Vec<(bool, &str, Vec<String>)> = vec![
-        #[cfg(feature = "cri")]
+    let other_runtimes = [
         (!matches!(run.runtime, Runtime::Cri(_)), "cri=ENDPOINT", {
             let flags = <super::images::ImageArgs as clap::Args>::augment_args(clap::Command::new("run"));
             ids(&<super::NodeSettingsArgs as clap::Args>::augment_args(flags))
         }),
-        #[cfg(feature = "simulated")]
         (run.runtime != Runtime::Simulated, "simulated", vec!["simulate".to_owned()]),
     ];
     let flags = other_runtimes.into_iter().filter(|(is_other, ..)| *is_other);
@@ -69,12 +59,11 @@ fn flag_of_other_runtime(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<
     flags.find(|(flag, _)| given(flag))
 }
 
-#[cfg(feature = "cri")]
 fn ids(flags: &clap::Command) -> Vec<String> {
     flags.get_arguments().map(|flag| flag.get_id().to_string()).collect()
 }
 
-#[cfg(all(test, feature = "cri", feature = "process", feature = "simulated"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

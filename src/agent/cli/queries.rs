@@ -124,7 +124,6 @@ impl LogsArgs {
     }
 }
 
-#[cfg(feature = "dra")]
 #[derive(Args, Debug)]
 pub(crate) struct GiveUpArgs {
     /// The ResourceClaim.

@@ -75,7 +75,6 @@ impl ShutdownArgs {
     }
 
     /// The fields of `KubeletConfiguration`.
-    #[cfg(feature = "kube")]
     pub(crate) fn configuration(&self) -> serde_json::Value {
         use crate::actors::texts::format::duration;
         let group = |(priority, time): (&i32, &Duration)| serde_json::json!({"priority": priority, "shutdownGracePeriodSeconds": time.as_secs()});

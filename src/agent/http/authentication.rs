@@ -38,7 +38,6 @@ pub(crate) enum Authentication {
     /// A request carries the token in its `Authorization` header (RFC 6750, section 2.1).
     Token(Token),
     /// The router authenticates each request, and then calls [`Connection::authenticate`](super::Connection::authenticate).
-    #[cfg(feature = "kube")]
     Router,
 }
 
@@ -48,7 +47,6 @@ impl Authentication {
         let token = match self {
             Authentication::Listener => return Access::Full,
             Authentication::Token(token) => token,
-            #[cfg(feature = "kube")]
             Authentication::Router => return Access::Public,
         };
         let Some(given) = headers.get(AUTHORIZATION) else { return Access::Public };

@@ -38,7 +38,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The certificates that a client presented, its own one first. Empty without TLS. The listener does not check who signed them.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "only the node API authenticates clients by certificate"))]
 pub(crate) struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
 
 /// The bytes of a connection.

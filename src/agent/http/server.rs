@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::HttpBody;
-#[cfg(feature = "dra")]
 use futures_util::Stream;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -48,14 +47,12 @@ impl Default for TimeLimits {
 
 /// The connection of a request, as an extension of the request.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "only the node API authenticates requests in its router"))]
 pub(crate) struct Connection {
     seat: Arc<Seat>,
     /// The certificates of the client.
     pub(crate) peer: PeerCertificates,
 }
 
-#[cfg(feature = "kube")]
 impl Connection {
     /// Records that the client has authenticated itself. Returns false if all seats for such clients are taken: a new connection can
     /// then displace this one.
@@ -82,7 +79,6 @@ pub(crate) async fn serve(
 
 /// The connections of a listener whose clients may use it, each with a seat. For servers of another protocol than HTTP/1. A client that
 /// needs a TLS handshake delays the next one. Never ends.
-#[cfg(feature = "dra")]
 pub(crate) fn connections(listener: Listener, seats: Arc<Seats>) -> impl Stream<Item = SeatedBytes> {
     futures_util::stream::unfold((Accepting::new(listener), seats), async |(mut accepting, seats)| {
         loop {

@@ -88,7 +88,6 @@ pub(crate) fn quantities(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> 
 }
 
 /// The resources as the status of the node has them.
-#[cfg(feature = "kube")]
 pub(crate) fn published(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
     let cpu = match (capacity.cpu_millis / 1000, capacity.cpu_millis % 1000) {
         (cores, 0) => cores.to_string(),
@@ -106,7 +105,6 @@ pub(crate) fn published(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
 }
 
 /// A number of bytes with the largest binary unit of which it is a multiple, as the API server spells it.
-#[cfg(feature = "kube")]
 fn binary(bytes: i64) -> String {
     let mut units = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
     let (mut number, mut unit) = (bytes, "");
@@ -204,7 +202,6 @@ mod tests {
         assert_eq!((rest.cpu_millis, rest.memory_bytes, rest.ephemeral_storage_bytes), (0, 0, 0));
     }
 
-    #[cfg(feature = "kube")]
     #[test]
     fn published_resources_have_the_spelling_of_the_api_server() {
         let capacity =

@@ -12,7 +12,6 @@ use super::streams::IDLE_LIMIT;
 use crate::actors::texts::format::duration;
 use crate::adapters::sources::{CHECK_FREQUENCY, Origin};
 use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
-#[cfg(any(feature = "cri", feature = "process", feature = "simulated"))]
 use crate::agent::runtime::Runtime;
 
 /// The answer of `/configz`.
@@ -114,7 +113,6 @@ fn pods(args: &RunArgs) -> Value {
 /// The settings of a container runtime. Other runtimes have none of them.
 fn runtime(args: &RunArgs) -> Value {
     match args.runtime {
-        #[cfg(feature = "cri")]
         Runtime::Cri(ref endpoint) => {
             let mut fields = json!({"containerRuntimeEndpoint": endpoint.to_string()});
             for part in [args.images.configuration(), args.node_settings.configuration()] {
@@ -124,10 +122,7 @@ fn runtime(args: &RunArgs) -> Value {
             }
             fields
         }
-        #[cfg(feature = "process")]
-        Runtime::Process => Value::Null,
-        #[cfg(feature = "simulated")]
-        Runtime::Simulated => Value::Null,
+        Runtime::Process | Runtime::Simulated => Value::Null,
     }
 }
 
@@ -212,7 +207,6 @@ mod tests {
         assert_eq!((by_priority["enableServer"].as_bool(), by_priority.get("port")), (Some(false), None));
     }
 
-    #[cfg(feature = "cri")]
     #[test]
     fn configuration_of_a_container_runtime_has_its_settings() {
         let found = config(&[

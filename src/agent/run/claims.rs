@@ -8,9 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
 use crate::actors::ports::{ClaimApi, Clock};
 use crate::adapters::checkpoint::{ClaimCheckpoint, HealthCheckpoint};
-#[cfg(feature = "kube")]
-use crate::adapters::dra::SlicesConfig;
-use crate::adapters::dra::{DraPlugins, PluginsConfig, StartPluginsError};
+use crate::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig, StartPluginsError};
 use crate::metrics::Metrics;
 
 /// The directory below the root directory in which drivers register.
@@ -33,7 +31,6 @@ pub(super) struct ClaimServer {
     /// Reads claims.
     pub(super) claims: Option<Arc<dyn ClaimApi>>,
     /// Where the slices of the node are.
-    #[cfg(feature = "kube")]
     pub(super) slices: Option<SlicesConfig>,
 }
 
@@ -63,7 +60,6 @@ pub(super) fn start(
     }
     let waiting = manager.clone();
     plugins.on_usable(move |driver| waiting.driver_usable(driver));
-    #[cfg(feature = "kube")]
     if let Some(slices) = server.slices {
         plugins.manage_slices(slices);
     }

@@ -46,15 +46,12 @@ impl Cluster {
 
     /// The ports of a node that the API server implements.
     pub(super) fn ports(&self, args: &RunArgs, node: &str) -> ClusterPorts {
-        #[cfg(not(feature = "dra"))]
-        let _ = args;
         let objects = Arc::new(KubeObjects::new(self.client.clone(), Arc::new(SystemClock::new())));
         ClusterPorts {
             pod_api: Some(Arc::new(KubePodApi::new(self.client.clone()))),
             node_api: Some(Arc::new(KubeNodeApi::new(self.client.clone(), node))),
             pull_secrets: objects.clone(),
             objects: Some(objects),
-            #[cfg(feature = "dra")]
             claims: super::claims::ClaimServer {
                 claims: Some(Arc::new(crate::adapters::kube::KubeClaimApi::new(self.client.clone()))),
                 slices: Some(self.slices(args, node)),
@@ -65,7 +62,6 @@ impl Cluster {
     }
 
     /// The settings for the slices of the node.
-    #[cfg(feature = "dra")]
     fn slices(&self, args: &RunArgs, node: &str) -> crate::adapters::dra::SlicesConfig {
         let mut slices = crate::adapters::dra::SlicesConfig::new(self.client.clone(), node);
         slices.startup_wipe_delay = args.startup_wipe_delay;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::RunError;
 use super::manifests::ManifestSources;
-#[cfg(feature = "kube")]
 use crate::actors::admission::NodeCapacity;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::node::{Node, NodePorts};
@@ -26,7 +25,6 @@ use crate::adapters::streaming::StreamingRuntime;
 use crate::agent::boot::{self, BootChange};
 use crate::agent::cli::RunArgs;
 use crate::agent::events::EventLog;
-#[cfg(feature = "kube")]
 use crate::agent::instance;
 use crate::agent::machine;
 use crate::agent::root::RootDirectory;
@@ -47,7 +45,6 @@ const RUN_FACTS: &str = "run_facts";
 /// The features that the agent declares in the status of its node (`component-helpers/nodedeclaredfeatures`, Kubernetes 1.36). The
 /// scheduler binds a pod that needs one of these features only to a node that declares the feature. The API server accepts a resize that
 /// needs one of them only if the node of the pod declares it.
-#[cfg(feature = "kube")]
 const DECLARED_FEATURES: [&str; 4] = [
     "GuaranteedQoSPodCPUResize",
     "InPlacePodLevelResourcesVerticalScaling",
@@ -56,7 +53,6 @@ const DECLARED_FEATURES: [&str; 4] = [
 ];
 /// The feature of a node whose node API serves the WebSocket requests of clients. The API server then forwards these requests, and
 /// translates them to SPDY otherwise (KEP-4006).
-#[cfg(feature = "kube")]
 const STREAMING_FEATURE: &str = "ExtendWebSocketsToKubelet";
 /// The file below the root directory that keeps the times of the last shutdown (upstream has a file of this name).
 const SHUTDOWN_TIMES: &str = "graceful_node_shutdown_state";
@@ -66,13 +62,11 @@ pub(super) struct ClusterPorts {
     pub(super) pod_api: Option<Arc<dyn PodApi>>,
     pub(super) node_api: Option<Arc<dyn NodeApi>>,
     pub(super) objects: Option<Arc<dyn ApiObjects>>,
-    #[cfg(feature = "dra")]
     pub(super) claims: super::claims::ClaimServer,
     pub(super) pull_secrets: Arc<dyn PullSecrets>,
     /// Starts the recorder that writes events to the API server.
     pub(super) events: Option<StartEvents>,
     /// The port of the node API; 0 if it is not served.
-    #[cfg(feature = "kube")]
     pub(super) port: u16,
 }
 
@@ -82,11 +76,9 @@ impl Default for ClusterPorts {
             pod_api: None,
             node_api: None,
             objects: None,
-            #[cfg(feature = "dra")]
             claims: super::claims::ClaimServer::default(),
             pull_secrets: Arc::new(NoPullSecrets),
             events: None,
-            #[cfg(feature = "kube")]
             port: 0,
         }
     }
@@ -96,7 +88,6 @@ impl Default for ClusterPorts {
 pub(super) type StartEvents = Box<dyn FnOnce(Arc<dyn Clock>, &Metrics) -> Arc<dyn EventRecorder>>;
 
 /// The ports of the runtime that the node API uses.
-#[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "only the node API uses them"))]
 pub(super) struct RuntimeHandles {
     pub(super) streams: Arc<dyn StreamingRuntime>,
     pub(super) stats: Arc<dyn RuntimeStats>,
@@ -127,16 +118,12 @@ pub(super) async fn start(
     let machine = machine::capacity(args.max_pods, root.path());
     let reservations = args.admission.reservations();
     let enforced = machine::enforced(&machine, &reservations);
-    #[cfg(feature = "kube")]
     let whole = args.runtime.capacity(machine.clone());
     let capacity = args.runtime.allocatable(machine, &reservations, &eviction);
-    #[cfg(feature = "kube")]
     let registration = registration(args, root, &whole, &capacity)?
         .kubelet_port(remote.port)
         .declared_features(declared_features(remote.port))
         .enforces_allocatable(args.runtime.limits_all_pods() && enforced.is_some());
-    #[cfg(not(feature = "kube"))]
-    let registration = NodeRegistration::new("");
     let metrics = Metrics::new();
     let remote_events = remote.events.map(|start| start(clock.clone(), &metrics));
     let events = Arc::new(EventLog::new(clock.clone(), remote_events));
@@ -185,16 +172,9 @@ pub(super) async fn start(
         }
         ports = ports.disks(Arc::new(storage.clone())).meter(Arc::new(LinuxNodeMeter::new()));
     }
-    #[cfg(feature = "dra")]
-    let (claims, plugins) = {
-        let features = (&args.features).into();
-        let (claims, plugins) =
-            super::claims::start(root.path(), features, remote.claims, clock.clone(), &metrics, stop)?;
-        ports = ports.resources(claims.clone());
-        (claims, plugins)
-    };
-    #[cfg(not(feature = "dra"))]
-    let _ = stop;
+    let features = (&args.features).into();
+    let (claims, plugins) = super::claims::start(root.path(), features, remote.claims, clock.clone(), &metrics, stop)?;
+    ports = ports.resources(claims.clone());
     let mut sources = manifests.kinds();
     if let Some(api) = remote.pod_api {
         ports = ports.pod_api(api);
@@ -227,9 +207,8 @@ pub(super) async fn start(
         .registration(registration)
         .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
-        .eviction(eviction);
-    #[cfg(feature = "cri")]
-    let node = node.image_gc(args.images.gc_policy()?);
+        .eviction(eviction)
+        .image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
     let view = NodeView {
         node,
@@ -238,9 +217,7 @@ pub(super) async fn start(
         clock,
         metrics,
         logs: storage,
-        #[cfg(feature = "dra")]
         claims: Some(claims),
-        #[cfg(feature = "dra")]
         plugins: Some(plugins),
     };
     Ok((view, adoption, handles))
@@ -249,10 +226,7 @@ pub(super) async fn start(
 /// The addresses of the flags, or those of the machine. Follows the addresses of the machine until `stop` is cancelled: it may have none
 /// yet, and then has the loopback address.
 pub(super) fn host_ips(args: &RunArgs, stop: &CancellationToken) -> HostIps {
-    #[cfg(feature = "kube")]
     let given = args.registration.addresses();
-    #[cfg(not(feature = "kube"))]
-    let (given, _) = (Vec::new(), args);
     if !given.is_empty() {
         return given.into();
     }
@@ -278,14 +252,12 @@ async fn follow(host_ips: HostIps) {
 }
 
 /// The features of a node whose node API has this port; 0 if it is not served.
-#[cfg(feature = "kube")]
 fn declared_features(port: u16) -> Vec<String> {
     let streaming = (port != 0).then_some(STREAMING_FEATURE);
     streaming.into_iter().chain(DECLARED_FEATURES).map(str::to_owned).collect()
 }
 
 /// The node as it is registered in an API server. Without an API server, nothing uses it.
-#[cfg(feature = "kube")]
 fn registration(
     args: &RunArgs,
     root: &RootDirectory,

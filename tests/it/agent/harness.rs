@@ -30,7 +30,6 @@ impl AgentHome {
     }
 
     /// A home with the kubeconfig of a node of this API server.
-    #[cfg(feature = "kube")]
     pub(crate) fn of_node(server: &podwright_stand_in::StandIn, node: &str) -> Self {
         let home = AgentHome::new();
         fs::write(home.kubeconfig(), server.kubeconfig(&server.node_token(node))).unwrap();
@@ -38,7 +37,6 @@ impl AgentHome {
     }
 
     /// The path of the kubeconfig.
-    #[cfg(feature = "kube")]
     pub(crate) fn kubeconfig(&self) -> String {
         self.root().join("kubeconfig").to_str().unwrap().to_owned()
     }
@@ -98,7 +96,6 @@ impl AgentHome {
     }
 
     /// Starts controllers of the control plane, and waits until their admin endpoints answer.
-    #[cfg(feature = "controllers")]
     pub(crate) async fn start_controllers(&self, args: &[&str]) -> Agent {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
         command.arg("controllers").arg("--root").arg(self.root()).args(["--admin", "127.0.0.1:0"]).args(args);

@@ -221,7 +221,6 @@ impl FakeClaims {
     }
 
     /// Sets the owners of a claim.
-    #[cfg(all(feature = "agent", feature = "dra", feature = "process"))]
     pub(crate) fn own(&self, name: &str, owners: serde_json::Value) {
         let mut claims = self.0.lock();
         let claim = Arc::make_mut(claims.get_mut(name).unwrap());

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use podwright_actors::ports::{Checkpoint, CheckpointWriter};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-#[cfg(feature = "dra")]
 use super::super::ClaimCheckpoint;
 use super::super::FileCheckpoint;
 use super::*;
@@ -88,7 +87,6 @@ async fn append_reserves_the_space_that_is_lacking() {
     assert!(allocated(&hidden(&path)) >= 1200 << 10, "an agent that starts");
 }
 
-#[cfg(feature = "dra")]
 #[tokio::test]
 async fn next_save_of_claims_has_space_for_those_in_the_journal() {
     let Some(dir) = directory() else { return };
@@ -242,7 +240,6 @@ async fn final_statuses_are_written_on_a_full_disk() {
 }
 
 // A pod whose devices are not released is not cleaned up, so its files would stay on the full disk.
-#[cfg(feature = "dra")]
 #[tokio::test]
 async fn claims_are_written_on_a_full_disk() {
     let Some(disk) = SmallDisk::new() else { return };
