@@ -73,6 +73,8 @@ mod stats;
 mod stop;
 mod streams;
 mod table;
+#[cfg(test)]
+mod testing;
 mod view;
 
 use std::ffi::OsString;

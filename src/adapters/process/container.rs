@@ -246,13 +246,12 @@ mod tests {
 
     use super::*;
     use crate::adapters::process::start::ended;
+    use crate::adapters::process::testing::is_alone;
 
-    // `reap` waits for the child, through its pid.
-    #[expect(clippy::zombie_processes)]
+    #[expect(clippy::zombie_processes, reason = "`reap` waits for the child through its pid")]
     #[tokio::test]
     async fn shim_is_watched_while_no_descriptor_is_left() {
-        if std::env::var_os("NEXTEST").is_none() {
-            eprintln!("skipped: other tests run in this process");
+        if !is_alone(concat!(module_path!(), "::shim_is_watched_while_no_descriptor_is_left")) {
             return;
         }
         let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();

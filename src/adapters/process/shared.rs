@@ -401,11 +401,11 @@ mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
+    use crate::adapters::process::testing::is_alone;
 
     #[tokio::test]
     async fn cgroups_are_detected_again_after_a_lack_of_descriptors() {
-        if std::env::var_os("NEXTEST").is_none() {
-            eprintln!("skipped: other tests run in this process");
+        if !is_alone(concat!(module_path!(), "::cgroups_are_detected_again_after_a_lack_of_descriptors")) {
             return;
         }
         let shim = vec![String::new()];

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -211,21 +212,35 @@ async fn process_of_another_user_with_the_mark_of_a_container_changes_nothing() 
     assert!(!is_alive(main));
 }
 
-/// Takes all file descriptors of this process except `free`. `None` if other tests share the process.
-fn take_descriptors(free: usize) -> Option<Vec<File>> {
-    if std::env::var_os("NEXTEST").is_none() {
-        eprintln!("skipped: other tests run in this process");
-        return None;
+/// Whether this process runs no other test. Otherwise, runs the test with this path in a process of its own, where it must pass, and
+/// returns false. nextest starts a process for each test.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "PODWRIGHT_TEST_ALONE";
+    if std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some() {
+        return true;
     }
+    let (_, path) = test.split_once("::").unwrap();
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let again = again.args(["--exact", path, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&again.stdout), String::from_utf8_lossy(&again.stderr));
+    assert!(again.status.success() && text.contains("1 passed"), "{text}{errors}");
+    false
+}
+
+/// Takes all file descriptors of this process except `free`.
+fn take_descriptors(free: usize) -> Vec<File> {
     let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     taken.truncate(taken.len() - free);
-    Some(taken)
+    taken
 }
 
 #[tokio::test]
 async fn exit_code_survives_an_agent_without_descriptors() {
+    if !is_alone(concat!(module_path!(), "::exit_code_survives_an_agent_without_descriptors")) {
+        return;
+    }
     let root = Root::new();
     let runtime = root.open().await;
     let pod = host_pod("u", |_| {});
@@ -234,7 +249,7 @@ async fn exit_code_survives_an_agent_without_descriptors() {
     let shim = watch(parent(main.pid().await));
     let go = go.path();
     let mut go = tokio::task::spawn_blocking(|| OpenOptions::new().write(true).open(go).unwrap()).await.unwrap();
-    let Some(taken) = take_descriptors(0) else { return };
+    let taken = take_descriptors(0);
     go.write_all(b"\n").unwrap();
     let _pidfd = shim.await.unwrap();
     // The agent notices the end of the shim and tries to read the exit code.
@@ -246,6 +261,9 @@ async fn exit_code_survives_an_agent_without_descriptors() {
 
 #[tokio::test]
 async fn containers_survive_an_adoption_without_descriptors() {
+    if !is_alone(concat!(module_path!(), "::containers_survive_an_adoption_without_descriptors")) {
+        return;
+    }
     let root = Root::new();
     let pods: Vec<_> = ["a", "b", "c"].map(|uid| host_pod(uid, |_| {})).into();
     let first = root.open().await;
@@ -261,7 +279,7 @@ async fn containers_survive_an_adoption_without_descriptors() {
         tokio::task::yield_now().await;
     }
     // One for the lock of the root directory, one for a shim, and one to read files.
-    let Some(taken) = take_descriptors(3) else { return };
+    let taken = take_descriptors(3);
     let second = root.open().await;
     let mut states = Vec::new();
     for pod in &pods {
