@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   state      decides (pure), with wiping and stream
-//!   actor      performs: deletions, streams and publishers are tasks
+//!   task       performs: deletions, streams and publishers are tasks
 //!   resources  reads the messages of drivers (pure)
 //!   report     the state, for operators
-//!   ports      what the actor uses; api has the API server and the drivers
+//!   ports      what the task uses; api has the API server and the drivers
 //!   queues     what is counted of the queues of the publishers
 //! ```
 //!
@@ -14,7 +14,6 @@
 //! connected for a while, and all slices of the node when the agent starts. A driver that publishes by itself does so again when it is
 //! back. For a driver that offers `v1alpha1.NodeResources`, the agent publishes what the driver sends.
 
-mod actor;
 mod api;
 mod ports;
 mod queues;
@@ -22,6 +21,7 @@ mod report;
 mod resources;
 mod state;
 mod stream;
+mod task;
 mod wiping;
 
 #[cfg(test)]
@@ -36,13 +36,13 @@ use podwright_metrics::{SliceMetrics, WorkQueueMetrics};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::actor::Actor;
 use self::api::{InstanceRef, KubePorts};
 use self::queues::SliceQueues;
 pub(super) use self::report::SlicesReport;
 #[doc(hidden)]
 pub use self::resources::read_node_resources;
 use self::state::{Delays, InstanceFacts, Snapshot};
+use self::task::SlicesTask;
 use super::registry::Drivers;
 
 /// How long the slices of a driver stay after its last connection has ended (upstream `wipingDelay`, kubelet 1.36).
@@ -86,7 +86,7 @@ pub(super) async fn run(
     let SlicesConfig { client, node, wipe_delay, startup_wipe_delay } = config;
     let delays = Delays { wipe: wipe_delay, startup_wipe: startup_wipe_delay };
     let ports = Arc::new(KubePorts::new(client, &node, metrics.clone(), SliceQueues::new(&queues)));
-    Actor::new(ports, &node, delays, metrics).report_to(report).run(drivers, snapshot, stop).await;
+    SlicesTask::new(ports, &node, delays, metrics).report_to(report).run(drivers, snapshot, stop).await;
 }
 
 fn snapshot(drivers: &Drivers) -> Snapshot<InstanceRef> {

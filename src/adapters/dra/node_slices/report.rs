@@ -14,7 +14,7 @@ use super::stream::Stream;
 use super::wiping::PendingDeletion;
 use crate::adapters::dra::driver_state::{NodeResourcesStream, SliceDeletion};
 
-/// The last state of the slices, which the actor sets and others read.
+/// The last state of the slices, which the task sets and others read.
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::dra) struct SlicesReport(Arc<Mutex<Report>>);
 

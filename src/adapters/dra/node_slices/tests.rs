@@ -1,4 +1,4 @@
-//! The actor with a fake API server and fake drivers, in paused time, and the core.
+//! The task with a fake API server and fake drivers, in paused time, and the core.
 
 mod rig;
 

@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
-use super::super::actor::Actor;
 use super::super::ports::{Answer, ApiError, Publisher, SlicePorts};
 use super::super::state::{Delays, InstanceFacts, Snapshot, Target};
+use super::super::task::SlicesTask;
 
 /// How a call to the API server ends.
 #[derive(Clone, Copy, PartialEq)]
@@ -207,8 +207,8 @@ impl Rig {
         edit(&fake);
         let (fake, stop) = (Arc::new(fake), CancellationToken::new());
         let (drivers, receiver) = watch::channel(Snapshot::new());
-        let actor = Actor::new(fake.clone(), "n7", delays, Metrics::new().slices.clone());
-        tokio::spawn(actor.run(receiver, Snapshot::clone, stop.clone()));
+        let task = SlicesTask::new(fake.clone(), "n7", delays, Metrics::new().slices.clone());
+        tokio::spawn(task.run(receiver, Snapshot::clone, stop.clone()));
         Rig { fake, drivers, senders: Mutex::default(), _stop: stop.drop_guard() }
     }
 

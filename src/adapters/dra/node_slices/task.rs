@@ -34,7 +34,7 @@ const LARGE: usize = 64 << 10;
 const MAILBOX: usize = 16;
 
 /// Deletes and publishes slices.
-pub(super) struct Actor<P: SlicePorts> {
+pub(super) struct SlicesTask<P: SlicePorts> {
     core: NodeSlices<P::Instance>,
     ports: Arc<P>,
     node: Arc<str>,
@@ -54,10 +54,10 @@ struct RunningWipe {
     _task: AbortOnDropHandle<()>,
 }
 
-impl<P: SlicePorts> Actor<P> {
+impl<P: SlicePorts> SlicesTask<P> {
     pub(super) fn new(ports: Arc<P>, node: &str, delays: Delays, metrics: SliceMetrics) -> Self {
         let (events, inbox) = mpsc::channel(MAILBOX);
-        Actor {
+        SlicesTask {
             core: NodeSlices::new(delays, Time::ZERO),
             ports,
             node: node.into(),
