@@ -174,9 +174,21 @@ mod tests {
 
     #[test]
     fn bounds_ascend() {
-        for bounds in
-            [REQUEST, POD_START, STATUS_SYNC, RUNTIME_CALL, IMAGE_PULL, CONTAINERS, HANDLER, WORK_QUEUE, POD_DELETION]
-        {
+        let lists = [
+            REQUEST,
+            POD_START,
+            STATUS_SYNC,
+            RUNTIME_CALL,
+            IMAGE_PULL,
+            START_WAIT,
+            CERTIFICATE_LIFE,
+            DRA_OPERATION,
+            CONTAINERS,
+            HANDLER,
+            WORK_QUEUE,
+            POD_DELETION,
+        ];
+        for bounds in lists {
             assert!(bounds.is_sorted_by(|a, b| a < b), "{bounds:?}");
         }
     }

@@ -291,7 +291,7 @@ impl HousekeepingMetrics {
         self.admission_pods.set(pods as i64);
     }
 
-    /// Sets the number of pods with running containers whose containers were all stopped (POD-W9).
+    /// Counts containers that run in pods whose containers had all been stopped (POD-W9).
     pub fn zombie_containers(&self, containers: usize) {
         self.zombie_containers.inc_by(containers as u64);
     }

@@ -11,7 +11,8 @@
 //!   updated, and for writing only while a cell is inserted or removed. `effects.rs` states the order of the locks.
 //! - A worker is woken after the lock of its cell is released, so that it does not wait for the thread that woke it.
 //! - All state of a pod is in its record. A worker that is lost is replaced from the record.
-//! - The engine calls no API server, opens no file, and reads no clock but the one that it was given.
+//! - The engine calls no API server and opens no file. Every decision takes its time from the clock that the engine was given. Only the
+//!   schedulers measure time themselves: tokio's for their timers, and the machine's for how long they spin before they sleep.
 
 mod builder;
 mod cell;

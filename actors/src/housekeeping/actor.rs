@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix::prelude::*;
 use futures_util::FutureExt;
@@ -10,7 +11,6 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::failure_log::FailureLog;
 use super::messages::{PassDue, RunPass};
 use super::{Housekeeping, PassError};
 use crate::eviction::RemoveDeadContainers;
@@ -21,7 +21,8 @@ use crate::text::error_chain;
 /// Runs the passes. See the module.
 pub(crate) struct HousekeepingActor {
     housekeeping: Arc<Housekeeping>,
-    failures: Arc<FailureLog<()>>,
+    /// Whether the last pass failed. A failure is logged when it begins and when it ends, as in the failure log of the sweep.
+    fails: Arc<AtomicBool>,
     /// Held by a pass, so that passes do not overlap.
     turn: Arc<Mutex<()>>,
     metrics: ActorMetrics,
@@ -38,7 +39,7 @@ impl HousekeepingActor {
         let metrics = housekeeping.metrics.actors.of("housekeeping");
         HousekeepingActor {
             housekeeping,
-            failures: Arc::default(),
+            fails: Arc::default(),
             turn: Arc::default(),
             metrics,
             next_pass: Instant::now(),
@@ -49,8 +50,7 @@ impl HousekeepingActor {
 
     /// One pass. Logs when passes begin to fail and when they succeed again.
     fn pass(&self) -> impl Future<Output = Result<(), PassError>> + 'static {
-        let (housekeeping, failures, metrics) =
-            (self.housekeeping.clone(), self.failures.clone(), self.metrics.clone());
+        let (housekeeping, fails, metrics) = (self.housekeeping.clone(), self.fails.clone(), self.metrics.clone());
         let turn = self.turn.clone();
         async move {
             let _turn = turn.lock().await;
@@ -63,12 +63,12 @@ impl HousekeepingActor {
                 Err(PassError::Panicked)
             });
             if result != Err(PassError::Panicked) {
-                let changes = failures.update(result.is_err().then_some(()));
-                if let (Err(error), [()]) = (&result, &changes.begun[..]) {
-                    tracing::warn!(error = %error_chain(error), "housekeeping pass failed; later failures are not logged");
-                }
-                if changes.ended {
-                    tracing::info!("housekeeping passes succeed again");
+                match (&result, fails.swap(result.is_err(), Ordering::Relaxed)) {
+                    (Err(error), false) => {
+                        tracing::warn!(error = %error_chain(error), "housekeeping pass failed; later failures are not logged");
+                    }
+                    (Ok(()), true) => tracing::info!("housekeeping passes succeed again"),
+                    (Err(_), true) | (Ok(()), false) => {}
                 }
             }
             metrics.handled(housekeeping.clock.now().since(start));

@@ -10,6 +10,7 @@ mod plan;
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -50,8 +51,8 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 /// The failures of the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
-    /// Holds `()` if dead containers or sandboxes could not be removed.
-    containers: FailureLog<()>,
+    /// Whether dead containers or sandboxes could not be removed.
+    containers_left: AtomicBool,
     /// The pods whose directory could not be removed. `None` if the directories could not be listed.
     directories: FailureLog<Option<PodUid>>,
     /// The pods whose cgroup could not be removed.
@@ -170,14 +171,14 @@ impl Sweep {
     /// Logs, and records an event, when removals begin to fail; logs when they succeed again.
     fn report(&self, failures: &[String]) {
         let (first, count) = (failures.first(), failures.len());
-        let changes = self.state.containers.update(first.map(|_| ()));
-        if let (Some(first), [()]) = (first, &changes.begun[..]) {
-            tracing::warn!(pods = count, error = %first, "dead containers or sandboxes were not removed");
-            let message = format!("dead containers or sandboxes of {count} pods cannot be removed; {first}");
-            self.events.record_of_node(PodEvent::warning("ContainerGCFailed", message));
-        }
-        if changes.ended {
-            tracing::info!("dead containers are removed again");
+        match (first, self.state.containers_left.swap(count > 0, Ordering::Relaxed)) {
+            (Some(first), false) => {
+                tracing::warn!(pods = count, error = %first, "dead containers or sandboxes were not removed");
+                let message = format!("dead containers or sandboxes of {count} pods cannot be removed; {first}");
+                self.events.record_of_node(PodEvent::warning("ContainerGCFailed", message));
+            }
+            (None, true) => tracing::info!("dead containers are removed again"),
+            (Some(_), true) | (None, false) => {}
         }
     }
 

@@ -70,7 +70,6 @@ async fn explain_shows_what_the_holder_of_a_static_pod_name_waits_for() {
     );
 }
 
-// Scenario POD-S16.
 #[actix::test]
 async fn explain_shows_image_pull_error_and_next_try() {
     let node = TestNode::start().await;

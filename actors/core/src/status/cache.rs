@@ -171,11 +171,6 @@ impl StatusCache {
         self.update(pod, mirror, status, true, true, now)
     }
 
-    /// Removes a pod.
-    pub fn remove(&mut self, uid: &PodUid) {
-        self.pods.remove(uid);
-    }
-
     /// Removes the pods that `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&PodUid) -> bool) {
         self.pods.retain(|uid, _| keep(uid));

@@ -286,7 +286,7 @@ fn statuses_of_removed_pods_are_dropped() {
     accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
     cache.retain(|uid| uid == world.pod.uid());
     assert_eq!(cache.begin_write(world.pod.uid()).map(|kept| kept.version), Some(1));
-    cache.remove(world.pod.uid());
+    cache.forget(world.pod.uid());
     assert_eq!(cache.get(world.pod.uid()), None);
 }
 
