@@ -7,7 +7,8 @@
 //!                  └─> signals ──> stop: admission closed, sources stopped, pods stopped by group
 //! ```
 //!
-//! The page, the live table and the admin endpoints read the node through `view`, which changes nothing.
+//! The page, the live table and the admin endpoints read the node through `NodeView` (`view`), which changes nothing. Only `run` and the
+//! endpoint that gives a driver up have the `NodeControl`.
 
 mod admin;
 mod boot;
@@ -55,7 +56,7 @@ pub use admin::router;
 pub use events::EventLog;
 pub use node_api::{Stream, Streams, spdy};
 pub use page::{AgentInfo, ManifestLocation};
-pub use view::NodeView;
+pub use view::{NodeControl, NodeQueries, NodeView};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {

@@ -19,7 +19,7 @@ use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
 use podwright::adapters::sources::{FileSource, SourceContext};
 use podwright::adapters::storage::FileStorage;
-use podwright::agent::{AgentInfo, EventLog, NodeView, router};
+use podwright::agent::{AgentInfo, EventLog, NodeControl, NodeView, router};
 use podwright::metrics::Metrics;
 use podwright::{Node, NodePorts};
 use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
@@ -69,7 +69,10 @@ thread_local! {
     static ROOT: TempDir = tempfile::Builder::new().prefix("podwright-fuzz-").tempdir().unwrap();
 }
 
-static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(router(node(), about())));
+static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| {
+    let (view, control) = node();
+    Mutex::new(router(view, control, about()))
+});
 
 fn about() -> AgentInfo {
     AgentInfo {
@@ -80,21 +83,20 @@ fn about() -> AgentInfo {
     }
 }
 
-fn node() -> NodeView {
+fn node() -> (NodeView, NodeControl) {
     let root: PathBuf = ROOT.with(|root| root.path().to_owned());
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         actix::System::new().block_on(async move {
-            let view = view(&root).await;
-            sender.send(view).unwrap();
+            sender.send(start(&root).await).unwrap();
             std::future::pending::<()>().await;
         });
     });
-    let view = receiver.recv().unwrap();
+    let (view, control) = receiver.recv().unwrap();
     while view.pods().len() < 2 || !view.pods().iter().all(|pod| pod.status.is_some()) {
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    view
+    (view, control)
 }
 
 /// Adds a problem to each set of a source, and passes it on to the node.
@@ -116,7 +118,7 @@ impl Handler<SourceUpdate> for AddProblem {
     }
 }
 
-async fn view(root: &Path) -> NodeView {
+async fn start(root: &Path) -> (NodeView, NodeControl) {
     let manifest = root.join("pods.yaml");
     std::fs::write(&manifest, PODS).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -137,5 +139,6 @@ async fn view(root: &Path) -> NodeView {
     let sets = AddProblem(node.sources()).start().recipient();
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
     let logs = FileStorage::new(root, Default::default());
-    NodeView { node_name: "n1".into(), node, events, clock, metrics, logs, claims: None, plugins: None }
+    let control = NodeControl { node, claims: None, plugins: None };
+    (control.view("n1", events, clock, metrics, logs), control)
 }

@@ -37,7 +37,7 @@ use super::page::{self, AgentInfo};
 use super::program::Program;
 use super::table;
 use super::unknown_pod::unknown_pod;
-use super::view::NodeView;
+use super::view::{NodeControl, NodeView};
 pub(crate) use blocking::BlockingAnswers;
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
@@ -49,12 +49,19 @@ use recording::RecordingEndpoint;
 #[derive(Clone)]
 struct AdminState {
     view: NodeView,
+    control: NodeControl,
     blocking: BlockingAnswers,
 }
 
 impl FromRef<AdminState> for NodeView {
     fn from_ref(state: &AdminState) -> Self {
         state.view.clone()
+    }
+}
+
+impl FromRef<AdminState> for NodeControl {
+    fn from_ref(state: &AdminState) -> Self {
+        state.control.clone()
     }
 }
 
@@ -66,8 +73,8 @@ impl FromRef<AdminState> for BlockingAnswers {
 
 /// All admin endpoints, for clients that may read everything. Requests of pages of other sites and for host names other than
 /// loopback names are refused.
-pub fn router(view: NodeView, info: AgentInfo) -> Router {
-    for_trusted_clients(routes(view, info))
+pub fn router(view: NodeView, control: NodeControl, info: AgentInfo) -> Router {
+    for_trusted_clients(routes(view, control, info))
 }
 
 fn for_trusted_clients(routes: Router) -> Router {
@@ -75,7 +82,7 @@ fn for_trusted_clients(routes: Router) -> Router {
 }
 
 /// The routes of all admin endpoints, without any check of the client.
-fn routes(view: NodeView, info: AgentInfo) -> Router {
+fn routes(view: NodeView, control: NodeControl, info: AgentInfo) -> Router {
     let logs = logs::LogsEndpoint::new(info.stopping.clone());
     let page = page::router(view.clone(), info);
     let recording = RecordingEndpoint::default();
@@ -88,13 +95,10 @@ fn routes(view: NodeView, info: AgentInfo) -> Router {
         .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
         .route("/logs/{namespace}/{name}", get(move |state, path, query| logs.answer(state, path, query)))
-        .route(
-            "/recording",
-            get(async move |State(view): State<NodeView>| recording.recording(view.node.engine()).await),
-        )
+        .route("/recording", get(async move |State(view): State<NodeView>| recording.recording(view.node).await))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .with_state(AdminState { view, blocking: BlockingAnswers::default() })
+        .with_state(AdminState { view, control, blocking: BlockingAnswers::default() })
         .merge(page)
 }
 
@@ -117,7 +121,7 @@ async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>)
         let why = if is_public { String::new() } else { source.reason() };
         format!("source {} has not delivered{}", source.kind, plain(&why, MAX_PROBLEM_BYTES))
     };
-    let sources = view.node.desired().missing_sources();
+    let sources = view.node.missing_sources();
     // A source that is held waits for the runtime. The state of the runtime is reported below.
     let mut missing: Vec<String> = sources.iter().filter(|source| !source.held).map(reason).collect();
     match view.node.observer().outage() {

@@ -156,7 +156,7 @@ struct FollowedContainer {
 impl FollowedContainer {
     /// Whether the container's run has ended, or the agent stops.
     fn has_ended(&self) -> bool {
-        let status = self.view.node.statuses().get(&self.uid);
+        let status = self.view.node.status(&self.uid);
         self.stopping.is_cancelled() || !status.is_some_and(|status| is_running(&status, &self.container, self.run))
     }
 }

@@ -98,7 +98,7 @@ impl InspectNode for NodeInspector {
 
 /// The routes `/` and `/watch`.
 pub(crate) fn router(view: NodeView, info: AgentInfo) -> Router {
-    let changes = view.node.statuses().subscribe();
+    let changes = view.node.status_changes();
     let inspector = NodeInspector { view, info };
     Router::new()
         .route("/", get(page))

@@ -36,7 +36,7 @@ use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::runtime_ports::OpenRuntimeError;
 use super::screen::{Screen, Terminal};
 use super::shutdown::{MachineShutdown, wait_until_false};
-use super::view::NodeView;
+use super::view::{NodeControl, NodeView};
 use finished::{finished, log_outcome};
 use manifests::ManifestSources;
 use signals::Signals;
@@ -148,7 +148,8 @@ async fn serve(
         port: node_api.as_ref().map_or(0, node_api::NodeApiServer::port),
         ..cluster.as_ref().map(|cluster| cluster.ports(&args, &name)).unwrap_or_default()
     };
-    let (view, adoption, handles) = node::start(&args, root, &name, &manifests, host_ips, remote, &stop).await?;
+    let started = node::start(&args, root, &name, &manifests, host_ips, remote, &stop).await?;
+    let node::StartedNode { control, view, adoption, handles } = started;
 
     let sources = stop.child_token();
     let storage = view.logs.clone();
@@ -165,9 +166,9 @@ async fn serve(
         locations: manifests.locations(),
         stopping: sources.clone(),
     };
-    manifests.start(&cx, &view.node.sources(), &sources);
+    manifests.start(&cx, &control.node.sources(), &sources);
     if let Some(cluster) = cluster {
-        cluster.start(&name, &view, sources.clone());
+        cluster.start(&name, &control.node, &view, sources.clone());
     }
     if let Some(node_api) = node_api {
         node_api.start(&args, &name, view.clone(), handles, stop.clone()).await?;
@@ -182,7 +183,7 @@ async fn serve(
         let endpoint = super::pod_resources::PodResourcesEndpoint { path };
         actix::spawn(endpoint.serve(view.clone(), stop.clone()))
     });
-    let admin = admin.map(|admin| actix::spawn(admin.serve(view.clone(), info, stop.clone())));
+    let admin = admin.map(|admin| actix::spawn(admin.serve(view.clone(), control.clone(), info, stop.clone())));
     let screen = terminal.clone().map(|terminal| {
         let title = format!("podwright on {name}: admin {}, root {}", args.admin.admin, root.path().display());
         let screen = Screen { terminal, view: view.clone(), lines: lines.clone(), title, link: link.take() };
@@ -194,11 +195,11 @@ async fn serve(
     let is_in_terminal = io::stdout().is_terminal() && args.runtime.stops_pods_in_terminal();
     let on_exit = args.shutdown.on_exit(is_in_terminal || args.until_finished);
     let (is_shutting_down, machine) =
-        MachineShutdown::new(view.node.clone(), view.events.clone(), args.shutdown.of_machine());
+        MachineShutdown::new(control.node.clone(), view.events.clone(), args.shutdown.of_machine());
     actix::spawn(stop.clone().run_until_cancelled_owned(machine.run()));
     let code = tokio::select! {
         signal = signals.next() => {
-            if let Some(recorder) = view.node.engine().recorder() {
+            if let Some(recorder) = control.node.engine().recorder() {
                 recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
             }
             systemd::stopping();
@@ -208,9 +209,9 @@ async fn serve(
                 _report = async {
                     // A shutdown of the machine ends services too. The pods have their whole time.
                     wait_until_false(is_shutting_down).await;
-                    let report = stop_node(&view, on_exit, args.runtime.has_pods_on_machine()).await;
+                    let report = stop_node(&control, on_exit, args.runtime.has_pods_on_machine()).await;
                     if args.registration.deregister_on_exit {
-                        cluster::deregister(&view.node).await;
+                        cluster::deregister(&control.node).await;
                     }
                     write_events(&view).await;
                     report
@@ -224,18 +225,18 @@ async fn serve(
                 }
             }
         }
-        outcome = finished(&view), if args.until_finished => {
+        outcome = finished(&view, &control.node), if args.until_finished => {
             write_events(&view).await;
             Ok(log_outcome(&outcome))
         }
-        () = node_taken(&view.node) => {
+        () = node_taken(&control.node) => {
             tracing::error!(node = name, "another agent or a kubelet runs with the name of this node, stopping; pods are left running");
             sources.cancel();
             Err(RunError::NodeTaken(name))
         }
     };
     stop.cancel();
-    if let Some(claims) = &view.claims
+    if let Some(claims) = &control.claims
         && tokio::time::timeout(CLAIMS_WRITTEN_WITHIN, claims.stopped()).await.is_err()
     {
         tracing::warn!(
@@ -259,8 +260,8 @@ async fn serve(
 }
 
 /// Stops the node, and its pods if `config` says so. Logs what happens to the other pods.
-async fn stop_node(view: &NodeView, config: ShutdownConfig, are_on_machine: bool) -> ShutdownReport {
-    let report = view.node.shutdown(config).await;
+async fn stop_node(control: &NodeControl, config: ShutdownConfig, are_on_machine: bool) -> ShutdownReport {
+    let report = control.node.shutdown(config).await;
     let pods = report.left_running;
     match (pods, are_on_machine) {
         (0, _) => {}

@@ -71,7 +71,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// Draws until `stop` is cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut changes = self.view.node.statuses().subscribe();
+        let mut changes = self.view.node.status_changes();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // If the signal cannot be handled, a new size takes effect at the next tick.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::actors::ids::ClaimName;
 use crate::actors::text::{error_chain, plain};
 use crate::agent::error_text::MAX_ECHO_BYTES;
-use crate::agent::view::NodeView;
+use crate::agent::view::NodeControl;
 
 /// The driver to give up.
 #[derive(Deserialize)]
@@ -18,11 +18,11 @@ pub(super) struct GiveUpQuery {
 
 /// Releases a claim without one of its drivers from now on.
 pub(super) async fn give_up(
-    State(view): State<NodeView>,
+    State(control): State<NodeControl>,
     Path((namespace, name)): Path<(String, String)>,
     Query(GiveUpQuery { driver }): Query<GiveUpQuery>,
 ) -> Response {
-    let Some(manager) = &view.claims else {
+    let Some(manager) = &control.claims else {
         return (StatusCode::NOT_FOUND, "this node holds no ResourceClaims\n").into_response();
     };
     let claim = ClaimName::new(&namespace, &name);

@@ -22,7 +22,7 @@ use crate::agent::http::{
 };
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::program::Program;
-use crate::agent::view::NodeView;
+use crate::agent::view::{NodeControl, NodeView};
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -110,8 +110,8 @@ impl AdminServer {
 
     /// Serves the endpoints until `stop` is cancelled. If the agent cannot listen, it logs that once and tries again. Pods do
     /// not wait for the endpoints.
-    pub(crate) async fn serve(self, view: NodeView, info: AgentInfo, stop: CancellationToken) {
-        self.serve_routes(Program::Agent, routes(view, info), stop).await;
+    pub(crate) async fn serve(self, view: NodeView, control: NodeControl, info: AgentInfo, stop: CancellationToken) {
+        self.serve_routes(Program::Agent, routes(view, control, info), stop).await;
     }
 
     /// Serves routes until `stop` is cancelled, with the checks of [`AdminServer::serve`].

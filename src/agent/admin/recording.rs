@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::actors::engine::Engine;
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::agent::view::NodeQueries;
 
 /// Serves one recording at a time. A recording is a copy of the recorder's memory, which may have megabytes, and stays in
 /// memory until its last byte is sent.
@@ -21,9 +22,8 @@ impl Default for RecordingEndpoint {
 }
 
 impl RecordingEndpoint {
-    pub(super) async fn recording(&self, engine: &Engine) -> Response {
-        let engine = engine.clone();
-        self.answer(move || engine.recording()).await
+    pub(super) async fn recording(&self, node: NodeQueries) -> Response {
+        self.answer(move || node.recording()).await
     }
 
     async fn answer(&self, save: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Response {

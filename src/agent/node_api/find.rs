@@ -27,7 +27,7 @@ impl FoundPod {
     /// Whether the pod has this UID, or is the static pod of a mirror pod with this UID. Any pod matches if the request names no UID.
     pub(super) fn has_uid(&self, view: &NodeView, uid: Option<&str>) -> bool {
         let Some(uid) = uid.map(PodUid::new) else { return true };
-        uid == self.facts.uid || view.node.desired().lock().pods.translate(&uid) == Some(&self.facts.uid)
+        uid == self.facts.uid || view.node.known_uid(&uid).as_ref() == Some(&self.facts.uid)
     }
 
     /// The run of a container, if it runs now.

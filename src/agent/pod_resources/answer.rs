@@ -9,7 +9,7 @@ use podwright_dra_api::pod_resources::{
 use tonic::Status;
 
 use crate::actors::admission::{PodActivity, is_active};
-use crate::actors::claims::{ClaimManager, ContainerClaim};
+use crate::actors::claims::ContainerClaim;
 use crate::actors::explain::PodFacts;
 use crate::actors::pod::{PodObject, is_sidecar};
 use crate::actors::pod_worker::Lifecycle;
@@ -20,7 +20,7 @@ use crate::agent::view::NodeView;
 /// Answers with all active pods, including those without devices.
 pub(super) fn list(view: &NodeView) -> ListPodResourcesResponse {
     let pods = active_pods(view.pods());
-    ListPodResourcesResponse { pod_resources: pods.map(|pod| resources(&pod, view.claims.as_deref())).collect() }
+    ListPodResourcesResponse { pod_resources: pods.map(|pod| resources(&pod, view)).collect() }
 }
 
 /// Answers with one active pod.
@@ -32,7 +32,7 @@ pub(super) fn get(view: &NodeView, namespace: &str, name: &str) -> Result<GetPod
         let name = plain(&name, MAX_ECHO_BYTES);
         return Err(Status::not_found(format!("pod {name} does not run on this node")));
     };
-    Ok(GetPodResourcesResponse { pod_resources: Some(resources(&pod, view.claims.as_deref())) })
+    Ok(GetPodResourcesResponse { pod_resources: Some(resources(&pod, view)) })
 }
 
 /// The pods that may use devices: those that count for admission, and those that are stopping and no longer desired.
@@ -49,11 +49,11 @@ fn active_pods(pods: Vec<PodFacts>) -> impl Iterator<Item = Arc<PodObject>> {
 }
 
 /// The resources of sidecars and regular containers, in the order of upstream. Other init containers have ended when the pod runs.
-fn resources(pod: &PodObject, claims: Option<&ClaimManager>) -> PodResources {
+fn resources(pod: &PodObject, view: &NodeView) -> PodResources {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let containers = sidecars.chain(pod.containers()).map(|container| ContainerResources {
         name: container.name.clone(),
-        dynamic_resources: claims.map(|claims| dynamic_resources(pod, &container.name, claims)).unwrap_or_default(),
+        dynamic_resources: dynamic_resources(pod, &container.name, view),
         ..ContainerResources::default()
     });
     let name = pod.full_name();
@@ -65,8 +65,8 @@ fn resources(pod: &PodObject, claims: Option<&ClaimManager>) -> PodResources {
 }
 
 /// The claims of a container. Empty while one of them is not prepared.
-fn dynamic_resources(pod: &PodObject, container: &str, claims: &ClaimManager) -> Vec<DynamicResource> {
-    match claims.container_claims(pod, container) {
+fn dynamic_resources(pod: &PodObject, container: &str, view: &NodeView) -> Vec<DynamicResource> {
+    match view.container_claims(pod, container).unwrap_or_else(|| Ok(Vec::new())) {
         Ok(claims) => claims.into_iter().map(dynamic_resource).collect(),
         Err(error) => {
             let error = error_chain(&error);

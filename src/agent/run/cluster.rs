@@ -76,11 +76,11 @@ impl Cluster {
 
     /// Follows the credentials, and starts the source of pods. The source sends them to the node until `stop` is cancelled. No pod of
     /// the API server runs before the node is registered.
-    pub(super) fn start(self, name: &str, view: &NodeView, stop: CancellationToken) {
+    pub(super) fn start(self, name: &str, node: &NodeHandle, view: &NodeView, stop: CancellationToken) {
         // Until the agent has ended, statuses and the lease are written with the credentials.
         actix::spawn(self.credentials.run(view.metrics.certificates.clone()));
         let source = PodSource::new(self.client, name, view.clock.clone());
-        let (updates, registration) = (view.node.sources(), view.node.registration());
+        let (updates, registration) = (node.sources(), node.registration());
         actix::spawn(async move {
             if let Some(registration) = registration {
                 let registered = until_registered(registration, &updates);

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::actors::node::NodeHandle;
 use crate::actors::text::error_chain;
 use crate::agent::until::{PodsOutcome, outcome};
 use crate::agent::view::NodeView;
@@ -14,15 +15,15 @@ const INSPECT_DELAY: Duration = Duration::from_millis(20);
 const INSPECT_DELAY_PER_POD: Duration = Duration::from_micros(20);
 
 /// Resolves once every source has delivered and every pod has finished, also the pods that an earlier agent left running.
-pub(super) async fn finished(view: &NodeView) -> PodsOutcome {
-    let mut changes = view.node.statuses().subscribe();
+pub(super) async fn finished(view: &NodeView, node: &NodeHandle) -> PodsOutcome {
+    let mut changes = view.node.status_changes();
     let mut has_listed = false;
     loop {
         let inspected = view.clone();
         // The inspection runs on a blocking thread, because it visits every pod and this thread also starts pods.
         let inspection = tokio::task::spawn_blocking(move || {
-            // `is_ready` comes first: the list of pods then includes everything that was delivered before it.
-            let delivered = inspected.node.desired().is_ready();
+            // The sources come first: the list of pods then includes everything that they have delivered.
+            let delivered = inspected.node.have_sources_delivered();
             let pods = inspected.pods();
             (outcome(delivered, &pods, &inspected.problems()), pods.len())
         });
@@ -30,7 +31,7 @@ pub(super) async fn finished(view: &NodeView) -> PodsOutcome {
             Ok((Some(outcome), _)) if has_listed => return outcome,
             Ok((Some(outcome), _)) => {
                 // A pod of an earlier agent that no source desires has no record before the runtime's pods were listed.
-                if let Err(error) = view.node.run_housekeeping().await {
+                if let Err(error) = node.run_housekeeping().await {
                     tracing::warn!(error = %error_chain(&error), "the pods that an earlier agent left running are unknown");
                     return outcome;
                 }

@@ -29,7 +29,7 @@ use crate::agent::instance;
 use crate::agent::machine;
 use crate::agent::root::RootDirectory;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
-use crate::agent::view::NodeView;
+use crate::agent::view::{NodeControl, NodeView};
 use crate::metrics::Metrics;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -93,8 +93,16 @@ pub(super) struct RuntimeHandles {
     pub(super) stats: Arc<dyn RuntimeStats>,
 }
 
-/// Opens the runtime and the other ports, and starts the node on them. Also returns the adopter of a kubelet's pods, and the ports of
-/// the runtime.
+/// A node that runs, and what belongs to it.
+pub(super) struct StartedNode {
+    pub(super) control: NodeControl,
+    pub(super) view: NodeView,
+    /// The adopter of a kubelet's pods, if a kubelet may have started pods in the runtime.
+    pub(super) adoption: Option<Adoption>,
+    pub(super) handles: RuntimeHandles,
+}
+
+/// Opens the runtime and the other ports, and starts the node on them.
 pub(super) async fn start(
     args: &RunArgs,
     root: &RootDirectory,
@@ -103,7 +111,7 @@ pub(super) async fn start(
     host_ips: HostIps,
     remote: ClusterPorts,
     stop: &CancellationToken,
-) -> Result<(NodeView, Option<Adoption>, RuntimeHandles), RunError> {
+) -> Result<StartedNode, RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
     match boot::compare(root.path(), &[RUN_FACTS]) {
@@ -210,17 +218,9 @@ pub(super) async fn start(
         .eviction(eviction)
         .image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
-    let view = NodeView {
-        node,
-        node_name: name.into(),
-        events,
-        clock,
-        metrics,
-        logs: storage,
-        claims: Some(claims),
-        plugins: Some(plugins),
-    };
-    Ok((view, adoption, handles))
+    let control = NodeControl { node, claims: Some(claims), plugins: Some(plugins) };
+    let view = control.view(name, events, clock, metrics, storage);
+    Ok(StartedNode { control, view, adoption, handles })
 }
 
 /// The addresses of the flags, or those of the machine. Follows the addresses of the machine until `stop` is cancelled: it may have none
