@@ -1,5 +1,5 @@
 //! The device taint eviction controller: deletes pods that use devices with a NoExecute taint that their claims do not tolerate, and
-//! keeps the status of DeviceTaintRules.
+//! keeps the status of DeviceTaintRules. Pure.
 //!
 //! ```text
 //!   watches --WatchEvent--> Core --pods to evaluate--> Core::evaluate_next --Effects--> queue, events

@@ -1,4 +1,4 @@
-//! Which ResourceClaim a claim of a pod or group stands for, and the names of generated claims.
+//! Which ResourceClaim a claim of a pod or group stands for, and the names of generated claims. Pure.
 
 use crate::ports::resource_claims::StatusEntry;
 

@@ -1,4 +1,4 @@
-//! Pods and pod groups as the users of claims.
+//! Pods and pod groups as the users of claims. Pure.
 
 use std::sync::Arc;
 

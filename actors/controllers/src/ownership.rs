@@ -1,4 +1,4 @@
-//! Whether a claim belongs to a pod or group, whether it is reserved, and for which object it is to be reserved.
+//! Whether a claim belongs to a pod or group, whether it is reserved, and for which object it is to be reserved. Pure.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;

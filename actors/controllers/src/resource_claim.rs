@@ -1,5 +1,6 @@
 //! The ResourceClaim controller: makes ResourceClaims from ResourceClaimTemplates for pods and pod groups, removes consumers that have
 //! ended, deallocates a claim when it removes the last consumer, and deletes the generated claims of pods that have ended.
+//! Pure.
 //!
 //! ```text
 //!   watches --WatchEvent--> Core --keys--> queue --key--> Core::begin --> Pass

@@ -1,4 +1,4 @@
-//! The last known objects of one kind, and what an event of a watch changes.
+//! The last known objects of one kind, and what an event of a watch changes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;

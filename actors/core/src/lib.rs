@@ -1,6 +1,6 @@
 //! The pure cores: what is decided about pods and containers on a node. A core decides by its arguments alone. It performs no I/O, reads
 //! no clock, starts no task and logs nothing, and time is part of each event. So the same function runs in the engine, in the tables of
-//! the tests, in the model checkers, in the simulation and in the replay of a recording.
+//! the tests, in the model checkers, in the simulation and in the replay of a recording. Pure.
 //!
 //! ```
 //! use std::time::Duration;

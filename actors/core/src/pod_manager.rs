@@ -1,4 +1,4 @@
-//! The desired pods of all sources, by UID and by full name, with mirror pods kept separately.
+//! The desired pods of all sources, by UID and by full name, with mirror pods kept separately. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

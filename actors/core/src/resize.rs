@@ -1,4 +1,5 @@
 //! In-place resize: changes the resources of containers that run (KEP-1287, and KEP-5419 for the resources of a whole pod).
+//! Pure.
 //!
 //! A pod has resources in three states:
 //!
@@ -15,7 +16,7 @@
 //! ([`PodResize::begin`]). If the agent is killed during a call, the record has the values from before and after the call ([`Actual`]),
 //! and the next agent makes the call again.
 //!
-//! Everything here is pure. The store `Resizes` keeps the state and writes it to disk.
+//! The store `Resizes` keeps the state and writes it to disk.
 
 mod actuated;
 mod allocation;

@@ -1,4 +1,4 @@
-//! Computes a pod's status, and keeps it until the API server has it. Everything here is pure: the runtime's status,
+//! Computes a pod's status, and keeps it until the API server has it. Pure: the runtime's status,
 //! the probe results, the last status and the time come in; a `v1.PodStatus` comes out.
 //!
 //! ```text

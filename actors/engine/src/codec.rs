@@ -1,5 +1,5 @@
 //! Values as bytes and back, in the format of [postcard](https://postcard.jamesmunns.com/wire-format): whole numbers take
-//! seven bits to a byte, and an enum is written as the index of its variant.
+//! seven bits to a byte, and an enum is written as the index of its variant. Pure.
 //!
 //! The bytes may come from anywhere. Reading borrows texts from the input, and a list reserves no more elements than bytes
 //! are left, so a small input cannot claim much memory. No type that is read contains itself, so the depth is bounded.

@@ -1,4 +1,4 @@
-//! The replay of a recording: it runs the recorded events through the cores again and compares the states.
+//! The replay of a recording: it runs the recorded events through the cores again and compares the states. Pure.
 
 mod event_text;
 mod pods;

@@ -1,4 +1,4 @@
-//! The values that all parts of podwright share. They decide nothing, read no clock and perform no I/O.
+//! The values that all parts of podwright share. They decide nothing, read no clock and perform no I/O. Pure.
 //!
 //! ```
 //! use podwright_model::ids::{FullName, PodUid};

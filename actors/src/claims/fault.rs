@@ -1,4 +1,4 @@
-//! Why the claims of a pod could not be prepared or released.
+//! Why the claims of a pod could not be prepared or released. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the node knows about a claim.
+//! What the node knows about a claim. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! One step of the operations on claims.
+//! One step of the operations on claims. Pure.
 //!
 //! ```text
 //!                      +--> refused: an earlier claim of the name

@@ -1,4 +1,4 @@
-//! The claims of the node, and the operations on them.
+//! The claims of the node, and the operations on them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

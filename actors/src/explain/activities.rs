@@ -1,4 +1,4 @@
-//! Derives a pod's waits from the current activities of its hook.
+//! Derives a pod's waits from the current activities of its hook. Pure.
 
 use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::{QueuePosition, StartKind};

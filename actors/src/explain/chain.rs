@@ -1,4 +1,4 @@
-//! Builds the chain of waits of one pod.
+//! Builds the chain of waits of one pod. Pure.
 
 mod node;
 mod resources;

@@ -1,4 +1,4 @@
-//! The containers in an explanation, with their runs.
+//! The containers in an explanation, with their runs. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;

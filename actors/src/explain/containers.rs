@@ -1,4 +1,4 @@
-//! Derives the waits of a running pod's containers from their statuses and start errors.
+//! Derives the waits of a running pod's containers from their statuses and start errors. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, PodStatus};
 

@@ -1,4 +1,4 @@
-//! The facts from which an explanation is built.
+//! The facts from which an explanation is built. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

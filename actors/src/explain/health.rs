@@ -1,4 +1,4 @@
-//! The health of a pod or a container, in one of four words.
+//! The health of a pod or a container, in one of four words. Pure.
 
 use k8s_openapi::api::core::v1::ContainerStatus;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Decides which waits have lasted long enough to be reported.
+//! Decides which waits have lasted long enough to be reported. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Formats an explanation as text.
+//! Formats an explanation as text. Pure.
 
 use std::fmt;
 

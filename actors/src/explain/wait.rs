@@ -1,4 +1,4 @@
-//! The waits of a pod, as values.
+//! The waits of a pod, as values. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the gauges of a pass count.
+//! What the gauges of a pass count. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The conditions of the node.
+//! The conditions of the node. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The lease of the node: its holder and its next renewal.
+//! The lease of the node: its holder and its next renewal. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The next status of the node.
+//! The next status of the node. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

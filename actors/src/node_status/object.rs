@@ -1,4 +1,4 @@
-//! Builds a new Node object, and the patch of a Node object that exists.
+//! Builds a new Node object, and the patch of a Node object that exists. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The changes between two statuses of a pod.
+//! The changes between two statuses of a pod. Pure.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The facts, and the questions about them.
+//! The facts, and the questions about them. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

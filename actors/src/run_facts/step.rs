@@ -1,4 +1,4 @@
-//! The changes of the facts.
+//! The changes of the facts. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long a shutdown gives the pods of each priority.
+//! How long a shutdown gives the pods of each priority. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which pods a shutdown stops, and in which groups.
+//! Which pods a shutdown stops, and in which groups. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The strategic merge patch that turns one pod status into another.
+//! The strategic merge patch that turns one pod status into another. Pure.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Decides what to write for a pod.
+//! Decides what to write for a pod. Pure.
 
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
 //! A queue of keys that need work, such as the pods whose status has to be written, or the pools whose slices have to be published.
+//! Pure.
 //!
 //! ```text
 //!            add                  take                 Finished

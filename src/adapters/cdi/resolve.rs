@@ -1,4 +1,4 @@
-//! Finds the edits of devices. This module does no I/O.
+//! Finds the edits of devices. Pure.
 
 use std::path::PathBuf;
 use std::sync::Arc;

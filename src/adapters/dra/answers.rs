@@ -1,5 +1,5 @@
 //! Converts the answers of plugins. Plugins are other programs, so each text from a plugin is checked, and its length is limited,
-//! before it reaches a log, a status or a file.
+//! before it reaches a log, a status or a file. Pure.
 
 use std::collections::BTreeMap;
 use std::path::Path;

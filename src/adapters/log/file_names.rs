@@ -1,4 +1,4 @@
-//! The names of the files of a run's log.
+//! The names of the files of a run's log. Pure.
 
 use jiff::civil::DateTime;
 

@@ -1,4 +1,4 @@
-//! Turns records into lines: joins the records of a line and prints only the requested lines.
+//! Turns records into lines: joins the records of a line and prints only the requested lines. Pure.
 //!
 //! The memory is bounded for any input. A record that is longer than any runtime writes is printed in parts. Records that
 //! arrive while a line of the other stream is unfinished are held back up to a limit.

@@ -1,4 +1,4 @@
-//! The encodings of a manifest: UTF-8, and UTF-16 with a byte order mark.
+//! The encodings of a manifest: UTF-8, and UTF-16 with a byte order mark. Pure.
 
 use std::borrow::Cow;
 

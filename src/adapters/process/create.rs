@@ -1,4 +1,4 @@
-//! Plans a container: turns its definition into the record of the command that the shim runs. This module does no I/O.
+//! Plans a container: turns its definition into the record of the command that the shim runs. Pure.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Decides the user and groups of a container. This module does no I/O.
+//! Decides the user and groups of a container. Pure.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
 use podwright_actors::config::linux_id::linux_id;

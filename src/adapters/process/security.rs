@@ -1,4 +1,4 @@
-//! Decides how a container's process is confined, and refuses settings that this runtime cannot apply. This module does no I/O.
+//! Decides how a container's process is confined, and refuses settings that this runtime cannot apply. Pure.
 //!
 //! Every field of a security context is applied or refused. If the runtime ignored a field, the container would have
 //! more rights than its manifest permits.

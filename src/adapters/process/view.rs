@@ -1,5 +1,5 @@
 //! Decides which part of the node's file system a container may change and see, and which processes it sees. This module does no
-//! I/O.
+//! I/O. Pure.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The behaviour of simulated containers, and the settings and annotations that define it.
+//! The behaviour of simulated containers, and the settings and annotations that define it. Pure.
 
 mod values;
 

@@ -1,4 +1,4 @@
-//! Random choices of simulated pods. A choice is a pure function of the seed, the pod's UID, the container's name and the
+//! Random choices of simulated pods. Pure: a choice is a function of the seed, the pod's UID, the container's name and the
 //! attempt, so a run repeats even if the pods' tasks run in another order. A new version of `fastrand` may change the choices.
 
 /// A random number for one choice.

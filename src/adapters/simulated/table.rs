@@ -1,4 +1,5 @@
 //! The pods, sandboxes and containers of a simulated runtime. Each call gets the current time; nothing here waits.
+//! Pure.
 
 mod attempts;
 mod run;

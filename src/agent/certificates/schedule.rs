@@ -1,4 +1,4 @@
-//! Decides when a certificate is requested, and with which credentials.
+//! Decides when a certificate is requested, and with which credentials. Pure.
 
 use std::time::Duration;
 

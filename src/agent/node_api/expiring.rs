@@ -1,4 +1,4 @@
-//! A cache whose entries expire. Pure: the caller passes the time.
+//! A cache whose entries expire. The caller passes the time.
 
 use std::collections::HashMap;
 use std::hash::Hash;

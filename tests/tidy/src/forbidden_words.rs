@@ -1,10 +1,10 @@
-//! Words that do not belong into a room: input and output in `actors`, time and tasks in the cores.
+//! Words that do not belong into a room: input and output in `actors`, time and tasks in pure modules.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::files::{in_repository, is_test, sources};
-use crate::root;
 
 #[test]
 fn metrics_know_no_pod_and_no_actor() {
@@ -49,125 +49,66 @@ fn actors_open_no_socket_and_no_file() {
     forbid(&files, &io, "input and output belong to the adapters");
 }
 
+/// A comment alone cannot promise that a module decides by its arguments, so what it says is tested.
 #[test]
-fn cores_are_pure() {
-    let cores = [
-        "actors/core/src",
-        "actors/engine/src/recorder/capture.rs",
-        "actors/engine/src/recorder/capture",
-        "actors/controllers/src/device_taint_eviction",
-        "actors/controllers/src/device_taint_eviction.rs",
-        "actors/controllers/src/leader_election/candidate.rs",
-        "actors/controllers/src/leader_election/record.rs",
-        "actors/controllers/src/names.rs",
-        "actors/controllers/src/owners.rs",
-        "actors/controllers/src/ownership.rs",
-        "actors/controllers/src/resource_claim",
-        "actors/controllers/src/resource_claim.rs",
-        "actors/controllers/src/table.rs",
-        "actors/src/explain.rs",
-        "actors/src/explain/activities.rs",
-        "actors/src/explain/chain.rs",
-        "actors/src/explain/chain/node.rs",
-        "actors/src/explain/chain/summary.rs",
-        "actors/src/explain/containers.rs",
-        "actors/src/explain/facts.rs",
-        "actors/src/explain/long_wait_reports.rs",
-        "actors/src/explain/text.rs",
-        "actors/src/explain/wait.rs",
-        "actors/src/container_manager/governor/state.rs",
-        "actors/src/final_statuses/lines.rs",
-        "actors/src/journal/lines.rs",
-        "actors/src/housekeeping/garbage/plan.rs",
-        "actors/src/image_gc/plan.rs",
-        "actors/src/node_status/conditions.rs",
-        "actors/src/node_status/lease.rs",
-        "actors/src/node_status/next.rs",
-        "actors/src/node_status/object.rs",
-        "actors/src/eviction/limits.rs",
-        "actors/src/eviction/policy.rs",
-        "actors/src/eviction/pressure.rs",
-        "actors/src/eviction/rank.rs",
-        "actors/src/eviction/signals.rs",
-        "actors/src/eviction/thresholds.rs",
-        "actors/src/explain/local_storage.rs",
-        "actors/src/claims/fault.rs",
-        "actors/src/claims/record.rs",
-        "actors/src/claims/step.rs",
-        "actors/src/claims/step/answers.rs",
-        "actors/src/claims/step/prepare.rs",
-        "actors/src/claims/step/release.rs",
-        "actors/src/claims/step/saved.rs",
-        "actors/src/claims/table.rs",
-        "actors/engine/src/codec.rs",
-        "actors/engine/src/recorder/file.rs",
-        "actors/engine/src/recorder/note.rs",
-        "actors/engine/src/recorder/planned.rs",
-        "actors/engine/src/replay.rs",
-        "actors/work-queue/src",
-        "actors/src/status_writer/patch.rs",
-        "actors/src/status_writer/write.rs",
-        "actors/src/shutdown/config.rs",
-        "actors/src/shutdown/plan.rs",
-        "actors/src/shutdown/step.rs",
-        "actors/engine/src/replay",
-        "actors/engine/src/recorder/ring.rs",
-        "actors/src/dispatcher/turns.rs",
-        "actors/src/observer/diff.rs",
-        "actors/src/observer/relist.rs",
-        "actors/model/src",
-        "src/adapters/cri/access.rs",
-        "src/adapters/cri/config",
-        "src/adapters/cri/config.rs",
-        "src/adapters/cri/credentials",
-        "src/adapters/cri/image_name.rs",
-        "src/adapters/cri/layout.rs",
-        "src/adapters/cri/read.rs",
-        "src/adapters/dra/answers.rs",
-        "src/adapters/dra/node_slices/resources.rs",
-        "src/adapters/dra/node_slices/state.rs",
-        "src/adapters/dra/node_slices/stream.rs",
-        "src/adapters/dra/node_slices/wiping.rs",
-        "src/adapters/dra/plugins/state.rs",
-        "src/adapters/dra/registry/state.rs",
-        "src/adapters/kube/controllers/claim_bytes.rs",
-        "src/adapters/manifest/encoding.rs",
-        "src/adapters/process/view.rs",
-        "src/adapters/log/file_names.rs",
-        "src/adapters/log/printer.rs",
-        "src/adapters/sources/holders.rs",
-        "src/adapters/sources/settle.rs",
-        "src/agent/admin/logs/selection.rs",
-        "src/agent/container_logs/selection.rs",
-        "src/agent/node_api/attributes.rs",
-        "src/agent/node_api/stats/assembly.rs",
-        "src/agent/node_api/stats/exposition.rs",
-        "src/agent/shutdown/step.rs",
-        "src/adapters/simulated/behaviour.rs",
-        "src/adapters/simulated/behaviour",
-        "src/adapters/simulated/draw.rs",
-        "src/adapters/simulated/table.rs",
-        "src/adapters/simulated/table",
-    ];
-    let files: Vec<PathBuf> = cores
-        .iter()
-        .flat_map(|core| if core.ends_with(".rs") { vec![root().join(core)] } else { sources(core) })
-        .collect();
-    for file in &files {
-        assert!(file.exists(), "{} moved: mend this list", file.display());
-    }
+fn modules_that_call_themselves_pure_are_pure() {
+    let files: Vec<PathBuf> = pure_files().into_iter().collect();
     let impure =
         ["actix", "tokio", "tracing", "Instant::now", "SystemTime", "dyn Clock", "thread_rng", "async fn", ".await"];
-    forbid(&files, &impure, "a core decides by its arguments alone");
+    forbid(&files, &impure, "a pure module decides by its arguments alone");
+}
+
+#[test]
+fn steps_plans_and_decisions_are_pure() {
+    let pure = pure_files();
+    let decides = |path: &PathBuf| ["step.rs", "plan.rs", "decide.rs"].iter().any(|name| path.ends_with(name));
+    let files = product_files().into_iter().filter(|path| decides(path) && !is_test(path));
+    let silent: Vec<String> = files.filter(|path| !pure.contains(path)).map(|path| in_repository(&path)).collect();
+    assert!(
+        silent.is_empty(),
+        "these files decide: make them pure, and say \"Pure.\" in their //!\n{}",
+        silent.join("\n")
+    );
+}
+
+/// The files of all modules that call themselves pure, and of the modules below them.
+fn pure_files() -> BTreeSet<PathBuf> {
+    let files = product_files();
+    let roots: Vec<&PathBuf> =
+        files.iter().filter(|path| calls_itself_pure(&fs::read_to_string(path).unwrap())).collect();
+    assert!(!roots.is_empty(), "no module calls itself pure");
+    let is_pure = |path: &Path| roots.iter().any(|root| path == *root || path.starts_with(folder_of_module(root)));
+    files.iter().filter(|path| is_pure(path)).cloned().collect()
+}
+
+fn product_files() -> Vec<PathBuf> {
+    ["actors", "adapters", "metrics/src", "src"].into_iter().flat_map(sources).collect()
+}
+
+/// Whether the `//!` of a file has the sentence "Pure.", or a sentence that begins with "Pure:".
+fn calls_itself_pure(text: &str) -> bool {
+    let comment = text.lines().map_while(|line| line.strip_prefix("//!"));
+    comment.flat_map(str::split_whitespace).any(|word| word == "Pure." || word == "Pure:")
+}
+
+/// The folder of the modules below the module of a file.
+fn folder_of_module(file: &Path) -> PathBuf {
+    if file.ends_with("lib.rs") { file.with_file_name("") } else { file.with_extension("") }
+}
+
+#[test]
+fn only_the_comment_of_a_file_calls_it_pure() {
+    assert!(
+        calls_itself_pure("//! Decides. Pure.\n\nuse a;\n") && calls_itself_pure("//! One.\n//! Pure: no clock.\n")
+    );
+    assert!(
+        !calls_itself_pure("//! | `state` (pure) | decides |\n") && !calls_itself_pure("//! Performs.\n\n/// Pure.\n")
+    );
 }
 
 #[test]
 fn only_the_binary_uses_anyhow() {
-    let library: Vec<PathBuf> = ["actors", "adapters", "metrics/src", "src"]
-        .iter()
-        .flat_map(|folder| sources(folder))
-        .filter(|path| !path.ends_with("src/agent.rs"))
-        .collect();
+    let library: Vec<PathBuf> = product_files().into_iter().filter(|path| !path.ends_with("src/agent.rs")).collect();
     forbid(&library, &["anyhow"], "a library says what failed by its own types");
 }
 

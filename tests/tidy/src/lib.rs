@@ -4,7 +4,7 @@
 //! | module | what it tests |
 //! |---|---|
 //! | `layers` | which room uses which |
-//! | `forbidden_words` | which words a room avoids: input and output in `actors`, time in a core |
+//! | `forbidden_words` | which words a room avoids: input and output in `actors`, time in a pure module |
 //! | `dependencies` | which crates a build with few features contains |
 //! | `docs` | which files the documents name |
 //! | `rules` | which rules the comments cite |

@@ -1,4 +1,4 @@
-//! Decides for one replica: when it takes the lease, how long it leads, and when it stops.
+//! Decides for one replica: when it takes the lease, how long it leads, and when it stops. Pure.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use podwright_model::time::Time;

@@ -1,4 +1,4 @@
-//! The lease as a record: its holder, its duration, and the next version of it.
+//! The lease as a record: its holder, its duration, and the next version of it. Pure.
 
 use std::time::Duration;
 

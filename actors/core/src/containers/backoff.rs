@@ -1,4 +1,4 @@
-//! Crash backoff: how long a container waits between its exit and its next start.
+//! Crash backoff: how long a container waits between its exit and its next start. Pure.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Resolves a container's command, environment and mounts from its spec.
+//! Resolves a container's command, environment and mounts from its spec. Pure.
 
 mod expand;
 mod file;

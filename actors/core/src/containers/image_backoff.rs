@@ -1,4 +1,4 @@
-//! Image pull backoff: how long a failed pull waits before the next try.
+//! Image pull backoff: how long a failed pull waits before the next try. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

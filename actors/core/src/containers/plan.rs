@@ -1,6 +1,6 @@
-//! Decides which containers of a pod to stop and which to start.
+//! Decides which containers of a pod to stop and which to start. Pure.
 //!
-//! [`plan`] compares the pod's spec with its runtime status and its probe results. It is pure and total: equal inputs
+//! [`plan`] compares the pod's spec with its runtime status and its probe results. It is total, and equal inputs
 //! give equal plans. The container manager performs the plan.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Decides whether a container that exited may be started again.
+//! Decides whether a container that exited may be started again. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
 

@@ -1,4 +1,4 @@
-//! Grace periods and the stop order of containers.
+//! Grace periods and the stop order of containers. Pure.
 
 #[cfg(test)]
 mod tests;

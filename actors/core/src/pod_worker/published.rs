@@ -1,4 +1,4 @@
-//! The published state of a record: one byte that queries read without the lock of its cell.
+//! The published state of a record: one byte that queries read without the lock of its cell. Pure.
 
 use super::lifecycle::Lifecycle;
 use super::state::{Flags, Record, State, Stop};

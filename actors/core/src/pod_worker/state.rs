@@ -1,4 +1,4 @@
-//! The record of one pod, and the queries on it.
+//! The record of one pod, and the queries on it. Pure.
 
 use std::sync::Arc;
 

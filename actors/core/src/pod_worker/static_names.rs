@@ -1,5 +1,5 @@
 //! The queue of the static pods of one full name. At most one of them is started at a time; the others wait in order of
-//! arrival.
+//! arrival. Pure.
 //!
 //! A pod joins the queue when its record is made. It leaves when its stop is requested before its start, when it finishes, or
 //! when its record is forgotten. So every pod in the queue may start once it is first.

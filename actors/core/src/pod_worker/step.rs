@@ -1,4 +1,4 @@
-//! The step function of a pod worker. It is total and pure: no I/O, no clock, no lock, no panic.
+//! The step function of a pod worker. Pure: no I/O, no clock, no lock. It is total, and it does not panic.
 //!
 //! The record is changed in place. It is behind the lock of its cell, and to move it out and in would cost more than the step.
 //! Everything that has to happen outside is in the [`Effects`].

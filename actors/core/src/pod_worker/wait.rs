@@ -1,4 +1,4 @@
-//! The wait of a pod: what its worker waits for, since when, and until when at the latest.
+//! The wait of a pod: what its worker waits for, since when, and until when at the latest. Pure.
 
 use super::lifecycle::Hook;
 use super::state::{Record, State};

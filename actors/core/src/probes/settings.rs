@@ -1,4 +1,4 @@
-//! The settings of a probe, with defaults.
+//! The settings of a probe, with defaults. Pure.
 
 use std::time::Duration;
 

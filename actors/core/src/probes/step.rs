@@ -1,4 +1,4 @@
-//! The state machine of one probe of one container.
+//! The state machine of one probe of one container. Pure.
 
 use std::time::Duration;
 

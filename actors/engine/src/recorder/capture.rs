@@ -1,4 +1,5 @@
 //! The event capture of a cell. It performs every step of a record, and decides what the recorder keeps of the step.
+//! Pure.
 //!
 //! There are three kinds of event:
 //!

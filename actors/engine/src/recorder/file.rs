@@ -1,4 +1,4 @@
-//! The file of a recording: a header and the segments of all rings, each with a checksum.
+//! The file of a recording: a header and the segments of all rings, each with a checksum. Pure.
 
 use serde::{Deserialize, Serialize};
 

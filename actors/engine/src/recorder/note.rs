@@ -1,4 +1,4 @@
-//! Notes: the events outside of pod workers that a recording keeps, because they lead to events of pod workers.
+//! Notes: the events outside of pod workers that a recording keeps, because they lead to events of pod workers. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Plans of containers with their inputs, so that a replay can make them again.
+//! Plans of containers with their inputs, so that a replay can make them again. Pure.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};

@@ -1,5 +1,5 @@
 //! The bounded memory of a recorder: rings of segments. A segment can be read without the segments before it, so the oldest
-//! one may be dropped at any time.
+//! one may be dropped at any time. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Edits an encoded ResourceClaim without decoding it. Every byte that an edit does not concern is copied: opaque parameters, and fields
-//! that this program does not know. The field numbers are those of `generated.proto` in Kubernetes 1.36.
+//! that this program does not know. The field numbers are those of `generated.proto` in Kubernetes 1.36. Pure.
 
 use std::collections::BTreeSet;
 
