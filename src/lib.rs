@@ -87,24 +87,11 @@ pub mod adapters;
 #[doc(hidden)]
 pub mod agent;
 
-/// The wire contracts of dynamic resource allocation. Not a part of the API: drivers use `dra_driver`.
-#[cfg(any(feature = "dra", feature = "dra-driver"))]
-#[doc(hidden)]
-pub use podwright_dra_api as dra_api;
-
 #[cfg(feature = "dra-driver")]
 pub use podwright_dra_driver as dra_driver;
 #[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
 pub use podwright_slices as slices;
 
-/// The crate of the engine, with the rooms that are not part of the API.
-#[cfg(feature = "engine")]
-#[doc(hidden)]
-pub use podwright_actors as actors;
-/// The crate of the controllers, which is not part of the API.
-#[cfg(feature = "controllers")]
-#[doc(hidden)]
-pub use podwright_controllers as controllers;
 #[cfg(feature = "engine")]
 pub use podwright_metrics as metrics;
 
@@ -113,8 +100,31 @@ pub use podwright_kube_api::KubeError;
 
 #[cfg(feature = "engine")]
 pub use podwright_actors::explain;
+/// The ports: traits for what the engine and the node need from outside, and the values that they exchange.
+///
+/// An embedder can implement only [`PodSyncer`] and run its own pods. Or it implements [`ContainerRuntime`](ports::ContainerRuntime) and
+/// uses the syncer that is built on it.
 #[cfg(feature = "engine")]
-pub use podwright_actors::ports;
+pub mod ports {
+    pub use podwright_actors::ports::{
+        ApiError, ApiFuture, ApiObjects, AppliedSettings, BadVolume, CgroupError, CgroupLimits, Checkpoint,
+        CheckpointError, CheckpointWriter, ClaimApi, ClaimDrivers, ClaimRef, Clock, Confidential, ContainerConfig,
+        ContainerProcess, ContainerProcesses, ContainerRuntime, ContainerState, ContainerStatus, ContainerUpdate,
+        Device, DeviceHealth, DeviceHealthSink, DeviceReport, DiskMeter, DiskUsage, DriverError, DriverFuture,
+        ErrorSource, EventAnnotations, EventRecorder, EventType, ExecOutput, FailureCause, FileSystemSpace, Freshness,
+        GrpcHealth, GrpcTarget, HttpTarget, ImageError, ImageNeed, ImageRequest, ImageStore, LeaseApi, LinuxUser,
+        Mount, NamedImage, NamedRuntimeClasses, NetworkClient, NetworkError, NoCheckpoint, NoPullSecrets,
+        NoRuntimeView, NodeApi, NodeMeter, ObjectError, ObjectFuture, ObjectKind, Observed, OpenCheckpoint, PodApi,
+        PodCgroups, PodDiskUsage, PodEvent, PodRuntimeStatus, PodStorage, PreparedDevice, ProcessUsage, PullSecret,
+        PullSecretError, PullSecretFormat, PullSecrets, ResourceError, ResourceFuture, ResourcePhase, ResourceSpace,
+        ResourceWait, RuntimeCapabilities, RuntimeClassError, RuntimeClasses, RuntimeError, RuntimeFuture,
+        RuntimeHandler, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeView,
+        SOURCE_CHANNEL_DEPTH, SandboxConfig, SandboxState, SandboxStatus, ServiceAddress, ServiceAddressPort, Severity,
+        SourceKind, SourceProblem, SourceSet, SourceUpdate, StatusFn, StorageError, StoredImage, SyncRetry,
+        SystemClock, TcpTarget, TokenNeed, TokioClock, TrustBundleNeed, Unready, Unused, UsedSpace, VolumeFile,
+        VolumeFiles, VolumeImage, VolumeMounts, VolumesSetUp, WallClock, WritableLayer, address,
+    };
+}
 #[cfg(feature = "engine")]
 pub use podwright_actors::ports::{
     HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
@@ -127,7 +137,7 @@ pub use podwright_actors::{
     MissingGracePeriod, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, NodePredicates,
     NodePressure, Notifier, ParseThresholdsError, PassError, Phase, PodObject, PodSnapshot, PodUid, Pressure,
     RecordSummary, Recorder, Rejection, Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError,
-    Statuses, SysctlAllowlist, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
+    Statuses, StoppedPart, SysctlAllowlist, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
 };
 
 /// Compiles the example of the README.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright::adapters::kube::{ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeResourceClaims, connect};
-use podwright::controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
-use podwright::controllers::device_taint_controller::{DeviceTaintControllerConfig, DeviceTaintControllerPorts};
-use podwright::controllers::leader_election::{Leadership, LeaseGuard};
 use podwright::metrics::ControllersMetrics;
 use podwright::ports::{SystemClock, TokioClock};
+use podwright_controllers::claim_controller::{ClaimControllerConfig, ClaimControllerPorts};
+use podwright_controllers::device_taint_controller::{DeviceTaintControllerConfig, DeviceTaintControllerPorts};
+use podwright_controllers::leader_election::{Leadership, LeaseGuard};
 use podwright_stand_in::{StandIn, Verb};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use podwright::actors::final_statuses::FinalStatusStore;
-use podwright::actors::ports::Checkpoint;
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright::adapters::record::{seal_line, unseal_line};
+use podwright_actors::final_statuses::FinalStatusStore;
+use podwright_actors::ports::Checkpoint;
 use tempfile::TempDir;
 
 thread_local! {

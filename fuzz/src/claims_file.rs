@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use podwright::actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimRecord, ClaimTasks, OpenClaimsError};
-use podwright::actors::ids::{ClaimName, DriverName};
-use podwright::actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice, SystemClock};
 use podwright::adapters::checkpoint::ClaimCheckpoint;
 use podwright::adapters::record::seal_line;
 use podwright::metrics::Metrics;
+use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimRecord, ClaimTasks, OpenClaimsError};
+use podwright_actors::ids::{ClaimName, DriverName};
+use podwright_actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice, SystemClock};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use podwright::PodObject;
-use podwright::actors::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
-use podwright::actors::config::validate::{validate, validate_static};
-use podwright::actors::ports::SourceKind;
-use podwright::actors::quantity::Amount;
 use podwright::adapters::manifest::{MAX_BYTES, Manifest, UnknownFields, Warning, read, read_with};
+use podwright_actors::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
+use podwright_actors::config::validate::{validate, validate_static};
+use podwright_actors::ports::SourceKind;
+use podwright_actors::quantity::Amount;
 
 /// The input is a manifest file.
 pub fn check(bytes: &[u8]) {

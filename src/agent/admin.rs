@@ -18,10 +18,6 @@ mod negotiation;
 mod pods;
 mod recording;
 
-use crate::actors::StoppedPart;
-use crate::actors::desired::MissingSource;
-use crate::actors::ids::{FullName, PodUid};
-use crate::actors::text::plain;
 use axum::extract::{FromRef, Path, Query, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -29,6 +25,10 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use podwright_actors::StoppedPart;
+use podwright_actors::desired::MissingSource;
+use podwright_actors::ids::{FullName, PodUid};
+use podwright_actors::text::plain;
 use serde::Deserialize;
 
 use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};

@@ -17,13 +17,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::actors::ids::PodUid;
-use crate::actors::pod::PodObject;
-use crate::actors::text::error_chain;
 use crate::adapters::log::LogDir;
 use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
 use crate::agent::error_text::reason;
 use crate::agent::view::NodeView;
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::text::error_chain;
 pub(crate) use selection::NoRun;
 use selection::{is_running, select_run};
 

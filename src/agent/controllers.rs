@@ -30,7 +30,7 @@ use super::program::Program;
 use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::run::admin_server;
 use super::run::signals::Signals;
-use crate::metrics::{ControllersMetrics, Metrics};
+use podwright_metrics::{ControllersMetrics, Metrics};
 
 /// Why the controllers cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::CountedEvent;
-use crate::actors::ids::PodUid;
-use crate::actors::pod::PodObject;
-use crate::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
-use crate::actors::time::Time;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use podwright_actors::explain::CountedEvent;
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{Clock, EventRecorder, EventType, PodEvent};
+use podwright_actors::time::Time;
 
 /// How many different events of one pod are kept.
 const EVENTS_PER_POD: usize = 20;

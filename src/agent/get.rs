@@ -7,9 +7,9 @@ mod rows;
 use super::cli::{ExplainArgs, ExplainOutput, ExplainedObject, HealthArgs, HealthCheck, LinkArgs};
 use super::client::{Agent, RequestError, escape_lines};
 use super::root::{DefaultDirectories, RootError};
-use crate::actors::ids::FullName;
 pub(crate) use logs::logs;
 pub(crate) use pods::{get, watch};
+use podwright_actors::ids::FullName;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";

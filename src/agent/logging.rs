@@ -5,8 +5,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use crate::actors::text::plain;
 use parking_lot::Mutex;
+use podwright_actors::text::plain;
 use tokio::sync::Notify;
 use tracing::field::Field;
 use tracing::{Event, Subscriber};

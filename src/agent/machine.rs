@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::actors::time::Time;
+use podwright_actors::time::Time;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -31,7 +31,7 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 
-use crate::actors::explain::PodFacts;
+use podwright_actors::explain::PodFacts;
 
 use super::view::NodeView;
 

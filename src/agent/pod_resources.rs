@@ -34,7 +34,7 @@ use super::error_text::reason;
 use super::http::{Listener, SeatLimits, Seats, connections};
 use super::view::NodeView;
 use crate::adapters::trusted_dir;
-use crate::metrics::PodResourcesMethod;
+use podwright_metrics::PodResourcesMethod;
 
 /// The delay after a failure to listen before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use podwright_controllers::device_taint_eviction::RulePreview;
 
 use super::cli::{ExplainOutput, PreviewArgs};
-use crate::actors::ports::{Clock, SystemClock};
-use crate::actors::text::plain;
 use crate::adapters::kube::{ConnectError, ListError, PreviewedCluster, connect};
 use crate::adapters::manifest::{Fault, read_rule};
 use crate::adapters::sources;
+use podwright_actors::ports::{Clock, SystemClock};
+use podwright_actors::text::plain;
 
 /// The maximum length of a warning in bytes.
 const MAX_WARNING: usize = 8192;

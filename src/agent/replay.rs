@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::actors::ids::FullName;
-use crate::actors::pod_worker::Lifecycle;
-use crate::actors::recorder::ReadError;
-use crate::actors::replay::{Difference, Line, Pick, Replay, replay as run_again};
-use crate::actors::text::plain;
-use crate::actors::time::Time;
+use podwright_actors::ids::FullName;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::recorder::ReadError;
+use podwright_actors::replay::{Difference, Line, Pick, Replay, replay as run_again};
+use podwright_actors::text::plain;
+use podwright_actors::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};

@@ -15,14 +15,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::Registration;
-use crate::actors::eviction::MissingGracePeriod;
-use crate::actors::ids::PodUid;
-use crate::actors::node::{NodeHandle, ShutdownReport, StartNodeError};
-use crate::actors::ports::EventRecorder;
-use crate::actors::recorder::Note;
-use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::SourceContext;
+use podwright_actors::Registration;
+use podwright_actors::eviction::MissingGracePeriod;
+use podwright_actors::ids::PodUid;
+use podwright_actors::node::{NodeHandle, ShutdownReport, StartNodeError};
+use podwright_actors::ports::EventRecorder;
+use podwright_actors::recorder::Note;
+use podwright_actors::shutdown::ShutdownConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -74,7 +74,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Eviction(#[from] MissingGracePeriod),
     #[error(transparent)]
-    ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
+    ImageGc(#[from] podwright_actors::image_gc::InvalidImageGcPolicy),
 }
 
 /// How long the write of the last events may take. A reachable API server usually answers within milliseconds. The limit ends the wait

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::actors::admission::NodeCapacity;
-use crate::actors::eviction::EvictionPolicy;
-use crate::actors::ports::RuntimeName;
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 use crate::adapters::storage::{FileStorage, PodLogs};
 use crate::agent::machine::{self, Reservation};
+use podwright_actors::admission::NodeCapacity;
+use podwright_actors::eviction::EvictionPolicy;
+use podwright_actors::ports::RuntimeName;
 
 /// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for a lack of resources.
 const SIMULATED_CPU_MILLIS: i64 = 1_000_000_000;

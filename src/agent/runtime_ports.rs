@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::actors::HostIps;
-use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName};
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 use crate::adapters::stats::{NoStats, RuntimeStats};
 use crate::adapters::streaming::{NoStreams, StreamingRuntime};
-use crate::metrics::Metrics;
+use podwright_actors::HostIps;
+use podwright_actors::ports::{
+    Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName,
+};
+use podwright_metrics::Metrics;
 
 use super::cli::RunArgs;
 use super::events::EventLog;
@@ -24,7 +26,7 @@ pub(crate) enum OpenRuntimeError {
     #[error("cannot use the container runtime")]
     Cri(#[from] crate::adapters::cri::OpenError),
     #[error("the settings do not fit the container runtime")]
-    CriSettings(#[from] crate::actors::ports::RuntimeError),
+    CriSettings(#[from] podwright_actors::ports::RuntimeError),
     #[error(transparent)]
     Adopted(#[from] crate::adapters::adoption::LoadError),
     #[error("cannot set up the network client")]

@@ -13,12 +13,12 @@ use futures_util::future::{LocalBoxFuture, OptionFuture};
 use tokio::sync::watch;
 
 use self::step::{Effect, Event, State, step};
-use crate::actors::node::NodeHandle;
-use crate::actors::ports::{EventRecorder, PodEvent};
-use crate::actors::shutdown::ShutdownConfig;
-use crate::actors::text::error_chain;
-use crate::actors::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
 use crate::adapters::logind::{DelayLock, Logind, LogindError};
+use podwright_actors::node::NodeHandle;
+use podwright_actors::ports::{EventRecorder, PodEvent};
+use podwright_actors::shutdown::ShutdownConfig;
+use podwright_actors::text::error_chain;
+use podwright_actors::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
 
 /// The first pause before the agent connects to logind again (upstream `dbusReconnectPeriod`, kubelet 1.36).
 const FIRST_RETRY: Duration = Duration::from_secs(1);

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::actors::explain::{Inspection, PodFacts, PodLine};
-use crate::actors::status::short_age;
-use crate::actors::text::plain;
-use crate::actors::time::Time;
+use podwright_actors::explain::{Inspection, PodFacts, PodLine};
+use podwright_actors::status::short_age;
+use podwright_actors::text::plain;
+use podwright_actors::time::Time;
 
 /// Spaces between two columns.
 const GAP: usize = 3;

@@ -1,9 +1,9 @@
 //! The error text for a pod that the node does not know, with the likely causes.
 
-use crate::actors::explain::Explainer;
-use crate::actors::ids::{FullName, PodUid};
-use crate::actors::ports::{Severity, SourceProblem};
-use crate::actors::text::plain;
+use podwright_actors::explain::Explainer;
+use podwright_actors::ids::{FullName, PodUid};
+use podwright_actors::ports::{Severity, SourceProblem};
+use podwright_actors::text::plain;
 
 use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
 use super::pod_names::similar_names;

@@ -1,10 +1,10 @@
 //! Decides for `--until-finished` whether all pods have finished. Pure.
 
-use crate::actors::pod::Phase;
-use crate::actors::pod_worker::Lifecycle;
-use crate::actors::ports::{Severity, SourceProblem};
+use podwright_actors::pod::Phase;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{Severity, SourceProblem};
 
-use crate::actors::explain::PodFacts;
+use podwright_actors::explain::PodFacts;
 
 /// How the pods ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +70,11 @@ fn failure(pod: &PodFacts) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use crate::actors::engine::PodSnapshot;
-    use crate::actors::ids::{FullName, PodUid};
-    use crate::actors::pod_worker::{Wait, WaitFor};
-    use crate::actors::time::Time;
     use k8s_openapi::api::core::v1::PodStatus;
+    use podwright_actors::engine::PodSnapshot;
+    use podwright_actors::ids::{FullName, PodUid};
+    use podwright_actors::pod_worker::{Wait, WaitFor};
+    use podwright_actors::time::Time;
 
     use super::*;
 

@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use crate::actors::ids::ClaimName;
-use crate::actors::text::{error_chain, plain};
 use crate::agent::error_text::MAX_ECHO_BYTES;
 use crate::agent::view::NodeControl;
+use podwright_actors::ids::ClaimName;
+use podwright_actors::text::{error_chain, plain};
 
 /// The driver to give up.
 #[derive(Deserialize)]

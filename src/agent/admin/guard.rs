@@ -9,10 +9,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::actors::text::plain;
 use crate::agent::error_text::MAX_ECHO_BYTES;
 use crate::agent::http::Access;
 use crate::agent::program::Program;
+use podwright_actors::text::plain;
 
 /// The checks of one listener.
 #[derive(Clone, Copy, Debug)]

@@ -16,16 +16,16 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use crate::actors::explain::PodFacts;
-use crate::actors::ids::{FullName, PodUid};
-use crate::actors::pod::PodObject;
-use crate::actors::pod_worker::Lifecycle;
-use crate::actors::text::plain;
 use crate::adapters::log::reader::ReadOptions;
 use crate::agent::container_logs::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
 use crate::agent::error_text::MAX_PROBLEM_BYTES;
 use crate::agent::unknown_pod::unknown_pod;
 use crate::agent::view::NodeView;
+use podwright_actors::explain::PodFacts;
+use podwright_actors::ids::{FullName, PodUid};
+use podwright_actors::pod::PodObject;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::text::plain;
 use selection::{no_run, select_container};
 
 /// How many logs may be read at a time.

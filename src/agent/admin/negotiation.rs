@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::metrics::Format;
+use podwright_metrics::Format;
 
 /// The preference for a format; the greatest wins. Ordered by the weight in thousandths, by how exactly the header names
 /// the format, and by its position in the header.

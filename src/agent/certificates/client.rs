@@ -22,10 +22,10 @@ use super::pair::validity_of;
 use super::renewal::Renewal;
 use super::request::Template;
 use super::schedule::{CredentialSource, FoundKubeconfig, Requester, credential_source};
-use crate::actors::text::error_chain;
 use crate::adapters::kube::{ConnectError, Connection, Credentials, KubeSigningRequests};
 use crate::adapters::record::{self, Durability};
-use crate::metrics::CertificateMetrics;
+use podwright_actors::text::error_chain;
+use podwright_metrics::CertificateMetrics;
 
 /// How often the files are compared with the credentials in use.
 const INTERVAL: Duration = Duration::from_secs(2);

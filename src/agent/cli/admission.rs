@@ -7,10 +7,10 @@ use std::sync::Arc;
 use clap::Args;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use crate::actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
-use crate::actors::config::validate::{is_label_key, is_label_value};
-use crate::actors::quantity::Amount;
 use crate::agent::machine::{self, Reservation};
+use podwright_actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
+use podwright_actors::config::validate::{is_label_key, is_label_value};
+use podwright_actors::quantity::Amount;
 
 /// Which pods the node admits, and how much of the machine they may request.
 #[derive(Args, Clone, Debug, Default)]
@@ -231,9 +231,9 @@ impl FromStr for Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::admission::Admitted;
-    use crate::actors::pod::PodObject;
     use crate::agent::cli::{self, Command};
+    use podwright_actors::admission::Admitted;
+    use podwright_actors::pod::PodObject;
 
     fn parse(flags: &[&str]) -> Result<AdmissionArgs, String> {
         match cli::parse(["podwright", "run"].iter().chain(flags)).map(|cli| cli.command) {

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::gates::{FeatureGate, Gate, Gated};
-use crate::actors::claims::ClaimFeatures;
+use podwright_actors::claims::ClaimFeatures;
 
 impl Gated for ClaimFeatures {
     const GATES: &'static [Gate<Self>] = &[

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::actors::image_gc::{ImageGcPolicy, InvalidImageGcPolicy};
 use clap::Args;
+use podwright_actors::image_gc::{ImageGcPolicy, InvalidImageGcPolicy};
 
 use super::time::whole_seconds;
 
@@ -41,7 +41,7 @@ fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
 impl ImageArgs {
     /// The fields of `KubeletConfiguration`.
     pub(crate) fn configuration(&self) -> serde_json::Value {
-        use crate::actors::texts::format::duration;
+        use podwright_actors::texts::format::duration;
         serde_json::json!({
             "serializeImagePulls": false,
             "maxParallelImagePulls": self.max_parallel_image_pulls,

@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::actors::ports::NamedRuntimeClasses;
 use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
 use crate::agent::error_text::reason;
+use podwright_actors::ports::NamedRuntimeClasses;
 
 /// The settings of a node with a container runtime.
 #[derive(Args, Debug)]

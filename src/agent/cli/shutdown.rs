@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::time::{time_span, whole_seconds};
-use crate::actors::shutdown::ShutdownConfig;
+use podwright_actors::shutdown::ShutdownConfig;
 
 /// Twice the default grace period of a pod (30 s).
 const GRACE: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl ShutdownArgs {
 
     /// The fields of `KubeletConfiguration`.
     pub(crate) fn configuration(&self) -> serde_json::Value {
-        use crate::actors::texts::format::duration;
+        use podwright_actors::texts::format::duration;
         let group = |(priority, time): (&i32, &Duration)| serde_json::json!({"priority": priority, "shutdownGracePeriodSeconds": time.as_secs()});
         let groups = self.shutdown_grace_period_by_pod_priority.as_ref();
         serde_json::json!({

@@ -18,12 +18,12 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use crate::actors::text::plain;
 use crate::adapters::kube::WatchProblems;
 use crate::agent::admin::{FormatQuery, negotiate};
 use crate::agent::cli::ControllerKind;
 use crate::agent::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
-use crate::metrics::ControllersMetrics;
+use podwright_actors::text::plain;
+use podwright_metrics::ControllersMetrics;
 
 /// Why a leader without a controller is not ready: the events of its last term are written first.
 const STARTING: &str = "the controller is starting";
@@ -325,8 +325,8 @@ mod tests {
     use podwright_controllers::leader_election::LeaseGuard;
 
     use super::*;
-    use crate::actors::ports::{SystemClock, TokioClock};
     use crate::adapters::kube::{ClaimTerms, KubeResourceClaims};
+    use podwright_actors::ports::{SystemClock, TokioClock};
 
     /// After a lost lease, the next term begins when the events of the last one are written.
     #[tokio::test]

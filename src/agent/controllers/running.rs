@@ -20,11 +20,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::endpoints::{ControllerView, CurrentController};
-use crate::actors::ports::{SystemClock, TokioClock, WallClock};
 use crate::adapters::kube::{ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims};
 use crate::agent::cli::{AdminAddress, ControllerKind, ControllersArgs};
 use crate::agent::machine;
-use crate::metrics::ControllersMetrics;
+use podwright_actors::ports::{SystemClock, TokioClock, WallClock};
+use podwright_metrics::ControllersMetrics;
 
 /// The kernel returns a new random UUID for each read of this file.
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";

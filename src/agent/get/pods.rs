@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use super::rows::{WatchedRows, table};
 use super::{JSON, QueryError};
-use crate::actors::ids::FullName;
-use crate::actors::pod::PodObject;
-use crate::actors::ports::{Clock, SystemClock};
 use crate::agent::cli::{GetArgs, GetOutput, ObjectName};
 use crate::agent::client::{Agent, RequestError, escape_lines};
 use crate::agent::pod_names::{is_named, similar_names};
+use podwright_actors::ids::FullName;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{Clock, SystemClock};
 
 const PATH: &str = "/pods";
 /// How often a watched list is fetched.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::actors::pod::PodObject;
-use crate::actors::status::PodSummary;
-use crate::actors::time::Time;
 use crate::agent::table;
+use podwright_actors::pod::PodObject;
+use podwright_actors::status::PodSummary;
+use podwright_actors::time::Time;
 
 /// The state in the row of a pod that is gone.
 const REMOVED: &str = "Removed";

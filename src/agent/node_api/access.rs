@@ -28,9 +28,9 @@ use super::attributes::attributes;
 use super::client_authority::ClientAuthority;
 use super::expiring::ExpiringCache;
 use super::user::User;
-use crate::actors::ports::ApiError;
-use crate::actors::text::error_chain;
 use crate::adapters::kube::KubeReviews;
+use podwright_actors::ports::ApiError;
+use podwright_actors::text::error_chain;
 
 /// How long the answer of a token review is cached, for valid and for invalid tokens (`authentication.webhook.cacheTTL` of
 /// `KubeletConfiguration`, default of 1.36).

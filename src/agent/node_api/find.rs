@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::actors::explain::PodFacts;
-use crate::actors::ids::{ContainerId, FullName, PodUid, SandboxId};
-use crate::actors::pod::PodObject;
-use crate::actors::ports::{ContainerState, PodRuntimeStatus, SandboxState};
 use crate::agent::view::NodeView;
+use podwright_actors::explain::PodFacts;
+use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ContainerState, PodRuntimeStatus, SandboxState};
 
 /// A pod that a request names.
 pub(super) struct FoundPod {

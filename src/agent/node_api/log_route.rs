@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use super::find;
 use super::log_query::{self, BadLogQuery};
 use super::routes::NodeApi;
-use crate::actors::texts::node_api as texts;
 use crate::agent::container_logs::{NoRun, OpenLogError};
+use podwright_actors::texts::node_api as texts;
 
 pub(super) async fn container_logs(
     State(api): State<NodeApi>,

@@ -15,17 +15,17 @@ use super::access::{Gatekeeper, Refusal};
 use super::log_route::container_logs;
 use super::streams::Streams;
 use super::{health, stats, stream_routes};
-use crate::actors::ports::ContainerState;
-use crate::actors::text::plain;
-use crate::actors::texts::node_api as texts;
-use crate::actors::time::Time;
 use crate::adapters::stats::RuntimeStats;
 use crate::agent::admin::{BlockingAnswers, list_pods, negotiate};
 use crate::agent::container_logs::LogReaders;
 use crate::agent::error_text::MAX_ECHO_BYTES;
 use crate::agent::http::Connection;
 use crate::agent::view::NodeView;
-use crate::metrics::Format;
+use podwright_actors::ports::ContainerState;
+use podwright_actors::text::plain;
+use podwright_actors::texts::node_api as texts;
+use podwright_actors::time::Time;
+use podwright_metrics::Format;
 
 /// The largest body of a request. No endpoint reads a body.
 const MAX_BODY_BYTES: u64 = 1 << 20;

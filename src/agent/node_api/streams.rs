@@ -29,12 +29,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 
 use super::spdy::{self, Frame};
-use crate::actors::ports::RuntimeError;
-use crate::actors::text::{error_chain, plain};
-use crate::actors::texts::streams::UPGRADE_REQUIRED;
 use crate::adapters::streaming::{LocalSession, Opened, StreamError, StreamingRuntime};
-use crate::metrics::{StreamSubresource, StreamingMetrics};
 use command::CommandStreams;
+use podwright_actors::ports::RuntimeError;
+use podwright_actors::text::{error_chain, plain};
+use podwright_actors::texts::streams::UPGRADE_REQUIRED;
+use podwright_metrics::{StreamSubresource, StreamingMetrics};
 use upgrade::Upgrade;
 
 /// The stream that a client requests.

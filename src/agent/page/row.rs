@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::actors::explain::{Health, PodFacts, Wait, WaitKind, is_stuck};
-use crate::actors::pod::Phase;
-use crate::actors::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::actors::status::PodSummary;
-use crate::actors::time::Time;
 use k8s_openapi::api::core::v1::PodStatus;
+use podwright_actors::explain::{Health, PodFacts, Wait, WaitKind, is_stuck};
+use podwright_actors::pod::Phase;
+use podwright_actors::pod_worker::{Hook, Lifecycle, WaitFor};
+use podwright_actors::status::PodSummary;
+use podwright_actors::time::Time;
 use serde::Serialize;
 
 /// The page shows a hook call as a wait only after this time. The regular sync of a healthy pod takes milliseconds, and its

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::actors::explain::{NodeState, PodFacts};
-use crate::actors::ids::PodUid;
-use crate::actors::time::Time;
+use podwright_actors::explain::{NodeState, PodFacts};
+use podwright_actors::ids::PodUid;
+use podwright_actors::time::Time;
 use serde::Serialize;
 
 use super::row::{PodRow, RowWait, is_syncing};

@@ -19,8 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::actors::explain::{NodeState, PodFacts};
-use crate::actors::time::Time;
+use podwright_actors::explain::{NodeState, PodFacts};
+use podwright_actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::agent_info::AgentState;

@@ -8,14 +8,14 @@ use podwright_dra_api::pod_resources::{
 };
 use tonic::Status;
 
-use crate::actors::admission::{PodActivity, is_active};
-use crate::actors::claims::ContainerClaim;
-use crate::actors::explain::PodFacts;
-use crate::actors::pod::{PodObject, is_sidecar};
-use crate::actors::pod_worker::Lifecycle;
-use crate::actors::text::{error_chain, plain};
 use crate::agent::error_text::MAX_ECHO_BYTES;
 use crate::agent::view::NodeView;
+use podwright_actors::admission::{PodActivity, is_active};
+use podwright_actors::claims::ContainerClaim;
+use podwright_actors::explain::PodFacts;
+use podwright_actors::pod::{PodObject, is_sidecar};
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::text::{error_chain, plain};
 
 /// Answers with all active pods, including those without devices.
 pub(super) fn list(view: &NodeView) -> ListPodResourcesResponse {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
-use crate::actors::ports::{ClaimApi, Clock};
 use crate::adapters::checkpoint::{ClaimCheckpoint, HealthCheckpoint};
 use crate::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig, StartPluginsError};
-use crate::metrics::Metrics;
+use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
+use podwright_actors::ports::{ClaimApi, Clock};
+use podwright_metrics::Metrics;
 
 /// The directory below the root directory in which drivers register.
 const REGISTRY: &str = "plugins_registry";

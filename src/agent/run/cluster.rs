@@ -10,15 +10,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::node::{ClusterPorts, StartEvents};
-use crate::actors::Registration;
-use crate::actors::node::NodeHandle;
-use crate::actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
-use crate::actors::text::error_chain;
 use crate::adapters::kube::{KubeEvents, KubeNodeApi, KubeObjects, KubePodApi, PodSource};
 use crate::agent::certificates::{ClientCredentials, ClientError, ClientSettings};
 use crate::agent::cli::RunArgs;
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
+use podwright_actors::Registration;
+use podwright_actors::node::NodeHandle;
+use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
+use podwright_actors::text::error_chain;
 
 /// How long the deletion of the node may take when the agent ends.
 const DEREGISTRATION: Duration = Duration::from_secs(5);

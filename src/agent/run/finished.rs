@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::actors::node::NodeHandle;
-use crate::actors::text::error_chain;
 use crate::agent::until::{PodsOutcome, outcome};
 use crate::agent::view::NodeView;
+use podwright_actors::node::NodeHandle;
+use podwright_actors::text::error_chain;
 
 /// With `--until-finished`, the agent inspects all pods this long after a status change.
 const INSPECT_DELAY: Duration = Duration::from_millis(20);

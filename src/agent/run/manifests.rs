@@ -7,11 +7,11 @@ use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
 use super::RunError;
-use crate::actors::ports::{SourceKind, SourceUpdate};
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
+use podwright_actors::ports::{SourceKind, SourceUpdate};
 
 /// The paths and URLs that manifests are read from.
 #[derive(Debug, Default)]

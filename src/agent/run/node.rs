@@ -6,15 +6,6 @@ use std::time::Duration;
 
 use super::RunError;
 use super::manifests::ManifestSources;
-use crate::actors::admission::NodeCapacity;
-use crate::actors::container_manager::ContainersConfig;
-use crate::actors::node::{Node, NodePorts};
-use crate::actors::ports::{
-    ApiObjects, Clock, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
-};
-use crate::actors::recorder::{Note, Recorder};
-use crate::actors::time::Time;
-use crate::actors::{HostIps, NodeRegistration};
 use crate::adapters::adoption::Adoption;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
@@ -30,7 +21,16 @@ use crate::agent::machine;
 use crate::agent::root::RootDirectory;
 use crate::agent::runtime_ports::{RuntimeConfig, RuntimePorts};
 use crate::agent::view::{NodeControl, NodeView};
-use crate::metrics::Metrics;
+use podwright_actors::admission::NodeCapacity;
+use podwright_actors::container_manager::ContainersConfig;
+use podwright_actors::node::{Node, NodePorts};
+use podwright_actors::ports::{
+    ApiObjects, Clock, EventRecorder, NoPullSecrets, NodeApi, PodApi, PullSecrets, SourceKind, SystemClock,
+};
+use podwright_actors::recorder::{Note, Recorder};
+use podwright_actors::time::Time;
+use podwright_actors::{HostIps, NodeRegistration};
+use podwright_metrics::Metrics;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 

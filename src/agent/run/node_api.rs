@@ -5,12 +5,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use super::node::RuntimeHandles;
-use crate::actors::HostIps;
 use crate::agent::certificates::{ServingNode, ServingSource, serving};
 use crate::agent::cli::RunArgs;
 use crate::agent::node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, configz};
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
+use podwright_actors::HostIps;
 
 /// The port of the node API with its certificate, and the clients that may use it.
 pub(super) struct NodeApiServer {

@@ -10,12 +10,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright::actors::ids::{ClaimName, ClaimUid, DriverName};
 use podwright::adapters::dra::{
     ApiVersion, DraPlugins, Drivers, HandlerError, Plugin, PluginHandler, PluginsConfig, StartPluginsError,
 };
 use podwright::metrics::{Format, Metrics};
 use podwright::ports::{ClaimRef, DriverError};
+use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::fake_driver::{Call, FakeDriver, Serve, Served};

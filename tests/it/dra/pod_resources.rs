@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use futures_util::future::join_all;
-use podwright::dra_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
-use podwright::dra_api::pod_resources::{
+use podwright_dra_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use podwright_dra_api::pod_resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerResources,
     DynamicResource, GetPodResourcesRequest, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };

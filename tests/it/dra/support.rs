@@ -7,11 +7,11 @@ use std::thread::ThreadId;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
-use podwright::dra_api::v1;
 use podwright::dra_driver::{
     CallError, Claim, ClaimRef, ClaimResults, DeviceHealth, DeviceMetadata, Driver, DriverBuilder, Failure,
     PreparedDevice,
 };
+use podwright_dra_api::v1;
 use podwright_stand_in::{StandIn, User};
 use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc, watch};

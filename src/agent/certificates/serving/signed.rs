@@ -16,9 +16,9 @@ use super::super::pair::CertificatePair;
 use super::super::renewal::Renewal;
 use super::super::request::Template;
 use super::{INTERVAL, ServingCertificate, ServingNode};
-use crate::actors::text::error_chain;
 use crate::adapters::kube::KubeSigningRequests;
-use crate::metrics::CertificateMetrics;
+use podwright_actors::text::error_chain;
+use podwright_metrics::CertificateMetrics;
 
 /// Requests the certificate, and renews it.
 pub(super) struct SignedCertificate {

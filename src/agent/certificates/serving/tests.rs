@@ -89,7 +89,7 @@ async fn replaced_files_are_served_and_a_broken_pair_is_not() {
     let link = dir.path().join("current");
     symlink("one", &link).unwrap();
     let stop = CancellationToken::new();
-    let metrics = crate::metrics::Metrics::new().certificates;
+    let metrics = podwright_metrics::Metrics::new().certificates;
     let certificate = serving(ServingSource::Files(files(&link)), metrics, stop.clone()).await.unwrap();
     assert_eq!(names(&certificate), ["one"]);
 
@@ -118,7 +118,7 @@ async fn issued_certificate_is_served_and_kept_by_the_next_agent() {
     let node = node(root.path(), "192.0.2.1");
     let serve = || async {
         let client = crate::adapters::kube::connect(&kubeconfig).await.unwrap();
-        let (metrics, stop) = (crate::metrics::Metrics::new().certificates, CancellationToken::new());
+        let (metrics, stop) = (podwright_metrics::Metrics::new().certificates, CancellationToken::new());
         let served = serving(ServingSource::Signed(node.clone(), client), metrics, stop.clone()).await.unwrap();
         (served, stop.drop_guard())
     };

@@ -7,10 +7,10 @@ use super::fields::{
     PsiStats, ResourceUsage, SwapStats,
 };
 use super::volumes::of_file_system;
-use crate::actors::ids::ContainerId;
-use crate::actors::ports::ContainerStatus;
-use crate::actors::time::Time;
 use crate::adapters::stats::{ContainerUsage, FileSystemUsage, MemoryUsage, RuntimeUsage, Stall, StallTime, Usage};
+use podwright_actors::ids::ContainerId;
+use podwright_actors::ports::ContainerStatus;
+use podwright_actors::time::Time;
 
 /// The measured containers of a runtime, by their IDs.
 pub(super) type Containers<'a> = HashMap<&'a ContainerId, &'a ContainerUsage>;

@@ -5,10 +5,10 @@ use std::fs;
 use rustix::param::clock_ticks_per_second;
 
 use super::fields::RlimitStats;
-use crate::actors::ports::NodeMeter;
 use crate::adapters::node_meter::LinuxNodeMeter;
 use crate::adapters::stats::kernel_file::{bytes, value};
 use crate::adapters::stats::{CgroupTree, MemoryUsage, Usage};
+use podwright_actors::ports::NodeMeter;
 
 /// What the machine uses. Blocks.
 pub(super) fn node() -> Usage {

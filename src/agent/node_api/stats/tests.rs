@@ -8,12 +8,12 @@ use super::assembly::tests::{pod, used};
 use super::fields::RlimitStats;
 use super::volumes::MeasuredSpace;
 use super::*;
-use crate::actors::ports::{FileSystemSpace, UsedSpace};
-use crate::actors::time::Time;
 use crate::adapters::stats::{
     ContainerUsage, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork, Pressure, RuntimeUsage, Stall, Usage,
 };
 use crate::adapters::storage::{PodSpace, VolumeSpace};
+use podwright_actors::ports::{FileSystemSpace, UsedSpace};
+use podwright_actors::time::Time;
 
 const KUBELET: &str = include_str!("tests/kubelet.json");
 

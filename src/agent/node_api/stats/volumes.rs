@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::fields::{FsStats, PodStats, VolumeStats};
-use crate::actors::ids::PodUid;
-use crate::actors::pod::PodObject;
-use crate::actors::ports::{FileSystemSpace, UsedSpace};
-use crate::actors::text::error_chain;
 use crate::adapters::storage::{FileStorage, PodSpace, VolumeSpace};
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{FileSystemSpace, UsedSpace};
+use podwright_actors::text::error_chain;
 
 /// How long a measurement is kept at least (`volumeStatsAggPeriod`, kubelet 1.36). Up to as much again is added, at random, so that
 /// pods that started together are not measured together.

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use super::upgrade::{Upgrade, UpgradeKind, UpgradedConnection, V1, V1_BASE64, V4, V4_BASE64, V5};
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Stream, Writer, drive};
-use crate::actors::texts::streams::no_common_protocol;
 use crate::adapters::streaming::{CommandEnd, LocalCommand, StartCommand, WindowSize};
 use crate::agent::node_api::spdy::{Connection, Side};
+use podwright_actors::texts::streams::no_common_protocol;
 
 /// The protocols over SPDY. All clients since Kubernetes 1.4 offer version 4.
 const SPDY_PROTOCOLS: &[&str] = &[V5, V4];

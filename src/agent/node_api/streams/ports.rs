@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 use super::upgrade::{PORT_FORWARD, SPDY_IN_WEBSOCKET, Upgrade, UpgradeKind, UpgradedConnection, V4, V4_BASE64};
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Writer, drive};
-use crate::actors::texts::streams::cannot_forward;
 use crate::adapters::streaming::CHUNK_BYTES;
 use crate::agent::node_api::spdy::{Connection, Side, SpdyStream};
+use podwright_actors::texts::streams::cannot_forward;
 
 /// How long a connection attempt may take. The ports are on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

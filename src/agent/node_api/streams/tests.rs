@@ -276,7 +276,7 @@ async fn a_command_without_streams_is_refused_while_too_many_streams_are_open() 
 
 #[tokio::test]
 async fn requests_over_a_websocket_protocol_of_the_agent_are_counted() {
-    let metrics = crate::metrics::Metrics::new();
+    let metrics = podwright_metrics::Metrics::new();
     let streams = Streams::new(Arc::new(NoStreams)).metrics(metrics.streaming.clone());
     let exec = || Stream::Exec {
         container: "c".into(),
@@ -304,7 +304,7 @@ async fn requests_over_a_websocket_protocol_of_the_agent_are_counted() {
         let request = request.header("sec-websocket-protocol", protocol).body(Body::empty()).unwrap();
         streams.serve(request, stream).await;
     }
-    let text = metrics.encode(crate::metrics::Format::Classic);
+    let text = metrics.encode(podwright_metrics::Format::Classic);
     let count = |subresource: &str| {
         let series = format!("kubelet_streaming_websocket_requests_total{{subresource=\"{subresource}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&series).map(str::to_owned))

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
-use crate::actors::engine::PodSnapshot;
+use podwright_actors::engine::PodSnapshot;
 use std::time::Duration;
 
-use crate::actors::explain::{Health, SubjectKind, Wait, WaitKind, WaitSubject};
-use crate::actors::health::OngoingFailure;
-use crate::actors::ids::FullName;
-use crate::actors::pod::{Phase, PodObject};
-use crate::actors::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
-use crate::actors::ports::{FailureCause, Unready};
 use k8s_openapi::api::core::v1::PodStatus;
+use podwright_actors::explain::{Health, SubjectKind, Wait, WaitKind, WaitSubject};
+use podwright_actors::health::OngoingFailure;
+use podwright_actors::ids::FullName;
+use podwright_actors::pod::{Phase, PodObject};
+use podwright_actors::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
+use podwright_actors::ports::{FailureCause, Unready};
 use serde_json::json;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! The bytes that a kubelet sends to the registration socket.
 
-use podwright::dra_api::registration::{PluginInfo, RegistrationStatus};
 use podwright::dra_driver::Registration;
+use podwright_dra_api::registration::{PluginInfo, RegistrationStatus};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{NetworkDeviceData, ResourceClaim};
-use podwright::dra_api::v1::dra_plugin_client::DraPluginClient;
-use podwright::dra_api::v1::{
-    NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest,
-};
 use podwright::dra_driver::{
     ApiError, ClaimApi, ClaimMetadata, ClaimName, ClaimRef, DescribedDevice, DeviceMetadata, MetadataError,
     PreparedDevice, ReadMetadataError, RunningDriver, StartError,
 };
 use podwright_actors::ports::ApiFuture;
+use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
+use podwright_dra_api::v1::{NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest};
 use serde_json::{Value, json};
 
 use super::{Act, DRIVER, Folders, TestDriver, claim, connect};

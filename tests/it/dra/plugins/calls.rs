@@ -4,11 +4,11 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use podwright::actors::ids::DriverName;
 use podwright::adapters::dra::{CallError, Drivers};
-use podwright::dra_api::health::dra_resource_health_client::DraResourceHealthClient;
-use podwright::dra_api::health::{DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use podwright::ports::DriverError;
+use podwright_actors::ids::DriverName;
+use podwright_dra_api::health::dra_resource_health_client::DraResourceHealthClient;
+use podwright_dra_api::health::{DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 
 use super::{NAME, Node, claim, name, positive};
 use crate::support::fake_driver::{Answer, Call, FakeDriver, Serve};

@@ -1,6 +1,6 @@
 use super::*;
-use crate::actors::ids::PodUid;
-use crate::actors::ports::{ContainerState, UsedSpace};
+use podwright_actors::ids::PodUid;
+use podwright_actors::ports::{ContainerState, UsedSpace};
 
 /// The usage of a container whose ID is its name.
 pub(in crate::agent::node_api::stats) fn used(name: &str, cpu: u64, memory: MemoryUsage) -> ContainerUsage {

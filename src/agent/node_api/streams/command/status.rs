@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::actors::texts::streams::{
-    EXIT_CODE, NON_ZERO_EXIT_CODE, cannot_attach, cannot_execute, internal_error, non_zero_exit,
-};
 use crate::adapters::streaming::CommandEnd;
 use crate::agent::node_api::streams::SessionTarget;
+use podwright_actors::texts::streams::{
+    EXIT_CODE, NON_ZERO_EXIT_CODE, cannot_attach, cannot_execute, internal_error, non_zero_exit,
+};
 
 /// The `metav1.Status` in JSON.
 pub(super) fn json(end: &CommandEnd, target: &SessionTarget) -> Vec<u8> {
