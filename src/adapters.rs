@@ -2,10 +2,8 @@
 
 #[cfg(feature = "cri")]
 pub mod adoption;
-/// Devices of the Container Device Interface. Not a part of the API.
 #[cfg(any(feature = "cri", feature = "process"))]
-#[doc(hidden)]
-pub mod cdi;
+pub(crate) mod cdi;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod changed_pods;
 #[cfg(feature = "agent")]
@@ -24,10 +22,8 @@ mod grpc;
 pub mod kube;
 #[cfg(any(feature = "cri", feature = "process"))]
 pub mod log;
-/// The delay of a shutdown of the machine. Not a part of the API.
 #[cfg(feature = "agent")]
-#[doc(hidden)]
-pub mod logind;
+pub(crate) mod logind;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(any(feature = "cri", feature = "process"))]
@@ -40,10 +36,9 @@ pub mod node_meter;
 mod pod_group;
 #[cfg(feature = "process")]
 pub mod process;
-/// The checksummed files in which adapters keep their records. Not a part of the API.
 #[cfg(any(feature = "cri", feature = "process"))]
-#[doc(hidden)]
-pub mod record;
+#[allow(missing_docs, reason = "the texts of the errors say it")]
+pub(crate) mod record;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod regular;
 #[cfg(feature = "process")]
@@ -52,18 +47,14 @@ pub(crate) mod signals;
 pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
-/// The usage of containers, as runtimes measure it. Not a part of the API.
 #[cfg(any(feature = "cri", feature = "process"))]
-#[doc(hidden)]
-pub mod stats;
+pub(crate) mod stats;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod step_error;
 #[cfg(feature = "process")]
 pub mod storage;
-/// The streams that runtimes offer to clients of the node API. Not a part of the API.
 #[cfg(any(feature = "cri", feature = "process"))]
-#[doc(hidden)]
-pub mod streaming;
+pub(crate) mod streaming;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod sub_path;
 #[cfg(any(feature = "cri", feature = "process"))]

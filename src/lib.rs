@@ -86,6 +86,9 @@ pub mod adapters;
 #[cfg(feature = "agent")]
 #[doc(hidden)]
 pub mod agent;
+#[cfg(feature = "engine")]
+#[doc(hidden)]
+pub mod testing;
 
 #[cfg(feature = "dra-driver")]
 pub use podwright_dra_driver as dra_driver;

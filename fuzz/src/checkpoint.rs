@@ -3,7 +3,7 @@
 use std::fs;
 
 use podwright::adapters::checkpoint::FileCheckpoint;
-use podwright::adapters::record::{seal_line, unseal_line};
+use podwright::testing::record::{seal_line, unseal_line};
 use podwright_actors::final_statuses::FinalStatusStore;
 use podwright_actors::ports::Checkpoint;
 use tempfile::TempDir;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use podwright::adapters::checkpoint::ClaimCheckpoint;
-use podwright::adapters::record::seal_line;
 use podwright::metrics::Metrics;
+use podwright::testing::record::seal_line;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimRecord, ClaimTasks, OpenClaimsError};
 use podwright_actors::ids::{ClaimName, DriverName};
 use podwright_actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice, SystemClock};

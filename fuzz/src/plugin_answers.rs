@@ -1,6 +1,6 @@
 //! Answers of plugins and DRA drivers, as they arrive on their sockets.
 
-use podwright::adapters::dra::answers::bytes;
+use podwright::testing::dra_answers::bytes;
 
 /// The longest text of an error that names what a plugin sent.
 const MAX_ERROR: usize = 1024;

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use podwright::adapters::process::record::{
+use podwright::testing::process_record::{
     ContainerRecord, ExitRecord, RunRecord, SandboxRecord, ShimRecord, StartedRecord, decode, encode, seal,
 };
 

@@ -14,14 +14,12 @@
 //!
 //! For plugins of other types, the embedder provides a [`PluginHandler`].
 
-/// Conversions of what plugins answer. Public for the fuzz targets only, and not part of the API.
-#[doc(hidden)]
-pub mod answers;
+pub(crate) mod answers;
 mod client;
 mod driver_state;
 mod health;
 #[cfg(feature = "kube")]
-mod node_slices;
+pub(crate) mod node_slices;
 mod plugins;
 mod registry;
 mod transport;
@@ -47,9 +45,6 @@ use self::registry::{NewConnections, Registry};
 
 pub use self::client::CallError;
 pub use self::driver_state::{DriverState, HealthStreams, NodeResourcesStream, SliceDeletion};
-#[cfg(feature = "kube")]
-#[doc(hidden)]
-pub use self::node_slices::read_node_resources;
 #[cfg(feature = "kube")]
 pub use self::node_slices::{SlicesConfig, WIPE_DELAY};
 pub use self::plugins::{HandlerError, Plugin, PluginFailure, PluginHandler, PluginSocket};

@@ -7,7 +7,7 @@
 mod call;
 #[cfg(feature = "dra")]
 mod claims;
-mod client;
+pub(crate) mod client;
 mod connection;
 #[cfg(feature = "controllers")]
 mod controllers;
@@ -25,17 +25,13 @@ mod streaming_lists;
 
 #[cfg(feature = "dra")]
 pub use claims::KubeClaimApi;
-#[doc(hidden)]
-pub use client::client_over;
 pub use client::{ConnectError, connect};
-#[doc(hidden)]
 pub use connection::Connection;
 #[cfg(feature = "controllers")]
 pub use controllers::{
     ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
     WatchProblems,
 };
-#[doc(hidden)]
 pub use credentials::Credentials;
 pub use events::KubeEvents;
 pub use node_api::KubeNodeApi;
@@ -43,5 +39,4 @@ pub use objects::KubeObjects;
 pub use pod_api::KubePodApi;
 pub use pods::PodSource;
 pub use reviews::KubeReviews;
-#[doc(hidden)]
 pub use signing_requests::KubeSigningRequests;

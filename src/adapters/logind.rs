@@ -93,7 +93,6 @@ impl Logind {
     }
 
     /// A logind that is reached over `connection` and reads its settings from `drop_ins`.
-    #[doc(hidden)]
     pub fn over(connection: Connection, drop_ins: impl Into<PathBuf>) -> Self {
         Logind { connection, drop_ins: drop_ins.into() }
     }

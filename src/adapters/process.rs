@@ -59,8 +59,8 @@ mod load;
 mod probe;
 mod procfs;
 mod pty;
-#[doc(hidden)]
-pub mod record;
+#[allow(missing_docs, reason = "the names of the fields are those of the files")]
+pub(crate) mod record;
 mod reserved;
 mod rootfs;
 mod runtime;
@@ -84,8 +84,7 @@ use std::path::PathBuf;
 #[cfg(feature = "agent")]
 pub(crate) use create::unsupported;
 pub use runtime::ProcessRuntime;
-#[doc(hidden)]
-pub use shim::log;
+pub(crate) use shim::log;
 pub use shim::shim_main;
 
 use podwright_actors::HostIps;

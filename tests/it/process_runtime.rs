@@ -16,8 +16,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use podwright::adapters::process::record::{self, Durability, RunRecord};
 use podwright::adapters::process::{OpenError, ProcessRuntime, UntrustedDirectory};
+use podwright::testing::process_record::{self as record, Durability, RunRecord};
 use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
 use rustix::process::Signal;
 

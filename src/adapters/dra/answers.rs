@@ -190,7 +190,6 @@ fn claim_uid(uid: &str) -> ClaimUid {
 }
 
 /// Decodes and converts bytes, for the fuzz targets.
-#[doc(hidden)]
 pub mod bytes {
     use prost::Message;
 

@@ -18,7 +18,7 @@ mod api;
 mod ports;
 mod queues;
 mod report;
-mod resources;
+pub(crate) mod resources;
 mod state;
 mod stream;
 mod task;
@@ -39,8 +39,6 @@ use tokio_util::sync::CancellationToken;
 use self::api::{InstanceRef, KubePorts};
 use self::queues::SliceQueues;
 pub(super) use self::report::SlicesReport;
-#[doc(hidden)]
-pub use self::resources::read_node_resources;
 use self::state::{Delays, InstanceFacts, Snapshot};
 use self::task::SlicesTask;
 use super::registry::Drivers;

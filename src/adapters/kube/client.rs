@@ -94,7 +94,6 @@ pub(super) fn build(mut config: Config, kubeconfig: &Path) -> Result<Client, Con
 
 /// Makes a client of a service that answers requests without a connection, such as an API server of a simulation. Must be called in a
 /// tokio runtime.
-#[doc(hidden)]
 pub fn client_over<S>(service: S) -> Client
 where
     S: Service<Request<Body>, Response = Response<Box<DynBody>>> + Send + 'static,

@@ -12,7 +12,7 @@ mod exit;
 mod init;
 mod input_relay;
 mod joined;
-pub mod log;
+pub(crate) mod log;
 mod namespaces;
 mod probe;
 mod pump;

@@ -1,6 +1,6 @@
 //! The networks of pods, as containerd measures them.
 
-use podwright::adapters::stats::RuntimeStats;
+use podwright::testing::stats::RuntimeStats;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, SandboxConfig};
 use serde_json::json;

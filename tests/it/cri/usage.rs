@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwright::adapters::stats::RuntimeStats;
+use podwright::testing::stats::RuntimeStats;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageRequest, PodCgroups, SandboxConfig};

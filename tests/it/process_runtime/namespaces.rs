@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use podwright::adapters::process::ProcessRuntime;
-use podwright::adapters::process::record::{self, StartedRecord};
+use podwright::testing::process_record::{self as record, StartedRecord};
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::{ContainerRuntime, Mount, RuntimeError};
 use podwright_actors::text::error_chain;

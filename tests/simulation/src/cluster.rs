@@ -22,7 +22,7 @@ use k8s_openapi::serde::de::DeserializeOwned;
 use kube::Client;
 use kube::client::{Body, DynBody};
 use parking_lot::Mutex;
-use podwright::adapters::kube::client_over;
+use podwright::testing::client_over;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::ports::SourceKind;

@@ -82,7 +82,6 @@ fn list<T: DeserializeOwned>(
 }
 
 /// Decodes and reads a message, for the fuzz targets. `None` if the bytes are no message.
-#[doc(hidden)]
 pub fn read_node_resources(bytes: &[u8]) -> Option<Result<DriverResources, String>> {
     use prost::Message;
 
