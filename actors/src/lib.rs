@@ -75,7 +75,7 @@ pub use podwright_core::{admission, config, containers, objects, pod_worker, pro
 #[doc(hidden)]
 pub use podwright_engine::{engine, recorder, replay};
 #[doc(hidden)]
-pub use podwright_model::{ids, pod, quantity, text, texts, time};
+pub use podwright_model::{ids, names, pod, quantity, text, texts, time};
 
 use podwright_core::{pod_manager, resize};
 #[cfg(test)]

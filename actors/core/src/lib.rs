@@ -71,5 +71,5 @@ pub mod status;
 // The modules name the values and the ports by these short paths.
 #[cfg(test)]
 use podwright_fixtures as testing;
-use podwright_model::{ids, pod, quantity, text, texts, time};
+use podwright_model::{ids, names, pod, quantity, text, texts, time};
 use podwright_ports as ports;

@@ -16,6 +16,7 @@
 //! # Parts
 //!
 //! - [`ids`]: identities, each with a type of its own.
+//! - [`names`]: the forms that the API demands of names.
 //! - [`pod`]: a pod of a source, with its identity.
 //! - [`time`]: times and grace periods.
 //! - [`quantity`]: the quantities of resources.
@@ -36,6 +37,7 @@ k8s_openapi::k8s_if_ge_1_37! {
 }
 
 pub mod ids;
+pub mod names;
 pub mod pod;
 pub mod quantity;
 pub mod text;

@@ -1,7 +1,7 @@
 //! Parses a file with one DeviceTaintRule.
 
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
-use podwright_actors::config::validate::{is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
+use podwright_actors::names;
 
 use super::tree::{Value, YamlNode};
 use super::{Fault, documents, shortened, typed};
@@ -78,15 +78,15 @@ fn problems(rule: &DeviceTaintRule) -> Vec<(&'static str, String)> {
     let name = rule.metadata.name.as_deref().unwrap_or_default();
     if name.is_empty() {
         problems.push(("metadata.name", "is missing: name the rule".to_owned()));
-    } else if !is_dns_subdomain(name) {
+    } else if !names::is_subdomain(name) {
         problems.push(("metadata.name", format!("{name:?} is no name of a rule: use {SUBDOMAIN}")));
     }
     let taint = &rule.spec.taint;
-    if !is_label_key(&taint.key) {
+    if !names::is_qualified(&taint.key) {
         let message = format!("{:?} is no key: use a name such as example.com/broken", taint.key);
         problems.push(("spec.taint.key", message));
     }
-    if let Some(value) = taint.value.as_deref().filter(|value| !is_label_value(value)) {
+    if let Some(value) = taint.value.as_deref().filter(|value| !names::is_label_value(value)) {
         let message = format!(
             "{value:?} is no value of a taint: use at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
         );
@@ -109,7 +109,7 @@ fn problems(rule: &DeviceTaintRule) -> Vec<(&'static str, String)> {
                 is_pool,
                 ("pool", "DNS subdomains joined by '/', at most 253 characters"),
             ),
-            ("spec.deviceSelector.device", &selector.device, is_dns_label, ("device", LABEL)),
+            ("spec.deviceSelector.device", &selector.device, names::is_label, ("device", LABEL)),
         ];
         for (path, name, is_valid, (thing, form)) in fields {
             match name.as_deref() {
@@ -125,12 +125,12 @@ fn problems(rule: &DeviceTaintRule) -> Vec<(&'static str, String)> {
 
 /// A DNS subdomain. The API server accepts upper case in the name of a driver.
 fn is_driver(name: &str) -> bool {
-    name.len() <= 63 && is_dns_subdomain(&name.to_ascii_lowercase())
+    name.len() <= 63 && names::is_subdomain(&name.to_ascii_lowercase())
 }
 
 /// DNS subdomains that are joined by slashes.
 fn is_pool(name: &str) -> bool {
-    name.len() <= 253 && name.split('/').all(is_dns_subdomain)
+    name.len() <= 253 && name.split('/').all(names::is_subdomain)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::agent::machine::{self, Reservation};
 use podwright_actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
-use podwright_actors::config::validate::{is_label_key, is_label_value};
+use podwright_actors::names;
 use podwright_actors::quantity::Amount;
 
 /// Which pods the node admits, and how much of the machine they may request.
@@ -137,12 +137,12 @@ impl FromStr for NodeLabel {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE: write it like disk=ssd")?;
-        if !is_label_key(key) {
+        if !names::is_qualified(key) {
             return Err(format!(
                 "{key:?} is not a label: use letters, digits, '-', '_' and '.', after an optional DOMAIN/"
             ));
         }
-        if !is_label_value(value) {
+        if !names::is_label_value(value) {
             return Err(format!("{value:?} is not a label's value: use at most 63 letters, digits, '-', '_' and '.'"));
         }
         let is_in =
@@ -175,12 +175,12 @@ impl FromStr for NodeTaint {
             return Err(format!("{effect:?} is not an effect of a taint: use {}", EFFECTS.join(", ")));
         }
         let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value)));
-        if !is_label_key(key) {
+        if !names::is_qualified(key) {
             return Err(format!(
                 "{key:?} is not the key of a taint: use letters, digits, '-', '_' and '.', after an optional DOMAIN/"
             ));
         }
-        if let Some(value) = value.filter(|value| !is_label_value(value)) {
+        if let Some(value) = value.filter(|value| !names::is_label_value(value)) {
             return Err(format!("{value:?} is not a taint's value: use at most 63 letters, digits, '-', '_' and '.'"));
         }
         let (key, effect, value) = (key.to_owned(), effect.to_owned(), value.map(str::to_owned));

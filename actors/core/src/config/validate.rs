@@ -6,7 +6,6 @@ mod annotations;
 mod container;
 mod env;
 mod metadata;
-mod names;
 mod network;
 mod probes;
 mod report;
@@ -18,9 +17,6 @@ mod volumes;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-pub use names::{
-    is_label as is_dns_label, is_label_value, is_qualified as is_label_key, is_subdomain as is_dns_subdomain,
-};
 pub use report::Problem;
 pub use statics::validate_static;
 

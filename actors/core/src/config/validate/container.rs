@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, PodSpec, VolumeDevice, VolumeMount};
 
 use super::report::Report;
-use super::{env, names, probes, resources, security};
+use super::{env, probes, resources, security};
+use crate::names;
 use crate::pod::{ContainerKind, is_sidecar};
 
 /// The number of names that a remedy lists.

@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector};
 
 use super::container::Known;
-use super::names;
 use super::report::Report;
 use super::resources;
 use crate::config::fields::{self, FieldUse};
+use crate::names;
 
 pub(super) fn check(
     path: &str,

@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::report::Report;
-use super::{names, scheduling};
+use super::scheduling;
+use crate::names;
 
 pub(super) fn check(meta: &ObjectMeta, report: &mut Report) {
     match meta.name.as_deref() {

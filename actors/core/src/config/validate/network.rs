@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
-use super::names;
 use super::report::Report;
+use crate::names;
 
 /// The most name servers and search domains that a resolver uses (upstream `MaxDNSNameservers`, `MaxDNSSearchPaths`,
 /// `MaxDNSSearchListChars`, Kubernetes 1.36).

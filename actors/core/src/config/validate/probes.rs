@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::names;
 use super::report::Report;
+use crate::names;
 
 /// Validates the probes and hooks of a container. `plain_init` means an init container that is no sidecar: it runs to its
 /// end, so it must have neither.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::names;
 use crate::config::linux_id::{MAX_ID, linux_id};
+use crate::names;
 
 /// A problem in a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

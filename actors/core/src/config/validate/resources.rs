@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::names;
 use super::report::Report;
 use crate::config::fields;
 use crate::config::pod_resources::resources_of_containers;
+use crate::names;
 use crate::quantity::Amount;
 
 const HUGE_PAGES: &str = "hugepages-";

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::names;
 use super::report::Report;
+use crate::names;
 
 pub(super) fn check(spec: &PodSpec, report: &mut Report) {
     labels("spec.nodeSelector", spec.node_selector.as_ref(), report);

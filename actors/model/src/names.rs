@@ -1,4 +1,4 @@
-//! Validates names.
+//! The forms of names in objects of the API.
 
 /// A DNS-1123 label.
 pub fn is_label(text: &str) -> bool {
@@ -11,7 +11,7 @@ pub fn is_subdomain(text: &str) -> bool {
 }
 
 /// A search domain of a resolver: like a subdomain, and `_` is allowed where a letter is.
-pub(super) fn is_search_domain(text: &str) -> bool {
+pub fn is_search_domain(text: &str) -> bool {
     is_subdomain(&text.replace('_', "a"))
 }
 
@@ -30,7 +30,7 @@ pub fn is_label_value(text: &str) -> bool {
 }
 
 /// A UID that is safe as the name of a directory.
-pub(super) fn is_uid(text: &str) -> bool {
+pub fn is_uid(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text != "."
         && text != ".."
@@ -38,7 +38,7 @@ pub(super) fn is_uid(text: &str) -> bool {
 }
 
 /// The name of a port: letters, digits and single hyphens, at least one letter.
-pub(super) fn is_port_name(text: &str) -> bool {
+pub fn is_port_name(text: &str) -> bool {
     text.len() <= 15
         && lower_alnum_with(text, "-")
         && !text.contains("--")
