@@ -28,6 +28,7 @@ use crate::adapters::manifest::UnknownFields;
 use crate::adapters::sources::Origin;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use podwright_actors::names::is_subdomain;
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;
@@ -257,11 +258,7 @@ impl FromStr for NodeName {
 
 /// Checks the name of an object.
 fn subdomain(of: &str, text: &str) -> Result<String, String> {
-    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |label: &str| {
-        label.starts_with(letter) && label.ends_with(letter) && label.chars().all(|c| letter(c) || c == '-')
-    };
-    if text.len() > 253 || !text.split('.').all(label) {
+    if !is_subdomain(text) {
         return Err(format!(
             "not {of} name: use lower case letters, digits, '-' and '.', begin and end each part with a letter or digit, and use at \
              most 253 characters"

@@ -10,6 +10,12 @@ pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| lower_alnum_with(part, "-"))
 }
 
+/// The name of a DRA driver: a DNS-1123 subdomain of at most 63 bytes (`DriverNameMaxLength`, `resource.k8s.io/v1`,
+/// Kubernetes 1.36).
+pub fn is_driver_name(text: &str) -> bool {
+    text.len() <= 63 && is_subdomain(text)
+}
+
 /// A search domain of a resolver: like a subdomain, and `_` is allowed where a letter is.
 pub fn is_search_domain(text: &str) -> bool {
     is_subdomain(&text.replace('_', "a"))
@@ -66,12 +72,17 @@ mod tests {
 
     #[test]
     fn names_have_their_forms() {
-        let long = "a".repeat(64);
+        let (long, longest) = ("a".repeat(64), "a".repeat(63));
         type Check = fn(&str) -> bool;
-        let cases: [(Check, &[&str], &[&str]); 7] = [
+        let cases: [(Check, &[&str], &[&str]); 8] = [
             (is_search_domain, &["a.b", "_tcp.a_b"], &["", ".", "a.", "A", "a/b"]),
             (is_label, &["a", "a-1", "0"], &["", "-a", "a-", "A", "a.b", "a_b", &long]),
             (is_subdomain, &["a", "a.b-c.d", &long], &["", ".a", "a..b", "a.", "A", "a/b"]),
+            (
+                is_driver_name,
+                &["gpu.example.com", "a", "0-a.b", &longest],
+                &["", ".", "a..b", "-a", "a-", "a.-b", "Gpu.example.com", "a_b", "a/b", &long],
+            ),
             (is_qualified, &["a", "A_b.c", "x.io/Name", "X.io/n"], &["", "/a", "a/", "a/b/c", "-a", &long]),
             (is_label_value, &["", "a", "A_b"], &["-", "a/b", "a b", &long]),
             (is_uid, &["a", "..a", "1-2_3"], &["", ".", "..", "a/b", "../x", "a b"]),

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use futures_util::stream::Stream;
 use kube::Client;
 use podwright_kube_api::resource_api::Claims;
+use podwright_model::names::is_driver_name;
 use podwright_ports::ClaimApi;
 use tokio::net::UnixStream;
 
@@ -25,8 +26,6 @@ use super::socket::Listen;
 const ROOT: &str = "/var/lib/kubelet";
 /// The folder of CDI files that change while the machine runs.
 const CDI_DIR: &str = "/var/run/cdi";
-/// The longest name of a driver (`DriverNameMaxLength`, `resource.k8s.io/v1`).
-const LONGEST_NAME: usize = 63;
 /// How long running calls may continue after a stop was requested.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -366,13 +365,4 @@ impl<D: Driver> DriverBuilder<D> {
         };
         Ok((self.driver, settings))
     }
-}
-
-/// Whether a name is a DNS subdomain (RFC 1123) of a permitted length.
-fn is_driver_name(name: &str) -> bool {
-    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.len() <= LONGEST_NAME
-        && name.split('.').all(|label| {
-            label.starts_with(is_end) && label.ends_with(is_end) && label.chars().all(|c| is_end(c) || c == '-')
-        })
 }

@@ -123,9 +123,9 @@ fn problems(rule: &DeviceTaintRule) -> Vec<(&'static str, String)> {
     problems
 }
 
-/// A DNS subdomain. The API server accepts upper case in the name of a driver.
+/// The name of a driver. The API server accepts upper case in it.
 fn is_driver(name: &str) -> bool {
-    name.len() <= 63 && names::is_subdomain(&name.to_ascii_lowercase())
+    names::is_driver_name(&name.to_ascii_lowercase())
 }
 
 /// DNS subdomains that are joined by slashes.
