@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use podwright_model::resource_version::ResourceVersion;
 
 use super::names::ClaimEntry;
 use super::resource_claim::Key;
@@ -93,9 +94,9 @@ impl Owner {
         self.metadata().uid.as_deref().unwrap_or_default()
     }
 
-    /// The version of the object in the API server.
-    pub(super) fn resource_version(&self) -> &str {
-        self.metadata().resource_version.as_deref().unwrap_or_default()
+    /// The version of the object in the API server, if it is known.
+    pub(super) fn resource_version(&self) -> Option<ResourceVersion> {
+        ResourceVersion::of(self.metadata())
     }
 
     pub(super) fn id(&self) -> OwnerId {

@@ -20,6 +20,7 @@
 //! - [`pod`]: a pod of a source, with its identity.
 //! - [`time`]: times and grace periods.
 //! - [`quantity`]: the quantities of resources.
+//! - [`resource_version`]: versions of objects in the API server.
 //! - [`text`]: texts of errors and of other programs, ready to print.
 //! - `texts`: the texts of events, container states and conditions, as the kubelet writes them.
 //!
@@ -40,6 +41,7 @@ pub mod ids;
 pub mod names;
 pub mod pod;
 pub mod quantity;
+pub mod resource_version;
 pub mod text;
 #[doc(hidden)]
 pub mod texts;

@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use parking_lot::Mutex;
 use podwright_metrics::PanicMetrics;
+use podwright_model::resource_version::ResourceVersion;
 use podwright_work_queue::Backoff;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -276,7 +277,7 @@ impl NodePresence {
     pub(super) fn publish(&self, node: &Node) {
         self.parts.settings.progress.send_if_modified(|progress| {
             if let Registration::Registered(before) = progress
-                && version(before) == version(node)
+                && ResourceVersion::of(&before.metadata) == ResourceVersion::of(&node.metadata)
                 && uid(before) == uid(node)
             {
                 return false;
@@ -317,9 +318,4 @@ impl NodePresence {
 /// The UID of the node; empty if it has none.
 pub(super) fn uid(node: &Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
-}
-
-/// The version of the node in the API server. Later versions have larger numbers (KEP-5504, Kubernetes 1.35).
-pub(super) fn version(node: &Node) -> u64 {
-    node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Node;
+use podwright_model::resource_version::ResourceVersion;
 use tokio::time::sleep;
 
 use super::next::{LastReport, next_status};
-use super::presence::{NodePresence, version};
+use super::presence::NodePresence;
 use super::registration::Registration;
 use crate::ports::{ApiError, Freshness};
 use crate::text::error_chain;
@@ -85,7 +86,7 @@ impl NodePresence {
 
     /// Keeps and publishes a version of the node, unless a later one is known: watches and caches may be behind.
     fn keep_newest(&self, known: &mut KnownNode, node: Node) {
-        if version(&node) > version(&known.node) {
+        if ResourceVersion::of(&node.metadata) > ResourceVersion::of(&known.node.metadata) {
             known.node = node;
             known.exists = true;
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
+use podwright_model::resource_version::ResourceVersion;
 use podwright_work_loop::{Work, work};
 use podwright_work_queue::{Backoff, Outcome, WorkQueue};
 use tokio::sync::watch;
@@ -224,7 +225,8 @@ impl StatusWriter {
         let mut last_writes = self.state.last_writes.lock();
         let Some(last) = last_writes.get_mut(uid) else { return api };
         let is_newer = |response: &Arc<PodObject>| {
-            response.uid() == api.uid() && resource_version(response) > resource_version(&api)
+            response.uid() == api.uid()
+                && ResourceVersion::of(response.metadata()) > ResourceVersion::of(api.metadata())
         };
         // A response that the source has caught up with is dropped, so that no pod is kept twice.
         last.response = last.response.take().filter(is_newer);
@@ -259,10 +261,4 @@ impl StatusWriter {
         };
         last_writes.get(uid).filter(is_current).map(|last| last.in_vain.clone()).unwrap_or_default()
     }
-}
-
-/// The version of an object in the API server. Later versions have larger numbers (KEP-5504, Kubernetes 1.35). Zero if the
-/// version is not a number.
-fn resource_version(pod: &PodObject) -> u64 {
-    pod.metadata().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

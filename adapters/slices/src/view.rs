@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::runtime::watcher::Event;
+use podwright_model::resource_version::ResourceVersion;
 use tokio::time::Instant;
 
 /// The slices of one driver, by name.
@@ -141,13 +142,10 @@ impl View {
     }
 }
 
-/// Whether a version of an object is newer than another one. Versions are numbers (KEP-5504).
+/// Whether a version of an object is newer than another one. An unknown version is neither newer nor older.
 fn is_newer(one: &ResourceSlice, other: &ResourceSlice) -> bool {
-    let version = |slice: &ResourceSlice| slice.metadata.resource_version.as_deref()?.parse::<u64>().ok();
-    match (version(one), version(other)) {
-        (Some(one), Some(other)) => one > other,
-        _ => false,
-    }
+    let version = |slice: &ResourceSlice| ResourceVersion::of(&slice.metadata);
+    version(one).zip(version(other)).is_some_and(|(one, other)| one > other)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use podwright_model::resource_version::ResourceVersion;
 use podwright_model::time::Time;
 
 use super::api::POD_CLAIM_NAME_ANNOTATION;
@@ -17,7 +18,7 @@ use super::names::{ClaimEntry, Named};
 use super::owners::{Owner, OwnerId, object_key, pod_group_name};
 use super::table::{Change, Index, Table, WatchEvent};
 use super::unanswered::UnansweredCreates;
-use super::written::{OwnWrites, version};
+use super::written::OwnWrites;
 use crate::ports::resource_claims::ListedClaims;
 
 /// What the controller knows. The owner locks it for each event and for each step of a pass, and awaits nothing meanwhile.
@@ -140,8 +141,8 @@ impl Core {
         let known: Vec<_> = known.map(|claim| &claim.metadata).filter(|claim| is_of_entry(claim)).collect();
         let name = |claim: &ObjectMeta| Some(Found::Claim(claim.name.clone()?));
         let kept = known.iter().find(|claim| claim.deletion_timestamp.is_none());
-        let version_of = |claim: &ObjectMeta| version(claim.resource_version.as_deref().unwrap_or_default());
         let pending = self.pending.of(owner, now).filter(|pending| is_of_entry(&pending.claim));
+        let version_of = ResourceVersion::of;
         let newest = pending.max_by_key(|pending| version_of(&pending.claim));
         match newest.filter(|pending| kept.is_none_or(|kept| version_of(kept) < version_of(&pending.claim))) {
             Some(pending) if pending.is_trusted(now) => name(&pending.claim),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use podwright_model::resource_version::ResourceVersion;
+
 use super::api::StatusEntry;
 use super::cache::Core;
 use super::owners::{Owner, OwnerId};
@@ -12,7 +14,7 @@ pub(super) struct OwnWrite {
     /// All entries of the write.
     entries: Vec<StatusEntry>,
     /// The version of the object after the write. `None` while it is not known whether the server has performed the write.
-    stored: Option<u64>,
+    stored: Option<ResourceVersion>,
 }
 
 /// The last write of the status of each pod and group, until the watch shows it.
@@ -39,7 +41,7 @@ impl OwnWrites {
     /// The watch shows a state of the object.
     pub(super) fn shown(&mut self, owner: &Owner) {
         let id = owner.id();
-        let is_shown = self.0.get(&id).is_some_and(|write| match (write.stored, version(owner.resource_version())) {
+        let is_shown = self.0.get(&id).is_some_and(|write| match (write.stored, owner.resource_version()) {
             (Some(stored), Some(shown)) => shown >= stored,
             (Some(_) | None, _) => {
                 let statuses = owner.statuses();
@@ -78,7 +80,7 @@ impl Core {
     /// The server has performed the last write. `resource_version` is that of the object after the write.
     pub(super) fn status_stored(&mut self, owner: &Owner, resource_version: &str) {
         if let Some(write) = self.own_writes.0.get_mut(&owner.id()) {
-            write.stored = version(resource_version);
+            write.stored = ResourceVersion::parse(resource_version);
         }
         if let Some(current) = self.current(owner) {
             self.own_writes.shown(&current);
@@ -95,9 +97,4 @@ impl Core {
         };
         self.own_writes.shown(&current);
     }
-}
-
-/// Later versions of an object have larger numbers (KEP-5504, Kubernetes 1.35). `None` if the version is not a number.
-pub(super) fn version(resource_version: &str) -> Option<u64> {
-    resource_version.parse().ok()
 }
