@@ -134,7 +134,7 @@ impl RunFacts {
     /// The status for everyone who only observes the pod. In it, no container runs before its post-start hook has ended.
     pub(crate) fn observable<'a>(&self, pod: &PodObject, status: &'a PodRuntimeStatus) -> Cow<'a, PodRuntimeStatus> {
         let has_hook = |name: &str| {
-            let lifecycle = Definition::find(pod, name).and_then(|container| container.lifecycle);
+            let lifecycle = Definition::find(pod, name).and_then(Definition::lifecycle);
             lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
         };
         let kept = self.kept.lock();

@@ -59,7 +59,7 @@ pub(crate) fn claim_uses(
     features: ClaimFeatures,
 ) -> Result<Vec<ClaimUse>, DevicesError> {
     let mut uses = Vec::new();
-    let named = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
+    let named = container.resources().into_iter().flat_map(|resources| resources.claims.iter().flatten());
     for entry in named {
         let is_known = pod.spec().resource_claims.iter().flatten().any(|claim| claim.name == entry.name);
         if !is_known {
@@ -92,7 +92,7 @@ fn extended_requests<'a>(
     let status = pod.status().and_then(|status| status.extended_resource_claim_status.as_ref());
     let mappings = status.into_iter().flat_map(|status| &status.request_mappings);
     let requested = |resource: &str| {
-        let resources = container.resources;
+        let resources = container.resources();
         let amount = resources.and_then(|resources| {
             let of = |list: &'a Option<std::collections::BTreeMap<String, _>>| list.as_ref()?.get(resource);
             of(&resources.requests).or_else(|| of(&resources.limits))
@@ -101,7 +101,7 @@ fn extended_requests<'a>(
             quantity.0.trim_start_matches(['+', '0', '.']).starts_with(|digit: char| digit.is_ascii_digit())
         })
     };
-    let of_container = mappings.filter(move |mapping| mapping.container_name == container.name);
+    let of_container = mappings.filter(move |mapping| mapping.container_name == container.name());
     let requested = of_container.filter(move |mapping| requested(&mapping.resource_name));
     requested.map(|mapping| (mapping.resource_name.as_str(), mapping.request_name.as_str()))
 }

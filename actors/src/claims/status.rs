@@ -116,7 +116,7 @@ fn severity(health: DeviceHealth) -> u8 {
 
 /// The uses of claims by a container, with their names in its status. Entries of the pod without a claim are left out.
 fn named_uses(pod: &PodObject, container: &Definition<'_>, features: ClaimFeatures) -> Vec<(String, Vec<ClaimUse>)> {
-    let entries = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
+    let entries = container.resources().into_iter().flat_map(|resources| resources.claims.iter().flatten());
     let named = entries.filter_map(|entry| {
         let claim = claim_of_entry(pod, &entry.name).ok().flatten()?;
         let name = match &entry.request {

@@ -228,7 +228,7 @@ impl ContainerRuntime for FakeRuntime {
             let id = ContainerId::from(format!("{}#{}", config.name, config.restart_count));
             self.note(&mut state, &format!("create {}", config.name), &format!("#{}", config.restart_count))?;
             let image =
-                crate::containers::definition::Definition::find(&config.pod, config.name.as_str()).unwrap().image;
+                crate::containers::definition::Definition::find(&config.pod, config.name.as_str()).unwrap().image();
             let status = ContainerStatus {
                 id: id.clone(),
                 sandbox: config.sandbox,

@@ -58,8 +58,8 @@ impl HookError {
     }
 
     fn text(&self, pod: &PodObject, container: &Definition<'_>, with_output: bool) -> String {
-        let name = container.name;
-        let handler = container.lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
+        let name = container.name();
+        let handler = container.lifecycle().and_then(|lifecycle| lifecycle.post_start.as_ref());
         let action = handler.map(|handler| (&handler.exec, &handler.http_get));
         match action {
             Some((Some(exec), _)) => {
@@ -169,6 +169,6 @@ impl Hook {
 
     fn container_ports(&self) -> Vec<ContainerPort> {
         let container = Definition::find(&self.pod, self.container.as_str());
-        container.map(|container| container.ports.to_vec()).unwrap_or_default()
+        container.map(|container| container.ports().to_vec()).unwrap_or_default()
     }
 }

@@ -36,7 +36,7 @@ impl ContainerResolver {
         let host_ips = self.host_ips.get();
         let pod_ips = if pod.is_host_network() { host_ips.clone() } else { pod_ips.to_vec() };
         let facts = FieldFacts { pod_ips, host_ips };
-        resolve(pod, container.kind, container.name, volumes, &facts, &self.allocatable, contents)
+        resolve(pod, container.kind(), container.name(), volumes, &facts, &self.allocatable, contents)
     }
 }
 

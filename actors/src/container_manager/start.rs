@@ -61,7 +61,7 @@ impl ContainerManager {
         if let (Err(StartFailure::Create(RuntimeError::MissingDevice(error))), Some(resources)) =
             (&started, &self.ports.resources)
         {
-            tracing::warn!(pod.uid = %work.pod.uid(), container.name, error = %error_chain(&**error), "a device of the pod is missing: its claims are prepared again");
+            tracing::warn!(pod.uid = %work.pod.uid(), container.name = container.name(), error = %error_chain(&**error), "a device of the pod is missing: its claims are prepared again");
             resources.devices_lost(work.pod);
             match self.prepare_resources(work).await {
                 Ok(()) => started = self.try_start(work, target, container).await,
@@ -108,7 +108,7 @@ impl ContainerManager {
             }
             // A container in backoff was not attempted.
             if !matches!(failure, StartFailure::CrashLoop { .. }) {
-                self.ports.metrics.containers.container_start_failed(container_type(container.kind), reason);
+                self.ports.metrics.containers.container_start_failed(container_type(container.kind()), reason);
             }
         }
         Err(failure.into_sync_error(work.pod, container.container_name()))
@@ -128,7 +128,7 @@ impl ContainerManager {
         if existing_run.is_none() {
             self.check_backoff(work, container)?;
         }
-        self.ports.metrics.containers.container_started(container_type(container.kind));
+        self.ports.metrics.containers.container_started(container_type(container.kind()));
         let run = match existing_run {
             Some(made) => RunToStart::Existing(made.clone()),
             None => {
@@ -181,11 +181,11 @@ impl ContainerManager {
     /// log of this run.
     async fn undo_abandoned_start(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
         let (facts, uid) = (&self.ports.run_facts, work.pod.uid());
-        let Some(run) = facts.abandoned(uid, container.name) else { return Ok(()) };
+        let Some(run) = facts.abandoned(uid, container.name()) else { return Ok(()) };
         let removed = self.ports.runtime.remove_container(&run, false).await;
         let failed = |error| StartFailure::Create(RuntimeError::failed(ContainerError::RemoveAbandoned(error)));
         removed.map_err(failed)?;
-        tracing::info!(pod.uid = %uid, container.name, "the last agent died during the start of a container: the container starts again");
+        tracing::info!(pod.uid = %uid, container.name = container.name(), "the last agent died during the start of a container: the container starts again");
         facts.start_ended(uid, &run);
         Ok(())
     }
@@ -199,7 +199,7 @@ impl ContainerManager {
         target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Option<&'a ContainerId> {
-        let newest = work.status.newest(container.name)?;
+        let newest = work.status.newest(container.name())?;
         let fits = newest.state == ContainerState::Created
             && newest.sandbox == *target.sandbox
             && container.is_hash(newest.spec_hash);
@@ -244,7 +244,7 @@ impl ContainerManager {
     /// Records with which resources a container starts. Otherwise an agent that was killed during the start would restart the new
     /// container once more for its resize.
     async fn record_resources(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
-        self.ports.resizes.starts(work.pod, container.name).await.map_err(|error| match error {
+        self.ports.resizes.starts(work.pod, container.name()).await.map_err(|error| match error {
             // The sync that starts the container with the newer allocation is pending.
             NotBegun::Superseded(_) => StartFailure::Cancelled,
             NotBegun::NotWritten(error) => StartFailure::Create(RuntimeError::failed(error)),
@@ -278,7 +278,7 @@ impl ContainerManager {
         id: ContainerId,
     ) -> Result<(), StartFailure> {
         let (facts, uid) = (&self.ports.run_facts, work.pod.uid());
-        let Some(handler) = container.lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+        let Some(handler) = container.lifecycle().and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
             facts.start_ended(uid, &id);
             return Ok(());
         };
@@ -305,7 +305,7 @@ impl ContainerManager {
         match self.stop_after_hook(work, target, container, id).await {
             Ok(()) | Err(SyncError::Cancelled) => {}
             Err(stop) => {
-                tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
+                tracing::warn!(container.name = container.name(), error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
             }
         }
         Err(StartFailure::PostStart {
@@ -332,16 +332,18 @@ impl ContainerManager {
     }
 
     fn record_of(&self, pod: &Arc<PodObject>, container: &Definition<'_>, event: PodEvent) {
-        self.record(pod, event.of_container(container.kind, container.name));
+        self.record(pod, event.of_container(container.kind(), container.name()));
     }
 }
 
 fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
-    if let Some(event) = image_event(container.image, failure) {
+    if let Some(event) = image_event(container.image(), failure) {
         return event;
     }
     match failure {
-        StartFailure::CrashLoop { .. } => PodEvent::warning("BackOff", texts::crash_backoff_event(container.name, pod)),
+        StartFailure::CrashLoop { .. } => {
+            PodEvent::warning("BackOff", texts::crash_backoff_event(container.name(), pod))
+        }
         // The output of a hook's command may contain secrets, so the event does not have it.
         StartFailure::PostStart { .. } => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
         _ => PodEvent::warning("Failed", texts::start_failed(&failure.message(pod))),

@@ -231,7 +231,7 @@ impl ContainerManager {
         container: &RunningContainer,
         limit: Duration,
     ) -> Option<HookRun> {
-        let handler = definition?.lifecycle?.pre_stop.as_ref()?;
+        let handler = definition?.lifecycle()?.pre_stop.as_ref()?;
         let hook = || Hook {
             ports: Arc::clone(&self.ports),
             pod: Arc::clone(pod),
@@ -252,7 +252,7 @@ impl ContainerManager {
         time: StopTime,
     ) {
         let ended_before = hook.peek().is_some();
-        let name = container.map(|container| container.name);
+        let name = container.map(|container| container.name());
         match timeout(time.left(), hook).await {
             Ok(Ok(())) => {}
             // The first call recorded the event.
@@ -277,7 +277,7 @@ impl ContainerManager {
     /// Records an event of a container. A container that the spec does not have becomes an event of the pod.
     pub(super) fn record_stop(&self, pod: &Arc<PodObject>, container: Option<&Definition<'_>>, event: PodEvent) {
         let event = match container {
-            Some(container) => event.of_container(container.kind, container.name),
+            Some(container) => event.of_container(container.kind(), container.name()),
             None => event,
         };
         self.record(pod, event);
@@ -374,7 +374,7 @@ fn killing(pod: Option<&PodObject>, kill: &Kill) -> String {
     let container = kill.name.as_str();
     let init = pod
         .and_then(|pod| Definition::find(pod, container))
-        .is_some_and(|container| container.kind == ContainerKind::Init);
+        .is_some_and(|container| container.kind() == ContainerKind::Init);
     let restarts = || {
         let pod = pod?;
         let container = pod.containers().iter().find(|have| have.name == container)?;

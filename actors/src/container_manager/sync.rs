@@ -107,7 +107,7 @@ impl ContainerSync<'_> {
         let target = StartTarget { sandbox: &changes.sandbox, ips: &ips };
         self.finish_starts(target, changes).await?;
         for index in &changes.ephemeral {
-            let container = Definition::ephemeral(&self.work.pod.ephemeral_containers()[*index]);
+            let container = Definition::Ephemeral(&self.work.pod.ephemeral_containers()[*index]);
             self.start(target, &container).await?;
         }
         self.start_init(target, &changes.init).await?;
@@ -139,7 +139,7 @@ impl ContainerSync<'_> {
         for index in list {
             // A failure does not end the list: a regular init container is always the last one in it.
             let container = &self.work.pod.init_containers()[*index];
-            self.start(target, &Definition::new(ContainerKind::Init, container)).await?;
+            self.start(target, &Definition::Init(container)).await?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl ContainerSync<'_> {
     async fn start_regular(&mut self, target: StartTarget<'_>, list: &[usize]) -> Result<(), SyncError> {
         for index in list {
             let container = &self.work.pod.containers()[*index];
-            self.start(target, &Definition::new(ContainerKind::Regular, container)).await?;
+            self.start(target, &Definition::Regular(container)).await?;
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl ContainerSync<'_> {
     async fn finish_starts(&mut self, target: StartTarget<'_>, changes: &Changes) -> Result<(), SyncError> {
         let SyncWork { pod, status, .. } = *self.work;
         for container in Definition::all(pod) {
-            let running = status.newest(container.name).filter(|run| run.state == ContainerState::Running);
+            let running = status.newest(container.name()).filter(|run| run.state == ContainerState::Running);
             let Some(run) = running.filter(|run| changes.kill.iter().all(|kill| kill.id != run.id)) else { continue };
             let (manager, id) = (self.manager, run.id.clone());
             let ended = match manager.ports.run_facts.start_of(pod.uid(), &id) {

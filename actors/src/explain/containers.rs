@@ -1,9 +1,10 @@
 //! Derives the waits of a running pod's containers from their statuses and start errors. Pure.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
+use crate::containers::definition::Definition;
 use crate::ids::ContainerName;
-use crate::pod::{PodObject, is_sidecar};
+use crate::pod::PodObject;
 use crate::text::error_chain;
 use crate::time::Time;
 
@@ -13,17 +14,19 @@ use super::wait::{SubjectKind, Wait, WaitKind, WaitSubject};
 /// The waits, in the order in which the containers start.
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
     let (Some(object), Some(status)) = (&pod.object, &pod.status) else { return vec![] };
-    let ephemeral = pairs(object.ephemeral_containers(), status.ephemeral_container_statuses.as_deref());
+    let ephemeral = object.ephemeral_containers().iter().map(Definition::Ephemeral);
+    let ephemeral = pairs(ephemeral, status.ephemeral_container_statuses.as_deref());
     // Ephemeral containers start independently of the others.
-    let debugging = ephemeral.filter_map(|(container, have)| wait(pod, container.into(), have));
+    let debugging = ephemeral.filter_map(|(container, have)| wait(pod, container, have));
     let mut all = init(pod, object, status);
     if all.iter().any(|wait| wait.what == WaitKind::InitContainer) {
         // No later container can start.
         all.extend(debugging);
         return all;
     }
-    for (container, have) in pairs(object.containers(), status.container_statuses.as_deref()) {
-        all.extend(wait(pod, container.into(), have));
+    let regular = object.containers().iter().map(Definition::Regular);
+    for (container, have) in pairs(regular, status.container_statuses.as_deref()) {
+        all.extend(wait(pod, container, have));
     }
     all.extend(debugging);
     all.extend(gates(object, status));
@@ -33,14 +36,15 @@ pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
 fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
     let containers = object.init_containers();
     let mut all = Vec::new();
-    for (container, have) in pairs(containers, status.init_container_statuses.as_deref()) {
-        all.extend(wait(pod, container.into(), have));
+    let init = containers.iter().map(Definition::Init);
+    for (container, have) in pairs(init, status.init_container_statuses.as_deref()) {
+        all.extend(wait(pod, container, have));
         let runs = have.state.as_ref().and_then(|state| state.running.as_ref());
         if let Some(running) = runs
-            && !is_sidecar(container)
+            && !container.is_sidecar()
         {
-            let name = &container.name;
-            let number = containers.iter().take_while(|other| other.name != container.name).count() + 1;
+            let name = container.name();
+            let number = containers.iter().take_while(|other| other.name != name).count() + 1;
             let detail = format!("init container {name:?} ({number} of {}) runs", containers.len());
             let wait = Wait::of_container(WaitKind::InitContainer, name, detail, "it ends with exit code 0");
             all.push(wait.since(running.started_at.as_ref().map(|at| Time::from_timestamp(at.0))));
@@ -49,52 +53,20 @@ fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
     all
 }
 
-/// The fields of a container of any kind that a wait needs.
-#[derive(Clone, Copy)]
-struct ContainerFields<'a> {
-    name: &'a str,
-    image: &'a str,
-    startup_probe: bool,
-    readiness_probe: bool,
-}
-
-impl<'a> From<&'a Container> for ContainerFields<'a> {
-    fn from(container: &'a Container) -> Self {
-        ContainerFields {
-            name: &container.name,
-            image: container.image.as_deref().unwrap_or_default(),
-            startup_probe: container.startup_probe.is_some(),
-            readiness_probe: container.readiness_probe.is_some(),
-        }
-    }
-}
-
-impl<'a> From<&'a EphemeralContainer> for ContainerFields<'a> {
-    fn from(container: &'a EphemeralContainer) -> Self {
-        let image = container.image.as_deref().unwrap_or_default();
-        ContainerFields { name: &container.name, image, startup_probe: false, readiness_probe: false }
-    }
-}
-
 /// The containers that have a status, each with its status.
-fn pairs<'a, C>(
-    containers: &'a [C],
+fn pairs<'a>(
+    containers: impl Iterator<Item = Definition<'a>>,
     statuses: Option<&'a [ContainerStatus]>,
-) -> impl Iterator<Item = (&'a C, &'a ContainerStatus)>
-where
-    &'a C: Into<ContainerFields<'a>>,
-{
+) -> impl Iterator<Item = (Definition<'a>, &'a ContainerStatus)> {
     let statuses = statuses.unwrap_or_default();
-    containers.iter().filter_map(|container| {
-        let spec: ContainerFields<'a> = container.into();
-        Some((container, statuses.iter().find(|status| status.name == spec.name)?))
-    })
+    containers
+        .filter_map(move |container| Some((container, statuses.iter().find(|status| status.name == container.name())?)))
 }
 
 /// The wait of one container, except for the end of an init container.
-fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) -> Option<Wait> {
+fn wait(pod: &PodFacts, container: Definition<'_>, have: &ContainerStatus) -> Option<Wait> {
     let state = have.state.as_ref()?;
-    let name = container.name;
+    let name = container.name();
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let message = waiting.message.as_deref().filter(|message| !message.is_empty());
@@ -120,7 +92,7 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
             | "ErrImageNeverPull"
             | "InvalidImageName"
             | "ImageInspectError" => {
-                let image = container.image;
+                let image = container.image();
                 let failure = pod.pulls.get(image);
                 let why = failure.map_or(reasons, |failure| format!(": {}", error_chain(&failure.error)));
                 let detail = format!("container {name:?}: image {image:?} is not available ({reason}){why}");
@@ -154,8 +126,8 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
     }
     let running = state.running.as_ref()?;
     let probe = match (have.started, have.ready) {
-        (Some(false) | None, _) if container.startup_probe => "startup",
-        (_, false) if container.readiness_probe => "readiness",
+        (Some(false) | None, _) if container.startup().is_some() => "startup",
+        (_, false) if container.readiness().is_some() => "readiness",
         _ => return None,
     };
     let detail = format!("the {probe} probe of container {name:?} has not passed");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::pod::PodObject;
@@ -86,14 +86,14 @@ pub fn allowed_resource(resource: &str) -> bool {
 }
 
 /// The value of a container's resource (`limits.cpu`, `requests.memory`, ...) in units of `divisor`, rounded up. An
-/// unset or zero divisor is one unit.
+/// unset or zero divisor is one unit. `own` are the requests and limits of the container.
 ///
 /// A limit of CPU, memory or ephemeral storage that is unset or zero has the value of the pod's limit (`spec.resources`), and else
 /// of `allocatable` (the kubelet's `defaultPodLimitsForDownwardAPI`, 1.36). An unset request, and an unset limit of huge pages,
 /// is 0 (`ExtractContainerResourceValue`). Other resources and invalid quantities are `None`.
 pub fn resource(
     pod: &PodSpec,
-    container: &Container,
+    own: Option<&ResourceRequirements>,
     resource: &str,
     divisor: Option<&Quantity>,
     allocatable: &BTreeMap<String, Quantity>,
@@ -102,7 +102,6 @@ pub fn resource(
         return None;
     }
     let (list, name) = resource.split_once('.')?;
-    let own = container.resources.as_ref();
     let quantity = match list {
         "limits" => {
             let own = own.and_then(|own| own.limits.as_ref()).and_then(|all| all.get(name));
@@ -162,7 +161,7 @@ fn quote(text: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
 
     use super::*;
@@ -231,13 +230,10 @@ mod tests {
         let list = |items: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
             items.iter().map(|(name, amount)| ((*name).into(), Quantity((*amount).into()))).collect()
         };
-        let container = Container {
-            resources: Some(ResourceRequirements {
-                limits: Some(list(&[("cpu", "250m"), ("hugepages-2Mi", "4Mi")])),
-                requests: Some(list(&[("memory", "64Mi"), ("ephemeral-storage", "much")])),
-                ..ResourceRequirements::default()
-            }),
-            ..Container::default()
+        let own = ResourceRequirements {
+            limits: Some(list(&[("cpu", "250m"), ("hugepages-2Mi", "4Mi")])),
+            requests: Some(list(&[("memory", "64Mi"), ("ephemeral-storage", "much")])),
+            ..ResourceRequirements::default()
         };
         let node = list(&[("cpu", "2"), ("memory", "1Gi"), ("hugepages-1Gi", "1Gi")]);
         let cases = [
@@ -258,7 +254,7 @@ mod tests {
         ];
         for (name, divisor, text) in cases {
             let divisor = Quantity(divisor.into());
-            let value = resource(&PodSpec::default(), &container, name, Some(&divisor), &node);
+            let value = resource(&PodSpec::default(), Some(&own), name, Some(&divisor), &node);
             assert_eq!(value.as_deref(), text, "{name} / {}", divisor.0);
         }
     }
@@ -269,7 +265,6 @@ mod tests {
             serde_json::from_value::<ResourceRequirements>(json!({"limits": items})).unwrap()
         };
         let pod = |limits| PodSpec { resources: Some(list(limits)), ..PodSpec::default() };
-        let container = |limits| Container { resources: Some(list(limits)), ..Container::default() };
         let node =
             BTreeMap::from([("cpu".to_owned(), Quantity("8".into())), ("memory".to_owned(), Quantity("1Gi".into()))]);
         let whole = pod(json!({"cpu": "2", "memory": "0", "hugepages-2Mi": "4Mi"}));
@@ -281,7 +276,7 @@ mod tests {
             (json!({}), "limits.hugepages-2Mi", "0"),
         ] {
             assert_eq!(
-                resource(&whole, &container(own.clone()), name, None, &node).as_deref(),
+                resource(&whole, Some(&list(own.clone())), name, None, &node).as_deref(),
                 Some(value),
                 "{own} {name}"
             );

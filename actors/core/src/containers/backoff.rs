@@ -154,7 +154,7 @@ impl CrashBackoff {
     /// Derives the state of a crash loop from runs that an earlier agent process started.
     fn derive(&self, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<CrashLoop> {
         let mut exited = status
-            .runs(container.name)
+            .runs(container.name())
             .filter(|run| run.state == ContainerState::Exited && container.is_hash(run.spec_hash));
         let newest = exited.next()?;
         let started = started(newest);
@@ -193,7 +193,7 @@ impl CrashBackoff {
 }
 
 fn newest_exited<'a>(container: &Definition<'_>, status: &'a PodRuntimeStatus) -> Option<&'a ContainerStatus> {
-    status.runs(container.name).find(|run| run.state == ContainerState::Exited)
+    status.runs(container.name()).find(|run| run.state == ContainerState::Exited)
 }
 
 fn exit_of(run: &ContainerStatus) -> Time {

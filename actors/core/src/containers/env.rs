@@ -9,14 +9,19 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
-use k8s_openapi::api::core::v1::{
-    Container, EnvFromSource, EnvVar, EnvVarSource, ResourceRequirements, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use expand::{MissingValues, expand, expand_all};
 pub use file::{EnvFiles, env_files};
 pub use objects::{EnvObjects, env_objects};
+
+use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
+use crate::containers::definition::Definition;
+use crate::pod::{ContainerKind, PodObject};
+use crate::ports::{Mount, ObjectError, VolumeImage, VolumeMounts};
+use crate::texts::containers::config as texts;
+use crate::texts::objects as object_texts;
 
 /// The files, images and API objects that were read or pulled before a container is resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,12 +33,6 @@ pub struct VolumeContents {
     /// The API objects that [`env_objects`] lists; `None` without an API server.
     pub objects: Option<Box<EnvObjects>>,
 }
-
-use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
-use crate::pod::{ContainerKind, PodObject};
-use crate::ports::{Mount, ObjectError, VolumeImage, VolumeMounts};
-use crate::texts::containers::config as texts;
-use crate::texts::objects as object_texts;
 
 /// The resolved settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,14 +150,14 @@ pub fn resolve(
     allocatable: &Allocatable,
     contents: &VolumeContents,
 ) -> Result<ResolvedContainer, ConfigError> {
-    let spec = ContainerFields::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
+    let spec = Definition::find_in(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
     let objects = contents.objects.as_deref();
     let services = objects.map_or_else(|| Ok(BTreeMap::new()), |objects| objects::services(pod, objects))?;
     let mut env = Environment { services, ..Environment::default() };
-    for from in spec.env_from {
+    for from in spec.env_from() {
         objects::set_all(pod, from, objects, &mut env)?;
     }
-    for variable in spec.env {
+    for variable in spec.env() {
         let value = match (&variable.value, &variable.value_from) {
             (_, Some(EnvVarSource { file_key_ref: Some(selector), .. })) => {
                 file::value_of(selector, volumes, &contents.files)?
@@ -167,7 +166,7 @@ pub fn resolve(
                 objects::config_map_key(pod, key, objects)?
             }
             (_, Some(EnvVarSource { secret_key_ref: Some(key), .. })) => objects::secret_key(pod, key, objects)?,
-            (_, Some(source)) => value_from(pod, &spec, variable, source, facts, allocatable)?,
+            (_, Some(source)) => value_from(pod, spec, variable, source, facts, allocatable)?,
             (Some(text), None) => Some(expand(text, |name| env.get(name))),
             (None, None) => Some(String::new()),
         };
@@ -178,49 +177,15 @@ pub fn resolve(
     let expanded =
         |texts: &[String]| texts.iter().map(|text| expand(text, |name| env.get(name))).collect::<Vec<String>>();
     Ok(ResolvedContainer {
-        command: expanded(spec.command),
-        args: expanded(spec.args),
+        command: expanded(spec.command()),
+        args: expanded(spec.args()),
         mounts: spec
-            .mounts
+            .mounts()
             .iter()
             .map(|volume_mount| mount(pod, name, volume_mount, volumes, &contents.images, &env))
             .collect::<Result<_, _>>()?,
         env: env.into_list(),
     })
-}
-
-/// The fields of a regular or ephemeral container that are resolved here.
-struct ContainerFields<'a> {
-    name: &'a str,
-    command: &'a [String],
-    args: &'a [String],
-    env: &'a [EnvVar],
-    env_from: &'a [EnvFromSource],
-    mounts: &'a [VolumeMount],
-    resources: Option<&'a ResourceRequirements>,
-}
-
-impl<'a> ContainerFields<'a> {
-    fn find(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Option<Self> {
-        macro_rules! spec {
-            ($containers:expr) => {
-                $containers.iter().find(|container| container.name == name).map(|container| ContainerFields {
-                    name: &container.name,
-                    command: container.command.as_deref().unwrap_or_default(),
-                    args: container.args.as_deref().unwrap_or_default(),
-                    env: container.env.as_deref().unwrap_or_default(),
-                    env_from: container.env_from.as_deref().unwrap_or_default(),
-                    mounts: container.volume_mounts.as_deref().unwrap_or_default(),
-                    resources: container.resources.as_ref(),
-                })
-            };
-        }
-        match kind {
-            ContainerKind::Init => spec!(pod.init_containers()),
-            ContainerKind::Regular => spec!(pod.containers()),
-            ContainerKind::Ephemeral => spec!(pod.ephemeral_containers()),
-        }
-    }
 }
 
 /// The variables that were set so far.
@@ -257,7 +222,7 @@ impl Environment {
 /// The value of a variable with `valueFrom`; `None` if the variable is not set.
 fn value_from(
     pod: &PodObject,
-    spec: &ContainerFields<'_>,
+    spec: Definition<'_>,
     variable: &EnvVar,
     source: &EnvVarSource,
     facts: &FieldFacts,
@@ -274,7 +239,7 @@ fn value_from(
         let container = resources_of(pod, spec, named).ok_or_else(|| {
             refuse(format!("resourceFieldRef names container {named:?}, which the pod does not have"))
         })?;
-        let value = resource(pod.spec(), &container, &from.resource, from.divisor.as_ref(), allocatable);
+        let value = resource(pod.spec(), container.resources(), &from.resource, from.divisor.as_ref(), allocatable);
         return value.map(Some).ok_or_else(|| {
             refuse(format!("resourceFieldRef {:?} names no resource with a valid quantity", from.resource))
         });
@@ -284,14 +249,11 @@ fn value_from(
 }
 
 /// The container whose resources are used: the named one, or the container of the variable.
-fn resources_of(pod: &PodObject, spec: &ContainerFields<'_>, named: &str) -> Option<Container> {
-    let of =
-        |resources: Option<&ResourceRequirements>| Container { resources: resources.cloned(), ..Container::default() };
-    if named.is_empty() || named == spec.name {
-        return Some(of(spec.resources));
+fn resources_of<'a>(pod: &'a PodObject, spec: Definition<'a>, named: &str) -> Option<Definition<'a>> {
+    if named.is_empty() || named == spec.name() {
+        return Some(spec);
     }
-    let mut all = pod.containers().iter().chain(pod.init_containers());
-    all.find(|container| container.name == named).map(|container| of(container.resources.as_ref()))
+    Definition::find(pod, named).filter(|container| container.kind() != ContainerKind::Ephemeral)
 }
 
 fn mount(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Probe;
 
-use crate::pod::{ContainerKind, PodObject, is_sidecar};
+use crate::pod::{PodObject, is_sidecar};
 
 use super::definition::Definition;
 use super::plan::KillReason;
@@ -35,8 +35,8 @@ pub fn grace(
     }
     let Some(spec) = pod.spec_grace() else { return SHORTEST_STOP };
     let failed = match reason {
-        KillReason::LivenessFailed => container.and_then(|container| container.liveness),
-        KillReason::StartupFailed => container.and_then(|container| container.startup),
+        KillReason::LivenessFailed => container.and_then(|container| container.liveness()),
+        KillReason::StartupFailed => container.and_then(|container| container.startup()),
         KillReason::PodStops
         | KillReason::HashChanged
         | KillReason::StateUnknown
@@ -56,7 +56,7 @@ pub fn waits_for<'a>(pod: &'a PodObject, name: &str) -> Vec<&'a str> {
         return Vec::new();
     };
     let later = pod.init_containers()[index + 1..].iter().filter(|c| is_sidecar(c));
-    let regular = Definition::all(pod).filter(|c| c.kind == ContainerKind::Regular).map(|c| c.name);
+    let regular = pod.containers().iter().map(|c| c.name.as_str());
     regular.chain(later.map(|c| c.name.as_str())).collect()
 }
 

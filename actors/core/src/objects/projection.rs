@@ -288,8 +288,14 @@ pub fn downward_files(
             let container = pod.init_containers().iter().chain(pod.containers()).find(|one| one.name == name);
             let container =
                 container.ok_or_else(|| format!("the pod has no container {name:?}: correct containerName"))?;
-            fields::resource(pod.spec(), container, &field.resource, field.divisor.as_ref(), allocatable)
-                .ok_or_else(|| format!("{:?} is not a resource: correct resource", field.resource))?
+            fields::resource(
+                pod.spec(),
+                container.resources.as_ref(),
+                &field.resource,
+                field.divisor.as_ref(),
+                allocatable,
+            )
+            .ok_or_else(|| format!("{:?} is not a resource: correct resource", field.resource))?
         } else {
             return Err(format!("item {:?} has no source: set fieldRef or resourceFieldRef", item.path));
         };

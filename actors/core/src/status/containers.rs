@@ -1,15 +1,16 @@
 //! Computes the status of each container.
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiStatus, PodStatus, Probe, ResourceRequirements, VolumeMount,
+    ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus as ApiStatus, PodStatus, ResourceRequirements,
 };
 
 use super::compute::StatusInput;
 use super::{reasons, settings};
+use crate::containers::definition::Definition;
 use crate::containers::restart::{OnExit, on_exit};
 use crate::ids::ContainerName;
-use crate::pod::{ContainerKind, is_sidecar};
+use crate::pod::ContainerKind;
 use crate::ports::{ContainerState, ContainerStatus};
 use crate::probes::{ContainerProbes, ProbeResult};
 use crate::texts::containers as texts;
@@ -23,39 +24,6 @@ pub(super) struct ContainerStatusLists<'a> {
     regular_seen: bool,
 }
 
-/// The fields of a container of any kind.
-struct ContainerFields<'a> {
-    kind: ContainerKind,
-    name: &'a str,
-    image: &'a str,
-    resources: Option<&'a ResourceRequirements>,
-    mounts: &'a [VolumeMount],
-    /// `None` for an ephemeral container, which never restarts and has no probes.
-    container: Option<&'a Container>,
-}
-
-impl<'a> ContainerFields<'a> {
-    fn of(kind: ContainerKind, container: &'a Container) -> Self {
-        ContainerFields {
-            kind,
-            name: &container.name,
-            image: container.image.as_deref().unwrap_or_default(),
-            resources: container.resources.as_ref(),
-            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
-            container: Some(container),
-        }
-    }
-
-    fn is_plain_init(&self) -> bool {
-        self.kind == ContainerKind::Init && !self.container.is_some_and(is_sidecar)
-    }
-
-    /// Whether the container can have probes: only regular containers and sidecars can.
-    fn probe(&self, of: fn(&Container) -> &Option<Probe>) -> bool {
-        !self.is_plain_init() && self.container.is_some_and(|container| of(container).is_some())
-    }
-}
-
 impl<'a> ContainerStatusLists<'a> {
     pub(super) fn new(input: &'a StatusInput<'a>, previous: &'a PodStatus, restarting_all: bool) -> Self {
         let regular_seen = input.pod.containers().iter().any(|c| input.runtime.newest(&c.name).is_some());
@@ -63,36 +31,29 @@ impl<'a> ContainerStatusLists<'a> {
     }
 
     pub(super) fn regular(&self) -> Vec<ApiStatus> {
-        let specs = self.input.pod.containers().iter().map(|c| ContainerFields::of(ContainerKind::Regular, c));
+        let specs = self.input.pod.containers().iter().map(Definition::Regular);
         self.all(specs, self.previous.container_statuses.as_deref())
     }
 
     pub(super) fn init(&self) -> Option<Vec<ApiStatus>> {
-        let specs = self.input.pod.init_containers().iter().map(|c| ContainerFields::of(ContainerKind::Init, c));
+        let specs = self.input.pod.init_containers().iter().map(Definition::Init);
         let all = self.all(specs, self.previous.init_container_statuses.as_deref());
         (!all.is_empty()).then_some(all)
     }
 
     pub(super) fn ephemeral(&self) -> Option<Vec<ApiStatus>> {
-        let specs = self.input.pod.ephemeral_containers().iter().map(|container| ContainerFields {
-            kind: ContainerKind::Ephemeral,
-            name: &container.name,
-            image: container.image.as_deref().unwrap_or_default(),
-            resources: container.resources.as_ref(),
-            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
-            container: None,
-        });
+        let specs = self.input.pod.ephemeral_containers().iter().map(Definition::Ephemeral);
         let all = self.all(specs, self.previous.ephemeral_container_statuses.as_deref());
         (!all.is_empty()).then_some(all)
     }
 
-    fn all(&self, specs: impl Iterator<Item = ContainerFields<'a>>, old: Option<&[ApiStatus]>) -> Vec<ApiStatus> {
+    fn all(&self, specs: impl Iterator<Item = Definition<'a>>, old: Option<&[ApiStatus]>) -> Vec<ApiStatus> {
         let old = old.unwrap_or_default();
-        specs.map(|spec| self.one(&spec, old.iter().find(|have| have.name == spec.name))).collect()
+        specs.map(|spec| self.one(&spec, old.iter().find(|have| have.name == spec.name()))).collect()
     }
 
-    fn one(&self, spec: &ContainerFields<'_>, old: Option<&ApiStatus>) -> ApiStatus {
-        let mut runs = self.input.runtime.runs(spec.name);
+    fn one(&self, spec: &Definition<'_>, old: Option<&ApiStatus>) -> ApiStatus {
+        let mut runs = self.input.runtime.runs(spec.name());
         let newest = runs.next();
         let mut status = match newest {
             Some(run) => self.known(spec, run, runs.next(), old),
@@ -103,14 +64,14 @@ impl<'a> ContainerStatusLists<'a> {
         // A container's mounts never change. Those of an earlier status are what the runtime supported when the pod started.
         status.volume_mounts = old
             .and_then(|old| old.volume_mounts.clone())
-            .or_else(|| settings::volume_mounts(spec.mounts, self.input.recursive_read_only));
+            .or_else(|| settings::volume_mounts(spec.mounts(), self.input.recursive_read_only));
         status
     }
 
     /// The status of a container that the runtime has.
     fn known(
         &self,
-        spec: &ContainerFields<'_>,
+        spec: &Definition<'_>,
         run: &ContainerStatus,
         before: Option<&ContainerStatus>,
         old: Option<&ApiStatus>,
@@ -144,18 +105,18 @@ impl<'a> ContainerStatusLists<'a> {
                 |old| if same_run { old.last_state.clone() } else { old_exit(old).or(old.last_state.clone()) },
             ),
         };
-        let image = if run.image.is_empty() { spec.image } else { &run.image };
+        let image = if run.image.is_empty() { spec.image() } else { &run.image };
         ApiStatus {
-            name: spec.name.to_owned(),
+            name: spec.name().to_owned(),
             state: Some(state),
             last_state,
             restart_count: restarts,
             image: image.to_owned(),
             image_id: run.image_id.clone(),
             container_id: Some(id),
-            resources: Some(settings::resources(spec.resources, run, self.resources_in_use(spec.name))),
+            resources: Some(settings::resources(spec.resources(), run, self.resources_in_use(spec.name()))),
             user: settings::user(run),
-            allocated_resources: spec.resources.and_then(|resources| resources.requests.clone()),
+            allocated_resources: spec.resources().and_then(|resources| resources.requests.clone()),
             ..ApiStatus::default()
         }
     }
@@ -166,10 +127,10 @@ impl<'a> ContainerStatusLists<'a> {
     }
 
     /// The status of a container that the runtime does not have: it has not started, or it was removed.
-    fn missing(&self, spec: &ContainerFields<'_>, old: Option<&ApiStatus>) -> ApiStatus {
+    fn missing(&self, spec: &Definition<'_>, old: Option<&ApiStatus>) -> ApiStatus {
         let mut status = ApiStatus {
-            name: spec.name.to_owned(),
-            image: spec.image.to_owned(),
+            name: spec.name().to_owned(),
+            image: spec.image().to_owned(),
             state: Some(self.waiting()),
             ..ApiStatus::default()
         };
@@ -208,8 +169,8 @@ impl<'a> ContainerStatusLists<'a> {
     }
 
     /// Sets the waiting state of a container that should run and cannot start.
-    fn show_start_error(&self, spec: &ContainerFields<'_>, newest: Option<&ContainerStatus>, status: &mut ApiStatus) {
-        let name = ContainerName::from(spec.name);
+    fn show_start_error(&self, spec: &Definition<'_>, newest: Option<&ContainerStatus>, status: &mut ApiStatus) {
+        let name = ContainerName::from(spec.name());
         let Some(error) = self.input.start_errors.get(&name).filter(|_| self.will_start(spec, newest)) else {
             return;
         };
@@ -219,16 +180,16 @@ impl<'a> ContainerStatusLists<'a> {
         }
     }
 
-    fn will_start(&self, spec: &ContainerFields<'_>, newest: Option<&ContainerStatus>) -> bool {
+    fn will_start(&self, spec: &Definition<'_>, newest: Option<&ContainerStatus>) -> bool {
         if self.input.pod.is_deleting() || self.input.termination_requested {
             return false;
         }
         let Some(run) = newest else { return true };
-        match (run.state, spec.container) {
+        match (run.state, spec.container()) {
             (_, None) | (ContainerState::Running, _) => false,
             (ContainerState::Created | ContainerState::Unknown, _) => true,
             (ContainerState::Exited, Some(container)) => {
-                let init = spec.kind == ContainerKind::Init;
+                let init = spec.kind() == ContainerKind::Init;
                 on_exit(self.input.pod.spec(), container, run.exit_code, init) != OnExit::Stay
             }
         }
@@ -238,12 +199,12 @@ impl<'a> ContainerStatusLists<'a> {
     /// of the same run apply. The results of an earlier agent count as results.
     fn show_readiness(
         &self,
-        spec: &ContainerFields<'_>,
+        spec: &Definition<'_>,
         newest: Option<&ContainerStatus>,
         old: Option<&ApiStatus>,
         status: &mut ApiStatus,
     ) {
-        if spec.kind == ContainerKind::Ephemeral {
+        if spec.kind() == ContainerKind::Ephemeral {
             return;
         }
         let state = status.state.as_ref();
@@ -260,7 +221,7 @@ impl<'a> ContainerStatusLists<'a> {
         };
         let started = running.is_some()
             && passes(
-                spec.probe(|c| &c.startup_probe),
+                !spec.is_plain_init() && spec.startup().is_some(),
                 probes.startup,
                 before.is_some_and(|before| before.started == Some(true)),
             );
@@ -268,12 +229,7 @@ impl<'a> ContainerStatusLists<'a> {
         status.ready = if spec.is_plain_init() {
             exited_well
         } else {
-            started
-                && passes(
-                    spec.probe(|c| &c.readiness_probe),
-                    probes.readiness,
-                    before.is_some_and(|before| before.ready),
-                )
+            started && passes(spec.readiness().is_some(), probes.readiness, before.is_some_and(|before| before.ready))
         };
     }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::config::resource_amount::ResourceAmount;
+use crate::containers::definition::Definition;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, ContainerStatus};
 use crate::quantity::Amount;
@@ -19,9 +20,7 @@ const LEAST_CPU_REQUEST: i64 = 2;
 
 /// Whether a mount of the pod may become read-only with all mounts below it, if the runtime supports that.
 pub fn wants_recursive_read_only(pod: &PodObject) -> bool {
-    let regular = pod.containers().iter().chain(pod.init_containers()).map(|container| &container.volume_mounts);
-    let ephemeral = pod.ephemeral_containers().iter().map(|container| &container.volume_mounts);
-    regular.chain(ephemeral).flatten().flatten().any(|mount| is_recursive(mount, true))
+    Definition::all(pod).flat_map(Definition::mounts).any(|mount| is_recursive(mount, true))
 }
 
 /// Whether a read-only mount makes the mounts below it read-only too (KEP-3857).

@@ -36,7 +36,7 @@ impl ContainerManager {
         Ok(ContainerConfig {
             pod: Arc::clone(work.pod),
             sandbox: target.sandbox.clone(),
-            kind: container.kind,
+            kind: container.kind(),
             name: container.container_name(),
             restart_count,
             image_id,
@@ -55,11 +55,11 @@ impl ContainerManager {
         let refused = |why: String| StartFailure::Config(ConfigError::Devices(why));
         match &self.ports.resources {
             Some(resources) => {
-                let devices = resources.container_devices(work.pod, container.name);
+                let devices = resources.container_devices(work.pod, container.name());
                 devices.map_err(|error| refused(error_chain(&error).to_string()))
             }
             // A container that has run may be one of an agent that supports claims.
-            None if work.pod.has_claims() && container.kind != ContainerKind::Ephemeral => {
+            None if work.pod.has_claims() && container.kind() != ContainerKind::Ephemeral => {
                 Err(refused(NO_CLAIMS.to_owned()))
             }
             None => Ok(Vec::new()),
@@ -69,12 +69,12 @@ impl ContainerManager {
     /// Reads the files that the container's variables are taken from; `None` if the work was cancelled.
     async fn env_files(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Option<EnvFiles> {
         let mut files = EnvFiles::new();
-        for (volume, path) in env_files(work.pod, container.kind, container.name) {
+        for (volume, path) in env_files(work.pod, container.kind(), container.name()) {
             let Some(directory) = work.volumes.get(&volume) else { continue };
             let read = self.ports.storage.read_volume_file(directory, &path);
             let read = work.cancel.run_until_cancelled(read).await?;
             if let Err(error) = &read {
-                tracing::warn!(pod.uid = %work.pod.uid(), container.name, volume, path, error = %error_chain(error), "cannot read a file of variables");
+                tracing::warn!(pod.uid = %work.pod.uid(), container.name = container.name(), volume, path, error = %error_chain(error), "cannot read a file of variables");
             }
             files.insert((volume, path), read.ok());
         }
@@ -90,7 +90,7 @@ impl ContainerManager {
         let Some(api) = &self.ports.objects else { return Ok(None) };
         let namespace = work.pod.full_name().namespace();
         let read = async {
-            let objects = env_objects(work.pod, container.kind, container.name);
+            let objects = env_objects(work.pod, container.kind(), container.name());
             let ((config_maps, secrets), services) =
                 tokio::join!(read_objects(&**api, namespace, objects), api.services(namespace));
             EnvObjects { config_maps, secrets, services }
@@ -100,10 +100,10 @@ impl ContainerManager {
     }
 
     async fn restart_count(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> u32 {
-        let known = work.status.runs(container.name).map(|run| run.restart_count).max();
+        let known = work.status.runs(container.name()).map(|run| run.restart_count).max();
         match known {
             Some(last) => last.saturating_add(1),
-            None => self.ports.storage.restarts_by_log(work.pod, container.name).await.unwrap_or(0),
+            None => self.ports.storage.restarts_by_log(work.pod, container.name()).await.unwrap_or(0),
         }
     }
 }

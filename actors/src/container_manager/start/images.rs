@@ -22,7 +22,7 @@ impl ContainerManager {
         let mut images = BTreeMap::new();
         for volume in work.pod.spec().volumes.iter().flatten() {
             let Some(source) = &volume.image else { continue };
-            if !container.mounts.iter().any(|mount| mount.name == volume.name) {
+            if !container.mounts().iter().any(|mount| mount.name == volume.name) {
                 continue;
             }
             let reference = source.reference.as_deref().unwrap_or_default();
@@ -105,8 +105,8 @@ pub(super) struct NeededImage<'a> {
 
 impl<'a> NeededImage<'a> {
     pub(super) fn of_container(container: &Definition<'a>) -> Self {
-        let owner = Some((container.kind, container.name));
-        NeededImage { image: container.image, policy: container.pull_policy, container: owner }
+        let owner = Some((container.kind(), container.name()));
+        NeededImage { image: container.image(), policy: container.pull_policy(), container: owner }
     }
 }
 

@@ -1,7 +1,6 @@
 use k8s_openapi::api::core::v1::Container;
 
 use super::*;
-use crate::pod::ContainerKind;
 use crate::testing::created;
 
 const BORN: Time = Time::from_secs(1_000_000);
@@ -30,7 +29,7 @@ fn run(count: u32, image: &str, started: Time, finished: Time) -> ContainerStatu
         finished_at: Some(finished),
         exit_code: 1,
         reason: "Error".into(),
-        spec_hash: Definition::new(ContainerKind::Regular, &container).spec_hash(),
+        spec_hash: Definition::Regular(&container).spec_hash(),
         image: image.into(),
         ..created("a")
     }
@@ -39,7 +38,7 @@ fn run(count: u32, image: &str, started: Time, finished: Time) -> ContainerStatu
 fn check(table: &mut CrashBackoff, image: &str, runs: Vec<ContainerStatus>, now: Time) -> BackoffDecision {
     let container = container(image);
     let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: runs };
-    table.check(&"u".into(), &Definition::new(ContainerKind::Regular, &container), &status, now)
+    table.check(&"u".into(), &Definition::Regular(&container), &status, now)
 }
 
 fn new(max: u64) -> CrashBackoff {
@@ -199,7 +198,7 @@ fn backoff_ignores_runs_of_another_image_or_of_this_process() {
 fn the_exit_of_a_removed_run_delays_the_next_start() {
     let mut table = new(300);
     let container = container("i");
-    let definition = Definition::new(ContainerKind::Regular, &container);
+    let definition = Definition::Regular(&container);
     let uid = PodUid::from("u");
     let exit = |table: &mut CrashBackoff, now: Time| {
         let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![run(0, "i", now, now)] };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::FileKeySelector;
 
-use super::ContainerFields;
+use crate::containers::definition::Definition;
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::VolumeMounts;
 use crate::texts::containers as texts;
@@ -37,7 +37,7 @@ pub enum FileKeyError {
 
 /// The volumes and files that the variables of a container are taken from.
 pub fn env_files(pod: &PodObject, kind: ContainerKind, name: &str) -> Vec<(String, String)> {
-    let env = ContainerFields::find(pod, kind, name).map_or(&[][..], |fields| fields.env);
+    let env = Definition::find_in(pod, kind, name).map_or(&[][..], Definition::env);
     let selectors = env.iter().filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref());
     let mut files: Vec<_> = selectors.map(key_of).collect();
     files.sort();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapKeySelector, EnvFromSource, Secret, SecretKeySelector};
 
-use super::{ConfigError, ContainerFields, Environment};
+use super::{ConfigError, Environment};
+use crate::containers::definition::Definition;
 use crate::objects::{ObjectRef, of_variables, service_variables};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ObjectError, ObjectKind, ServiceAddress};
@@ -24,8 +25,8 @@ pub struct EnvObjects {
 /// The config maps and secrets that the variables of a container are taken from.
 pub fn env_objects(pod: &PodObject, kind: ContainerKind, name: &str) -> BTreeSet<ObjectRef> {
     let mut found = BTreeSet::new();
-    if let Some(fields) = ContainerFields::find(pod, kind, name) {
-        of_variables(Some(fields.env), Some(fields.env_from), &mut found);
+    if let Some(container) = Definition::find_in(pod, kind, name) {
+        of_variables(Some(container.env()), Some(container.env_from()), &mut found);
     }
     found
 }

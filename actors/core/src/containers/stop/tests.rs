@@ -60,7 +60,7 @@ fn grace_period_precedence_is_forced_deletion_probe_spec() {
     for ((spec, deletion, over, reason, liveness, startup), expected) in table {
         let pod = pod(spec, deletion, Vec::new());
         let container = Container { liveness_probe: probe(liveness), startup_probe: probe(startup), ..named("main") };
-        let definition = Definition::new(ContainerKind::Regular, &container);
+        let definition = Definition::Regular(&container);
         let got = grace(Some(&pod), Some(&definition), reason, over.map(secs));
         assert_eq!(got, secs(expected), "{spec:?} {deletion:?} {over:?} {reason:?} {liveness:?} {startup:?}");
     }
