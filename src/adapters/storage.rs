@@ -45,6 +45,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeFiles, VolumeMounts, VolumesSetUp};
@@ -295,10 +296,8 @@ fn component(text: &str) -> Result<&str, StorageError> {
 fn sets_a_user(pod: &PodObject) -> bool {
     let of_pod = pod.spec().security_context.as_ref().map(|it| (it.run_as_user, it.run_as_group));
     let of_containers =
-        pod.init_containers().iter().chain(pod.containers()).filter_map(|it| it.security_context.as_ref());
-    let of_ephemeral = pod.ephemeral_containers().iter().filter_map(|it| it.security_context.as_ref());
-    let all_containers = of_containers.chain(of_ephemeral).map(|it| (it.run_as_user, it.run_as_group));
-    of_pod.into_iter().chain(all_containers).any(|ids| ids != (None, None))
+        Definition::all(pod).filter_map(Definition::security).map(|it| (it.run_as_user, it.run_as_group));
+    of_pod.into_iter().chain(of_containers).any(|ids| ids != (None, None))
 }
 
 /// Creates a directory and its parents. The process's umask does not reduce the directory's mode. A directory that another user

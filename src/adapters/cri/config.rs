@@ -16,7 +16,6 @@
 mod cdi;
 mod cgroup;
 mod container;
-mod definition;
 mod dns;
 mod driver;
 mod error;

@@ -1,6 +1,7 @@
 //! Changes the resources of running containers.
 
 use k8s_openapi::api::core::v1::Container;
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::ContainerKind;
 use podwright_actors::ports::{ContainerUpdate, RuntimeError};
@@ -22,7 +23,11 @@ impl CriRuntimeInner {
         let spec = list.iter().find(|container| container.name == name.as_str());
         let spec = spec.ok_or_else(|| RuntimeError::NotFound(format!("container {name} in the spec of the pod")))?;
         let container = Container { resources: Some(resources.clone()), ..spec.clone() };
-        let linux = updated_resources(&facts, pod, *kind, &container).map_err(RuntimeError::config)?;
+        let container = match kind {
+            ContainerKind::Init => Definition::Init(&container),
+            ContainerKind::Regular | ContainerKind::Ephemeral => Definition::Regular(&container),
+        };
+        let linux = updated_resources(&facts, pod, container).map_err(RuntimeError::config)?;
         let container_id = id.as_str().to_owned();
         let request = v1::UpdateContainerResourcesRequest { container_id, linux: Some(linux), ..Default::default() };
         self.client.update_container_resources(request).await.map(drop)

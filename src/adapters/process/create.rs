@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "agent")]
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext, VolumeMount};
+use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements};
 use podwright_actors::config::oom_score::oom_score_adj;
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use podwright_actors::quantity::Amount;
 use rustix::process::Signal;
@@ -54,7 +54,7 @@ pub(super) fn plan(
     created_at: u64,
 ) -> Result<ContainerPlan, RuntimeError> {
     let (pod, name) = (&*config.pod, config.name.as_str());
-    let fields = SpecFields::of(pod, config.kind, name)
+    let spec = Definition::find_in(pod, config.kind, name)
         .ok_or_else(|| RuntimeError::config(format!("pod {} has no container {name:?}", pod.full_name())))?;
     let command: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
     if command.is_empty() {
@@ -69,22 +69,22 @@ pub(super) fn plan(
     }
     let root = context.layout.rootfs(&uid, name, id);
     let mut links = rootfs::links(name, &config.mounts)?;
-    let termination_log = termination_log(name, fields.message_path)?;
-    let own = limits(name, fields.resources)?;
+    let termination_log = termination_log(name, spec.message_path())?;
+    let own = limits(name, spec.resources())?;
     // If a container has no limit of its own, the limit of the whole pod applies (KEP-2837).
     let whole = limits(name, pod.spec().resources.as_ref())?;
     let (memory, cpu) = (own.0.or(whole.0), own.1.or(whole.1));
-    let confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
+    let confinement = security::confinement(name, pod.spec(), spec.security(), context.rights)?;
     let pods = context.layout.pods();
     let request = view::ViewRequest {
         uid: &uid,
         name,
         mounts: &config.mounts,
-        read_only_root: fields.security.and_then(|it| it.read_only_root_filesystem) == Some(true),
-        privileged: fields.security.and_then(|it| it.privileged) == Some(true),
+        read_only_root: spec.security().and_then(|it| it.read_only_root_filesystem) == Some(true),
+        privileged: spec.security().and_then(|it| it.privileged) == Some(true),
         node_processes: pod.spec().host_pid == Some(true),
         pods: &pods,
-        volume_mounts: fields.volume_mounts,
+        volume_mounts: spec.mounts(),
         // The volume of a log in a mount is a mount itself.
         termination_log: Some(root.join(&termination_log)).filter(|_| !rootfs::is_in_mount(&termination_log, &links)),
     };
@@ -95,25 +95,26 @@ pub(super) fn plan(
         links = links.into_iter().enumerate().map(mounted).collect();
     }
     let Identity { user, in_pod_group } =
-        identity::resolve(name, pod.spec().security_context.as_ref(), fields.security, &context.node)?;
+        identity::resolve(name, pod.spec().security_context.as_ref(), spec.security(), &context.node)?;
+    let input = Input { stdin: spec.stdin(), once: spec.stdin_once(), terminal: spec.tty() };
     let run = RunRecord {
         id: id.into(),
         shim: context.shim.to_vec(),
         env: environment(config, id, &links, &root, &root.join(&termination_log)),
         command,
-        cwd: rootfs::working_dir(&root, fields.working_dir, &links),
+        cwd: rootfs::working_dir(&root, spec.working_dir(), &links),
         user,
         log: context.layout.log(&uid, name, config.restart_count),
-        stop_signal: stop_signal(name, fields.lifecycle)?.as_raw(),
+        stop_signal: stop_signal(name, spec.lifecycle())?.as_raw(),
         cgroup: context.cgroups.map(|base| Cgroup { path: base.join(id), memory, cpu }),
-        message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
+        message_from_log: spec.message_policy() == Some("FallbackToLogsOnError"),
         open_files: context.open_files,
         oom_score_adj: oom_score_adj(pod, config.kind, name, context.memory)
             .map_err(|error| RuntimeError::config(format!("container {name}: {error}")))?,
         confinement,
         rootfs: root,
         termination_log,
-        input: fields.input,
+        input,
     };
     let record = ContainerRecord {
         id: id.into(),
@@ -125,10 +126,10 @@ pub(super) fn plan(
         restart_count: config.restart_count,
         created_at,
         spec_hash: config.spec_hash,
-        image: fields.image.unwrap_or_default().into(),
+        image: spec.image().into(),
         image_id: config.image_id.clone(),
         user: None,
-        input: fields.input,
+        input,
     };
     Ok(ContainerPlan { record, run, links, in_pod_group })
 }
@@ -183,51 +184,6 @@ fn no_command(name: &str) -> RuntimeError {
     RuntimeError::config(format!(
         "container {name} has no command: the process runtime does not run images; set `command`"
     ))
-}
-
-/// The fields of a container's definition that the plan uses. The three kinds of container have different API types.
-struct SpecFields<'a> {
-    image: Option<&'a str>,
-    working_dir: Option<&'a str>,
-    security: Option<&'a SecurityContext>,
-    message_path: Option<&'a str>,
-    message_policy: Option<&'a str>,
-    lifecycle: Option<&'a Lifecycle>,
-    resources: Option<&'a ResourceRequirements>,
-    volume_mounts: &'a [VolumeMount],
-    input: Input,
-}
-
-macro_rules! spec_fields {
-    ($container:expr) => {
-        SpecFields {
-            image: $container.image.as_deref(),
-            working_dir: $container.working_dir.as_deref(),
-            security: $container.security_context.as_ref(),
-            message_path: $container.termination_message_path.as_deref(),
-            message_policy: $container.termination_message_policy.as_deref(),
-            lifecycle: $container.lifecycle.as_ref(),
-            resources: $container.resources.as_ref(),
-            volume_mounts: $container.volume_mounts.as_deref().unwrap_or_default(),
-            input: Input {
-                stdin: $container.stdin == Some(true),
-                once: $container.stdin_once == Some(true),
-                terminal: $container.tty == Some(true),
-            },
-        }
-    };
-}
-
-impl<'a> SpecFields<'a> {
-    fn of(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Option<Self> {
-        match kind {
-            ContainerKind::Init => pod.init_containers().iter().find(|c| c.name == name).map(|c| spec_fields!(c)),
-            ContainerKind::Regular => pod.containers().iter().find(|c| c.name == name).map(|c| spec_fields!(c)),
-            ContainerKind::Ephemeral => {
-                pod.ephemeral_containers().iter().find(|c| c.name == name).map(|c| spec_fields!(c))
-            }
-        }
-    }
 }
 
 /// The environment of the container: the configured variables, `PATH` and `HOSTNAME` if they are not configured, and the

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent::view::NodeView;
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::explain::PodFacts;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
@@ -42,11 +43,7 @@ impl FoundPod {
 
     /// Whether the container of this name has a terminal (field `tty`). `None` if the pod has no such container.
     pub(super) fn has_terminal(&self, container: &str) -> Option<bool> {
-        let regular = self.object.init_containers().iter().chain(self.object.containers());
-        let regular = regular.map(|it| (it.name.as_str(), it.tty));
-        let ephemeral = self.object.ephemeral_containers().iter().map(|it| (it.name.as_str(), it.tty));
-        let found = regular.chain(ephemeral).find(|(name, _)| *name == container);
-        found.map(|(_, tty)| tty.unwrap_or(false))
+        Definition::find(&self.object, container).map(Definition::tty)
     }
 }
 

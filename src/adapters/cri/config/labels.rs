@@ -3,13 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use k8s_openapi::api::core::v1::Container;
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::ports::ContainerConfig;
 use serde::Serialize;
 
-use super::definition::absolute_path;
+use super::mounts::absolute_path;
 use crate::adapters::cri::layout::Layout;
 use crate::adapters::cri::v1;
 
@@ -102,8 +102,8 @@ pub(super) fn of_container(layout: &Layout, pod: &PodObject, name: &str) -> Hash
 }
 
 /// The path in the container to which it writes its termination message.
-pub(super) fn message_path(container: &Container) -> String {
-    match container.termination_message_path.as_deref() {
+pub(super) fn message_path(container: Definition<'_>) -> String {
+    match container.message_path() {
         None | Some("") => DEFAULT_MESSAGE_PATH.to_owned(),
         Some(path) => absolute_path(path),
     }
@@ -111,11 +111,11 @@ pub(super) fn message_path(container: &Container) -> String {
 
 /// The annotations of a container. With them the agent recognizes a changed definition, and stops the container after the pod's
 /// spec is gone.
-pub(super) fn annotations_of_container(config: &ContainerConfig, container: &Container) -> HashMap<String, String> {
+pub(super) fn annotations_of_container(config: &ContainerConfig, container: Definition<'_>) -> HashMap<String, String> {
     let pod = &*config.pod;
-    let policy = container.termination_message_policy.as_deref().filter(|policy| !policy.is_empty());
-    let pre_stop = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
-    let ports = container.ports.as_ref().filter(|ports| !ports.is_empty());
+    let policy = container.message_policy().filter(|policy| !policy.is_empty());
+    let pre_stop = container.lifecycle().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    let ports = Some(container.ports()).filter(|ports| !ports.is_empty());
     [
         (HASH, Some(format!("{:x}", config.spec_hash))),
         (RESTART_COUNT, Some(config.restart_count.to_string())),
@@ -141,6 +141,6 @@ pub(crate) fn is_static(annotations: &[v1::LabelEntry]) -> bool {
     v1::value(annotations, SOURCE_ANNOTATION).is_some_and(|source| source != "api")
 }
 
-fn json<T: Serialize>(value: &T) -> Option<String> {
+fn json<T: Serialize + ?Sized>(value: &T) -> Option<String> {
     serde_json::to_string(value).ok()
 }

@@ -1,11 +1,11 @@
 //! The mounts of a container.
 
-use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Volume, VolumeMount};
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, Mount};
 use podwright_actors::texts::containers::config::unknown_propagation;
 
-use super::definition::absolute_path;
 use super::error::ConfigError;
 use super::inputs::{NodeFacts, PodAssignments};
 use super::labels;
@@ -20,11 +20,11 @@ pub(super) fn of_container(
     facts: &NodeFacts,
     assignments: &PodAssignments,
     config: &ContainerConfig,
-    container: &Container,
+    container: Definition<'_>,
 ) -> Result<Vec<v1::Mount>, ConfigError> {
-    if let Some(device) = container.volume_devices.iter().flatten().next() {
+    if let Some(device) = container.devices().first() {
         return Err(ConfigError::Unsupported {
-            field: format!("container {:?}: volumeDevices {:?}", container.name, device.name),
+            field: format!("container {:?}: volumeDevices {:?}", container.name(), device.name),
             reason: "is a block volume, which this node does not support",
             remedy: "use volumeMounts with a filesystem volume instead",
         });
@@ -62,15 +62,14 @@ fn volume(
     facts: &NodeFacts,
     assignments: &PodAssignments,
     config: &ContainerConfig,
-    container: &Container,
+    container: Definition<'_>,
     number: usize,
     mount: &Mount,
 ) -> Result<v1::Mount, ConfigError> {
     let container_path = absolute_path(&mount.container_path);
     let spec = container
-        .volume_mounts
+        .mounts()
         .iter()
-        .flatten()
         .find(|spec| spec.name == mount.volume && absolute_path(&spec.mount_path) == container_path);
     let propagation = spec.map_or(Ok(MountPropagation::PropagationPrivate), propagation)?;
     let recursive = spec.map_or(Ok(false), |spec| recursive_read_only(facts, assignments, spec))?;
@@ -103,6 +102,11 @@ fn volume(
         recursive_read_only: recursive && mount.read_only,
         ..Default::default()
     })
+}
+
+/// A path inside a container. The API allows a relative path, which means a path below `/`.
+pub(super) fn absolute_path(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
 fn propagation(spec: &VolumeMount) -> Result<MountPropagation, ConfigError> {

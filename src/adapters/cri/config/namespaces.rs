@@ -1,10 +1,10 @@
 //! The Linux namespaces of a pod and its containers.
 
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::containers::definition::Definition;
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 use podwright_actors::texts::containers::config as texts;
 
-use super::definition;
 use super::error::ConfigError;
 use super::inputs::{ContainerLookups, NodeFacts, PodAssignments};
 use crate::adapters::cri::v1::{self, NamespaceMode};
@@ -69,9 +69,8 @@ pub(super) fn of_container(
 
 /// The `targetContainerName` of an ephemeral container.
 pub(crate) fn target_name(config: &ContainerConfig) -> Option<&str> {
-    if config.kind != ContainerKind::Ephemeral {
+    let Definition::Ephemeral(container) = Definition::find_in(&config.pod, config.kind, config.name.as_str())? else {
         return None;
-    }
-    let container = definition::ephemeral(&config.pod, config.name.as_str())?;
+    };
     container.target_container_name.as_deref().filter(|name| !name.is_empty())
 }

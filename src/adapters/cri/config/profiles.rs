@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, SELinuxOptions, SeccompProfile};
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::pod::PodObject;
 use podwright_actors::texts::containers::config as texts;
 
@@ -24,9 +25,9 @@ pub(super) fn seccomp_of_sandbox() -> v1::SecurityProfile {
 pub(super) fn seccomp(
     facts: &NodeFacts,
     pod: &PodObject,
-    container: &Container,
+    container: Definition<'_>,
 ) -> Result<v1::SecurityProfile, ConfigError> {
-    let own = container.security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
+    let own = container.security().and_then(|context| context.seccomp_profile.as_ref());
     let of_pod = pod.spec().security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
     let Some(SeccompProfile { type_, localhost_profile }) = own.or(of_pod) else {
         return Ok(profile(ProfileType::Unconfined));
@@ -56,12 +57,12 @@ pub(super) fn seccomp(
 
 /// The AppArmor profile of a container: its own field, else the annotation, else the pod's field (upstream
 /// `apparmor.GetProfile`, kubelet 1.36). With `None` the runtime's default applies.
-pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<v1::SecurityProfile>, ConfigError> {
-    let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+pub(super) fn apparmor(pod: &PodObject, container: Definition<'_>) -> Result<Option<v1::SecurityProfile>, ConfigError> {
+    let own = container.security().and_then(|context| context.app_armor_profile.as_ref());
     if let Some(own) = own {
         return apparmor_field(own).map(Some);
     }
-    match pod.annotation(&format!("{APPARMOR_ANNOTATION}{}", container.name)) {
+    match pod.annotation(&format!("{APPARMOR_ANNOTATION}{}", container.name())) {
         None | Some("") => {}
         Some("runtime/default") => return Ok(Some(profile(ProfileType::RuntimeDefault))),
         Some("unconfined") => return Ok(Some(profile(ProfileType::Unconfined))),
@@ -69,7 +70,7 @@ pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<
             Some(name) => return Ok(Some(localhost(name.to_owned()))),
             None => {
                 return Err(ConfigError::Value {
-                    field: format!("annotation {APPARMOR_ANNOTATION}{}", container.name),
+                    field: format!("annotation {APPARMOR_ANNOTATION}{}", container.name()),
                     value: value.to_owned(),
                     allowed: "runtime/default, unconfined, localhost/PROFILE",
                 });
@@ -97,8 +98,8 @@ fn profile_name<'a>(name: Option<&'a str>, missing: &str) -> Result<&'a str, Con
     name.filter(|name| !name.is_empty()).ok_or_else(|| ConfigError::OfKubelet(missing.to_owned()))
 }
 
-fn field(container: &Container, name: &str) -> String {
-    format!("container {:?}: securityContext.{name}", container.name)
+fn field(container: Definition<'_>, name: &str) -> String {
+    format!("container {:?}: securityContext.{name}", container.name())
 }
 
 fn profile(kind: ProfileType) -> v1::SecurityProfile {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::oom_score::{InvalidMemoryRequest, oom_score_adj};
 use podwright_actors::config::pod_resources::resources_without_overhead;
-use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::containers::definition::Definition;
+use podwright_actors::pod::PodObject;
 use podwright_actors::quantity::Amount;
 
 use super::cgroup::CgroupVersion;
@@ -89,10 +90,9 @@ pub(super) fn quota(millis: i64) -> i64 {
 pub(super) fn of_container(
     facts: &NodeFacts,
     pod: &PodObject,
-    kind: ContainerKind,
-    container: &Container,
+    container: Definition<'_>,
 ) -> Result<v1::LinuxContainerResources, ConfigError> {
-    let mut requested = ComputeResources::parse(&container.name, container.resources.as_ref())?;
+    let mut requested = ComputeResources::parse(container.name(), container.resources())?;
     let whole = ComputeResources::parse("spec", pod.spec().resources.as_ref())?;
     let or = |own: Option<Amount>, whole: Option<Amount>| own.filter(|own| *own != Amount::ZERO).or(whole);
     requested.cpu_limit = or(requested.cpu_limit, whole.cpu_limit);
@@ -108,7 +108,7 @@ pub(super) fn of_container(
         CgroupVersion::V1 { swap: false } | CgroupVersion::V2 { swap: false } => {}
     }
     resources.hugepage_limits = huge_pages(&facts.huge_pages, pod, container)?;
-    resources.oom_score_adj = oom_score_adj(pod, kind, &container.name, facts.memory)
+    resources.oom_score_adj = oom_score_adj(pod, container.kind(), container.name(), facts.memory)
         .map_err(|InvalidMemoryRequest { field, source }| ConfigError::Quantity { field, source })?;
     Ok(resources)
 }
@@ -117,10 +117,9 @@ pub(super) fn of_container(
 pub(in crate::adapters::cri) fn updated(
     facts: &NodeFacts,
     pod: &PodObject,
-    kind: ContainerKind,
-    container: &Container,
+    container: Definition<'_>,
 ) -> Result<v1::LinuxContainerResources, ConfigError> {
-    let all = of_container(facts, pod, kind, container)?;
+    let all = of_container(facts, pod, container)?;
     Ok(v1::LinuxContainerResources { oom_score_adj: 0, hugepage_limits: Vec::new(), unified: HashMap::new(), ..all })
 }
 
@@ -140,7 +139,11 @@ pub(super) fn of_sandbox(
 
 /// The limits of huge pages, one for each page size that the kernel supports. The limit is that of the container, or else that of
 /// the whole pod, or else 0 (upstream `GetHugepageLimitsFromResources`, kubelet 1.36).
-fn huge_pages(sizes: &[u64], pod: &PodObject, container: &Container) -> Result<Vec<v1::HugepageLimit>, ConfigError> {
+fn huge_pages(
+    sizes: &[u64],
+    pod: &PodObject,
+    container: Definition<'_>,
+) -> Result<Vec<v1::HugepageLimit>, ConfigError> {
     let mut limits: BTreeMap<u64, u64> = sizes.iter().map(|size| (*size, 0)).collect();
     fn limits_of<'a>(
         owner: &'a str,
@@ -151,7 +154,7 @@ fn huge_pages(sizes: &[u64], pod: &PodObject, container: &Container) -> Result<V
     }
     // The container's limits come last and replace those of the pod.
     let of_pod = limits_of("spec", pod.spec().resources.as_ref());
-    for (owner, name, quantity) in of_pod.chain(limits_of(&container.name, container.resources.as_ref())) {
+    for (owner, name, quantity) in of_pod.chain(limits_of(container.name(), container.resources())) {
         // The name of the resource has the page size, such as `hugepages-2Mi`.
         let Some(size) = name.strip_prefix("hugepages-") else { continue };
         let size = amount(owner, "limits", name, &Quantity(size.to_owned()))?.units();

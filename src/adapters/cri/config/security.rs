@@ -1,14 +1,15 @@
 //! The security contexts of sandboxes and containers: users, groups, capabilities and masked paths.
 
-use k8s_openapi::api::core::v1::{Container, PodSecurityContext, SecurityContext};
+use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
 use podwright_actors::config::linux_id::linux_id;
+use podwright_actors::containers::definition::Definition;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 use podwright_actors::texts::containers::non_root;
 
 use super::error::ConfigError;
 use super::inputs::{ContainerLookups, ImageUser, NodeFacts, PodAssignments};
-use super::{definition, namespaces, profiles};
+use super::{namespaces, profiles};
 use crate::adapters::cri::v1;
 
 /// Paths in `/proc` and `/sys` that expose the node. They are masked unless the container's `procMount` is `Unmasked`
@@ -48,8 +49,8 @@ pub(super) fn of_sandbox(
         run_as_group: id("spec.securityContext.runAsGroup", context.run_as_group)?,
         supplemental_groups: groups(context)?,
         supplemental_groups_policy: groups_policy(facts, context)?.into(),
-        privileged: definition::all(pod)
-            .any(|container| container.security_context.as_ref().and_then(|own| own.privileged) == Some(true)),
+        privileged: Definition::all(pod)
+            .any(|container| container.security().and_then(|own| own.privileged) == Some(true)),
         seccomp: Some(profiles::seccomp_of_sandbox()),
         ..Default::default()
     })
@@ -61,31 +62,31 @@ pub(super) fn of_container(
     facts: &NodeFacts,
     assignments: &PodAssignments,
     config: &ContainerConfig,
-    container: &Container,
+    container: Definition<'_>,
     lookups: &ContainerLookups,
 ) -> Result<v1::LinuxContainerSecurityContext, ConfigError> {
     let pod = &*config.pod;
     let (none, none_of_pod) = (SecurityContext::default(), PodSecurityContext::default());
-    let own = container.security_context.as_ref().unwrap_or(&none);
+    let own = container.security().unwrap_or(&none);
     let of_pod = pod_context(pod)?.unwrap_or(&none_of_pod);
     if own.windows_options.is_some() {
-        let field = format!("container {:?}: securityContext.windowsOptions", container.name);
+        let field = format!("container {:?}: securityContext.windowsOptions", container.name());
         return Err(ConfigError::Unsupported { field, reason: WINDOWS, remedy: "remove it" });
     }
     if own.privileged == Some(true) && own.allow_privilege_escalation == Some(false) {
-        let field = format!("container {:?}: securityContext.allowPrivilegeEscalation", container.name);
+        let field = format!("container {:?}: securityContext.allowPrivilegeEscalation", container.name());
         let (reason, remedy) = ("is false, and privileged is true", "remove one of the two");
         return Err(ConfigError::Unsupported { field, reason, remedy });
     }
     let field = |name: &str, own: Option<i64>| match own {
-        Some(_) => format!("container {:?}: securityContext.{name}", container.name),
+        Some(_) => format!("container {:?}: securityContext.{name}", container.name()),
         None => format!("spec.securityContext.{name}"),
     };
     let user = own.run_as_user.or(of_pod.run_as_user);
     let group = own.run_as_group.or(of_pod.run_as_group);
     let non_root = own.run_as_non_root.or(of_pod.run_as_non_root) == Some(true);
     if non_root {
-        check_not_root(pod, &container.name, user, &lookups.user)?;
+        check_not_root(pod, container.name(), user, &lookups.user)?;
     }
     let (run_as_user, run_as_username) = match (user, &lookups.user) {
         (Some(_), _) => (id(&field("runAsUser", own.run_as_user), user)?, String::new()),
@@ -93,7 +94,7 @@ pub(super) fn of_container(
         (None, ImageUser::Name(name)) => (None, name.clone()),
     };
     let host_users = pod.spec().host_users != Some(false);
-    let (masked_paths, readonly_paths) = proc_paths(facts, own, &container.name, host_users)?;
+    let (masked_paths, readonly_paths) = proc_paths(facts, own, container.name(), host_users)?;
     let capabilities = own.capabilities.as_ref().map(|capabilities| v1::Capability {
         add_capabilities: capabilities.add.clone().unwrap_or_default(),
         drop_capabilities: capabilities.drop.clone().unwrap_or_default(),

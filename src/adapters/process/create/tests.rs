@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::Mount;
 #[cfg(feature = "agent")]
 use serde_json::json;
