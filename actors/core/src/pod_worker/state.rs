@@ -17,10 +17,7 @@ pub struct Record {
     pub state: State,
     /// The newest update that the worker has not taken. The next update replaces it.
     pub pending: Option<Pending>,
-    /// The running hook call.
-    pub running: Option<RunningHook>,
-    /// When the worker acts without an update: a resync, a retry, or another try to start.
-    pub due: Option<Time>,
+    pub work: Work,
     /// The failure of the last hook call; `None` after a success.
     pub failure: Option<Box<Failure>>,
     pub history: History,
@@ -160,6 +157,15 @@ pub struct Pending {
     pub since: Time,
 }
 
+/// What the worker does between two steps.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// It waits for an update, and at most until the due time: a resync, a retry, or another try to start.
+    Resting { due: Option<Time> },
+    /// It waits for the end of a hook call, which decides when it acts again.
+    Calling(RunningHook),
+}
+
 /// A hook call under way.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningHook {
@@ -242,7 +248,7 @@ impl Record {
 
     /// Whether an update is pending or a hook runs. A static pod that waits for its full name is not working.
     pub fn is_working(&self) -> bool {
-        self.running.is_some() || (self.pending.is_some() && !self.is_blocked())
+        self.is_calling() || (self.pending.is_some() && !self.is_blocked())
     }
 
     /// Whether an update is pending.
@@ -252,7 +258,22 @@ impl Record {
 
     /// Whether no update is pending and no hook runs.
     pub fn is_idle(&self) -> bool {
-        self.pending.is_none() && self.running.is_none()
+        self.pending.is_none() && !self.is_calling()
+    }
+
+    /// Whether a hook runs.
+    #[inline]
+    pub fn is_calling(&self) -> bool {
+        matches!(self.work, Work::Calling(_))
+    }
+
+    /// The running hook call.
+    #[inline]
+    pub fn running(&self) -> Option<RunningHook> {
+        match self.work {
+            Work::Calling(running) => Some(running),
+            Work::Resting { .. } => None,
+        }
     }
 
     /// Whether the pod waits for its full name.
@@ -282,12 +303,16 @@ impl Record {
 
     /// The name of the running hook.
     pub fn running_hook(&self) -> Option<&'static str> {
-        self.running.map(|running| running.hook.as_str())
+        self.running().map(|running| running.hook.as_str())
     }
 
     /// When the worker acts without an update.
+    #[inline]
     pub fn due(&self) -> Option<Time> {
-        self.due
+        match self.work {
+            Work::Resting { due } => due,
+            Work::Calling(_) => None,
+        }
     }
 
     /// The failure of the last hook call.
@@ -314,7 +339,7 @@ impl Record {
     /// Since when the syncs of a pod fail that has not begun to stop. `None` while a call is under way: it may have read the pod after all,
     /// and be storing the final status.
     pub fn syncs_fail_since(&self) -> Option<Time> {
-        let is_sync = matches!(self.state, State::Sync(_)) && self.running.is_none();
+        let is_sync = matches!(self.state, State::Sync(_)) && !self.is_calling();
         self.failure().filter(|failure| is_sync && failure.hook == Hook::Sync).map(|failure| failure.since)
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lifecycle::{Cause, Hook, Lifecycle};
-use super::state::{Record, RunningHook};
+use super::state::{Record, RunningHook, Work};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
 use crate::ports::{FailureCause, Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
@@ -224,13 +224,16 @@ impl Record {
         self.history.push(at, cause);
     }
 
+    fn rest_until(&mut self, due: Time) {
+        self.work = Work::Resting { due: Some(due) };
+    }
+
     fn begin(&mut self, hook: Hook, kind: UpdateKind, start_time: Option<Time>, now: Time) {
-        self.due = None;
         // The failure of another hook ends when this hook is called.
         if self.failure.as_ref().is_some_and(|failure| failure.hook != hook) {
             self.failure = None;
         }
-        self.running = Some(RunningHook { hook, since: now, kind, start_time });
+        self.work = Work::Calling(RunningHook { hook, since: now, kind, start_time });
     }
 }
 

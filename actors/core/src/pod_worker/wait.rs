@@ -61,14 +61,14 @@ impl Record {
     /// What the pod waits for now. The engine fills in the pod that has the full name, because it owns the names.
     pub fn wait(&self) -> Wait {
         let last_move = self.last_move();
-        if let Some(running) = self.running {
+        if let Some(running) = self.running() {
             let tries = self.failure.as_ref().map_or(1, |f| f.count.saturating_add(1));
             return Wait { what: WaitFor::HookCall(running.hook), since: running.since, tries, next: None };
         }
         match &self.state {
             State::Waiting(waiting) => {
                 if let Some(since) = waiting.blocked_since() {
-                    return Wait { what: WaitFor::FullName { held_by: None }, since, tries: 0, next: self.due };
+                    return Wait { what: WaitFor::FullName { held_by: None }, since, tries: 0, next: self.due() };
                 }
             }
             State::Finished(_) => return Wait { what: WaitFor::Removal, since: last_move, tries: 0, next: None },
@@ -82,9 +82,9 @@ impl Record {
                 what: WaitFor::Retry { hook: failure.hook, error: failure.error.clone() },
                 since: failure.since,
                 tries: failure.count,
-                next: self.due,
+                next: self.due(),
             },
-            None => Wait { what: WaitFor::Resync, since: last_move, tries: 0, next: self.due },
+            None => Wait { what: WaitFor::Resync, since: last_move, tries: 0, next: self.due() },
         }
     }
 }

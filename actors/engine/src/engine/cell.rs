@@ -40,10 +40,6 @@ struct HotLine {
 
 /// The content of a cell.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every cell has a record, and a box would cost one more memory access"
-)]
 pub(crate) enum Slot {
     /// The update for which the cell was made has not been applied yet. The pod counts as unknown.
     Empty,

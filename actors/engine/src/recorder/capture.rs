@@ -164,9 +164,9 @@ impl EventCapture {
         let counted_if = |is_plain: bool| if is_plain { Trace::Counted } else { Trace::Written };
         match event {
             Event::Update(update) => counted_if(self.is_plain(record, update)),
-            Event::Take { .. } if record.running.is_some() || record.pending.is_none() => Trace::Nothing,
+            Event::Take { .. } if record.is_calling() || record.pending.is_none() => Trace::Nothing,
             Event::Take { .. } => counted_if(self.is_in_round()),
-            Event::Done(_) if record.running.is_none() => Trace::Nothing,
+            Event::Done(_) if !record.is_calling() => Trace::Nothing,
             Event::Done(outcome) => counted_if(match (self.round, outcome) {
                 (Round::Healthy, Outcome::Continues { check_at: None }) => true,
                 (Round::Failing, Outcome::Failed { error, .. }) => {
@@ -174,7 +174,7 @@ impl EventCapture {
                 }
                 (Round::None | Round::Healthy | Round::Failing, _) => false,
             }),
-            Event::Due if record.running.is_some() || record.due.is_none_or(|due| due > context.now) => Trace::Nothing,
+            Event::Due if record.due().is_none_or(|due| due > context.now) => Trace::Nothing,
             Event::Due => counted_if(self.is_in_round() && record.pending.is_none()),
             Event::Known { desired } if is_left_alone(record, *desired) => Trace::Nothing,
             Event::Known { .. } => Trace::Written,

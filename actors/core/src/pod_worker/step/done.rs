@@ -6,34 +6,35 @@ use super::known::requeue;
 use super::update::{effective_grace, finish};
 use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
-use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating};
+use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating, Work};
 use crate::pod_worker::update::UpdateKind;
 use crate::ports::{FailureCause, SyncRetry};
 use crate::time::Time;
 
 #[inline(never)]
 pub(super) fn done(record: &mut Record, outcome: Outcome, context: StepContext) -> Effects {
-    let Some(running) = record.running.take() else {
+    let Work::Calling(running) = record.work else {
         return Effects::default();
     };
+    record.work = Work::Resting { due: None };
     let mut effects = Effects::default();
     let mut worked = Some(running.kind);
     match (outcome, running.hook) {
         (Outcome::Failed { error, retry, cause }, hook) => {
-            record.due = Some(context.after(delay(retry, context)));
+            record.rest_until(context.after(delay(retry, context)));
             failed(record, hook, error, cause, context.now);
         }
         // A cancelled call is no failure: the update that cancelled it is pending.
-        (Outcome::Cancelled, _) => record.due = Some(context.after(context.error_backoff)),
+        (Outcome::Cancelled, _) => record.rest_until(context.after(context.error_backoff)),
         (Outcome::Continues { check_at }, _) => {
             record.failure = None;
             let resync = context.after(context.resync);
-            record.due = Some(check_at.map_or(resync, |at| at.min(resync)));
+            record.rest_until(check_at.map_or(resync, |at| at.min(resync)));
         }
         (Outcome::Ended, _) => {
             record.failure = None;
             ended(record, context.now);
-            again(record, context.now);
+            requeue(record, context.now);
         }
         (Outcome::Succeeded, Hook::TerminatingRuntime) => {
             effects.completed = notifiers(record);
@@ -44,7 +45,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, context: StepContext) 
             record.failure = None;
             effects.completed = notifiers(record);
             stopped(record, context.now);
-            again(record, context.now);
+            requeue(record, context.now);
         }
         (Outcome::Succeeded, Hook::Terminated) => {
             finish(record, Cause::CleanedUp, context.now);
@@ -55,7 +56,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, context: StepContext) 
         // Setup has outcomes of its own. A plain success means that nothing is left to do for now.
         (Outcome::Succeeded, Hook::Sync) => {
             record.failure = None;
-            record.due = Some(context.after(context.resync));
+            record.rest_until(context.after(context.resync));
         }
     }
     effects.worked = measured(running, worked);
@@ -128,18 +129,13 @@ fn notifiers(record: &mut Record) -> Vec<crate::pod_worker::update::Notifier> {
     }
 }
 
-/// Makes the worker act again now, whatever its due time was.
-fn again(record: &mut Record, now: Time) {
-    record.due = None;
-    requeue(record, now);
-}
-
 /// The due time is reached: a resync, a retry, or another try for the full name.
 #[inline(never)]
 pub(super) fn due(record: &mut Record, context: StepContext) -> Effects {
-    if record.running.is_some() || record.due.is_none_or(|due| due > context.now) {
+    if record.due().is_none_or(|due| due > context.now) {
         return Effects::default();
     }
-    again(record, context.now);
+    record.work = Work::Resting { due: None };
+    requeue(record, context.now);
     Effects::default()
 }

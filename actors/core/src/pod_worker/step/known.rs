@@ -26,7 +26,7 @@ pub(super) fn known(record: &mut Record, desired: bool, context: StepContext) ->
     if let Some(flags) = record.flags_mut() {
         flags.deleted = true;
         // A running call is retried by itself, and a retry keeps its backoff (POD-W33).
-        if record.running.is_none() && record.failure.is_none() {
+        if !record.is_calling() && record.failure.is_none() {
             requeue(record, context.now);
         }
     } else {
@@ -34,7 +34,7 @@ pub(super) fn known(record: &mut Record, desired: bool, context: StepContext) ->
         let flags = Flags { deleted: true, ..Flags::default() };
         terminate(record, flags, grace, Cause::Orphaned, context.now, &mut effects);
         // The running setup call works for a pod that is no longer desired (POD-W4).
-        effects.cancel = record.running.is_some();
+        effects.cancel = record.is_calling();
         requeue(record, context.now);
     }
     effects.wake = record.pending.is_some();
@@ -49,7 +49,7 @@ pub fn is_left_alone(record: &Record, desired: bool) -> bool {
         return !(record.is_finished() && record.flags().restart_requested);
     }
     let stops = matches!(record.state, State::Terminating(_) | State::Terminated(_));
-    let acts = record.running.is_some() || record.failure.is_some() || record.pending.is_some();
+    let acts = record.is_calling() || record.failure.is_some() || record.pending.is_some();
     stops && acts && record.flags().deleted && !never_ran(record)
 }
 

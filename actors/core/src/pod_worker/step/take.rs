@@ -30,7 +30,7 @@ impl Record {
 
 #[inline(never)]
 pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, context: StepContext) -> Effects {
-    if record.running.is_some() {
+    if record.is_calling() {
         return Effects::default();
     }
     let Some(Pending { kind, target, start_time, since }) = record.pending.take() else {
@@ -42,7 +42,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, con
 
     if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
         waiting.block(now);
-        record.due = Some(context.after(context.error_backoff.max(SHORTEST_BLOCKED_RETRY)));
+        record.rest_until(context.after(context.error_backoff.max(SHORTEST_BLOCKED_RETRY)));
         record.pending = Some(Pending { kind, target, start_time, since });
         return effects;
     }

@@ -3,7 +3,7 @@
 use super::{Effects, NameMove, StepContext};
 use crate::pod::PodObject;
 use crate::pod_worker::lifecycle::{Cause, History};
-use crate::pod_worker::state::{Finished, Flags, Pending, Record, State, Stop, Terminated, Terminating, Waiting};
+use crate::pod_worker::state::{Finished, Flags, Pending, Record, State, Stop, Terminated, Terminating, Waiting, Work};
 use crate::pod_worker::update::{Config, KillOptions, StatusEditor, Target, Update, UpdateKind};
 use crate::ports::Observed;
 use crate::time::{Grace, Time};
@@ -25,8 +25,7 @@ pub fn new_record(update: Update, observed: Observed, context: StepContext) -> (
     let mut record = Record {
         state,
         pending: None,
-        running: None,
-        due: None,
+        work: Work::Resting { due: None },
         failure: None,
         history: History::begin(context.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate }),
     };
@@ -123,7 +122,7 @@ fn accept(record: &mut Record, update: Update, context: StepContext) -> Effects 
     let since = record.pending.as_ref().map_or(context.now, |pending| pending.since);
     record.pending = Some(Pending { kind, target, start_time, since });
     effects.wake = true;
-    effects.cancel = record.running.is_some() && (requested || shortened);
+    effects.cancel = record.is_calling() && (requested || shortened);
     effects
 }
 
@@ -194,7 +193,9 @@ pub(super) fn terminate(
         notifiers: Vec::new(),
         status_fn: None,
     }));
-    record.due = None;
+    if let Work::Resting { due } = &mut record.work {
+        *due = None;
+    }
     record.failure = None;
     record.moved(now, cause);
 }
@@ -251,7 +252,7 @@ pub(super) fn finish(record: &mut Record, cause: Cause, now: Time) {
     };
     record.state = State::Finished(finished);
     record.pending = None;
-    record.due = None;
+    record.work = Work::Resting { due: None };
     record.failure = None;
     record.moved(now, cause);
 }

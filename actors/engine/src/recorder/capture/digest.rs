@@ -111,7 +111,7 @@ impl Digest {
             };
             check.time(pending.start_time);
         }
-        if let Some(running) = record.running {
+        if let Some(running) = record.running() {
             bits |= hook(running.hook) << RUNNING | WORKING;
             check.time(Some(running.since));
         }
@@ -120,7 +120,7 @@ impl Digest {
             check.time(Some(failure.since));
             check.add(failure.count.into());
         }
-        if let Some(due) = record.due {
+        if let Some(due) = record.due() {
             bits |= DUE;
             check.time(Some(due));
         }

@@ -12,7 +12,7 @@ use crate::codec::{Delta, Text, Uid};
 use crate::ids::PodUid;
 use crate::pod_worker::lifecycle::{Cause, Failure, History, Hook};
 use crate::pod_worker::state::{
-    Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
+    Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting, Work,
 };
 use crate::pod_worker::update::{Notifier, StatusEditor, UpdateKind};
 use crate::ports::FailureCause;
@@ -124,13 +124,13 @@ impl<'a> Keyframe<'a> {
                 start_time: pending.start_time.map(delta),
                 since: delta(pending.since),
             }),
-            running: record.running.map(|running| RunningData {
+            running: record.running().map(|running| RunningData {
                 hook: running.hook,
                 since: delta(running.since),
                 kind: running.kind,
                 start_time: running.start_time.map(delta),
             }),
-            due: record.due.map(delta),
+            due: record.due().map(delta),
             failure: record.failure.as_ref().map(|failure| FailureData {
                 hook: failure.hook,
                 error: Text::new(&failure.error),
@@ -153,13 +153,16 @@ impl<'a> Keyframe<'a> {
         let mut record = Record {
             state: self.state.decode(now)?,
             pending: None,
-            running: self.running.map(|running| RunningHook {
-                hook: running.hook,
-                since: after(running.since),
-                kind: running.kind,
-                start_time: running.start_time.map(after),
-            }),
-            due: self.due.map(after),
+            work: match (self.running, self.due) {
+                (Some(running), None) => Work::Calling(RunningHook {
+                    hook: running.hook,
+                    since: after(running.since),
+                    kind: running.kind,
+                    start_time: running.start_time.map(after),
+                }),
+                (None, due) => Work::Resting { due: due.map(after) },
+                (Some(_), Some(_)) => return Err("a hook call or a due time"),
+            },
             failure: self.failure.map(|failure| {
                 Box::new(Failure {
                     hook: failure.hook,

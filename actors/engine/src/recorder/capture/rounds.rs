@@ -34,8 +34,8 @@ impl RoundEnd {
     pub(crate) fn of(record: &Record, now: Time) -> Self {
         RoundEnd {
             has_pending: record.pending.is_some(),
-            running_since: record.running.map(|running| Delta::new(now, running.since)),
-            due: record.due.map(|due| Delta::new(now, due)),
+            running_since: record.running().map(|running| Delta::new(now, running.since)),
+            due: record.due().map(|due| Delta::new(now, due)),
         }
     }
 }
@@ -52,7 +52,7 @@ impl RoundCounts {
         let error = record.failure.as_ref().map(|failure| failure.error.clone());
         let rounds = self.syncs.min(2);
         for _ in 0..rounds {
-            if record.running.is_none() {
+            if !record.is_calling() {
                 requeue(record, settings);
                 drive(record, take(), settings);
             }
@@ -70,11 +70,11 @@ impl RoundCounts {
         if let Some(failure) = &mut record.failure {
             failure.count = failure.count.saturating_add(self.syncs - rounds);
         }
-        if let (Some(since), None) = (running_since, record.running) {
+        if let (Some(since), None) = (running_since, record.running()) {
             requeue(record, settings);
             drive(record, take(), StepContext { now: since, ..settings });
         }
-        if let (true, None, Some(due)) = (end.has_pending, due, record.due) {
+        if let (true, None, Some(due)) = (end.has_pending, due, record.due()) {
             drive(record, Event::Due, StepContext { now: due, ..settings });
         }
         if end.has_pending {

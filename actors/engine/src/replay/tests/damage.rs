@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::codec::put;
 use crate::ids::PodUid;
 use crate::pod_worker::lifecycle::{Cause, History};
-use crate::pod_worker::state::{Flags, Record, State, Stop, Terminating};
+use crate::pod_worker::state::{Flags, Record, State, Stop, Terminating, Work};
 use crate::pod_worker::update::Notifier;
 use crate::recorder::capture::{Keyframe, RoundCounts};
 use crate::recorder::{AdmissionNote, FrameKind, Note, ReadError, Recorder, Ring, SourceChange};
@@ -88,8 +88,7 @@ fn stopping(ring: &mut Ring, id: u32, waiters: u8) {
     let record = Record {
         state: State::Terminating(Box::new(terminating)),
         pending: None,
-        running: None,
-        due: None,
+        work: Work::Resting { due: None },
         failure: None,
         history: History::begin(NOW, Cause::FirstUpdate),
     };

@@ -14,7 +14,7 @@ use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::lifecycle::{Cause, Failure, History, Hook, Lifecycle};
 use crate::pod_worker::state::{
-    Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
+    Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting, Work,
 };
 use crate::pod_worker::step::StepContext;
 use crate::pod_worker::update::{Completed, Config, Notifier, StatusEditor, Target, UpdateKind};
@@ -345,8 +345,10 @@ impl Frozen {
         Record {
             state,
             pending: pending.map(|target| Pending { kind, target, start_time: None, since: NOW }),
-            running: self.running.map(|hook| RunningHook { hook, since: NOW, kind, start_time: None }),
-            due: self.due.then_some(LATER),
+            work: match self.running {
+                Some(hook) => Work::Calling(RunningHook { hook, since: NOW, kind, start_time: None }),
+                None => Work::Resting { due: self.due.then_some(LATER) },
+            },
             failure: self.failing.map(failure),
             history: History::begin(NOW, Cause::FirstUpdate),
         }
@@ -355,6 +357,7 @@ impl Frozen {
     /// The record as data. A notifier becomes the number of its waiter.
     pub(super) fn of(record: Record, objects: &Objects, waiters: &mut Waiters) -> Self {
         let form = |config: &Config| objects.form(&config.pod);
+        let (running, due) = (record.running().map(|running| running.hook), record.due().is_some());
         let stage = match record.state {
             State::Waiting(waiting) => Stage::Waiting { refused: matches!(waiting, Waiting::Blocked { .. }) },
             State::Sync(started) => Stage::Sync(form(&started.config)),
@@ -387,8 +390,8 @@ impl Frozen {
                 Target::Config(config) => PendingTarget::Config(form(config)),
                 Target::Runtime(_) => PendingTarget::Runtime,
             }),
-            running: record.running.map(|running| running.hook),
-            due: record.due.is_some(),
+            running,
+            due,
             failing: record.failure.map(|failure| failure.hook),
         }
     }
