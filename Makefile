@@ -114,6 +114,7 @@ bench: containers
 	$(CARGO) bench --locked --bench engine
 	$(CARGO) bench --locked --bench node
 	$(CARGO) bench --locked --bench claims
+	$(CARGO) bench --locked -p podwright-parts --bench parts
 	$(CARGO) bench --locked --bench controllers
 	$(CARGO) bench --locked --bench containers
 
