@@ -53,27 +53,37 @@ impl Allocation {
     /// The resources that the status of a pod reports as allocated. An agent uses them if it has no record of the pod: an older agent or a
     /// kubelet started the pod, or the record was damaged.
     ///
-    /// A status reports nothing for a container that has not been created. Such a container has the resources of the spec. `None` if
-    /// nothing is reported, or if the pod as a whole would have less than its containers: then nobody knows what was allocated.
+    /// A status reports nothing for a container that has not been created. Such a container has the resources of the spec. A container also
+    /// reports a limit that it inherits from its pod, so an amount that the spec does not have for the container is left out.
+    ///
+    /// `None` if nothing is reported, if the pod as a whole would have less than its containers, or if the pod would have another class, which
+    /// no resize changes: then nobody knows what was allocated. While a resize is in progress, the limits of a status are those in use.
     pub fn of_status(pod: &Arc<PodObject>) -> Option<Self> {
         let status = pod.status()?;
         let statuses = [&status.container_statuses, &status.init_container_statuses];
         let find = |name: &str| statuses.into_iter().flatten().flatten().find(|status| status.name == name);
-        let of = |ContainerStatus { name, allocated_resources, resources, .. }: &ContainerStatus| {
+        let of = |Resizable { container, .. }: Resizable<'_>| {
+            let ContainerStatus { name, allocated_resources, resources, .. } = find(&container.name)?;
+            let (own, actual) = (container.resources.clone().unwrap_or_default(), resources.as_ref()?);
             // Kubelets before 1.36 do not report `allocatedResources`.
-            let actual = resources.as_ref()?;
-            let requests = allocated_resources.clone().or_else(|| actual.requests.clone());
-            Some((name.clone(), ResourceRequirements { claims: None, limits: actual.limits.clone(), requests }))
+            let requests = allocated_resources.as_ref().or(actual.requests.as_ref());
+            let resources = ResourceRequirements {
+                claims: None,
+                limits: own_amounts(&own.limits, actual.limits.as_ref()),
+                requests: own_amounts(&own.requests, requests),
+            };
+            Some((name.clone(), resources))
         };
-        let containers: BTreeMap<_, _> =
-            resizable(pod).filter_map(|it| find(&it.container.name)).filter_map(of).collect();
+        let containers: BTreeMap<_, _> = resizable(pod).filter_map(of).collect();
         if containers.is_empty() {
             return None;
         }
         let all_reported = resizable(pod).all(|it| containers.contains_key(&it.container.name));
         let mut allocation = Allocation { pod: pod.spec().resources.clone(), containers };
         allocation.pod = whole_of_status(allocation.apply(pod).spec(), all_reported, status);
-        whole_suffices(allocation.apply(pod).spec()).then_some(allocation)
+        let allocated = allocation.apply(pod);
+        let is_possible = whole_suffices(allocated.spec()) && class_of(allocated.spec()) == class_of(pod.spec());
+        is_possible.then_some(allocation)
     }
 
     /// The pod with these resources. The same object if it has them already.
@@ -94,6 +104,17 @@ impl Allocation {
         }
         pod.with_spec(spec)
     }
+}
+
+/// The amounts of `reported` whose names `own` has.
+fn own_amounts(
+    own: &Option<BTreeMap<String, Quantity>>,
+    reported: Option<&BTreeMap<String, Quantity>>,
+) -> Option<BTreeMap<String, Quantity>> {
+    let own = own.as_ref()?;
+    let amounts = reported?.iter().filter(|(name, _)| own.contains_key(*name));
+    let amounts: BTreeMap<_, _> = amounts.map(|(name, quantity)| (name.clone(), quantity.clone())).collect();
+    (!amounts.is_empty()).then_some(amounts)
 }
 
 /// The resources of the pod as a whole that its status reports as allocated. `spec` has the allocated resources of its containers, if

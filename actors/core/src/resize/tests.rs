@@ -93,6 +93,9 @@ fn allocation_is_read_from_a_status() {
     assert_eq!(read(amounts("1", "1Mi"), actual.clone()).unwrap().spec(), old.spec());
     assert_eq!(read(Value::Null, actual).unwrap().spec(), old.spec(), "a kubelet before 1.36");
     assert!(read(Value::Null, Value::Null).is_none());
+    let in_use = json!({"limits": amounts("1", "1Mi"), "requests": amounts("1", "1Mi")});
+    // The pod is guaranteed. With its new requests and the limits in use, it would not be.
+    assert!(read(amounts("2", "1Mi"), in_use).is_none(), "a resize is in progress");
 }
 
 #[test]

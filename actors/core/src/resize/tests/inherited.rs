@@ -150,6 +150,24 @@ fn cgroup_of_a_pod_suffices_for_an_init_container_that_keeps_its_resources() {
     assert_eq!(limit("64Mi", "128Mi", Is::Running), Some(128));
 }
 
+// The runtime reports the limits that it has applied, also those that the container has from its pod.
+#[test]
+fn limit_that_a_container_inherits_is_not_allocated_to_it() {
+    let own = json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}});
+    let whole = json!({"limits": {"memory": "95Mi"}, "requests": {"memory": "95Mi"}});
+    let pod = spec(json!({"containers": [{"name": "a", "image": IMAGE, "resources": own}], "resources": whole}));
+    let container = json!({
+        "name": "a", "image": IMAGE, "imageID": "", "ready": true, "restartCount": 0,
+        "allocatedResources": {"cpu": "1"},
+        "resources": {"limits": {"cpu": "1", "memory": "95Mi"}, "requests": {"cpu": "1"}},
+    });
+    let status = json!({
+        "containerStatuses": [container], "resources": whole, "allocatedResources": {"cpu": "1", "memory": "95Mi"},
+    });
+    let pod = pod.with_status(serde_json::from_value(status).unwrap());
+    assert!(Arc::ptr_eq(&Allocation::of_status(&pod).unwrap().apply(&pod), &pod), "no resize is in progress");
+}
+
 // The record of the pod is lost. Its status in the API server says what was allocated, also to the pod as a whole.
 #[test]
 fn allocation_of_a_pod_as_a_whole_is_read_from_a_status() {
