@@ -10,12 +10,13 @@
 //! ```
 //!
 //! The runtime knows which containers run. It does not know what the agent was doing with them. A fact is kept for as long as that
-//! matters: until the start has ended, or until the runtime no longer has the run.
+//! matters: until the start has ended, until the next run of the container has started, or until the runtime no longer has the run.
 //!
 //! | fact | written | the next agent |
 //! |---|---|---|
 //! | starting | before the start is requested | removes a run that never started, before its container starts again with the same number; runs the post-start hook of a run that started, or stops the run if its hook has failed |
 //! | stop | when a stop begins | gives the container the rest of its grace period |
+//! | stopped for a resize | before the stop | starts the container again, whatever the exit code of the run says of its work |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
@@ -38,6 +39,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::containers::definition::Definition;
+use crate::containers::restart::STOPPED_FOR_RESIZE;
 use crate::ids::{ContainerId, PodUid};
 use crate::journal::{Journal, Lines, Patience};
 use crate::pod::PodObject;
@@ -52,7 +54,7 @@ use step::{Event, step};
 
 pub(crate) use state::StartFact;
 
-/// The facts of all runs. Every method except `starts`, `written` and `run` returns at once.
+/// The facts of all runs. Every method except `starts`, `stops_for_resize`, `written` and `run` returns at once.
 pub(crate) struct RunFacts {
     kept: Mutex<Kept>,
     journal: Journal,
@@ -158,6 +160,13 @@ impl RunFacts {
         self.change(Event::Stops { pod, run, stop: StopFact { killed_at, limit } });
     }
 
+    /// Records that a run is about to be stopped to start its container again with other resources, and waits until the file has it.
+    /// Cancel safe.
+    pub(crate) async fn stops_for_resize(&self, pod: &PodUid, run: &ContainerId) {
+        let version = self.change(Event::StopsForResize { pod, run });
+        self.until_written(version).await;
+    }
+
     /// Records that the stop of a run has succeeded or failed.
     pub(crate) fn stop_ended(&self, pod: &PodUid, run: &ContainerId) {
         self.change(Event::StopEnded { pod, run });
@@ -200,16 +209,23 @@ impl RunFacts {
     }
 
     /// Forgets the facts that no longer matter, after a hook of the pod has read the pod. Returns the status without the runs that never
-    /// started, because the agent that started them died: they are no runs of their containers.
+    /// started, because the agent that started them died: they are no runs of their containers. A run that was stopped for a resize has
+    /// the reason [`STOPPED_FOR_RESIZE`] in it.
     pub(crate) fn observe(&self, pod: &PodUid, status: Arc<PodRuntimeStatus>) -> Arc<PodRuntimeStatus> {
         self.change(Event::Observed { pod, status: &status });
         let kept = self.kept.lock();
         let is_abandoned = |run: &ContainerStatus| kept.facts.abandoned(pod).any(|(id, _)| *id == run.id);
-        if !status.containers.iter().any(is_abandoned) {
+        let is_for_resize = |run: &ContainerStatus| {
+            run.state == ContainerState::Exited && kept.facts.fact(pod, &run.id).is_some_and(|fact| fact.for_resize)
+        };
+        if !status.containers.iter().any(|run| is_abandoned(run) || is_for_resize(run)) {
             return status;
         }
         let mut status = PodRuntimeStatus::clone(&status);
         status.containers.retain(|run| !is_abandoned(run));
+        for run in status.containers.iter_mut().filter(|run| is_for_resize(run)) {
+            STOPPED_FOR_RESIZE.clone_into(&mut run.reason);
+        }
         Arc::new(status)
     }
 

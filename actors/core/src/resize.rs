@@ -16,6 +16,10 @@
 //! ([`PodResize::begin`]). If the agent is killed during a call, the record has the values from before and after the call ([`Actual`]),
 //! and the next agent makes the call again.
 //!
+//! A container whose resize policy requires a restart is stopped, and starts again with the allocated resources. A record of the stop is
+//! on disk before the stop, because the exit code of the run says nothing about its work
+//! ([`STOPPED_FOR_RESIZE`](crate::containers::restart::STOPPED_FOR_RESIZE)).
+//!
 //! The store `Resizes` keeps the state and writes it to disk.
 
 mod actuated;

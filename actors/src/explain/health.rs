@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::ContainerStatus;
 use serde::Serialize;
 
+use crate::containers::restart::Exit;
+
 /// The health of a pod or a container, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +27,8 @@ impl Health {
         let Some(state) = &have.state else { return Health::Waiting };
         match (&state.running, &state.terminated) {
             (Some(_), _) if have.ready || is_ephemeral => Health::Healthy,
-            (None, Some(end)) if end.exit_code == 0 => Health::Finished,
+            (None, Some(end)) if Exit::from(end).is_success() => Health::Finished,
+            (None, Some(end)) if Exit::from(end).is_for_resize() => Health::Waiting,
             (None, Some(_)) => Health::Failing,
             (None, None) if is_stuck(have) => Health::Failing,
             (Some(_) | None, _) => Health::Waiting,
@@ -57,6 +60,7 @@ mod tests {
             (json!({"running": {}}), false, true, Healthy),
             (ended(0), false, false, Finished),
             (ended(3), false, false, Failing),
+            (json!({"terminated": {"exitCode": 0, "reason": "StoppedForResize"}}), false, false, Waiting),
             (waiting("ContainerCreating"), false, false, Waiting),
             (waiting("PodInitializing"), false, false, Waiting),
             (waiting("CrashLoopBackOff"), false, false, Failing),

@@ -29,6 +29,8 @@ struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<StopLine>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    for_resize: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     started: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
@@ -44,13 +46,13 @@ struct StopLine {
 
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
-        let RunFact { start, stop, started, ready, inherited: _, abandoned: _ } = *fact;
+        let RunFact { start, stop, for_resize, started, ready, inherited: _, abandoned: _ } = *fact;
         let (starting, hook_failed) = (start.is_some(), start == Some(StartFact::HookFailed));
         let stop = stop.map(|StopFact { killed_at, limit }| StopLine {
             killed_at: killed_at.as_nanos(),
             limit: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
         });
-        Line { run: run.to_string(), pod: pod.to_string(), starting, hook_failed, stop, started, ready }
+        Line { run: run.to_string(), pod: pod.to_string(), starting, hook_failed, stop, for_resize, started, ready }
     }
 
     fn to_record(&self) -> Option<Arc<str>> {
@@ -68,19 +70,20 @@ impl Line {
 pub(super) fn parse(records: &[String]) -> (State, Vec<serde_json::Error>) {
     let (mut state, mut errors) = (State::default(), Vec::new());
     for record in records {
-        let Line { run, pod, starting, hook_failed, stop, started, ready } = match serde_json::from_str(record) {
-            Ok(line) => line,
-            Err(error) => {
-                errors.push(error);
-                continue;
-            }
-        };
+        let Line { run, pod, starting, hook_failed, stop, for_resize, started, ready } =
+            match serde_json::from_str(record) {
+                Ok(line) => line,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
+            };
         let stop = stop.map(|StopLine { killed_at, limit }| StopFact {
             killed_at: Time::from_nanos(killed_at),
             limit: Duration::from_nanos(limit),
         });
         let start = starting.then_some(if hook_failed { StartFact::HookFailed } else { StartFact::Requested });
-        let fact = RunFact { start, stop, started, ready, inherited: true, abandoned: None };
+        let fact = RunFact { start, stop, for_resize, started, ready, inherited: true, abandoned: None };
         state.load(PodUid::new(&pod), run.into(), fact);
     }
     (state, errors)

@@ -23,6 +23,8 @@ pub(super) struct RunFact {
     pub(super) start: Option<StartFact>,
     /// The stop of the run, if it stops.
     pub(super) stop: Option<StopFact>,
+    /// The run is stopped to start its container again with other resources, so that its exit code says nothing about its work.
+    pub(super) for_resize: bool,
     /// The startup probe has passed.
     pub(super) started: bool,
     /// The last result of the readiness probe.
@@ -61,8 +63,8 @@ impl StopFact {
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
-        let RunFact { start, stop, started, ready, inherited: _, abandoned: _ } = self;
-        start.is_none() && stop.is_none() && !started && ready.is_none()
+        let RunFact { start, stop, for_resize, started, ready, inherited: _, abandoned: _ } = self;
+        start.is_none() && stop.is_none() && !for_resize && !started && ready.is_none()
     }
 
     /// Compares the fact with what the runtime has now. Returns whether the fact still matters.
@@ -71,11 +73,13 @@ impl RunFact {
         if observed.state != ContainerState::Exited {
             return true;
         }
-        let is_newest = status.newest(observed.name.as_str()).is_some_and(|newest| newest.id == *run);
+        let mut newer = status.runs(observed.name.as_str()).take_while(|newer| newer.id != *run).peekable();
+        let is_newest = newer.peek().is_none();
         let is_requested = self.start == Some(StartFact::Requested);
         let is_abandoned = is_requested && self.inherited && observed.started_at.is_none() && is_newest;
         self.abandoned = is_abandoned.then(|| observed.name.clone());
-        is_abandoned
+        // A newer run that never started may be abandoned. Then this run is the last one of its container again.
+        is_abandoned || (self.for_resize && newer.all(|newer| newer.started_at.is_none()))
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) enum Event<'a> {
     StartEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// A run is asked to stop, or its pre-stop hook begins.
     Stops { pod: &'a PodUid, run: &'a ContainerId, stop: StopFact },
+    /// A run is about to be stopped to start its container again with other resources.
+    StopsForResize { pod: &'a PodUid, run: &'a ContainerId },
     /// The stop of a run has succeeded or failed. The next try gives the run its whole grace period.
     StopEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// The pod is expected to run, so that no stop of an earlier agent goes on.
@@ -51,6 +53,7 @@ pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
                 fact.stop = Some(stop);
             }
         }),
+        Event::StopsForResize { pod, run } => state.edit(pod, run, |fact| fact.for_resize = true),
         Event::StopEnded { pod, run } => state.edit(pod, run, |fact| fact.stop = None),
         Event::Runs { pod } => {
             let facts = state.pods.get(pod).into_iter().flatten();

@@ -146,6 +146,32 @@ async fn abandoned_start_that_is_repeated_stays_abandoned_until_it_ends() {
     assert_eq!(observe(&next, "u", &ended), (names(&["a"]), names(&[])));
 }
 
+// A newer run that never started may be the start that the death of an agent cancelled.
+#[tokio::test(start_paused = true)]
+async fn run_that_was_stopped_for_a_resize_has_its_reason_until_the_next_run_has_started() {
+    let disk = Disk::default();
+    let first = disk.agent();
+    first.stops_for_resize(&uid(), &"a".into()).await;
+    let reasons = |facts: &RunFacts, runs: &[ContainerStatus]| -> Vec<String> {
+        let left = facts.observe(&uid(), Arc::new(of(runs.to_vec())));
+        left.containers.iter().map(|run| run.reason.clone()).collect()
+    };
+    let (running, ended) = (run("a", Is::Running), run("a", Is::Exited(0)));
+    let newer = |run: ContainerStatus| ContainerStatus { id: "a2".into(), ..run };
+    assert_eq!(reasons(&first, &[running]), [""], "the agent dies before the stop");
+
+    let second = disk.agent();
+    assert_eq!(reasons(&second, std::slice::from_ref(&ended)), [STOPPED_FOR_RESIZE]);
+    assert_eq!(reasons(&second, &[newer(run("a", Is::Created)), ended.clone()]), ["", STOPPED_FOR_RESIZE]);
+    second.starts(&uid(), &"a2".into()).await;
+
+    let third = disk.agent();
+    let cancelled = newer(never_started("a"));
+    assert_eq!(reasons(&third, &[cancelled, ended.clone()]), [STOPPED_FOR_RESIZE], "the newer run is abandoned");
+    assert_eq!(reasons(&third, &[newer(run("a", Is::Running)), ended.clone()]), ["", ""]);
+    assert_eq!(reasons(&third, &[newer(run("a", Is::Exited(0))), ended]), ["", ""]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn container_with_a_post_start_hook_is_observed_as_running_once_its_start_has_ended() {
     let post_start = Some(LifecycleHandler::default());
@@ -340,6 +366,7 @@ enum Change {
     HookFailed(usize, usize),
     StartEnded(usize, usize),
     Stops(usize, usize, u64),
+    StopsForResize(usize, usize),
     StopEnded(usize, usize),
     Runs(usize),
     Probed(usize, usize, ProbeKind, bool),
@@ -365,6 +392,7 @@ fn changes() -> impl Strategy<Value = Change> {
         1 => run().prop_map(|(pod, run)| Change::HookFailed(pod, run)),
         3 => run().prop_map(|(pod, run)| Change::StartEnded(pod, run)),
         3 => (run(), 0..90u64).prop_map(|((pod, run), at)| Change::Stops(pod, run, at)),
+        1 => run().prop_map(|(pod, run)| Change::StopsForResize(pod, run)),
         2 => run().prop_map(|(pod, run)| Change::StopEnded(pod, run)),
         1 => (0..PODS.len()).prop_map(Change::Runs),
         3 => (run(), kind, any::<bool>()).prop_map(|((pod, run), kind, passed)| Change::Probed(pod, run, kind, passed)),
@@ -400,6 +428,9 @@ fn apply(kept: &mut Kept, change: &Change) {
             let (pod, run) = (&PODS[*pod].into(), &RUNS[*run].into());
             let stop = StopFact { killed_at: Time::from_secs(*at), limit: Duration::from_secs(*at) };
             step(&mut kept.facts, Event::Stops { pod, run, stop })
+        }
+        Change::StopsForResize(pod, run) => {
+            step(&mut kept.facts, Event::StopsForResize { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
         }
         Change::StopEnded(pod, run) => {
             step(&mut kept.facts, Event::StopEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
@@ -457,7 +488,8 @@ proptest! {
                     let is_kept = match state {
                         None => false,
                         Some(ContainerState::Exited) => {
-                            fact.start == Some(StartFact::Requested) && fact.inherited && fact.abandoned.is_some()
+                            let is_requested = fact.start == Some(StartFact::Requested);
+                            fact.for_resize || (is_requested && fact.inherited && fact.abandoned.is_some())
                         }
                         Some(_) => true,
                     };

@@ -1,8 +1,52 @@
 //! Decides whether a container that exited may be started again. Pure.
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, ContainerStateTerminated, PodSpec};
 
 use crate::pod::is_sidecar;
+use crate::ports::ContainerStatus;
+
+/// The reason of the exit of a run that the agent stopped to start its container again with other resources. The exit code of such a run
+/// says nothing about the work of the container: a process that handles the signal often exits with 0.
+pub const STOPPED_FOR_RESIZE: &str = "StoppedForResize";
+
+/// The exit of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit<'a> {
+    /// The exit code.
+    pub code: i32,
+    /// The reason; empty if there is none.
+    pub reason: &'a str,
+}
+
+impl Exit<'_> {
+    /// Whether the container has completed its work.
+    pub fn is_success(self) -> bool {
+        self.code == 0 && !self.is_for_resize()
+    }
+
+    /// Whether the agent stopped the run to start its container again with other resources.
+    pub fn is_for_resize(self) -> bool {
+        self.reason == STOPPED_FOR_RESIZE
+    }
+}
+
+impl From<i32> for Exit<'_> {
+    fn from(code: i32) -> Self {
+        Exit { code, reason: "" }
+    }
+}
+
+impl<'a> From<&'a ContainerStatus> for Exit<'a> {
+    fn from(run: &'a ContainerStatus) -> Self {
+        Exit { code: run.exit_code, reason: &run.reason }
+    }
+}
+
+impl<'a> From<&'a ContainerStateTerminated> for Exit<'a> {
+    fn from(end: &'a ContainerStateTerminated) -> Self {
+        Exit { code: end.exit_code, reason: end.reason.as_deref().unwrap_or_default() }
+    }
+}
 
 /// The restart policy of a pod or of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,12 +98,17 @@ pub enum OnExit {
 
 const RESTART_ALL: &str = "RestartAllContainers";
 
-/// Decides the result of an exit of a regular or init container: the first rule that matches decides, else the policy.
+/// Decides the result of an exit of a regular or init container: the first rule that matches decides, else the policy. A container that
+/// was stopped for a resize starts again under every policy.
 ///
 /// An init container that succeeded does not restart under the pod's policy.
-pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool) -> OnExit {
+pub fn on_exit<'a>(spec: &PodSpec, container: &Container, exit: impl Into<Exit<'a>>, init: bool) -> OnExit {
+    let exit = exit.into();
+    if exit.is_for_resize() {
+        return OnExit::Restart;
+    }
     let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
-    if let Some(rule) = rules.iter().find(|rule| matches(rule, exit_code)) {
+    if let Some(rule) = rules.iter().find(|rule| matches(rule, exit.code)) {
         return match rule.action.as_str() {
             RESTART_ALL => OnExit::RestartAllContainers,
             _ => OnExit::Restart,
@@ -69,7 +118,7 @@ pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool
         RestartPolicy::Always if init && !is_sidecar(container) => RestartPolicy::OnFailure,
         policy => policy,
     };
-    if policy.restarts(exit_code) { OnExit::Restart } else { OnExit::Stay }
+    if policy.restarts(exit.code) { OnExit::Restart } else { OnExit::Stay }
 }
 
 /// Whether an exit rule of a regular or init container can restart all containers of the pod.
@@ -134,6 +183,18 @@ mod tests {
         assert_eq!(on_exit(&pod("Never"), &container, 42, false), OnExit::Restart);
         assert_eq!(on_exit(&pod("Never"), &container, 7, false), OnExit::RestartAllContainers);
         assert_eq!(on_exit(&pod("Never"), &container, 0, false), OnExit::Stay);
+    }
+
+    #[test]
+    fn a_container_that_was_stopped_for_a_resize_restarts_under_every_policy_and_rule() {
+        let rules = vec![rule("In", &[0, 143], "RestartAllContainers")];
+        let with_rules = Container { restart_policy_rules: Some(rules), ..Container::default() };
+        for container in [Container::default(), with_rules] {
+            for (policy, init, code) in [("Never", false, 143), ("OnFailure", false, 0), ("Always", true, 0)] {
+                let exit = Exit { code, reason: STOPPED_FOR_RESIZE };
+                assert_eq!(on_exit(&pod(policy), &container, exit, init), OnExit::Restart, "{policy} {code}");
+            }
+        }
     }
 
     #[test]

@@ -111,17 +111,6 @@ impl Actuated {
         spec
     }
 
-    /// The spec of a pod in which some containers have the largest of the resources that they may have and those allocated to them.
-    pub(super) fn spec_keeping(&self, pod: &PodObject, keeping: &[&str]) -> PodSpec {
-        let mut spec = pod.spec().clone();
-        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-            if let Some(used) = self.containers.get(&container.name).filter(|_| keeping.contains(&&*container.name)) {
-                container.resources = Some(used.largest().larger(&container.resources.take().unwrap_or_default()));
-            }
-        }
-        spec
-    }
-
     /// The spec of a pod with the largest resources that count for it until the resize is complete. `None` if they are the allocated ones.
     pub fn counted_spec(&self, pod: &PodObject) -> Option<PodSpec> {
         if self.containers.is_empty() && self.pod_level.is_none() {

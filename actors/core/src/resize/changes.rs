@@ -9,7 +9,7 @@ use super::allocation::{Bounds, Resizable, effective, resizable};
 use super::decide::amount;
 use crate::containers::plan::{Kill, KillReason, Plan};
 use crate::ids::{ContainerId, ContainerName};
-use crate::pod::{ContainerKind, PodObject, is_sidecar};
+use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::quantity::Amount;
 
@@ -17,7 +17,7 @@ use crate::quantity::Amount;
 /// each list decreases come before increases (upstream `computePodResizeAction`, kubelet 1.36).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResizeChanges {
-    /// The containers whose resize policy requires a restart.
+    /// The containers that are stopped and started again, because their resize policies require that for a resource that changes.
     pub restart: Vec<ResizeRestart>,
     /// The containers whose memory changes while they run.
     pub memory: Vec<ContainerChange>,
@@ -33,7 +33,7 @@ pub struct CgroupChange {
     pub before: Actual<Bounds>,
     /// The bounds that follow from the largest resources that the containers may have.
     pub in_use: Bounds,
-    /// The allocated bounds, or larger ones while a container keeps what it has.
+    /// The allocated bounds.
     pub after: Bounds,
 }
 
@@ -67,16 +67,8 @@ impl ResizeChanges {
         planned: &Plan,
     ) -> Option<ResizeChanges> {
         let mut changes = ResizeChanges::default();
-        // The containers that run on with their earlier resources.
-        let mut keeping = Vec::new();
         match planned {
-            Plan::Keep(others) => {
-                for it in resizable(pod) {
-                    if changes.add(actuated, pod, it, status, &others.kill) {
-                        keeping.push(it.container.name.as_str());
-                    }
-                }
-            }
+            Plan::Keep(others) => resizable(pod).for_each(|it| changes.add(actuated, pod, it, status, &others.kill)),
             // The containers start again, with the allocated resources.
             Plan::NewSandbox { .. } | Plan::RestartAll { .. } => {}
             Plan::StopPod { .. } => return None,
@@ -84,7 +76,7 @@ impl ResizeChanges {
         for (list, name) in [(&mut changes.memory, "memory"), (&mut changes.cpu, "cpu")] {
             list.sort_by_key(|change| change.is_increase(name));
         }
-        let after = Bounds::of_spec(&actuated.spec_keeping(pod, &keeping));
+        let after = Bounds::of(pod);
         changes.cgroup = (!actuated.cgroup.has(after)).then(|| {
             let in_use = Bounds::of_spec(&actuated.spec_in_use(pod));
             CgroupChange { before: actuated.cgroup.clone(), in_use, after }
@@ -92,7 +84,7 @@ impl ResizeChanges {
         (changes != ResizeChanges::default()).then_some(changes)
     }
 
-    /// Adds the changes that a container needs. Returns whether its run keeps its resources until it ends instead.
+    /// Adds the changes that a container needs.
     fn add(
         &mut self,
         actuated: &Actuated,
@@ -100,14 +92,12 @@ impl ResizeChanges {
         it: Resizable<'_>,
         status: &PodRuntimeStatus,
         kills: &[Kill],
-    ) -> bool {
+    ) {
         let Resizable { kind, index, container } = it;
-        let Some(from) = actuated.containers.get(&container.name) else { return false };
+        let Some(from) = actuated.containers.get(&container.name) else { return };
         let run = status.newest(&container.name).filter(|run| run.state == ContainerState::Running);
         // A container that is stopped for another reason starts again with the allocated resources.
-        let Some(run) = run.filter(|run| !kills.iter().any(|kill| kill.id == run.id)) else {
-            return false;
-        };
+        let Some(run) = run.filter(|run| !kills.iter().any(|kill| kill.id == run.id)) else { return };
         let to = effective(pod, container);
         let has = |own: &ResourceRequirements, name| {
             ["limits", "requests"].iter().all(|of| amount(Some(own), of, name) == amount(Some(&to), of, name))
@@ -115,13 +105,9 @@ impl ResizeChanges {
         let differs = |name| from.values().any(|own| !has(own, name));
         let (cpu, memory) = (differs("cpu"), differs("memory"));
         if (cpu && requires_restart(container, "cpu")) || (memory && requires_restart(container, "memory")) {
-            // An init container that a stop cut off may exit with 0, which means that it has completed.
-            if kind == ContainerKind::Init && !is_sidecar(container) {
-                return true;
-            }
             let kill = Kill { id: run.id.clone(), name: run.name.clone(), reason: KillReason::Resize };
             self.restart.push(ResizeRestart { kill, kind, index });
-            return false;
+            return;
         }
         let change = ContainerChange { id: run.id.clone(), name: run.name.clone(), kind, from: from.clone(), to };
         if memory {
@@ -130,7 +116,6 @@ impl ResizeChanges {
         if cpu {
             self.cpu.push(change);
         }
-        false
     }
 }
 

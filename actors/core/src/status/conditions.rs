@@ -212,7 +212,7 @@ pub(super) fn is_restarting_all(pod: &PodObject, runtime: &PodRuntimeStatus, pre
         || inits_and_regulars(pod).any(|(container, init)| {
             runtime.newest(&container.name).is_some_and(|run| {
                 run.state == ContainerState::Exited
-                    && on_exit(pod.spec(), container, run.exit_code, init) == OnExit::RestartAllContainers
+                    && on_exit(pod.spec(), container, run, init) == OnExit::RestartAllContainers
             })
         })
 }

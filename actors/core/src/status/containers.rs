@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use super::compute::StatusInput;
 use super::{reasons, settings};
 use crate::containers::definition::Definition;
-use crate::containers::restart::{OnExit, on_exit};
+use crate::containers::restart::{Exit, OnExit, on_exit};
 use crate::ids::ContainerName;
 use crate::pod::ContainerKind;
 use crate::ports::{ContainerState, ContainerStatus};
@@ -190,7 +190,7 @@ impl<'a> ContainerStatusLists<'a> {
             (ContainerState::Created | ContainerState::Unknown, _) => true,
             (ContainerState::Exited, Some(container)) => {
                 let init = spec.kind() == ContainerKind::Init;
-                on_exit(self.input.pod.spec(), container, run.exit_code, init) != OnExit::Stay
+                on_exit(self.input.pod.spec(), container, run, init) != OnExit::Stay
             }
         }
     }
@@ -209,7 +209,8 @@ impl<'a> ContainerStatusLists<'a> {
         }
         let state = status.state.as_ref();
         let running = newest.filter(|_| state.is_some_and(|state| state.running.is_some()));
-        let exited_well = state.and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0);
+        let end = state.and_then(|state| state.terminated.as_ref());
+        let exited_well = end.is_some_and(|end| Exit::from(end).is_success());
         let before = old.filter(|old| old.container_id == status.container_id);
         let probes =
             running.and_then(|run| self.input.probes.get(&run.id)).copied().unwrap_or(ContainerProbes::default());

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, PodStatus};
 
 use super::{conditions, reasons};
-use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
+use crate::containers::restart::{Exit, OnExit, RestartPolicy, on_exit};
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
 
 /// An exit of a container.
@@ -32,7 +32,7 @@ pub(super) fn check_restarts(pod: &PodObject, old: &PodStatus, new: &PodStatus) 
     if conditions::is_true(old, reasons::ALL_RESTARTING) || conditions::is_true(new, reasons::ALL_RESTARTING) {
         return Ok(());
     }
-    let regular = |c: &Container, code: i32| on_exit(pod.spec(), c, code, false) != OnExit::Stay;
+    let regular = |c: &Container, exit: Exit<'_>| on_exit(pod.spec(), c, exit, false) != OnExit::Stay;
     // Init containers run again in each new sandbox, whatever their exit was. A pod gets a new sandbox unless neither
     // it nor any of its containers may start again.
     let anew = RestartPolicy::parse(pod.spec().restart_policy.as_deref()) != RestartPolicy::Never
@@ -41,7 +41,8 @@ pub(super) fn check_restarts(pod: &PodObject, old: &PodStatus, new: &PodStatus) 
             .iter()
             .chain(pod.init_containers())
             .any(|c| !is_sidecar(c) && (c.restart_policy.is_some() || c.restart_policy_rules.is_some()));
-    let init = |c: &Container, code: i32| anew || is_sidecar(c) || on_exit(pod.spec(), c, code, true) != OnExit::Stay;
+    let init =
+        |c: &Container, exit: Exit<'_>| anew || is_sidecar(c) || on_exit(pod.spec(), c, exit, true) != OnExit::Stay;
     check_list(&old.container_statuses, &new.container_statuses, pod.containers(), regular)?;
     check_list(&old.init_container_statuses, &new.init_container_statuses, pod.init_containers(), init)
 }
@@ -50,13 +51,13 @@ fn check_list(
     old: &Option<Vec<ContainerStatus>>,
     new: &Option<Vec<ContainerStatus>>,
     specs: &[Container],
-    may_restart: impl Fn(&Container, i32) -> bool,
+    may_restart: impl Fn(&Container, Exit<'_>) -> bool,
 ) -> Result<(), IllegalRestart> {
     for before in old.iter().flatten() {
         let Some(end) = end_of(before) else { continue };
         let Some(after) = new.iter().flatten().find(|after| after.name == before.name) else { continue };
         let Some(spec) = specs.iter().find(|spec| spec.name == before.name) else { continue };
-        if end_of(after).is_none() && !may_restart(spec, end.exit_code) {
+        if end_of(after).is_none() && !may_restart(spec, end.into()) {
             return Err(IllegalRestart { container: before.name.clone() });
         }
     }

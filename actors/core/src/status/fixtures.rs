@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus as ApiStatus, PodStatus};
 use serde_json::{Value, json};
 
 use super::{NodeFacts, StatusInput, compute};
+use crate::containers::restart::STOPPED_FOR_RESIZE;
 use crate::containers::start_error::StartError;
 use crate::ids::ContainerName;
 use crate::pod::PodObject;
@@ -82,6 +83,11 @@ pub(super) fn running(name: &str, restarts: u32) -> ContainerStatus {
 
 pub(super) fn exited(name: &str, restarts: u32, exit_code: i32) -> ContainerStatus {
     ContainerStatus { exit_code, ..run(name, restarts, ContainerState::Exited) }
+}
+
+/// A run that the agent stopped to start its container again with other resources.
+pub(super) fn stopped_for_resize(name: &str, exit_code: i32) -> ContainerStatus {
+    ContainerStatus { reason: STOPPED_FOR_RESIZE.to_owned(), ..exited(name, 0, exit_code) }
 }
 
 /// The inputs of one pod's status.

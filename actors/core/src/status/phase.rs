@@ -1,9 +1,9 @@
 //! Computes a pod's phase from the states of its containers.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 
 use super::reasons;
-use crate::containers::restart::{OnExit, on_exit};
+use crate::containers::restart::{Exit, OnExit, on_exit};
 use crate::pod::{Phase, PodObject, is_sidecar};
 
 /// Computes the phase from the container statuses in `status` (the kubelet's `getPhase`, 1.36).
@@ -20,9 +20,6 @@ pub fn phase(
     initialized: bool,
     is_starting: impl Fn(&str) -> bool,
 ) -> Phase {
-    let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<CountedState> {
-        list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(CountedState::of)
-    };
     let mut count = StateCounts::default();
 
     for init in pod.init_containers() {
@@ -53,6 +50,15 @@ pub fn phase(
     }
 }
 
+fn find<'a>(list: &'a Option<Vec<ContainerStatus>>, name: &str) -> Option<CountedState<'a>> {
+    list.as_deref().unwrap_or_default().iter().find(|status| status.name == name).map(CountedState::of)
+}
+
+/// Whether a container waits because all containers of its pod start again.
+fn restarts_with_all(exit: Exit<'_>) -> bool {
+    exit.reason == reasons::RESTARTING_ALL
+}
+
 /// The counted container states. Several may be set at once.
 #[derive(Default)]
 struct StateCounts {
@@ -70,33 +76,27 @@ struct StateCounts {
 
 /// The container states that the phase distinguishes.
 #[derive(Clone, Copy)]
-enum CountedState {
+enum CountedState<'a> {
     Running {
         started: bool,
     },
-    Exited(i32),
+    Exited(Exit<'a>),
     /// The container waits after an exit.
-    Again {
-        code: i32,
-        restarts_with_all: bool,
-    },
+    Again(Exit<'a>),
     Waiting,
     Nothing,
 }
 
-impl CountedState {
-    fn of(status: &ContainerStatus) -> CountedState {
+impl<'a> CountedState<'a> {
+    fn of(status: &'a ContainerStatus) -> Self {
         let Some(state) = &status.state else { return CountedState::Nothing };
         let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         if state.running.is_some() {
             CountedState::Running { started: status.started == Some(true) }
-        } else if let Some(ContainerStateTerminated { exit_code, .. }) = &state.terminated {
-            CountedState::Exited(*exit_code)
+        } else if let Some(end) = &state.terminated {
+            CountedState::Exited(end.into())
         } else if state.waiting.is_some() {
-            last.map_or(CountedState::Waiting, |last| CountedState::Again {
-                code: last.exit_code,
-                restarts_with_all: last.reason.as_deref() == Some(reasons::RESTARTING_ALL),
-            })
+            last.map_or(CountedState::Waiting, |last| CountedState::Again(last.into()))
         } else {
             CountedState::Nothing
         }
@@ -104,12 +104,12 @@ impl CountedState {
 }
 
 impl StateCounts {
-    fn init(&mut self, pod: &PodObject, init: &Container, state: Option<CountedState>) {
+    fn init(&mut self, pod: &PodObject, init: &Container, state: Option<CountedState<'_>>) {
         match state {
-            Some(CountedState::Exited(0)) => {}
-            Some(CountedState::Again { restarts_with_all: true, .. }) => self.init_pending = true,
-            Some(CountedState::Exited(code) | CountedState::Again { code, .. }) => {
-                if code != 0 && on_exit(pod.spec(), init, code, true) == OnExit::Stay {
+            Some(CountedState::Exited(exit)) if exit.is_success() => {}
+            Some(CountedState::Again(exit)) if restarts_with_all(exit) => self.init_pending = true,
+            Some(CountedState::Exited(exit) | CountedState::Again(exit)) => {
+                if exit.code != 0 && on_exit(pod.spec(), init, exit, true) == OnExit::Stay {
                     self.init_failed = true;
                 } else {
                     self.init_pending = true;
@@ -121,14 +121,14 @@ impl StateCounts {
         }
     }
 
-    fn sidecar(&mut self, state: Option<CountedState>) {
+    fn sidecar(&mut self, state: Option<CountedState<'_>>) {
         match state {
             Some(CountedState::Running { started }) => {
                 self.running = true;
                 self.sidecar_pending |= !started;
             }
             // A stopped sidecar does not count.
-            Some(CountedState::Exited(_) | CountedState::Again { .. }) => {}
+            Some(CountedState::Exited(_) | CountedState::Again(_)) => {}
             Some(CountedState::Waiting) => {
                 self.sidecar_pending = true;
                 self.waiting = true;
@@ -141,20 +141,20 @@ impl StateCounts {
         }
     }
 
-    fn regular(&mut self, pod: &PodObject, container: &Container, state: Option<CountedState>) {
-        let may_restart = |code| on_exit(pod.spec(), container, code, false) != OnExit::Stay;
+    fn regular(&mut self, pod: &PodObject, container: &Container, state: Option<CountedState<'_>>) {
+        let may_restart = |exit: Exit<'_>| on_exit(pod.spec(), container, exit, false) != OnExit::Stay;
         match state {
             Some(CountedState::Running { .. }) => self.running = true,
-            Some(CountedState::Exited(code)) => {
+            Some(CountedState::Exited(exit)) => {
                 self.stopped = true;
-                self.failed |= code != 0;
-                self.may_restart |= may_restart(code);
+                self.failed |= exit.code != 0;
+                self.may_restart |= may_restart(exit);
             }
-            Some(CountedState::Again { code, restarts_with_all }) => {
+            Some(CountedState::Again(exit)) => {
                 self.stopped = true;
                 // The container waits for a restart, so its last exit does not count as a success.
                 self.failed = true;
-                self.may_restart |= restarts_with_all || may_restart(code);
+                self.may_restart |= restarts_with_all(exit) || may_restart(exit);
             }
             Some(CountedState::Waiting) => self.waiting = true,
             Some(CountedState::Nothing) | None => self.unknown = true,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 
 use super::{conditions, reasons};
+use crate::containers::restart::Exit;
 use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::time::Time;
 
@@ -138,7 +139,7 @@ fn initialising(pod: &PodObject, status: &PodStatus, counts: &mut ContainerCount
         }
         let waits = waiting_reason(have).filter(|reason| *reason != reasons::POD_INITIALIZING);
         match terminated(&have.state) {
-            Some(end) if end.exit_code == 0 => continue,
+            Some(end) if Exit::from(end).is_success() => continue,
             Some(end) => return Some(format!("Init:{}", end_text(end))),
             None => {
                 let progress = || format!("{index}/{}", pod.init_containers().len());

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
 use super::containers::killed;
 use super::reasons;
+use crate::containers::restart::Exit;
 use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::texts::containers::NOT_LOCATED;
 
@@ -46,7 +47,7 @@ fn is_initialized(pod: &PodObject, status: &PodStatus) -> bool {
     let ended_well = [&known.state, &known.last_state]
         .into_iter()
         .flatten()
-        .any(|state| state.terminated.as_ref().is_some_and(|end| end.exit_code == 0));
+        .any(|state| state.terminated.as_ref().is_some_and(|end| Exit::from(end).is_success()));
     let runs = known.state.as_ref().is_some_and(|state| state.running.is_some()) && known.started == Some(true);
     ended_well || (is_sidecar(last) && runs)
 }

@@ -1,6 +1,9 @@
 use k8s_openapi::api::core::v1::{Container, ExecAction, Lifecycle, LifecycleHandler, Probe, SleepAction};
 
 use super::*;
+use crate::container_manager::stop::StopContext;
+use crate::containers::plan::{Kill, KillReason};
+use crate::containers::restart::STOPPED_FOR_RESIZE;
 use crate::ports::ContainerState;
 use crate::ports::RuntimeError;
 use crate::probes::ProbeResult;
@@ -327,6 +330,23 @@ async fn stops_of_a_container_are_forgotten_once_it_has_ended() {
     kill_reported(&rig, &pod, &reported).await;
     let error = rig.manager.check_stopped(pod.uid(), Some(&pod), &reported).await.unwrap_err().to_string();
     assert!(error.contains("still runs although"), "only one stop is remembered: {error}");
+}
+
+// The exit code of the run may say that its work is complete. The agent dies during the pre-stop hook.
+#[tokio::test(start_paused = true)]
+async fn next_agent_knows_which_run_was_stopped_for_a_resize() {
+    for (reason, expected) in [(KillReason::Resize, STOPPED_FOR_RESIZE), (KillReason::LivenessFailed, "")] {
+        let (rig, pod) = (Rig::new(), draining());
+        rig.runtime.script("a", Script { exec: (secs(9), 0), ..Script::default() });
+        rig.settled(&pod).await;
+        let kill = Kill { id: rig.runtime.status().containers[0].id.clone(), name: "a".into(), reason };
+        let cx = StopContext { uid: pod.uid(), pod: Some(&pod), ips: &[], forced: None };
+        tokio::time::timeout(secs(1), rig.manager.stop_some(cx, &[kill])).await.unwrap_err();
+        let mut ended = rig.runtime.status();
+        ended.containers[0].state = ContainerState::Exited;
+        let next = rig.manager.ports.run_facts.of_next_agent();
+        assert_eq!(next.observe(pod.uid(), Arc::new(ended)).containers[0].reason, expected, "{reason:?}");
+    }
 }
 
 // As after a restart of the agent: the stop is in the file, and not in the memory of this agent.

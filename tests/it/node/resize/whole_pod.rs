@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::fake_runtime::Script;
-use crate::support::pods::pod;
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
 
 #[actix::test]
@@ -68,31 +68,62 @@ async fn init_container_gets_the_limit_that_it_inherits_only_while_it_runs() {
     assert!(!node.status("web").conditions.unwrap().iter().any(|condition| condition.type_.starts_with("PodResize")));
 }
 
-// If it were stopped, its exit code could say that it has completed.
+/// A pod with a memory limit as a whole. The container `name` restarts for a change of the memory that it inherits. An init container
+/// `setup` comes before the container `main`.
+fn restarting(name: &str, memory: &str) -> PodBuilder {
+    let amounts = json!({"memory": memory});
+    let container = |own: &str| {
+        let policy = if own == name { "RestartContainer" } else { "NotRequired" };
+        let policy = json!([{"resourceName": "memory", "restartPolicy": policy}]);
+        json!({"name": own, "image": "img", "resizePolicy": policy})
+    };
+    let init = if name == "setup" { vec![container("setup")] } else { Vec::new() };
+    pod("web")
+        .policy("OnFailure")
+        .spec("resources", json!({"limits": amounts, "requests": amounts}))
+        .spec("initContainers", init)
+        .spec("containers", json!([container("main")]))
+}
+
 #[actix::test]
-async fn init_container_whose_policy_requires_a_restart_is_not_stopped_for_a_resize() {
+async fn init_container_restarts_for_a_resize_if_its_policy_requires_that() {
     let node = TestNode::start().await;
     node.runtime.script("setup", Script::ends(60.0, 0));
-    let of = |memory: &str| {
-        let amounts = json!({"memory": memory});
-        let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
-        pod("web")
-            .spec("resources", json!({"limits": amounts, "requests": amounts}))
-            .spec("initContainers", json!([{"name": "setup", "image": "img", "resizePolicy": policy}]))
-            .spec("containers", json!([{"name": "main", "image": "img"}]))
-    };
-    let conditions = || -> Vec<String> {
-        let conditions = node.status("web").conditions.unwrap().into_iter().map(|condition| condition.type_);
-        conditions.filter(|name| name.starts_with("PodResize")).collect()
-    };
-    node.deliver(&[of("95Mi")]).await;
-    node.wait(5.0).await;
-    node.deliver(&[of("100Mi")]).await;
+    node.deliver(&[restarting("setup", "95Mi")]).await;
     node.wait(30.0).await;
-    assert_eq!(node.runtime.running("web"), ["setup"]);
-    assert_eq!(conditions(), ["PodResizeInProgress"]);
-    node.wait(40.0).await;
+    node.deliver(&[restarting("setup", "100Mi")]).await;
+    node.wait(50.0).await;
+    assert_eq!(node.runtime.running("web"), ["setup"], "its run of 60 s begins again");
+    assert_eq!(node.status("web").init_container_statuses.unwrap()[0].restart_count, 1);
+    assert!(!node.status("web").conditions.unwrap().iter().any(|condition| condition.type_.starts_with("PodResize")));
+    node.wait(20.0).await;
     assert_eq!(node.runtime.running("web"), ["main"]);
-    assert_eq!(conditions(), [""; 0]);
-    assert_eq!(node.status("web").init_container_statuses.unwrap()[0].restart_count, 0);
+    assert_eq!(node.status("web").init_container_statuses.unwrap()[0].restart_count, 1);
+}
+
+// The container exits with 0 when it is stopped. Its next run cannot be created.
+#[actix::test]
+async fn container_that_was_stopped_for_a_resize_has_not_completed_its_work() {
+    for (name, phase) in [("setup", "Pending"), ("main", "Running")] {
+        for is_killed in [false, true] {
+            let mut node = TestNode::start().await;
+            node.runtime.script("setup", Script::ends(600.0, 0));
+            node.deliver(&[restarting(name, "95Mi")]).await;
+            node.wait(5.0).await;
+            assert_eq!(node.runtime.running("web"), [name]);
+            node.runtime.fail(Op::Create);
+            node.deliver(&[restarting(name, "100Mi")]).await;
+            node.wait(5.0).await;
+            assert_eq!((node.runtime.running("web").len(), node.phase("web").as_str()), (0, phase), "{name}");
+            if is_killed {
+                node = node.killed().start();
+                node.deliver(&[restarting(name, "100Mi")]).await;
+                node.wait(5.0).await;
+                assert_eq!((node.runtime.running("web").len(), node.phase("web").as_str()), (0, phase), "{name}");
+            }
+            node.runtime.heal();
+            node.wait(60.0).await;
+            assert_eq!(node.runtime.running("web"), [name], "killed: {is_killed}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Decides which init containers to stop and start.
 
 use crate::containers::definition::is_hash_of;
-use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
+use crate::containers::restart::{Exit, OnExit, RestartPolicy, on_exit};
 use crate::ids::SandboxId;
 use crate::pod::{PodObject, is_sidecar};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
@@ -91,9 +91,9 @@ pub(super) fn decide(
             }
             ContainerState::Running => {}
             ContainerState::Exited if sidecar => walk.changes.start.push(index),
-            ContainerState::Exited if has_failed(run) => {
-                let exit_code = if run.exit_code == 0 { OOM_KILLED } else { run.exit_code };
-                match on_exit(pod.spec(), container, exit_code, true) {
+            ContainerState::Exited if !has_completed(run) => {
+                let code = if run.exit_code == 0 { OOM_KILLED } else { run.exit_code };
+                match on_exit(pod.spec(), container, Exit { code, ..Exit::from(run) }, true) {
                     OnExit::Stay => return InitDecision::Failed,
                     OnExit::Restart | OnExit::RestartAllContainers => walk.changes.start.push(index),
                 }
@@ -117,9 +117,9 @@ pub(super) fn decide(
     if walk.done { InitDecision::Done(walk.changes) } else { InitDecision::Pending(walk.changes) }
 }
 
-/// Whether an init container that exited has failed.
-pub(super) fn has_failed(run: &ContainerStatus) -> bool {
-    run.exit_code != 0 || run.reason == "OOMKilled"
+/// Whether an init container that exited has completed its work.
+pub(super) fn has_completed(run: &ContainerStatus) -> bool {
+    Exit::from(run).is_success() && run.reason != "OOMKilled"
 }
 
 #[derive(Debug)]

@@ -71,6 +71,6 @@ fn starts(pod: &PodObject, container: &Container, run: Option<&ContainerStatus>)
     match run.state {
         ContainerState::Running => false,
         ContainerState::Created | ContainerState::Unknown => true,
-        ContainerState::Exited => on_exit(pod.spec(), container, run.exit_code, false) != OnExit::Stay,
+        ContainerState::Exited => on_exit(pod.spec(), container, run, false) != OnExit::Stay,
     }
 }

@@ -56,7 +56,7 @@ fn triggers<'a>(pod: &'a PodObject, status: &PodRuntimeStatus) -> BTreeSet<&'a s
         .filter(|(container, init)| {
             status.newest(&container.name).is_some_and(|run| {
                 run.state == ContainerState::Exited
-                    && on_exit(pod.spec(), container, run.exit_code, *init) == OnExit::RestartAllContainers
+                    && on_exit(pod.spec(), container, run, *init) == OnExit::RestartAllContainers
             })
         })
         .map(|(container, _)| container.name.as_str())

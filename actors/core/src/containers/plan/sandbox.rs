@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::Container;
 
-use crate::containers::restart::{OnExit, RestartPolicy, may_restart_all, on_exit};
+use crate::containers::restart::{Exit, OnExit, RestartPolicy, may_restart_all, on_exit};
 use crate::ids::SandboxId;
 use crate::pod::{PodObject, is_sidecar};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState};
 
-use super::init::has_failed;
+use super::init::has_completed;
 use super::{FirstStart, Plan};
 
 /// The exit code of a container that is killed together with its sandbox.
@@ -85,7 +85,7 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         status.newest(&c.name).is_some_and(|run| {
-            (run.state != ContainerState::Exited || has_failed(run)) && may_run_again(pod, c, Some(run), true)
+            (run.state != ContainerState::Exited || !has_completed(run)) && may_run_again(pod, c, Some(run), true)
         })
     })
 }
@@ -94,7 +94,7 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
 fn has_failed_init(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         ran(c, status).is_some_and(|run| {
-            (run.state != ContainerState::Exited || has_failed(run)) && !may_run_again(pod, c, Some(run), true)
+            (run.state != ContainerState::Exited || !has_completed(run)) && !may_run_again(pod, c, Some(run), true)
         })
     })
 }
@@ -106,8 +106,8 @@ fn ran<'a>(container: &Container, status: &'a PodRuntimeStatus) -> Option<&'a Co
 
 fn may_run_again(pod: &PodObject, container: &Container, run: Option<&ContainerStatus>, init: bool) -> bool {
     // A running container is killed with its sandbox. A created one would be.
-    let exit_code = run.filter(|run| run.state == ContainerState::Exited).map_or(KILLED, |run| run.exit_code);
-    on_exit(pod.spec(), container, exit_code, init) != OnExit::Stay
+    let exit = run.filter(|run| run.state == ContainerState::Exited).map_or(Exit::from(KILLED), Exit::from);
+    on_exit(pod.spec(), container, exit, init) != OnExit::Stay
 }
 
 fn has_run(pod: &PodObject, status: &PodRuntimeStatus) -> bool {

@@ -5,6 +5,7 @@ mod sandbox;
 use podwright_fixtures::containers::*;
 
 use super::*;
+use crate::containers::restart::STOPPED_FOR_RESIZE;
 use crate::probes::{ContainerProbes, ProbeResult};
 
 /// The results of probes, by the name of the run: startup and liveness.
@@ -84,6 +85,27 @@ fn regular_containers_start_by_state_and_policy() {
     ];
     for (policy, runs, expected) in table {
         assert_eq!(decide(&three(policy), &status(runs)), expected, "{policy} {runs:?}");
+    }
+}
+
+// The exit code of such a run does not say whether the container has completed its work.
+#[test]
+fn a_container_that_was_stopped_for_a_resize_starts_again() {
+    let of = |mut status: PodRuntimeStatus| {
+        status.containers[0].reason = STOPPED_FOR_RESIZE.to_owned();
+        status
+    };
+    let pod = |policy: &str| pod(policy, vec![named("i"), named("j")], vec![named("a"), named("b")]);
+    for (policy, code) in [("Always", 0), ("OnFailure", 0), ("Never", 143)] {
+        let ended = [("a", Exited(code)), ("b", Exited(0))];
+        let expected = "start 0";
+        assert_eq!(decide(&pod(policy), &of(status(&[("a", Exited(code)), ("b", Running)]))), expected, "{policy}");
+        if policy != "Always" {
+            assert_eq!(decide(&three(policy), &of(status(&[ended[0], ended[1], ("c", Exited(0))]))), expected);
+            assert_eq!(decide(&three(policy), &of(lost(&[ended[0], ended[1], ("c", Exited(0))]))), "sandbox 1 start 0");
+        }
+        assert_eq!(decide(&pod(policy), &of(status(&[("i", Exited(code))]))), "init 0", "{policy}");
+        assert_eq!(decide(&pod(policy), &of(status(&[("j", Exited(code)), ("i", Exited(0))]))), "init 1", "{policy}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Limits that containers inherit from their pod.
 
 use super::*;
+use crate::pod::ContainerKind;
 
 /// A pod with a memory limit as a whole. Of its containers `s`, a sidecar, and `a` and `b`, only `b` has a limit of its own.
 fn whole(memory: &str, policy: &str) -> Arc<PodObject> {
@@ -109,45 +110,23 @@ fn init_container_gets_the_limit_that_it_inherits_when_it_starts() {
 }
 
 #[test]
-fn init_container_whose_policy_requires_a_restart_keeps_its_resources_until_it_ends() {
+fn init_container_restarts_if_its_policy_requires_that() {
     let of = |memory| initializing(memory, "RestartContainer");
     let (old, new) = (of("95Mi"), of("100Mi"));
     let runs = |j| status(&[("i", Is::Exited(0)), ("j", j)]);
-    let planned = changes(&old, &new, &runs(Is::Running)).unwrap();
-    assert!(planned.restart.is_empty() && planned.memory.is_empty());
-    assert_eq!(planned.cgroup.map(|it| it.after.memory_limit), Some(Some(100 << 20)), "a pod has no such policy");
-
-    let applied = || {
-        let mut resize = resized(&old, &new);
-        resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
-        resize
-    };
-    let mut resize = applied();
+    for (from, to, limit) in [(&old, &new, 100 << 20), (&new, &old, 95 << 20)] {
+        let planned = changes(from, to, &runs(Is::Running)).unwrap();
+        let restarts: Vec<_> = planned.restart.iter().map(|it| (it.kill.name.as_str(), it.kind, it.index)).collect();
+        assert_eq!(restarts, [("j", ContainerKind::Init, 1)]);
+        assert!(planned.memory.is_empty());
+        assert_eq!(planned.cgroup.map(|it| it.after.memory_limit), Some(Some(limit)));
+        assert!(changes(from, to, &runs(Is::Exited(0))).unwrap().restart.is_empty(), "it has completed");
+    }
+    let mut resize = resized(&old, &new);
+    resize.actuated.as_mut().unwrap().cgroup = Actual::known(Bounds::of(&new));
     assert_eq!(resize.settle(&new, &runs(Is::Running), true), None);
-    let used = resize.actuated.clone().unwrap();
-    let others = plan(&new, &runs(Is::Running), &ProbeSnapshot::new());
-    assert_eq!(ResizeChanges::plan(&used, &new, &runs(Is::Running), &others), None, "a sync has nothing to do");
-    assert!(resize.settle(&new, &runs(Is::Exited(0)), true).is_some(), "it has completed");
-
-    let mut resize = applied();
     assert_eq!(resize.starts(&new, "j"), Ok(true));
-    assert!(resize.settle(&new, &runs(Is::Running), true).is_some(), "it failed, and has started again");
-}
-
-#[test]
-fn cgroup_of_a_pod_suffices_for_an_init_container_that_keeps_its_resources() {
-    let of = |memory: &str| {
-        let mut init = container("i", "1", memory);
-        init["resizePolicy"] = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
-        spec(json!({"initContainers": [init], "containers": [container("a", "1", "32Mi")]}))
-    };
-    let limit = |old: &str, new: &str, is| {
-        let changes = changes(&of(old), &of(new), &status(&[("i", is)]));
-        changes.and_then(|changes| changes.cgroup).map(|it| it.after.memory_limit.unwrap() >> 20)
-    };
-    assert_eq!(limit("128Mi", "64Mi", Is::Running), None);
-    assert_eq!(limit("128Mi", "64Mi", Is::Exited(0)), Some(64));
-    assert_eq!(limit("64Mi", "128Mi", Is::Running), Some(128));
+    assert!(resize.settle(&new, &runs(Is::Running), true).is_some(), "it has started again");
 }
 
 // The runtime reports the limits that it has applied, also those that the container has from its pod.

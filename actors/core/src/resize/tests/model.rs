@@ -1,7 +1,8 @@
 //! The laws of resizes, checked by stateright in every state that small configurations can reach.
 //!
 //! Allocations change at any time, also during a sync. Calls succeed, or fail with or without an effect. The file is written late.
-//! Containers end. The agent is killed at any point, and the next one starts from the file.
+//! Containers end. The agent is killed at any point, and the next one starts from the file. An init container exits with 0, whether it has
+//! completed or was stopped.
 
 mod moves;
 
@@ -9,11 +10,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use serde_json::json;
 use stateright::{Checker, Model, Property};
 
 use super::*;
+use crate::containers::restart::STOPPED_FOR_RESIZE;
 use crate::resize::decide::amount;
 
 /// CPU in thousandths and memory in bytes, of a container with equal requests and limits.
@@ -44,13 +46,20 @@ enum Mutation {
     StartsBeforeFile,
     /// A sync completes a resize that is newer than its own allocation.
     CompletesNewerAllocation,
+    /// A container is stopped for a resize without a record of the stop.
+    ForgetsStops,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
+    /// The container waits for the init container.
+    Absent,
     Created(Amounts),
     Running(Amounts),
+    /// It ended by itself. An init container has completed.
     Ended,
+    /// The agent stopped it for a resize.
+    Stopped,
 }
 
 #[derive(Clone, Debug)]
@@ -128,12 +137,17 @@ fn amounts_of(resources: &ResourceRequirements) -> Amounts {
     (of("cpu").millis(), of("memory").units())
 }
 
+/// The init container, if any, and the other containers.
+fn containers(pod: &PodObject) -> Vec<&Container> {
+    pod.init_containers().iter().chain(pod.containers()).collect()
+}
+
 fn of_container(pod: &PodObject, index: usize) -> Amounts {
-    amounts_of(pod.containers()[index].resources.as_ref().unwrap())
+    amounts_of(containers(pod)[index].resources.as_ref().unwrap())
 }
 
 fn index_of(pod: &PodObject, name: &str) -> usize {
-    pod.containers().iter().position(|container| container.name == name).unwrap()
+    containers(pod).iter().position(|container| container.name == name).unwrap()
 }
 
 /// The possible values of the containers and of the cgroup.
@@ -154,7 +168,7 @@ impl Record {
     /// Whether a container may have these resources, as far as a reader of the record knows.
     fn may_have(&self, world: &World, index: usize, amounts: Amounts) -> bool {
         let pod = &world.pods[self.allocated];
-        let name = &pod.containers()[index].name;
+        let name = &containers(pod)[index].name;
         match self.actuated.as_ref().and_then(|actuated| actuated.containers.get(name)) {
             Some(actual) => actual.values().any(|value| amounts_of(value) == amounts),
             None => of_container(pod, index) == amounts,
@@ -200,7 +214,9 @@ impl Model for World {
 
     fn init_states(&self) -> Vec<State> {
         let first = &self.pods[0];
-        let runs = (0..first.containers().len()).map(|index| Run::Running(of_container(first, index)));
+        let waits = |index: usize| !first.init_containers().is_empty() && index >= first.init_containers().len();
+        let run = |index| if waits(index) { Run::Absent } else { Run::Running(of_container(first, index)) };
+        let runs = (0..containers(first).len()).map(run);
         vec![State {
             allocated: 0,
             resize: PodResize::default(),
@@ -310,6 +326,13 @@ fn two(a: (&str, &str), b: (&str, &str), memory_policy: &str) -> Arc<PodObject> 
     with(json!([first, container("b", b.0, b.1)]))
 }
 
+/// An init container, which restarts for a change of its memory, before another container.
+fn initializing(cpu: &str, memory: &str) -> Arc<PodObject> {
+    let mut init = container("i", cpu, memory);
+    init["resizePolicy"] = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    spec(json!({"initContainers": [init], "containers": [container("a", "1", "1Mi")]}))
+}
+
 fn world(pods: Vec<Arc<PodObject>>) -> World {
     World {
         pods,
@@ -349,19 +372,34 @@ fn resizes_with_restarts_keep_the_laws() {
 }
 
 #[test]
+fn resizes_of_a_pod_that_initializes_keep_the_laws() {
+    let pods = vec![initializing("1", "1Mi"), initializing("1", "2Mi"), initializing("2", "1Mi")];
+    assert!(check(World { ends: 1, ..world(pods) }) > 1_000);
+}
+
+#[test]
 fn resizes_of_a_pod_without_a_cgroup_keep_the_laws() {
     let of = |cpu, memory| two((cpu, memory), ("1", "1Mi"), "RestartContainer");
     let pods = vec![of("1", "1Mi"), of("1", "2Mi")];
     assert!(check(World { ends: 2, has_cgroup: false, ..world(pods) }) > 1_000);
 }
 
-/// An agent that ignores newer allocations, does not wait for the file, or does not record calls breaks a law.
+/// An agent that ignores newer allocations, does not wait for the file, or does not record calls or stops breaks a law.
 #[test]
 fn broken_agents_break_a_law() {
     use Mutation::*;
-    for mutation in [IgnoresNewerAllocation, CallsBeforeFile, ForgetsCalls, StartsBeforeFile, CompletesNewerAllocation]
-    {
-        let pods = vec![one("1", "1Mi"), one("2", "1Mi")];
+    for mutation in [
+        IgnoresNewerAllocation,
+        CallsBeforeFile,
+        ForgetsCalls,
+        StartsBeforeFile,
+        CompletesNewerAllocation,
+        ForgetsStops,
+    ] {
+        let pods = match mutation {
+            ForgetsStops => vec![initializing("1", "1Mi"), initializing("1", "2Mi")],
+            _ => vec![one("1", "1Mi"), one("2", "1Mi")],
+        };
         // With a cgroup, a resize is complete only after the cgroup has its resources. That hides these two faults.
         let has_cgroup = !matches!(mutation, StartsBeforeFile | CompletesNewerAllocation);
         let world = World { mutation: Some(mutation), has_cgroup, ends: 1, ..world(pods) };

@@ -102,6 +102,15 @@ fn a_container_that_ended_for_good_does_not_come_back() {
     }
 }
 
+#[test]
+fn a_container_that_was_stopped_for_a_resize_comes_back() {
+    let world = || World::new(pod_with("OnFailure", json!([]), json!([{"name": "a"}])));
+    let mut cache = StatusCache::default();
+    let stopped = world().runs([stopped_for_resize("a", 0)]);
+    accepted(cache.set(&stopped.pod, None, stopped.status(), false, at(1)));
+    accepted(cache.set(&stopped.pod, None, world().runs([running("a", 1)]).status(), false, at(2)));
+}
+
 // After a shutdown or a restart of the machine, the mirror pod has a status of the pod's earlier life.
 #[test]
 fn status_of_a_static_pod_that_runs_anew_is_not_held_back_by_its_mirror_pod() {

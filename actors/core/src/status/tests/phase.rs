@@ -70,6 +70,25 @@ fn a_new_run_that_has_not_started_keeps_the_pod_alive() {
     }
 }
 
+// The agent stopped the container for a resize and died before the next run started, or the next run cannot start.
+#[test]
+fn a_container_that_was_stopped_for_a_resize_has_not_ended() {
+    for (policy, code) in [("OnFailure", 0), ("Never", 0), ("Never", 143)] {
+        let world = || two(policy).runs([stopped_for_resize("a", code), exited("b", 0, 0)]);
+        assert_eq!(phase_of(&world().status()), "Running", "{policy}, {code}");
+        assert_eq!(phase_of(&world().error("a", "ImagePullBackOff").status()), "Running", "{policy}, {code}");
+        let ended = if code == 0 { "Succeeded" } else { "Failed" };
+        assert_eq!(phase_of(&world().terminal().status()), ended, "{policy}, {code}: the pod has stopped");
+    }
+    for (policy, code) in [("Always", 0), ("Never", 143)] {
+        let pod = pod_with(policy, json!([{"name": "i"}]), json!([{"name": "a"}]));
+        let world = || World::new(pod.clone()).runs([stopped_for_resize("i", code)]);
+        assert_eq!(phase_of(&world().status()), "Pending", "{policy}");
+        assert_eq!(condition(&world().status(), "Initialized"), "False ContainersNotInitialized", "{policy}");
+        assert_eq!(phase_of(&world().error("i", "ImagePullBackOff").status()), "Pending", "{policy}");
+    }
+}
+
 #[test]
 fn init_containers_decide_first() {
     let init = json!([{"name": "i"}]);

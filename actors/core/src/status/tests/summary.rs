@@ -29,6 +29,7 @@ fn the_state_column_shows_why_a_pod_waits() {
         (init(), "Init:0/2", "0/1"),
         (init().runs([exited("i", 0, 0)]), "Init:1/2", "0/1"),
         (init().runs([exited("i", 0, 1)]), "Init:Error", "0/1"),
+        (init().runs([stopped_for_resize("i", 0)]), "Init:StoppedForResize", "0/1"),
         (init().runs([exited("i", 0, 1)]).error("i", "CrashLoopBackOff"), "Init:CrashLoopBackOff", "0/1"),
         (init().runs([exited("i", 0, 0), exited("j", 0, 0)]), "PodInitializing", "0/1"),
         (init().runs([exited("i", 0, 0), exited("j", 0, 0), running("a", 0)]), "Running", "1/1"),

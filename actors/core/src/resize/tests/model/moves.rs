@@ -7,6 +7,8 @@ fn run_key(run: &Run) -> (u8, Amounts) {
         Run::Created(amounts) => (0, *amounts),
         Run::Running(amounts) => (1, *amounts),
         Run::Ended => (2, (0, 0)),
+        Run::Absent => (3, (0, 0)),
+        Run::Stopped => (4, (0, 0)),
     }
 }
 
@@ -44,13 +46,25 @@ impl State {
     }
 
     fn runtime_status(world: &World, runs: &[Run]) -> PodRuntimeStatus {
-        let names = world.pods[0].containers().iter().map(|container| container.name.as_str());
-        let is = |run: &Run| match run {
-            Run::Created(_) => Is::Created,
-            Run::Running(_) => Is::Running,
-            Run::Ended => Is::Exited(1),
+        let inits = world.pods[0].init_containers().len();
+        let is = |(index, run): (usize, &Run)| match run {
+            Run::Absent => None,
+            Run::Created(_) => Some(Is::Created),
+            Run::Running(_) => Some(Is::Running),
+            Run::Ended => Some(Is::Exited(i32::from(index >= inits))),
+            Run::Stopped => Some(Is::Exited(0)),
         };
-        status(&names.zip(runs.iter().map(is)).collect::<Vec<_>>())
+        let names = containers(&world.pods[0]).into_iter().map(|container| container.name.as_str());
+        let known: Vec<_> =
+            names.zip(runs.iter().enumerate().map(is)).filter_map(|(name, is)| Some((name, is?))).collect();
+        let mut status = status(&known);
+        let was_stopped = |name: &str| runs[index_of(&world.pods[0], name)] == Run::Stopped;
+        for run in status.containers.iter_mut().filter(|run| was_stopped(run.name.as_str())) {
+            if world.mutation != Some(Mutation::ForgetsStops) {
+                run.reason = STOPPED_FOR_RESIZE.to_owned();
+            }
+        }
+        status
     }
 
     pub(super) fn record_changed(&mut self) {
@@ -86,7 +100,10 @@ impl State {
         let restarts: Vec<_> = changes.restart.iter().map(|it| index_of(allocated, it.kill.name.as_str())).collect();
         let stops = restarts.iter().copied().map(Operation::Stop);
         let calls = changes.steps().into_iter().filter(|step| world.has_cgroup || !matches!(step, Step::Cgroup(_)));
-        let starts = others.regular.iter().chain(&restarts).copied().map(Operation::Start);
+        let regular = others.regular.iter().map(|index| index + allocated.init_containers().len());
+        let mut starts: Vec<_> = others.init.iter().copied().chain(regular).chain(restarts.iter().copied()).collect();
+        starts.sort_unstable();
+        let starts = starts.into_iter().map(Operation::Start);
         let operations = stops.chain(calls.map(Operation::Call)).chain(starts).collect();
         self.sync = Some(Sync { pod, observed: Vec::new(), operations, phase: Phase::Next });
         self.end_if_done(world);
@@ -109,7 +126,7 @@ impl State {
             Operation::Call(step) => self.resize.begin(pod, step),
             // A run that was created before starts with its own resources.
             Operation::Start(index) if !matches!(self.runs[*index], Run::Created(_)) => {
-                self.resize.starts(pod, &pod.containers()[*index].name)
+                self.resize.starts(pod, &containers(pod)[*index].name)
             }
             Operation::Start(_) | Operation::Stop(_) => return Ok(false),
         };
@@ -155,6 +172,12 @@ impl State {
         if is_change && (pod != self.allocated || pod != self.file.allocated) {
             self.broken = Some("the runtime gets the newest allocation, and it is in the file");
         }
+        let inits = world.pods[pod].init_containers().len();
+        if matches!(operations[0], Operation::Start(index) if index >= inits)
+            && self.runs[..inits].iter().any(|run| *run != Run::Ended)
+        {
+            self.broken = Some("no container starts before the init container has completed");
+        }
         let mut after = self.clone();
         after.perform(world, &operations[0], true);
         let is_known = after.file_has_what_is_in_use(world);
@@ -169,7 +192,7 @@ impl State {
     pub(super) fn file_has_what_is_in_use(&self, world: &World) -> bool {
         let has = |(index, run): (usize, &Run)| match run {
             Run::Created(amounts) | Run::Running(amounts) => self.file.may_have(world, index, *amounts),
-            Run::Ended => true,
+            Run::Absent | Run::Ended | Run::Stopped => true,
         };
         let has_cgroup = || !world.has_cgroup || self.file.cgroup_may_have(world, self.cgroup);
         self.runs.iter().enumerate().all(has) && has_cgroup()
@@ -186,7 +209,7 @@ impl State {
     fn perform(&mut self, world: &World, operation: &Operation, succeeds: bool) {
         let pod = self.sync.as_ref().map_or(self.allocated, |sync| sync.pod);
         match operation {
-            Operation::Stop(index) => self.runs[*index] = Run::Ended,
+            Operation::Stop(index) => self.runs[*index] = Run::Stopped,
             Operation::Call(Step::Cgroup(limits)) => self.cgroup = self.cgroup.with(*limits),
             Operation::Call(Step::Container { name, resources, .. }) => {
                 let run = &mut self.runs[index_of(&world.pods[0], name.as_str())];
@@ -197,7 +220,7 @@ impl State {
             Operation::Start(index) => {
                 let amounts = match self.runs[*index] {
                     Run::Created(amounts) | Run::Running(amounts) => amounts,
-                    Run::Ended => of_container(&world.pods[pod], *index),
+                    Run::Absent | Run::Ended | Run::Stopped => of_container(&world.pods[pod], *index),
                 };
                 // A start that fails may leave a created run.
                 self.runs[*index] = if succeeds { Run::Running(amounts) } else { Run::Created(amounts) };
@@ -263,7 +286,7 @@ impl State {
         let pod = &world.pods[self.allocated];
         let has = |(index, run): (usize, &Run)| match run {
             Run::Created(amounts) | Run::Running(amounts) => *amounts == of_container(pod, index),
-            Run::Ended => true,
+            Run::Absent | Run::Ended | Run::Stopped => true,
         };
         self.runs.iter().enumerate().all(has) && (!world.has_cgroup || self.cgroup == Bounds::of(pod))
     }
