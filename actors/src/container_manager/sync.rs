@@ -110,8 +110,9 @@ impl ContainerSync<'_> {
             let container = Definition::Ephemeral(&self.work.pod.ephemeral_containers()[*index]);
             self.start(target, &container).await?;
         }
-        self.start_init(target, &changes.init).await?;
+        // The pod gets more before its containers do (upstream starts the init containers first; kubelet 1.36).
         self.resize(resize).await?;
+        self.start_init(target, &changes.init).await?;
         self.start_regular(target, &changes.regular).await
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::{ResizeNode, STRATEGIC, container};
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
@@ -99,6 +100,30 @@ async fn init_container_restarts_for_a_resize_if_its_policy_requires_that() {
     node.wait(20.0).await;
     assert_eq!(node.runtime.running("web"), ["main"]);
     assert_eq!(node.status("web").init_container_statuses.unwrap()[0].restart_count, 1);
+}
+
+// With the cgroups of version 1, the kernel refuses a container more than its pod has.
+#[actix::test]
+async fn pod_gets_more_before_an_init_container_that_restarts_for_it() {
+    let this = ResizeNode::start().await;
+    let side = |memory: &str| {
+        let mut side = container("side", "1", memory);
+        side["restartPolicy"] = json!("Always");
+        side["resizePolicy"] = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+        side
+    };
+    this.run("web", &json!({"initContainers": [side("64Mi")], "containers": [container("main", "1", "64Mi")]})).await;
+    let uid = this.api.pod("web").unwrap().uid().to_string();
+    let before = this.node.runtime.calls_of(&uid).len();
+    let path = "/api/v1/namespaces/test/pods/web/resize";
+    let more = json!({"spec": {"initContainers": [side("128Mi")]}});
+    this.api.request("PATCH", path, STRATEGIC, &more).unwrap();
+    this.watch().await;
+    this.wait(2).await;
+    let calls = this.node.runtime.calls_of(&uid).split_off(before);
+    let at = |what: &str| calls.iter().position(|call| call.starts_with(what));
+    assert!(at("stop side") < at("cgroup memory 192") && at("cgroup memory 192") < at("create side"), "{calls:?}");
+    assert!(at("stop side").is_some(), "{calls:?}");
 }
 
 // The container exits with 0 when it is stopped. Its next run cannot be created.
