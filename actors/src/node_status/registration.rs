@@ -10,8 +10,9 @@ use tokio::sync::watch;
 use crate::ids::NodeUid;
 
 /// The features that nodes of Kubernetes 1.36 declare by default and that every podwright node supports (`component-helpers`,
-/// `nodedeclaredfeatures`). The scheduler binds a pod with such a feature only to nodes that declare it. A kubelet also declares
-/// `InPlacePodLevelResourcesVerticalScaling`, the resize of the resources of a whole pod.
+/// `nodedeclaredfeatures`). The scheduler binds a pod with such a feature only to nodes that declare it. A kubelet also declares the resize
+/// of the resources of a whole pod and of init containers, `InPlacePodLevelResourcesVerticalScaling` and
+/// `InPlacePodVerticalScalingInitContainers`: see [`NodeRegistration::declared_features`].
 const DECLARED_FEATURES: &[&str] = &["RestartAllContainersOnContainerExits"];
 
 /// The settings of the Node object, which do not change while the agent runs.
