@@ -61,17 +61,16 @@ pub(crate) struct NodePresence {
     own: Mutex<OwnNode>,
 }
 
-/// What is known of the node that this agent creates or adopts.
+/// What is known of the node of this agent.
 #[derive(Clone, Default)]
 enum OwnNode {
     /// No request has created or adopted it.
     #[default]
     Absent,
-    /// A request may have created or adopted it, and another agent that registers the same node may claim its lease. The UID is known
-    /// once the server has answered the registration.
-    Unclaimed(Option<String>),
-    /// The UID of the node that this agent created or adopted. The agent has claimed the lease, or the server refuses the lease.
-    Registered(String),
+    /// A request may have created or adopted it, and the server has not answered.
+    Unanswered,
+    /// The UID of the node that this agent created or adopted, or of a node that somebody created again and whose lease this agent holds.
+    Known(String),
 }
 
 impl NodePresence {
@@ -110,10 +109,9 @@ impl NodePresence {
         if let Ok(base) = self.wait_for_lease().await {
             self.found_lease.lock().clone_from(&base);
             let node = self.register().await;
-            *self.own.lock() = OwnNode::Unclaimed(Some(uid(&node).to_owned()));
+            self.owns(uid(&node));
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
             if let Ok(lease) = self.renew_lease(base, uid(&node)).await {
-                *self.own.lock() = OwnNode::Registered(uid(&node).to_owned());
                 tracing::info!(node = self.name(), "the node is registered");
                 self.publish(&node);
                 tokio::select! {
@@ -137,40 +135,43 @@ impl NodePresence {
         self.parts.settings.progress()
     }
 
+    /// Records the UID of the node that this agent deletes at its end.
+    pub(super) fn owns(&self, uid: &str) {
+        *self.own.lock() = OwnNode::Known(uid.to_owned());
+    }
+
     /// Deletes the node that was registered, and its lease. If the server has not answered the registration, this deletes the node that
-    /// the server has. Returns false if no node was registered, or if another agent runs with its name.
+    /// the server has. Returns false if no node was registered, or if another agent has claimed the lease.
     ///
     /// # Errors
-    /// [`ApiError`]. [`Conflict`](ApiError::Conflict) if somebody has created another node of this name.
+    /// [`ApiError`]. [`Conflict`](ApiError::Conflict) if somebody has created another node of this name, and this agent has not renewed the
+    /// lease since.
     pub(crate) async fn deregister(&self) -> Result<bool, ApiError> {
         let own = self.own.lock().clone();
         if matches!(&*self.parts.settings.progress.borrow(), Registration::Taken) {
             return Ok(false);
         }
-        let uid = match own {
+        let known = match own {
             OwnNode::Absent => return Ok(false),
-            OwnNode::Unclaimed(known) => {
-                // Another agent may have registered the node meanwhile.
-                let found = self.found_lease.lock().clone();
-                match self.parts.api.lease().await {
-                    Ok(lease)
-                        if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) =>
-                    {
-                        return Ok(false);
-                    }
-                    Ok(_) | Err(ApiError::NotFound | ApiError::Refused(_)) => {}
-                    Err(error) => return Err(error),
-                }
-                match known {
-                    Some(uid) => uid,
-                    None => match self.parts.api.node(Freshness::Newest).await {
-                        Ok(node) => uid(&node).to_owned(),
-                        Err(ApiError::NotFound) => return Ok(false),
-                        Err(error) => return Err(error),
-                    },
-                }
+            OwnNode::Unanswered => None,
+            OwnNode::Known(uid) => Some(uid),
+        };
+        // Another agent may have claimed the lease before this one did, or since the last renewal.
+        let found = self.found_lease.lock().clone();
+        match self.parts.api.lease().await {
+            Ok(lease) if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) => {
+                return Ok(false);
             }
-            OwnNode::Registered(uid) => uid,
+            Ok(_) | Err(ApiError::NotFound | ApiError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let uid = match known {
+            Some(uid) => uid,
+            None => match self.parts.api.node(Freshness::Newest).await {
+                Ok(node) => uid(&node).to_owned(),
+                Err(ApiError::NotFound) => return Ok(false),
+                Err(error) => return Err(error),
+            },
         };
         match self.parts.api.delete_node(&uid).await {
             Ok(()) | Err(ApiError::NotFound) => {}
@@ -223,12 +224,12 @@ impl NodePresence {
         }
     }
 
-    /// Performs a write that creates or adopts the node. The server may perform a write that has no answer, so the node is unclaimed from
-    /// the beginning of the write on.
+    /// Performs a write that creates or adopts the node. The server may perform a write that has no answer, so the node may exist from the
+    /// beginning of the write on.
     async fn registering(&self, write: ApiFuture<'_, Node>) -> Result<Node, ApiError> {
         let before = self.own.lock().clone();
         if matches!(before, OwnNode::Absent) {
-            *self.own.lock() = OwnNode::Unclaimed(None);
+            *self.own.lock() = OwnNode::Unanswered;
         }
         let answer = write.await;
         if let Err(ApiError::Conflict(_) | ApiError::Refused(_) | ApiError::NotFound) = answer {

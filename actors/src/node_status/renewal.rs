@@ -86,7 +86,8 @@ impl NodePresence {
     }
 
     /// Writes the lease until that succeeds. `base` is the lease that the server has. A server that refuses the lease ends the attempts,
-    /// and the next period tries again.
+    /// and the next period tries again. A written lease claims the node with this UID, also one that somebody created again: another agent
+    /// that registers it finds the lease taken.
     pub(super) async fn renew_lease(&self, mut base: Option<Lease>, uid: &str) -> Result<Option<Lease>, Taken> {
         let instance = &self.parts.settings.instance;
         let mut failures = 0;
@@ -98,7 +99,10 @@ impl NodePresence {
                 self.parts.api.create_lease(&lease).await
             };
             let error = match written {
-                Ok(lease) => return Ok(Some(lease)),
+                Ok(lease) => {
+                    self.owns(uid);
+                    return Ok(Some(lease));
+                }
                 Err(ApiError::NotFound) => {
                     base = None;
                     None

@@ -1,5 +1,6 @@
 //! The Node object and the lease of a node in an API server.
 
+mod deregistration;
 mod panics;
 mod two_agents;
 
