@@ -17,7 +17,7 @@ use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_actors::Registration;
 use podwright_actors::node::NodeHandle;
-use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
+use podwright_actors::ports::{ApiError, Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
 use podwright_actors::text::error_chain;
 
 /// How long the deletion of the node may take when the agent ends.
@@ -120,7 +120,12 @@ async fn until_registered(mut registration: watch::Receiver<Registration>, updat
 pub(super) async fn deregister(node: &NodeHandle) {
     match timeout(DEREGISTRATION, node.deregister()).await {
         Ok(Ok(true)) => tracing::info!("the node is deleted from the API server"),
-        Ok(Ok(false)) => tracing::info!("the node is not registered, so it is not deleted from the API server"),
+        Ok(Ok(false)) => tracing::info!(
+            "the node is not deleted from the API server: this agent has not registered it, or another agent has claimed it"
+        ),
+        Ok(Err(ApiError::Conflict(_))) => {
+            tracing::info!("the node is not deleted from the API server: another node of this name exists and is left");
+        }
         Ok(Err(error)) => {
             let error = error_chain(&error).to_string();
             tracing::warn!(

@@ -141,3 +141,41 @@ async fn agent_deletes_its_node_if_its_credentials_permit_that() {
     assert!(server.get("nodes", "", "n1").is_none(), "{}", agent.logged());
     assert!(server.get("leases", "kube-node-lease", "n1").is_none());
 }
+
+/// An agent that has registered its node, may delete it at its end, and cannot renew its lease.
+async fn agent_without_lease(server: &StandIn, home: &AgentHome) -> Agent {
+    server.grant(Grant::new("system:node:n1", "delete", "nodes"));
+    let agent = start(home, &["--deregister-on-exit"]).await;
+    agent.wait_for_line("the node is registered").await;
+    server.faults().inject(Rule::new().verb(Verb::Update).resource("leases"), Fault::status(503));
+    agent
+}
+
+#[tokio::test]
+async fn agent_that_ends_does_not_ask_to_delete_a_node_that_somebody_created_again() {
+    let server = StandIn::start().await.unwrap();
+    let home = AgentHome::of_node(&server, "n1");
+    let mut agent = agent_without_lease(&server, &home).await;
+    server.edit_unchecked("nodes", "", "n1", |node| node["metadata"]["uid"] = "created-again".into());
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    let logged = agent.logged();
+    assert!(logged.contains("another node of this name exists and is left"), "{logged}");
+    assert!(!logged.contains("by hand"), "{logged}");
+    assert_eq!(server.get("nodes", "", "n1").unwrap()["metadata"]["uid"], "created-again");
+}
+
+#[tokio::test]
+async fn agent_that_ends_leaves_a_node_that_another_agent_has_claimed() {
+    let server = StandIn::start().await.unwrap();
+    let home = AgentHome::of_node(&server, "n1");
+    let mut agent = agent_without_lease(&server, &home).await;
+    server.edit_unchecked("leases", "kube-node-lease", "n1", |lease| {
+        lease["metadata"]["annotations"]["podwright.dev/instance"] = "another".into();
+    });
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    let logged = agent.logged();
+    assert!(logged.contains("this agent has not registered it, or another agent has claimed it"), "{logged}");
+    assert!(server.get("nodes", "", "n1").is_some());
+}
