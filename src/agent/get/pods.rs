@@ -1,5 +1,6 @@
 //! `podwright get pods`: selects pods of a running agent, and prints or watches them.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
     let agent = args.agent.agent()?;
     let body = agent.fetch(PATH, &[], JSON)?;
     let mut list = PodList::parse(&body).ok_or_else(|| agent.not_podwright())?;
-    list.select(args, |name| without_object(&agent, name))?;
+    list.select(args, |name| without_object(&agent, name, args.namespace()))?;
     match args.output {
         GetOutput::Json => Ok(serde_json::to_string_pretty(&list.object(args)).map_err(|_| agent.not_podwright())?),
         GetOutput::Yaml => {
@@ -54,7 +55,7 @@ pub(crate) fn watch(args: &GetArgs) -> Result<(), QueryError> {
         let (now, is_wide) = (SystemClock::new().now(), args.output == GetOutput::Wide);
         let lines = match &mut rows {
             None => {
-                list.select(args, |_| None)?;
+                list.select(args, |_| Vec::new())?;
                 rows = Some(WatchedRows::new(&list.pods(), now, is_wide));
                 table(&list.pods(), now, is_wide)
             }
@@ -83,8 +84,31 @@ pub(super) fn containers(agent: &Agent, name: &FullName, uid: Option<&str>) -> R
     Ok(regular.chain(pod.ephemeral_containers().iter().map(|container| container.name.clone())).collect())
 }
 
+/// The full names of the pods that a user may mean by a name, that the agent knows and that no source has. A name without a namespace means
+/// the pods of `namespace`, or without one those of all namespaces.
+fn without_object(agent: &Agent, name: &ObjectName, namespace: Option<&str>) -> Vec<FullName> {
+    let namespaces = match name.namespace().or(namespace) {
+        Some(namespace) => BTreeSet::from([namespace.to_owned()]),
+        None => {
+            let known =
+                agent.fetch("/explain", &[], JSON).ok().and_then(|list| serde_json::from_str::<Value>(&list).ok());
+            known.map(|known| namespaces(&known, name.name())).unwrap_or_default()
+        }
+    };
+    let named = |namespace: &String| explained_without_object(agent, &name.in_namespace(Some(namespace)));
+    namespaces.iter().filter_map(named).collect()
+}
+
+/// The namespaces of the pods in a list of `/explain` that may have a name. The agent knows which of the pods a user means: the name of a
+/// static pod may omit the node name at its end.
+fn namespaces(known: &Value, name: &str) -> BTreeSet<String> {
+    let pods = known.as_array().into_iter().flatten();
+    let is_similar = |pod: &&Value| pod["name"].as_str().is_some_and(|own| own.starts_with(name));
+    pods.filter(is_similar).filter_map(|pod| pod["namespace"].as_str().map(str::to_owned)).collect()
+}
+
 /// The full name of a pod that the agent knows and that no source has. `None` if there is none.
-fn without_object(agent: &Agent, name: &FullName) -> Option<FullName> {
+fn explained_without_object(agent: &Agent, name: &FullName) -> Option<FullName> {
     let explanation = agent.fetch(&format!("/explain/{name}"), &[], JSON).ok()?;
     let explanation: Value = serde_json::from_str(&explanation).ok()?;
     // A source delivered the pod after the list was made.
@@ -120,22 +144,22 @@ impl PodList {
         self.items.iter().filter_map(|(_, pod)| pod.clone()).collect()
     }
 
-    /// Leaves the selected pods. `without_object` finds a pod that is not in the list because it has no object.
+    /// Leaves the selected pods. `without_object` finds the pods that are not in the list because they have no object.
     ///
     /// # Errors
     /// [`QueryError::UnknownPods`] if the list has no pod of a name.
     fn select(
         &mut self,
         args: &GetArgs,
-        without_object: impl Fn(&FullName) -> Option<FullName>,
+        without_object: impl Fn(&ObjectName) -> Vec<FullName>,
     ) -> Result<(), QueryError> {
         let pods = self.pods();
         let is_unknown = |name: &&ObjectName| !pods.iter().any(|pod| is_meant(name, args.namespace(), pod));
-        let why = |name: &ObjectName| match without_object(&name.in_namespace(args.namespace())) {
-            Some(pod) => no_object(&pod),
-            None => unknown(name, args, &pods),
+        let why = |name: &ObjectName| match &without_object(name)[..] {
+            [] => vec![unknown(name, args, &pods)],
+            known => known.iter().map(no_object).collect(),
         };
-        let unknown: Vec<String> = args.names.iter().filter(is_unknown).map(why).collect();
+        let unknown: Vec<String> = args.names.iter().filter(is_unknown).flat_map(why).collect();
         if !unknown.is_empty() {
             return Err(QueryError::UnknownPods(unknown.join("\n")));
         }
@@ -191,6 +215,8 @@ fn unknown(name: &ObjectName, args: &GetArgs, pods: &[Arc<PodObject>]) -> String
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use crate::agent::cli::{Command, parse};
 
     use super::*;
@@ -211,7 +237,7 @@ mod tests {
 
     fn selected(words: &[&str]) -> Result<Vec<String>, String> {
         let mut list = PodList::parse(LIST).unwrap();
-        list.select(&args(words), |_| None).map_err(|error| error.to_string())?;
+        list.select(&args(words), |_| Vec::new()).map_err(|error| error.to_string())?;
         Ok(list.pods().iter().map(|pod| pod.full_name().to_string()).collect())
     }
 
@@ -237,19 +263,33 @@ mod tests {
 
     #[test]
     fn pod_without_an_object_is_no_unknown_pod() {
-        let removed =
-            |name: &FullName| (*name == FullName::new("default", "job")).then(|| FullName::new("default", "job-n1"));
+        let removed = |name: &ObjectName| match name.name() {
+            "job" => ["default", "shop"].map(|namespace| FullName::new(namespace, "job-n1")).to_vec(),
+            _ => Vec::new(),
+        };
         let error = PodList::parse(LIST).unwrap().select(&args(&["job", "db", "none"]), removed).unwrap_err();
         let expected = "no source has the pod default/job-n1: `podwright explain default/job-n1` says what happens to it\n\
+                        no source has the pod shop/job-n1: `podwright explain shop/job-n1` says what happens to it\n\
                         there is no pod none";
         assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn name_is_looked_up_in_the_namespaces_of_the_known_pods_that_may_have_it() {
+        let pod = |namespace: &str, name: &str| json!({"namespace": namespace, "name": name});
+        let known =
+            json!([pod("kube-system", "etcd-n1"), pod("default", "etcd"), pod("shop", "db"), pod("shop", "db-1")]);
+        let found = |name| namespaces(&known, name).into_iter().collect::<Vec<_>>();
+        assert_eq!(found("etcd"), ["default", "kube-system"]);
+        assert_eq!(found("db"), ["shop"]);
+        assert!(found("none").is_empty());
     }
 
     #[test]
     fn one_named_pod_is_printed_without_a_list() {
         let object = |words: &[&str]| {
             let (mut list, args) = (PodList::parse(LIST).unwrap(), args(words));
-            list.select(&args, |_| None).unwrap();
+            list.select(&args, |_| Vec::new()).unwrap();
             list.object(&args)
         };
         let (all, one, two) = (object(&[]), object(&["db"]), object(&["web"]));

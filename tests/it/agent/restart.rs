@@ -145,8 +145,10 @@ async fn next_agent_gives_pods_without_a_manifest_what_is_left_of_their_grace_pe
             done.display()
         )
     };
-    for name in ["stopping", "removed"] {
-        home.put(&format!("{name}.yaml"), &manifest(name, &script(name), "terminationGracePeriodSeconds: 600"));
+    for (namespace, name) in [("default", "stopping"), ("shop", "removed")] {
+        let text = manifest(name, &script(name), "terminationGracePeriodSeconds: 600");
+        let named = format!("  name: {name}\n");
+        home.put(&format!("{name}.yaml"), &text.replace(&named, &format!("{named}  namespace: {namespace}\n")));
     }
     let agent = home.start(&[]).await;
     for name in ["stopping", "removed"] {
@@ -162,8 +164,8 @@ async fn next_agent_gives_pods_without_a_manifest_what_is_left_of_their_grace_pe
     eventually("two seconds pass", || async { (begun.elapsed() > Duration::from_secs(2)).then_some(()) }).await;
 
     let agent = home.start(&[]).await;
-    for (name, expected) in [("stopping", 300..=599), ("removed", 600..=600)] {
-        let text = format!("stopping a pod that only the runtime knows pod=default/{name}-n1");
+    for (name, expected) in [("default/stopping", 300..=599), ("shop/removed", 600..=600)] {
+        let text = format!("stopping a pod that only the runtime knows pod={name}-n1");
         let line = agent.wait_for_line(&text).await;
         let grace =
             line.split("grace.seconds=").nth(1).unwrap_or_default().split_whitespace().next().unwrap_or_default();
@@ -171,12 +173,12 @@ async fn next_agent_gives_pods_without_a_manifest_what_is_left_of_their_grace_pe
     }
     eventually("the second pod stops", || async { file("removed-begins").exists().then_some(()) }).await;
     for name in ["removed-n1", "removed"] {
-        let explained = agent.explain(name);
-        assert!(explained.contains("removed-n1"), "{explained}");
-        let (code, why) = agent.get(&format!("/logs/default/{name}"), "");
+        let (code, explained) = agent.get(&format!("/explain/shop/{name}"), "");
+        assert!(code == 200 && explained.contains("removed-n1"), "{code} {explained}");
+        let (code, why) = agent.get(&format!("/logs/shop/{name}"), "");
         assert!(code == 404 && why.contains("is known to the container runtime only"), "{code} {why}");
         let got = agent.run_client(&["get", "pods", name]).await;
-        assert!(text(&got.stderr).contains("no source has the pod default/removed-n1"), "{got:?}");
+        assert!(text(&got.stderr).contains("no source has the pod shop/removed-n1"), "{got:?}");
     }
     fs::write(file("go"), "").unwrap();
     eventually("both pods clean up", || async {
