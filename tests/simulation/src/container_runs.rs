@@ -8,6 +8,30 @@ use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
 use podwright_actors::time::Time;
 use serde_json::Value;
 
+/// The stop of a container, as an earlier agent decided and recorded it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InheritedStop {
+    /// When the container is killed.
+    pub(super) killed_at: Time,
+    /// How long the stop may take at most.
+    pub(super) limit: Duration,
+    /// When the running agent started.
+    pub(super) read_since: Time,
+}
+
+impl InheritedStop {
+    /// The most that is left of the stop.
+    pub(super) fn most(self, now: Time) -> Duration {
+        self.killed_at.since(now).min(self.limit)
+    }
+
+    /// The least that is left of the stop. If the clock was set back, the stop may take its limit from the time on at which the agent reads
+    /// it, which is not before the agent started.
+    pub(super) fn least(self, now: Time) -> Duration {
+        self.killed_at.since(now).min(self.limit.saturating_sub(now.since(self.read_since)))
+    }
+}
+
 /// One run of a container.
 #[derive(Clone, Debug)]
 pub(super) struct ContainerRun {
@@ -31,8 +55,7 @@ pub(super) struct ContainerRun {
     pub(super) stop_failed: Option<Time>,
     /// The runtime cancelled the start, because the agent that requested it was killed. The next agent knows that.
     pub(super) cancelled: bool,
-    /// When the container is killed, and how long its stop may take at most, as an earlier agent decided and recorded.
-    pub(super) inherited_stop: Option<(Time, Duration)>,
+    pub(super) inherited_stop: Option<InheritedStop>,
     /// The post-start hook has succeeded, if it is a command.
     pub(super) hooked: bool,
     /// An earlier agent recorded that the start had not ended.
@@ -48,11 +71,6 @@ pub(super) struct ContainerRun {
 impl ContainerRun {
     pub(super) fn runs(&self) -> bool {
         self.state == ContainerState::Running
-    }
-
-    /// What is left of the stop that an earlier agent began.
-    pub(super) fn inherited_rest(&self, now: Time) -> Option<Duration> {
-        self.inherited_stop.map(|(killed_at, limit)| killed_at.since(now).min(limit))
     }
 }
 
@@ -118,14 +136,15 @@ impl ContainerRuns {
         runs.filter(|run| run.id == *id).for_each(|run| run.stop_failed = Some(now));
     }
 
-    /// A new agent starts. `facts` is what the earlier agents recorded of each run.
-    pub(super) fn inherit(&mut self, facts: &BTreeMap<String, Value>) {
+    /// A new agent starts now. `facts` is what the earlier agents recorded of each run.
+    pub(super) fn inherit(&mut self, facts: &BTreeMap<String, Value>, now: Time) {
         for run in self.0.values_mut().flatten() {
             let facts = facts.get(run.id.as_str());
             run.inherited_stop = facts.and_then(|facts| {
                 let stop = facts.get("stop")?;
                 let (killed_at, limit) = (stop["killed_at"].as_u64()?, stop["limit"].as_u64()?);
-                Some((Time::from_nanos(killed_at), Duration::from_nanos(limit)))
+                let (killed_at, limit) = (Time::from_nanos(killed_at), Duration::from_nanos(limit));
+                Some(InheritedStop { killed_at, limit, read_since: now })
             });
             run.was_starting |= facts.is_some_and(|facts| facts["starting"] == true);
             run.was_ready = facts.is_some_and(|facts| facts["ready"] == true);

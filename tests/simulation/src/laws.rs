@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ResourcePhase};
+use podwright_actors::time::Time;
 
 use super::checks::{self, CheckResult};
 use super::disk::Disk;
@@ -51,7 +52,7 @@ impl Laws {
         self.machine.note(format!("{uid} status {:?} {reason:?}", after.phase()));
         self.require(self.status_may_be_written(before, after));
         self.require(checks::generation_is_decided(&self.machine, before, after));
-        self.require(checks::times_have_passed(after, self.machine.clock.now()));
+        self.require(checks::times_have_passed(after, &self.machine.clock));
         self.require(checks::readiness_is_of_one_state(after));
         if self.machine.is_calm() {
             self.require(checks::transition_times_stay(before, after));
@@ -72,11 +73,11 @@ impl Laws {
     }
 
     pub(super) fn lease_written(&self, before: &Lease, after: &Lease) {
-        self.require(lease_goes_on(before, after));
+        self.require(lease_goes_on(before, after, self.machine.clock.now()));
     }
 
     pub(super) fn node_written(&self, before: &Node, after: &Node) {
-        self.require(heartbeats_go_on(before, after));
+        self.require(heartbeats_go_on(before, after, self.machine.clock.now()));
     }
 
     pub(super) fn event_created(&self, event: &Event) {
@@ -85,7 +86,7 @@ impl Laws {
 
     pub(super) fn event_written(&self, before: &Event, after: &Event) {
         let is_own = self.events.lock().get(&before.metadata.uid) == Some(&self.machine.life());
-        self.require(event_goes_on(before, after, is_own));
+        self.require(event_goes_on(before, after, is_own, self.machine.clock.now()));
     }
 
     /// No status goes back, and a pod ends only after its containers and its claims (POD-I6, POD-I7).
@@ -147,19 +148,22 @@ fn only_the_status_changes(before: &PodObject, after: &PodObject) -> CheckResult
     Ok(())
 }
 
-/// The time of a lease does not go back.
-fn lease_goes_on(before: &Lease, after: &Lease) -> CheckResult {
+/// The time of a lease does not go back, unless the clock was set back: only then, the old time is later than the clock.
+fn lease_goes_on(before: &Lease, after: &Lease, now: Time) -> CheckResult {
     let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
     let (old, new) = (renewed(before), renewed(after));
-    if new < old { Err(format!("the lease goes from {old:?} back to {new:?}")) } else { Ok(()) }
+    let may_go_back = old.as_ref().is_some_and(|old| Time::from_timestamp(old.0) > now);
+    if new < old && !may_go_back { Err(format!("the lease goes from {old:?} back to {new:?}")) } else { Ok(()) }
 }
 
-/// No heartbeat of a condition goes back.
-fn heartbeats_go_on(before: &Node, after: &Node) -> CheckResult {
+/// No heartbeat of a condition goes back, unless the clock was set back.
+fn heartbeats_go_on(before: &Node, after: &Node, now: Time) -> CheckResult {
     let conditions =
         |node: &Node| node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let new = conditions(after);
-    for old in conditions(before) {
+    let may_go_back =
+        |old: &NodeCondition| old.last_heartbeat_time.as_ref().is_some_and(|at| Time::from_timestamp(at.0) > now);
+    for old in conditions(before).into_iter().filter(|old| !may_go_back(old)) {
         let found = new.iter().find(|condition| condition.type_ == old.type_);
         if let Some(found) = found.filter(|found| found.last_heartbeat_time < old.last_heartbeat_time) {
             return Err(format!("the heartbeat of the node goes back from {old:?} to {found:?}"));
@@ -169,9 +173,12 @@ fn heartbeats_go_on(before: &Node, after: &Node) -> CheckResult {
 }
 
 /// An event that is repeated happens more often and later. The name of an event has its time. An agent that is killed and starts again at the
-/// same instant, which only a simulated clock allows, may use a name of the earlier agent, whose count it does not know.
-fn event_goes_on(before: &Event, after: &Event, is_own: bool) -> CheckResult {
-    if (is_own && after.count < before.count) || after.last_timestamp < before.last_timestamp {
+/// same instant, which only a simulated clock allows, may use a name of the earlier agent, whose count it does not know. So may an agent that
+/// reads a clock that was set back.
+fn event_goes_on(before: &Event, after: &Event, is_own: bool, now: Time) -> CheckResult {
+    let may_go_back = before.last_timestamp.as_ref().is_some_and(|at| Time::from_timestamp(at.0) > now);
+    let goes_back = after.last_timestamp < before.last_timestamp && !may_go_back;
+    if (is_own && after.count < before.count) || goes_back {
         return Err(format!("an event goes back from {before:?} to {after:?}"));
     }
     Ok(())
@@ -179,7 +186,9 @@ fn event_goes_on(before: &Event, after: &Event, is_own: bool) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::time::Time;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::api::core::v1::NodeStatus;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
 
@@ -195,8 +204,35 @@ mod tests {
             [(4, 11, true, true), (3, 10, true, true), (2, 10, false, true), (4, 9, false, false)]
         {
             let after = event(count, second);
-            let allowed = [true, false].map(|is_own| event_goes_on(&before, &after, is_own).is_ok());
+            let allowed =
+                [true, false].map(|is_own| event_goes_on(&before, &after, is_own, Time::from_secs(11)).is_ok());
             assert_eq!(allowed, [by_creator, by_later], "{count} at {second}");
+        }
+        let set_back = Time::from_secs(9);
+        assert_eq!(event_goes_on(&before, &event(4, 9), false, set_back), Ok(()), "the clock was set back");
+    }
+
+    #[test]
+    fn a_lease_and_a_heartbeat_go_back_only_with_the_clock() {
+        let lease = |second| {
+            let renew_time = Some(MicroTime(Time::from_secs(second).to_timestamp()));
+            Lease { spec: Some(LeaseSpec { renew_time, ..LeaseSpec::default() }), ..Lease::default() }
+        };
+        let node = |second| {
+            let last_heartbeat_time = Some(Time::from_secs(second).to_api());
+            let ready = NodeCondition { type_: "Ready".to_owned(), last_heartbeat_time, ..NodeCondition::default() };
+            Node {
+                status: Some(NodeStatus { conditions: Some(vec![ready]), ..NodeStatus::default() }),
+                ..Node::default()
+            }
+        };
+        // Rows: the time before, the time after, the clock; whether the write is allowed.
+        for (old, new, now, allowed) in
+            [(10, 20, 20, true), (20, 10, 20, false), (20, 10, 10, true), (20, 10, 19, true)]
+        {
+            let now = Time::from_secs(now);
+            assert_eq!(lease_goes_on(&lease(old), &lease(new), now).is_ok(), allowed, "{old} {new} {now}");
+            assert_eq!(heartbeats_go_on(&node(old), &node(new), now).is_ok(), allowed, "{old} {new} {now}");
         }
     }
 }

@@ -14,9 +14,7 @@ use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::ids::{ContainerId, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{
-    Clock, ContainerRuntime, ContainerState, ContainerStatus, PodEvent, PodRuntimeStatus, SandboxConfig,
-};
+use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
 use podwright_actors::time::Time;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -51,8 +49,6 @@ struct MachineState {
     runs: ContainerRuns,
     resources: AppliedResources,
     life: u32,
-    /// When the running agent started.
-    life_began: Time,
     agent: Option<Agent>,
     active_calls: BTreeMap<u64, ActiveCall>,
     /// When the running agent last listed the pods of the runtime.
@@ -64,7 +60,7 @@ struct MachineState {
     late_sandboxes: Vec<SandboxConfig>,
     /// The containers whose start had not ended when the agent was killed.
     dropped_starts: Vec<(PodUid, ContainerId)>,
-    /// The end of the last fault of calls.
+    /// The end of the last fault of calls, without the jumps of the clock.
     faults_until: Time,
     /// The end of all faults, once it is reached.
     faults_ended: Option<Time>,
@@ -86,7 +82,6 @@ impl Machine {
             runs: ContainerRuns::default(),
             resources: AppliedResources::default(),
             life: 0,
-            life_began: BEGIN,
             agent: None,
             active_calls: BTreeMap::new(),
             listed: None,
@@ -174,9 +169,7 @@ impl Machine {
 
     /// A new agent starts and reads what the earlier agents recorded of each run.
     pub(super) fn inherit(&self, facts: &BTreeMap<String, Value>) {
-        let mut state = self.state.lock();
-        state.life_began = self.clock.now();
-        state.runs.inherit(facts);
+        self.state.lock().runs.inherit(facts, self.clock.now());
     }
 
     /// A hook of a container has succeeded.
@@ -189,12 +182,11 @@ impl Machine {
         if !pod.is_static() {
             return;
         }
-        let began = self.state.lock().life_began;
         let listed = self.runtime.list_pods().now_or_never().unwrap().unwrap();
         for other in listed.iter().filter(|other| other.uid != *pod.uid() && other.full_name == *pod.full_name()) {
-            let status = self.runtime_status(&other.uid);
-            let left = |run: &ContainerStatus| run.started_at.is_some_and(|at| at < began);
-            if status.containers.iter().any(|run| run.state == ContainerState::Running && left(run)) {
+            self.runtime_status(&other.uid);
+            let life = self.life();
+            if self.with_runs(|runs| runs.of(&other.uid).iter().any(|run| run.runs() && run.life < life)) {
                 self.violated(format!("{}: starts while its earlier version {} runs", pod.uid(), other.uid));
             }
         }

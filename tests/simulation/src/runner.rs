@@ -94,6 +94,10 @@ pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
         match end {
             LifeEnd::SimulationDone => break,
             LifeEnd::Down(time) => machine.clock.skip(time),
+            LifeEnd::SetBack { by, down } => {
+                machine.clock.skip(down);
+                machine.clock.set_back(by);
+            }
         }
     }
     let hash = machine.trace_hash();
@@ -139,6 +143,11 @@ enum LifeEnd {
     SimulationDone,
     /// The next agent starts after this time.
     Down(Duration),
+    /// The next agent starts after the time `down`, and reads a clock that was set back.
+    SetBack {
+        by: Duration,
+        down: Duration,
+    },
 }
 
 impl Simulation {

@@ -86,6 +86,9 @@ pub(super) enum StepAction {
     LoseChanges(PodIndex, Duration),
     /// The clock of the machine is set ahead by this time.
     ClockJump(Duration),
+    /// The agent is killed. The next one starts after the time `down`, and reads a clock that was set back meanwhile. The runtime plans the
+    /// ends of runs by the clock, so the runs that it has planned last longer.
+    SetBack { by: Duration, down: Duration },
     /// A user deletes the mirror pod of a static pod.
     DeleteMirror(PodIndex),
     /// A user changes the resources of the pod's containers.

@@ -146,11 +146,11 @@ fn restarts_only_increase(history: &mut RecordHistory, now: &PodSnapshot, agent:
 const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
 /// The agent notices the exit of a container in time even if its event was lost, provided that the runtime answers and
-/// the pod's worker is idle.
+/// the pod's worker is idle. `agent_started` is a time without the jumps of the clock.
 pub(crate) fn exits_are_noticed(machine: &Machine, agent: &Agent, agent_started: Time) -> CheckResult {
     let now = machine.clock.now();
     let since = agent_started.max(machine.faultless_since());
-    if now.since(since) < NOTICED_WITHIN {
+    if machine.clock.steady().since(since) < NOTICED_WITHIN {
         return Ok(());
     }
     for snapshot in agent.engine.snapshots() {

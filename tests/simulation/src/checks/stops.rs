@@ -53,7 +53,7 @@ fn grace_period_is_kept(
     let end = call.clock.steady_of(to_stop.at) + decided;
     let rest = end.since(call.clock.steady());
     // An earlier agent may have begun the stop.
-    let rest = run.inherited_rest(call.now).map_or(rest, |inherited| rest.min(inherited));
+    let rest = run.inherited_stop.map_or(rest, |inherited| rest.min(inherited.least(call.now)));
     if grace + Duration::from_millis(1) < rest {
         return Err(format!("within {grace:?}, although {rest:?} of its grace period of {decided:?} are left"));
     }
@@ -80,8 +80,8 @@ fn runtime_only_pod_has_its_grace_period(
 /// A stop that an earlier agent began gets no second grace period. A jump of the clock may come after the agent read the rest, which is
 /// within the grace period of the stop all the same.
 fn stop_of_an_earlier_agent_goes_on(call: &CallContext<'_>, run: &ContainerRun, grace: Duration) -> CheckResult {
-    let (Some((_, limit)), None, false) = (run.inherited_stop, run.stop_failed, run.may_run_on) else { return Ok(()) };
-    let rest = run.inherited_rest(call.now).filter(|_| call.clock.last_jump().is_none()).unwrap_or(limit);
+    let (Some(inherited), None, false) = (run.inherited_stop, run.stop_failed, run.may_run_on) else { return Ok(()) };
+    let rest = if call.clock.last_jump().is_none() { inherited.most(call.now) } else { inherited.limit };
     if grace > rest.max(Duration::from_secs(2)) + Duration::from_secs(1) {
         return Err(format!("within {grace:?}, although an earlier agent left only {rest:?}"));
     }
@@ -128,7 +128,7 @@ fn sidecars_stop_last(
     // The grace period only shrinks, and the earliest of its deadlines counts (POD-I5). No deadline is before this one.
     let to_stop = view.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
     let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
-    let deadline = sidecar.inherited_rest(call.now).map_or(deadline, |rest| deadline.min(call.now + rest));
+    let deadline = sidecar.inherited_stop.map_or(deadline, |stop| deadline.min(call.now + stop.least(call.now)));
     if call.kind_of(name) != Some(Kind::Sidecar) || call.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }

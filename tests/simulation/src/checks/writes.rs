@@ -1,5 +1,7 @@
 //! Laws of one write of a status to the API server.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ContainerState, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use podwright_actors::pod::PodObject;
@@ -7,21 +9,31 @@ use podwright_actors::time::Time;
 
 use super::CheckResult;
 use super::statuses::{OWN_CONDITIONS, READINESS};
+use crate::clock::SimClock;
 
-/// No time in a status is later than the clock of the node, and no container ends before it starts.
-pub(crate) fn times_have_passed(pod: &PodObject, now: Time) -> CheckResult {
+/// No time in a status is later than the clock of the node was, and no container ends before it starts, unless the clock was set back
+/// meanwhile.
+pub(crate) fn times_have_passed(pod: &PodObject, clock: &SimClock) -> CheckResult {
     let Some(status) = pod.status() else { return Ok(()) };
-    let (uid, now) = (pod.uid(), now.to_timestamp());
+    // The simulated runtime creates each object a nanosecond later than the one before, also after the clock was set back.
+    let (uid, latest) = (pod.uid(), (clock.latest() + Duration::from_micros(1)).to_timestamp());
     let changes = status.conditions.iter().flatten().filter_map(|condition| condition.last_transition_time.as_ref());
     let starts_and_ends = states(status).flat_map(|state| {
         let running = state.running.as_ref().and_then(|running| running.started_at.as_ref());
         let (started, ended) = run_of(state);
         [running, started, ended].into_iter().flatten()
     });
-    if let Some(time) = changes.chain(&status.start_time).chain(starts_and_ends).find(|time| time.0 > now) {
-        return Err(format!("{uid}: its status has the time {time:?}, and it is {now}: {status:?}"));
+    if let Some(time) = changes.chain(&status.start_time).chain(starts_and_ends).find(|time| time.0 > latest) {
+        return Err(format!(
+            "{uid}: its status has the time {time:?}, and the clock has not passed {latest}: {status:?}"
+        ));
     }
-    let goes_back = |state: &&ContainerState| matches!(run_of(state), (Some(started), Some(ended)) if started > ended);
+    let goes_back = |state: &&ContainerState| match run_of(state) {
+        (Some(started), Some(ended)) => {
+            started > ended && !clock.was_set_back(Time::from_timestamp(started.0), Time::from_timestamp(ended.0))
+        }
+        _ => false,
+    };
     match states(status).find(goes_back) {
         Some(state) => Err(format!("{uid}: a container ends before it starts: {state:?}")),
         None => Ok(()),
@@ -101,6 +113,10 @@ mod tests {
         PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
     }
 
+    fn clock(second: u64) -> SimClock {
+        SimClock::stopped_at(Time::from_secs(second))
+    }
+
     fn at(second: u64) -> String {
         Time::from_secs(second).to_timestamp().to_string()
     }
@@ -167,12 +183,16 @@ mod tests {
             container(Value::Null, json!({"terminated": {"exitCode": 0, "startedAt": at(101), "finishedAt": at(101)}})),
         ] {
             let pod = pod(status);
-            assert_eq!(times_have_passed(&pod, Time::from_secs(101)), Ok(()));
-            let what = times_have_passed(&pod, Time::from_secs(100)).unwrap_err();
+            assert_eq!(times_have_passed(&pod, &clock(101)), Ok(()));
+            let what = times_have_passed(&pod, &clock(100)).unwrap_err();
             assert!(what.contains("its status has the time"), "{what}");
         }
         let back = json!({"terminated": {"exitCode": 0, "startedAt": at(3), "finishedAt": at(2)}});
-        let what = times_have_passed(&pod(container(back, Value::Null)), Time::from_secs(100)).unwrap_err();
+        let back = pod(container(back, Value::Null));
+        let what = times_have_passed(&back, &clock(100)).unwrap_err();
         assert!(what.contains("ends before it starts"), "{what}");
+        let set_back = clock(3);
+        set_back.set_back(Duration::from_secs(2));
+        assert_eq!(times_have_passed(&back, &set_back), Ok(()), "the clock was set back while the container ran");
     }
 }

@@ -122,6 +122,21 @@ pub(super) fn restarts(rng: &mut Rng, steps: &mut Vec<Step>) {
     }
 }
 
+/// A part of each time by which the clock is set back. Two agents that read the same time to the nanosecond would give two events one name.
+const FRACTION: Duration = Duration::from_nanos(123_457);
+
+/// Draws kills of the agent after which the clock of the machine is set back.
+pub(super) fn set_backs(rng: &mut Rng, steps: &mut Vec<Step>) {
+    if !rng.percent(10) {
+        return;
+    }
+    for _ in 0..rng.pick(&[1, 1, 2]) {
+        let by = Duration::from_secs(rng.pick(&[2, 30, 90, 3_600])) + FRACTION;
+        let down = rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(20)]);
+        steps.push(Step { at: when(rng), what: StepAction::SetBack { by, down } });
+    }
+}
+
 fn resources(rng: &mut Rng) -> Resources {
     Resources { cpu: rng.pick(&[100, 300, 1_000, 2_000, 3_500]), memory: rng.pick(&[16, 64, 256, 700]) }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use podwright_actors::ids::{ContainerId, PodUid};
-use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, SandboxConfig};
+use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxConfig};
 use podwright_actors::time::Time;
 
 use super::{Machine, MachineState};
@@ -22,21 +22,20 @@ impl Machine {
     /// Sets the clock of the machine ahead. For a while, the checks find nothing late.
     pub(crate) fn clock_jumps(&self, time: Duration) {
         self.clock.jump(time);
-        let now = self.clock.now();
         let mut state = self.state.lock();
-        state.faults_until = now.max(state.faults_until + time) + SLOWEST;
+        state.faults_until = state.faults_until.max(self.clock.steady()) + SLOWEST;
     }
 
     pub(crate) fn add_fault_window(&self, window: Window) {
         let mut state = self.state.lock();
         if window.op != Some(Op::Event) {
             // A delayed call ends after the window.
-            state.faults_until = state.faults_until.max(self.clock.now() + window.lasts + SLOWEST);
+            state.faults_until = state.faults_until.max(self.clock.steady() + window.lasts + SLOWEST);
         }
         state.windows.push((self.clock.steady() + window.lasts, window));
     }
 
-    /// The time since which no call can have failed. Faults of events do not count.
+    /// The time, without the jumps of the clock, since which no call can have failed. Faults of events do not count.
     pub(crate) fn faultless_since(&self) -> Time {
         self.state.lock().faults_until
     }

@@ -11,7 +11,7 @@ use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, EventRecorder, PodEvent, SourceKind};
+use podwright_actors::ports::{EventRecorder, PodEvent, SourceKind};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
@@ -74,6 +74,7 @@ pub(crate) struct AgentLife {
     pub(super) usage: Arc<Usage>,
     pub(crate) metrics: Metrics,
     pub(super) samples: Samples,
+    /// When the agent started, without the jumps of the clock.
     pub(super) started: Time,
     /// The pods that had a running container or a ready sandbox when this agent started.
     pub(super) adopted: BTreeSet<PodUid>,
@@ -203,7 +204,7 @@ impl Simulation {
             usage,
             metrics,
             samples: Samples::default(),
-            started: machine.clock.now(),
+            started: machine.clock.steady(),
             adopted,
             delivered: Vec::new(),
             sent: BTreeSet::new(),

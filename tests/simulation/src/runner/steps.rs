@@ -70,6 +70,7 @@ impl Simulation {
                 self.machine.with_devices(|devices| devices.leave(driver_name(driver), now + lasts, absence));
             }
             StepAction::Crash(down) => return Some(LifeEnd::Down(down)),
+            StepAction::SetBack { by, down } => return Some(LifeEnd::SetBack { by, down }),
             StepAction::Shutdown { critical, total, down } => {
                 self.shut_down(life, critical, total, None).await;
                 return Some(LifeEnd::Down(down));
