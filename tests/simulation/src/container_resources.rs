@@ -45,6 +45,28 @@ impl Amounts {
         };
         Amounts { cpu: of(own.cpu, whole.cpu), memory: of(own.memory, whole.memory) }
     }
+
+    /// These amounts with the requests of others where those are larger.
+    pub(super) fn raised_to(self, others: Amounts) -> Self {
+        let of = |own: RequestAndLimit, other: RequestAndLimit| RequestAndLimit {
+            request: own.request.max(other.request),
+            limit: own.limit,
+        };
+        Amounts { cpu: of(self.cpu, others.cpu), memory: of(self.memory, others.memory) }
+    }
+
+    /// Whether the resize policy of a container requires a restart for the change from these amounts to others.
+    pub(super) fn needs_restart(self, new: Amounts, container: &Container) -> bool {
+        let mut policies = container.resize_policy.iter().flatten();
+        policies.any(|policy| {
+            let changes = match policy.resource_name.as_str() {
+                "cpu" => self.cpu != new.cpu,
+                "memory" => self.memory != new.memory,
+                _ => false,
+            };
+            changes && policy.restart_policy == "RestartContainer"
+        })
+    }
 }
 
 /// The resources that each container was created with or that its last update has set.

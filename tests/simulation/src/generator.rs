@@ -94,6 +94,7 @@ pub(super) fn scenario(api: Api, seed: u64) -> Scenario {
     additions::restarts(&mut rng, &mut steps);
     additions::whole_pods(&mut rng, &mut pods);
     additions::set_backs(&mut rng, &mut steps);
+    additions::init_resources(&mut rng, &mut pods);
     steps.sort_by_key(|step| step.at);
     Scenario { api, seed, with_events, pods, claims, steps }
 }

@@ -80,11 +80,16 @@ pub(super) fn pod_json(plan: &PodPlan, claims: &[ClaimPlan], revision_of_pod: &P
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
     }
     if let (Some(resize), Some(resources)) = (plan.resize, revision_of_pod.resources) {
-        for container in spec["containers"].as_array_mut().into_iter().flatten() {
-            set_resources(container, resize, resources);
+        let lists: &[&str] = if resize.has_init { &["containers", "initContainers"] } else { &["containers"] };
+        for list in lists {
+            for container in spec.get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten() {
+                set_resources(container, resize, resources);
+            }
         }
         if resize.is_whole {
-            let count = plan.containers.iter().filter(|container| container.kind == Kind::Regular).count();
+            // Sidecars run beside the regular containers. An init container needs no more than one of those.
+            let sidecars = if resize.has_init { plan.of(Kind::Sidecar).count() } else { 0 };
+            let count = plan.of(Kind::Regular).count() + sidecars;
             spec["resources"] = amounts(u32::try_from(count).unwrap(), resources);
         }
     }

@@ -221,7 +221,7 @@ pub(super) struct PodPlan {
     pub(super) containers: Vec<ContainerPlan>,
 }
 
-/// The requests of each regular container: thousandths of a CPU, and MiB of memory.
+/// The requests of each container that has resources: thousandths of a CPU, and MiB of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resources {
     pub(super) cpu: u32,
@@ -236,8 +236,10 @@ pub(super) struct ResizePlan {
     /// Whether a change of the CPU restarts a container.
     pub(super) cpu_restarts: bool,
     pub(super) memory_restarts: bool,
-    /// Whether the pod also has resources as a whole. Its init containers inherit the limits of the pod.
+    /// Whether the pod also has resources as a whole. Containers without resources inherit the limits of the pod.
     pub(super) is_whole: bool,
+    /// Whether the init containers, which include the sidecars, have the same resources and the same resize policy as the regular containers.
+    pub(super) has_init: bool,
 }
 
 /// A ResourceClaim.

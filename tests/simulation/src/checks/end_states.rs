@@ -76,7 +76,7 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, desired: &DesiredPod) -> Che
         // The pod was rejected, or it ended, left its source and was added again. It is not started.
         return match (phase.is_terminal(), truth.is_running()) {
             (true, false) => {
-                status.as_ref().map_or(Ok(()), |status| resources::rejection_is_needed(agent, &desired.pod, status))
+                status.map_or(Ok(()), |status| resources::rejection_is_needed(machine, agent, &desired.pod, &status))
             }
             (true, true) => Err("runs although it was rejected or has ended".into()),
             (false, _) => Err(format!("is desired and has no record; its phase is {phase:?}")),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Container, PodStatus};
 use podwright_actors::admission::Admitted;
 use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{Phase, PodObject};
+use podwright_actors::pod::{Phase, PodObject, is_sidecar};
 use podwright_actors::pod_worker::{Cause, Lifecycle};
 use podwright_actors::ports::{ContainerRuntime, ContainerState, PodRuntimeStatus};
 use podwright_actors::time::{Grace, Time};
@@ -28,13 +28,40 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, pod: Amounts) {
-        self.cpu += pod.cpu.request.millis();
-        self.memory += pod.memory.request.units();
+    /// What a pod takes at most, if each container takes as much: what runs side by side, or an init container beside the sidecars before it.
+    fn of_pod(pod: &PodObject, of: impl Fn(&Container) -> Amounts) -> Self {
+        let (mut total, mut most) = (Total::default(), Total::default());
+        for container in pod.init_containers() {
+            let mut beside = total;
+            beside.add(of(container).into());
+            if is_sidecar(container) {
+                total = beside;
+            } else {
+                most = Total { cpu: most.cpu.max(beside.cpu), memory: most.memory.max(beside.memory) };
+            }
+        }
+        pod.containers().iter().for_each(|container| total.add(of(container).into()));
+        Total { cpu: total.cpu.max(most.cpu), memory: total.memory.max(most.memory) }
+    }
+
+    /// What a pod requests.
+    fn requested(pod: &PodObject) -> Self {
+        Total::of_pod(pod, Amounts::of_container)
+    }
+
+    fn add(&mut self, other: Total) {
+        self.cpu += other.cpu;
+        self.memory += other.memory;
     }
 
     fn fits(self) -> bool {
         self.cpu <= CPU_MILLIS && self.memory <= MEMORY
+    }
+}
+
+impl From<Amounts> for Total {
+    fn from(amounts: Amounts) -> Self {
+        Total { cpu: amounts.cpu.request.millis(), memory: amounts.memory.request.units() }
     }
 }
 
@@ -46,14 +73,15 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, unaware: &Unawa
     let (mut total, mut without_late, mut without_early) = (Total::default(), Total::default(), Total::default());
     let mut parts = Vec::new();
     for (pod, taken) in taken(machine, agent) {
+        let of_pod = Total::of_pod(&pod, |container| taken.get(&container.name).copied().unwrap_or_default());
+        total.add(of_pod);
+        if !unaware.is_late(&pod) {
+            without_late.add(of_pod);
+        }
+        if !unaware.is_early(&pod) {
+            without_early.add(of_pod);
+        }
         for (container, amounts) in taken {
-            total.add(amounts);
-            if !unaware.is_late(&pod) {
-                without_late.add(amounts);
-            }
-            if !unaware.is_early(&pod) {
-                without_early.add(amounts);
-            }
             let (cpu, memory) = (amounts.cpu.request.millis(), amounts.memory.request.units() >> 20);
             parts.push((pod.uid().to_string(), container, cpu, memory));
         }
@@ -63,8 +91,8 @@ pub(crate) fn fits_the_machine(machine: &Machine, agent: &Agent, unaware: &Unawa
     if fits { Ok(()) } else { Err(format!("the pods have more than the machine: {total:?} {parts:?}")) }
 }
 
-/// What each pod takes. Only regular containers request anything. A container that runs takes what the runtime has applied to it, at any
-/// stage of its pod. A pod in sync may start each of its containers with what is allocated to the pod, unless it has ended.
+/// What each pod takes. A container that runs takes what the runtime has applied to it, at any stage of its pod. A pod in sync may start
+/// each of its containers with what is allocated to the pod, unless it has ended.
 ///
 /// The agent cannot know what a pod requests that only the runtime knows, so such a pod does not count.
 fn taken(machine: &Machine, agent: &Agent) -> Vec<(Arc<PodObject>, Taken)> {
@@ -75,7 +103,7 @@ fn taken(machine: &Machine, agent: &Agent) -> Vec<(Arc<PodObject>, Taken)> {
             && !has_ended
             && let Some(pod) = with_spec(agent, &snapshot.uid)
         {
-            let containers = pod.containers().iter();
+            let containers = pod.containers().iter().chain(pod.init_containers());
             let allocated = containers.map(|container| (container.name.clone(), Amounts::of_container(container)));
             let allocated = allocated.collect();
             pods.insert(snapshot.uid, (pod, allocated));
@@ -87,8 +115,7 @@ fn taken(machine: &Machine, agent: &Agent) -> Vec<(Arc<PodObject>, Taken)> {
         for run in listed.containers.iter().filter(|run| run.state == ContainerState::Running) {
             let applied = machine.resources_of(&run.id).unwrap_or_default();
             let container = taken.entry(run.name.to_string()).or_default();
-            container.cpu.request = container.cpu.request.max(applied.cpu.request);
-            container.memory.request = container.memory.request.max(applied.memory.request);
+            *container = container.raised_to(applied);
         }
     }
     pods.into_values().collect()
@@ -112,28 +139,41 @@ pub(super) fn resize_is_complete(
     truth: &PodRuntimeStatus,
 ) -> CheckResult {
     let Some(allocated) = agent.desired.pod(&desired.uid) else { return Ok(()) };
-    for container in allocated.containers().iter().chain(allocated.init_containers()) {
-        let run = truth.newest(&container.name).filter(|run| run.state == ContainerState::Running);
-        let applied = run.and_then(|run| machine.resources_of(&run.id));
-        let expected = Amounts::in_pod(&allocated, container);
-        if let Some(applied) = applied.filter(|applied| *applied != expected) {
-            return Err(format!("{} has {applied:?}, and {expected:?} is allocated", container.name));
-        }
-    }
+    let is_in_progress = keeps_resources(&allocated, |name| {
+        let run = truth.newest(name).filter(|run| run.state == ContainerState::Running);
+        run.and_then(|run| machine.resources_of(&run.id))
+    })?;
     let has =
         |condition: &str| status.conditions.iter().flatten().any(|it| it.type_ == condition && it.status == "True");
-    if has("PodResizeInProgress") {
+    if !is_in_progress && has("PodResizeInProgress") {
         return Err("its resize is complete, and its status says that it is in progress".into());
     }
-    let is_allocated = requests(&allocated) == requests(&desired.pod);
+    let is_allocated = resources(&allocated) == resources(&desired.pod);
     if is_allocated == has("PodResizePending") {
         return Err(format!("its resize is allocated: {is_allocated}, and its status says otherwise"));
     }
     if is_allocated {
         return Ok(());
     }
-    let total = total_beside_others(agent, &desired.pod);
+    let total = total_beside_others(machine, agent, &desired.pod);
     if total.fits() { Err(format!("its resize waits, and there is room for it: {total:?}")) } else { Ok(()) }
+}
+
+/// Each container that runs has what is allocated to it. An init container that is no sidecar may keep what it has until its run ends, if a
+/// change requires a restart. Returns whether one does. `applied` is what a container has that runs.
+fn keeps_resources(allocated: &PodObject, applied: impl Fn(&str) -> Option<Amounts>) -> Result<bool, String> {
+    let mut keeps = false;
+    let regular = allocated.containers().iter().map(|container| (container, false));
+    let init = allocated.init_containers().iter().map(|container| (container, !is_sidecar(container)));
+    for (container, may_keep) in regular.chain(init) {
+        let expected = Amounts::in_pod(allocated, container);
+        let Some(applied) = applied(&container.name).filter(|applied| *applied != expected) else { continue };
+        if !may_keep || !applied.needs_restart(expected, container) {
+            return Err(format!("{} has {applied:?}, and {expected:?} is allocated", container.name));
+        }
+        keeps = true;
+    }
+    Ok(keeps)
 }
 
 /// The reasons of pods that were rejected because the node lacks something.
@@ -150,9 +190,9 @@ pub(crate) fn fits_later(agent: &Agent, disk: &Disk, pod: &PodObject, others: &A
         if agent.statuses.get(other.uid()).is_some_and(|status| resize_fails(&status)) {
             return false;
         }
-        requests(other).into_iter().for_each(|amounts| total.add(amounts));
+        total.add(Total::requested(other));
     }
-    requests(pod).into_iter().for_each(|amounts| total.add(amounts));
+    total.add(Total::requested(pod));
     total.fits()
 }
 
@@ -187,27 +227,86 @@ fn resize_fails(status: &PodStatus) -> bool {
 }
 
 /// A static pod that was rejected because the node lacks something does not fit: it is judged again each time a pod ends.
-pub(super) fn rejection_is_needed(agent: &Agent, rejected: &PodObject, status: &PodStatus) -> CheckResult {
+pub(super) fn rejection_is_needed(
+    machine: &Machine,
+    agent: &Agent,
+    rejected: &PodObject,
+    status: &PodStatus,
+) -> CheckResult {
     if !rejected.is_static() || !status.reason.as_deref().is_some_and(|reason| LACKS.contains(&reason)) {
         return Ok(());
     }
-    let total = total_beside_others(agent, rejected);
+    let total = total_beside_others(machine, agent, rejected);
     if total.fits() { Err(format!("is rejected, and there is room for it: {total:?}")) } else { Ok(()) }
 }
 
-/// What a pod and the other pods that have not ended request together.
-fn total_beside_others(agent: &Agent, pod: &PodObject) -> Total {
+/// What a pod and the other pods that have not ended request together, or have in containers that run with more.
+fn total_beside_others(machine: &Machine, agent: &Agent, pod: &PodObject) -> Total {
+    let of = |pod: &PodObject| {
+        let status = machine.runtime_status(pod.uid());
+        Total::of_pod(pod, |container| {
+            let run = status.newest(&container.name).filter(|run| run.state == ContainerState::Running);
+            let applied = run.and_then(|run| machine.resources_of(&run.id)).unwrap_or_default();
+            Amounts::of_container(container).raised_to(applied)
+        })
+    };
     let mut total = Total::default();
     for other in agent.desired.pods() {
         let ends = agent.statuses.phase(other.uid()).is_some_and(Phase::is_terminal);
         if !ends && !agent.engine.is_pod_known_terminated(other.uid()) && other.uid() != pod.uid() {
-            requests(&other).into_iter().for_each(|amounts| total.add(amounts));
+            total.add(of(&other));
         }
     }
-    requests(pod).into_iter().for_each(|amounts| total.add(amounts));
+    total.add(of(pod));
     total
 }
 
-fn requests(pod: &PodObject) -> Vec<Amounts> {
-    pod.containers().iter().map(Amounts::of_container).collect()
+/// The resources of all containers of a pod.
+fn resources(pod: &PodObject) -> Vec<Amounts> {
+    pod.containers().iter().chain(pod.init_containers()).map(Amounts::of_container).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod of a regular container, an init container and a sidecar. A change of the CPU restarts each of them.
+    fn pod([regular, init, sidecar]: [&str; 3]) -> Arc<PodObject> {
+        let container = |name: &str, cpu: &str| {
+            let policy = json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]);
+            json!({"name": name, "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}, "resizePolicy": policy})
+        };
+        let mut sidecar = container("sidecar", sidecar);
+        sidecar["restartPolicy"] = "Always".into();
+        let spec = json!({"containers": [container("regular", regular)], "initContainers": [sidecar, container("init", init)]});
+        let metadata = json!({"name": "p0", "namespace": "sim", "uid": "p0-0"});
+        PodObject::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_pod_requests_what_runs_together() {
+        let cpu = |requests| Total::requested(&pod(requests)).cpu;
+        assert_eq!(cpu(["2", "1", "500m"]), 2_500, "the regular container and the sidecar");
+        assert_eq!(cpu(["1", "3", "500m"]), 3_500, "the init container beside the sidecar before it");
+    }
+
+    #[test]
+    fn only_an_init_container_that_a_resize_would_restart_keeps_its_resources() {
+        let allocated = pod(["1", "1", "1"]);
+        let check = |which: &str, request: Value| {
+            let other = serde_json::from_value(json!({"requests": request})).unwrap();
+            keeps_resources(&allocated, |name| (name == which).then(|| Amounts::of(Some(&other))))
+        };
+        let (same, other) = (json!({"cpu": "1000m", "memory": "1Mi"}), json!({"cpu": "2", "memory": "1Mi"}));
+        for name in ["regular", "init", "sidecar"] {
+            assert_eq!(check(name, same.clone()), Ok(false), "{name}");
+        }
+        assert_eq!(check("init", other.clone()), Ok(true));
+        for name in ["regular", "sidecar"] {
+            assert!(check(name, other.clone()).unwrap_err().contains("is allocated"), "{name}");
+        }
+        assert!(check("init", json!({"cpu": "1", "memory": "2Mi"})).is_err(), "its memory changes while it runs");
+    }
 }

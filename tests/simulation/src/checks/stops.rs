@@ -169,12 +169,11 @@ fn stop_in_sync_has_reason(call: &CallContext<'_>, view: &PodView, run: &Contain
 
 /// Whether a container has to be restarted to get its allocated resources.
 fn restarts_for_resize(call: &CallContext<'_>, plan: &PodPlan, name: &str) -> bool {
-    let (Some(resize), Some(view), Some(applied)) = (plan.resize, call.view, call.applied) else { return false };
-    let allocated =
-        view.active.as_ref().and_then(|pod| pod.containers().iter().find(|container| container.name == name));
-    let Some(allocated) = allocated.map(Amounts::of_container) else { return false };
-    (resize.cpu_restarts && applied.cpu != allocated.cpu)
-        || (resize.memory_restarts && applied.memory != allocated.memory)
+    let (true, Some(view), Some(applied)) = (plan.resize.is_some(), call.view, call.applied) else { return false };
+    let Some(pod) = &view.active else { return false };
+    let mut all = pod.containers().iter().chain(pod.init_containers());
+    all.find(|container| container.name == name)
+        .is_some_and(|container| applied.needs_restart(Amounts::in_pod(pod, container), container))
 }
 
 fn restarts_all(plan: &PodPlan) -> bool {

@@ -49,9 +49,10 @@ impl Cluster {
             LISTS.iter().for_each(|list| copy(list, "image", desired, pod));
         });
         self.require(changed);
-        if plan.resize.is_some() {
+        if let Some(resize) = plan.resize {
+            let lists = if resize.has_init { &LISTS[..] } else { &LISTS[..1] };
             let resized = self.server.replace(&format!("{path}/resize"), |pod| {
-                copy(LISTS[0], "resources", desired, pod);
+                lists.iter().for_each(|list| copy(list, "resources", desired, pod));
                 if let Some(whole) = desired["spec"].get("resources") {
                     pod["spec"]["resources"] = whole.clone();
                 }

@@ -72,6 +72,7 @@ pub(super) fn resizes(rng: &mut Rng, pods: &mut [PodPlan], steps: &mut Vec<Step>
             cpu_restarts: rng.percent(25),
             memory_restarts: rng.percent(25),
             is_whole: false,
+            has_init: false,
         });
         for _ in 0..rng.pick(&[1, 1, 2, 3, 6]) {
             steps.push(Step { at: when(rng), what: StepAction::Resize(which, resources(rng)) });
@@ -105,6 +106,13 @@ pub(super) fn resizes(rng: &mut Rng, pods: &mut [PodPlan], steps: &mut Vec<Step>
 pub(super) fn whole_pods(rng: &mut Rng, pods: &mut [PodPlan]) {
     for resize in pods.iter_mut().filter_map(|pod| pod.resize.as_mut()) {
         resize.is_whole = rng.percent(40);
+    }
+}
+
+/// Gives resources to the init containers of some of the pods that can be resized.
+pub(super) fn init_resources(rng: &mut Rng, pods: &mut [PodPlan]) {
+    for resize in pods.iter_mut().filter_map(|pod| pod.resize.as_mut()) {
+        resize.has_init = rng.percent(40);
     }
 }
 
