@@ -78,7 +78,6 @@ impl Core {
     pub fn take_effects(&mut self) -> Effects {
         let mut effects = std::mem::take(&mut self.effects);
         effects.pods.sort_unstable();
-
         effects
     }
 

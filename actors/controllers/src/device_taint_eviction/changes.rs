@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use podwright_model::time::Time;
+use podwright_work_queue::Urgency;
 
 use super::super::owners::{
     Owner, SCHEDULING_GROUP, extended_claim, is_terminal, node_name, object_key, pod_group_name,
@@ -42,7 +43,7 @@ impl Core {
     fn pod_gone(&mut self, pod: &Pod, now: Time) {
         let Some(id) = PodId::of(pod) else { return };
         if let Some(eviction) = self.pending.gone(&id) {
-            self.leave_rules(&id, now);
+            self.leave_rules(&id, &eviction, now);
             self.status_later(eviction.reasons.rules(), now);
         }
     }
@@ -113,26 +114,26 @@ impl Core {
                 Change::Added(rule) => {
                     let record = self.new_record(rule);
                     self.records.insert(rule_id(rule), record);
-                    self.effects.rule_now(rule_id(rule));
+                    self.effects.rule_now(rule_id(rule), Urgency::Normal);
                     self.rule_changed(&rule_id(rule), Some(rule), now);
                 }
                 Change::Changed { old, new } if old.spec != new.spec => {
                     self.read_evictions(new, now);
-                    self.effects.rule_now(rule_id(new));
+                    self.effects.rule_now(rule_id(new), Urgency::Normal);
                     self.rule_changed(&rule_id(new), Some(new), now);
-                    self.release_held(&rule_id(new), now);
+                    self.slots_changed(&rule_id(new), now);
                 }
                 Change::Changed { old, new } => {
                     if annotation(old) != annotation(new) {
-                        self.effects.rule_now(rule_id(new));
-                        self.release_held(&rule_id(new), now);
+                        self.effects.rule_now(rule_id(new), Urgency::Normal);
+                        self.slots_changed(&rule_id(new), now);
                     }
                     self.read_evictions(new, now);
                     self.status_changed(new, now);
                 }
                 Change::Gone { known, .. } => {
                     // The rule may come back before its pods are evaluated. Their evictions then stay the same, and nothing queues them.
-                    self.release_held(&rule_id(known), now);
+                    self.release(&rule_id(known), now);
                     self.records.remove(&rule_id(known));
                     self.rule_changed(&rule_id(known), None, now);
                 }

@@ -13,13 +13,13 @@ use super::item::Item;
 #[must_use]
 pub struct Effects {
     /// The rules whose status is due now.
-    pub rules_now: Vec<RuleId>,
+    pub(super) rules_now: BTreeMap<RuleId, Urgency>,
     /// The rules whose status is due at a time.
-    pub rules_at: BTreeMap<RuleId, Time>,
-    /// The pods, with the times of their evictions.
-    pub pods: Vec<(Time, PodId)>,
+    pub(super) rules_at: BTreeMap<RuleId, Time>,
+    /// The pods. The first time is that of the eviction, and gives the order. The item is not due before the second time.
+    pub(super) pods: Vec<(Time, PodId, Time)>,
     /// The events.
-    pub events: Vec<EvictionEvent>,
+    pub(super) events: Vec<EvictionEvent>,
 }
 
 impl Effects {
@@ -31,25 +31,25 @@ impl Effects {
     /// Adds the items to the queue. Returns the events, which are to be recorded.
     #[must_use]
     pub fn enqueue(self, queue: &mut WorkQueue<Item>, now: Time) -> Vec<EvictionEvent> {
-        for rule in self.rules_now {
+        for (rule, urgency) in self.rules_now {
             let item = Item::Rule(rule);
-            // Pods of the rule may wait for its status, so the rule goes before all pods. `add_at` also ends a backoff of the rule.
-            queue.add(&item, Urgency::High);
+            queue.add(&item, urgency);
+            // This also ends a backoff of the rule.
             queue.add_at(&item, now);
         }
         for (rule, at) in self.rules_at {
             queue.add_at(&Item::Rule(rule), at);
         }
-        for (at, pod) in self.pods {
-            queue.add_at(&Item::Pod(pod), at.max(now));
+        for (at, pod, not_before) in self.pods {
+            queue.add_at(&Item::Pod(pod), at.max(not_before).max(now));
         }
         self.events
     }
 
-    pub(super) fn rule_now(&mut self, rule: RuleId) {
-        if !self.rules_now.contains(&rule) {
-            self.rules_now.push(rule);
-        }
+    /// The urgency is high only if pods wait for the status of the rule.
+    pub(super) fn rule_now(&mut self, rule: RuleId, urgency: Urgency) {
+        let known = self.rules_now.entry(rule).or_insert(urgency);
+        *known = urgency.min(*known);
     }
 
     pub(super) fn rule_at(&mut self, rule: &RuleId, at: Time) {
@@ -59,8 +59,8 @@ impl Effects {
         }
     }
 
-    pub(super) fn pod(&mut self, at: Time, pod: &PodId) {
-        self.pods.push((at, pod.clone()));
+    pub(super) fn pod(&mut self, at: Time, pod: &PodId, not_before: Time) {
+        self.pods.push((at, pod.clone(), not_before));
     }
 
     pub(super) fn event(&mut self, pod: &PodId, kind: EvictionEventKind) {

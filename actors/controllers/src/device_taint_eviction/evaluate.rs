@@ -164,7 +164,7 @@ impl Core {
             Some(eviction) => self.set_pending(&id, eviction, now),
             None => {
                 let Some(former) = self.pending.remove(&id) else { return };
-                self.leave_rules(&id, now);
+                self.leave_rules(&id, &former, now);
                 self.status_later(former.reasons.rules(), now);
                 if pod.metadata.deletion_timestamp.is_none() {
                     self.effects.event(&id, EvictionEventKind::Cancellation);
@@ -181,9 +181,9 @@ impl Core {
             return;
         }
         if let Some(former) = former {
-            self.leave_rules(pod, now);
+            self.leave_rules(pod, &former, now);
             self.status_later(former.reasons.rules(), now);
         }
-        self.effects.pod(eviction.at, pod);
+        self.effects.pod(eviction.at, pod, now);
     }
 }

@@ -172,11 +172,7 @@ impl Core {
         let without_slot = due_pod.map_or(Vec::new(), |pod| self.rules_without_slot(pod, eviction));
         let (Some(pod), Some(rule)) = (pod, without_slot.first()) else { return pending(eviction.at) };
         let due = format!("since {}", stamp(eviction.at));
-        let obstacle = if self.is_at_limit(rule) {
-            format!("DeviceTaintRule {rule} has reached the limit of its evictions")
-        } else {
-            format!("DeviceTaintRule {rule} must store the number of its evictions in its status first")
-        };
+        let obstacle = self.obstacle(rule);
         match self.eviction_without(pod, &without_slot) {
             None => {
                 let detail = format!("The eviction is due {due}. It is held, because {obstacle}.");

@@ -1,20 +1,23 @@
 //! The largest number of evictions for a rule.
 //!
-//! A rule has a slot for each eviction that its limit permits. Before a pod is deleted, it takes a slot of each rule among its reasons.
-//! If the pass ends without a deletion, the slots become free again, unless this controller may have deleted the pod. A rule that has no
-//! slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its item leaves
-//! the queue until the limit changes, a slot becomes free or the number of slots is stored.
+//! A rule has a slot for each eviction that its limit permits. When the pass of a due pod begins, the pod takes a slot of each rule among
+//! its reasons. If the pass ends without a deletion, the slots become free again, unless this controller may have deleted the pod. A rule
+//! that has no slot for a pod does not count for this pod. If nothing else evicts the pod now, the pod is held: it stays pending, and its
+//! item leaves the queue until it may get a slot. The pods that wait for slots get them in the order of their evictions.
 //!
-//! The condition of the limit has the number of slots that are not free, so that a later leader continues with this number. When the
-//! term of a leader ends, the next one does not know the slots that are not in the condition yet. When these are a tenth of the limit,
-//! rounded down (at least one), the status is written at once, and the rule gives no further slot until it is stored. A rule needs at most
-//! 19 such writes until its limit, and about ten if the limit is large.
+//! The number is stored before the effect: the condition of the limit has the number of slots up to which the rule gives slots, so a later
+//! leader never counts too few. While pods are due, this number is ahead of the slots that were given by a tenth of the limit, rounded down
+//! (at least one). When it is reached and a pod waits, the status is written at once. A rule needs at most 19 such writes until its
+//! limit, and about ten if the limit is large. When no pod is due any more, the status gets the exact number. While a write that lowers
+//! the number has no answer, the lower number counts.
 //!
 //! The write of an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment
-//! on, also for the pods that have a slot and are not being deleted yet.
+//! on, also for the pods that have a slot and are not being deleted yet. If its number is lower, the rule gives no slot above it until
+//! the later leader has written its own number again.
+
+mod number;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
@@ -22,22 +25,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use podwright_model::ids::PodUid;
 use podwright_model::text::plain;
 use podwright_model::time::Time;
+use podwright_work_queue::Urgency;
 
 use super::api::{PodId, RuleId};
 use super::cache::{Core, STATUS_DELAY};
 use super::eviction::Eviction;
 use super::rule_pass::condition;
 use super::rules::rule_id;
-use super::status::plural;
+
+pub(super) use number::CountedEvictions;
 
 /// The annotation of a rule that raises its limit: the number of pods that may be evicted for the rule in all.
 pub const CONTINUE_ANNOTATION: &str = "podwright.dev/continue-evictions";
-/// The type of the condition that says whether a rule has reached its limit. It exists from the first eviction on.
+/// The type of the condition that says whether a rule has reached its limit. It exists before the first eviction begins.
 pub const LIMIT_CONDITION: &str = "podwright.dev/EvictionLimitReached";
 /// The delay until other pods may take the slot of a pod whose pass failed. Without it, passes that all fail would follow each other at
 /// once.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// The evictions that are one of this many equal parts of the limit (at least one eviction) must be stored before further ones.
+/// The stored number is ahead of the evictions by one of this many equal parts of the limit (at least one eviction).
 const PARTS_OF_LIMIT: u64 = 10;
 /// The largest length of the annotation in texts.
 const MAX_ANNOTATION: usize = 64;
@@ -53,40 +58,21 @@ enum Slot {
     Used,
 }
 
-/// The part of a message of the condition that a later leader reads: the number of evictions that count for the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CountedEvictions(pub(super) u64);
-
-impl CountedEvictions {
-    const END: &str = " counted";
-
-    /// Finds the part in a message.
-    pub(super) fn read(message: &str) -> Option<Self> {
-        let counted = |piece: &str| piece.strip_suffix(Self::END)?.split(' ').next()?.parse().ok();
-        message.split("; ").find_map(counted).map(CountedEvictions)
-    }
-}
-
-impl fmt::Display for CountedEvictions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", plural(self.0, "eviction", "evictions"), Self::END)
-    }
-}
-
 /// What the controller records of a rule in addition to its object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RuleRecord {
     /// The pods that were evicted for the rule since the start of the controller.
     pub(super) evicted: u64,
-    /// The number of evictions before the start of the controller, as far as it is known.
+    /// The number of evictions before the start of the controller, with those that were only reserved.
     earlier: u64,
-    /// The largest number of evictions that this controller has written to the condition of the limit. The watch may show an older write
-    /// of this controller, whose number is larger than that of the last write if a slot became free meanwhile.
+    /// The largest number that this controller has written to the condition of the limit. The watch may show an older write of this
+    /// controller, whose number is larger than that of the last write.
     written: u64,
-    /// The last number of evictions that the server is known to have in the condition.
+    /// The number that the server is known to have in the condition, or a smaller one. The rule gives slots up to this number.
     stored: u64,
     slots: BTreeMap<PodUid, Slot>,
-    held: BTreeSet<PodId>,
+    /// The pods that are due and have found no slot, in the order of their evictions.
+    waiting: BTreeSet<(Time, PodId)>,
     /// The conditions that the last pass of the rule has written, or has found in the status.
     pub(super) conditions: Vec<Condition>,
     /// A time in the status of the rule that is ahead of this clock, and when this controller first read it.
@@ -98,22 +84,35 @@ impl RuleRecord {
         self.earlier.saturating_add(self.slots.len() as u64)
     }
 
-    /// The number of evictions that a later leader would not know.
-    fn unstored(&self) -> u64 {
-        self.used().saturating_sub(self.stored)
+    /// The number of slots that the rule may still give.
+    fn free(&self, limit: u64) -> usize {
+        usize::try_from(self.stored.min(limit).saturating_sub(self.used())).unwrap_or(usize::MAX)
     }
 
-    /// Whether the server is known to have this number in the condition.
-    pub(super) fn has_stored(&self, counted: CountedEvictions) -> bool {
-        self.stored == counted.0
+    /// Whether one of the free slots is left for a pod. Pods that wait and were due earlier come first.
+    fn has_slot_for(&self, pod: &PodId, at: Time, limit: u64) -> bool {
+        let free = self.free(limit);
+        if free == 0 {
+            return false;
+        }
+        self.waiting.len() < free || self.waiting.range(..(at, pod.clone())).take(free).count() < free
     }
 
-    /// Records the conditions that a pass writes, or has found in the status.
-    pub(super) fn set_conditions(&mut self, conditions: &[Condition]) {
+    /// A pass writes these conditions with this number, or finds them in the status. Returns whether the server is known to have the
+    /// number. Until a write has an answer, the server may have the number from before or this one, so the smaller one counts.
+    pub(super) fn begin_write(&mut self, conditions: &[Condition], counted: CountedEvictions) -> bool {
         conditions.clone_into(&mut self.conditions);
         if conditions.iter().any(|condition| condition.type_ == LIMIT_CONDITION) {
-            self.written = self.written.max(self.used());
+            self.written = self.written.max(counted.all());
         }
+        let is_stored = self.stored == counted.all();
+        self.stored = self.stored.min(counted.all());
+        is_stored
+    }
+
+    /// Whether the last conditions say that the limit is reached.
+    fn says_limit_is_reached(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.type_ == LIMIT_CONDITION && condition.status == "True")
     }
 
     /// When this controller first read a time that is ahead of its clock.
@@ -136,6 +135,11 @@ impl Core {
         Some(limit.max(continue_to(rule).unwrap_or(0)))
     }
 
+    /// The largest number of evictions for a known rule.
+    fn known_limit(&self, rule: &RuleId) -> Option<u64> {
+        self.rule(rule).and_then(|known| self.limit_of(known))
+    }
+
     /// The record of a rule that is new to this controller.
     pub(super) fn new_record(&self, rule: &DeviceTaintRule) -> RuleRecord {
         let earlier = self.shown_evictions(rule);
@@ -146,95 +150,120 @@ impl Core {
     /// number, all slots of the limit count as used.
     fn shown_evictions(&self, rule: &DeviceTaintRule) -> u64 {
         let Some(limit) = condition(rule, LIMIT_CONDITION) else { return 0 };
-        let counted = CountedEvictions::read(&limit.message).map(|counted| counted.0);
+        let counted = CountedEvictions::read(&limit.message).map(CountedEvictions::all);
         counted.or_else(|| self.limit_of(rule).filter(|_| limit.status == "True")).unwrap_or(0)
     }
 
     /// Reads the number of evictions that the watch shows. It differs from that of this controller if the write of an earlier leader has
     /// reached the server late. A number that is larger than each number that this controller has written is from an earlier leader. It has
     /// none of the evictions of this controller, and counts in addition to them. A number below the stored one must be corrected before the
-    /// rule gives further slots. An older write of this controller that the watch shows late costs one more write then.
+    /// rule gives slots above it. An older write of this controller that the watch shows late costs one more write then.
     pub(super) fn read_evictions(&mut self, rule: &DeviceTaintRule, now: Time) {
         let id = rule_id(rule);
         let (shown, has_limit) = (self.shown_evictions(rule), self.limit_of(rule).is_some());
         let counted = condition(rule, LIMIT_CONDITION).and_then(|limit| CountedEvictions::read(&limit.message));
-        let had_to_store = self.must_store_count(&id);
         let Some(record) = self.records.get_mut(&id) else { return };
-        if let Some(CountedEvictions(counted)) = counted
+        if let Some(counted) = counted.map(CountedEvictions::all)
             && counted > record.earlier.max(record.written)
         {
             (record.earlier, record.stored) = (counted, counted);
-            self.effects.rule_now(id.clone());
+            self.effects.rule_now(id.clone(), Urgency::Normal);
         } else if has_limit && shown < record.stored {
             record.stored = shown;
         } else {
             return;
         }
-        self.stored_changed(&id, had_to_store, now);
+        self.slots_changed(&id, now);
     }
 
-    /// The number of evictions that count for the limit of a rule.
-    pub(super) fn counted_evictions(&self, rule: &RuleId) -> CountedEvictions {
-        CountedEvictions(self.records.get(rule).map_or(0, RuleRecord::used))
+    /// The evictions that count for the limit of a rule, and those that its status should reserve: a part of the limit while pods are due,
+    /// and none at rest.
+    pub(super) fn counted_evictions(&self, rule: &RuleId, now: Time) -> CountedEvictions {
+        let Some(record) = self.records.get(rule) else { return CountedEvictions::default() };
+        let counted = record.used();
+        let is_due = |eviction: &Eviction| eviction.at <= now && eviction.reasons.names(rule);
+        let limit = self
+            .known_limit(rule)
+            .filter(|_| !record.waiting.is_empty() || self.pending.iter().any(|(_, eviction)| is_due(eviction)));
+        let ahead = limit.map_or(0, |limit| (limit / PARTS_OF_LIMIT).max(1).min(limit.saturating_sub(counted)));
+        CountedEvictions { counted, ahead }
     }
 
-    /// Whether a rule must store the number of its evictions before a further pod gets a slot.
+    /// Whether a rule must store its number at once: the server may have a smaller number than that of the evictions, or all slots up to
+    /// the stored number are given and a pod waits for one.
     pub(super) fn must_store_count(&self, rule: &RuleId) -> bool {
-        let (Some(known), Some(record)) = (self.rule(rule), self.records.get(rule)) else { return false };
-        self.limit_of(known).is_some_and(|limit| record.unstored() >= (limit / PARTS_OF_LIMIT).max(1))
+        let (Some(limit), Some(record)) = (self.known_limit(rule), self.records.get(rule)) else { return false };
+        let (used, stored) = (record.used(), record.stored);
+        used > stored || (used == stored && used < limit && !record.waiting.is_empty())
     }
 
     /// The server has stored the number of evictions of a rule.
     pub(super) fn count_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
-        let had_to_store = self.must_store_count(rule);
         if let Some(record) = self.records.get_mut(rule) {
-            record.stored = counted.0;
+            record.stored = counted.all();
         }
-        self.stored_changed(rule, had_to_store, now);
+        self.slots_changed(rule, now);
     }
 
-    /// The stored number of evictions has changed. If the present one must be stored, the status is written at once. Otherwise, the pods
-    /// that waited for that may get slots. The stored number may fall: that of a write is as old as its beginning.
-    fn stored_changed(&mut self, rule: &RuleId, had_to_store: bool, now: Time) {
+    /// The stored number of a rule or its limit has changed. If the present number must be stored, the status is written at once. Otherwise,
+    /// pods that wait may get slots.
+    pub(super) fn slots_changed(&mut self, rule: &RuleId, now: Time) {
         if self.must_store_count(rule) {
-            self.effects.rule_now(rule.clone());
-        } else if had_to_store {
-            self.release_held(rule, now);
+            self.effects.rule_now(rule.clone(), Urgency::High);
         }
+        self.release(rule, now);
     }
 
     /// Whether a rule has reached its limit: no further pod gets a slot.
     pub(super) fn is_at_limit(&self, rule: &RuleId) -> bool {
-        let (Some(known), Some(record)) = (self.rule(rule), self.records.get(rule)) else { return false };
-        self.limit_of(known).is_some_and(|limit| record.used() >= limit)
+        let (Some(limit), Some(record)) = (self.known_limit(rule), self.records.get(rule)) else { return false };
+        record.used() >= limit
+    }
+
+    /// Whether a rule has reached its limit, and its status does not say so yet.
+    pub(super) fn must_report_limit(&self, rule: &RuleId) -> bool {
+        self.is_at_limit(rule) && self.records.get(rule).is_some_and(|record| !record.says_limit_is_reached())
     }
 
     /// Whether a rule has reached its limit, and one of its pending pods has no slot.
     pub(super) fn is_stopped(&self, rule: &RuleId) -> bool {
         self.is_at_limit(rule)
-            && self.pending.iter().any(|(pod, eviction)| eviction.reasons.names(rule) && !self.may_evict(rule, pod))
+            && self
+                .pending
+                .iter()
+                .any(|(pod, eviction)| eviction.reasons.names(rule) && !self.may_evict(rule, pod, eviction))
     }
 
     /// Whether a pod has a slot of a rule that counts, or would get one.
-    pub(super) fn may_evict(&self, rule: &RuleId, pod: &PodId) -> bool {
-        let Some(record) = self.records.get(rule) else { return true };
+    pub(super) fn may_evict(&self, rule: &RuleId, pod: &PodId, eviction: &Eviction) -> bool {
+        let (Some(limit), Some(record)) = (self.known_limit(rule), self.records.get(rule)) else { return true };
         match record.slots.get(&pod.uid) {
-            None => !self.is_at_limit(rule) && !self.must_store_count(rule),
+            None => record.has_slot_for(pod, eviction.at, limit),
             // The number of an earlier leader that this controller has read since then may leave no slot. So may a lower annotation.
-            Some(Slot::Taken) => {
-                let limit = self.rule(rule).and_then(|known| self.limit_of(known));
-                limit.is_none_or(|limit| record.used() <= limit)
-            }
+            Some(Slot::Taken) => record.used() <= limit,
             Some(Slot::Asked | Slot::Used) => true,
         }
     }
 
-    /// The rules among the reasons of an eviction that have no slot for the pod.
+    /// The rules among the reasons of a pending eviction that have no slot for the pod.
     pub(super) fn rules_without_slot(&self, pod: &PodId, eviction: &Eviction) -> Vec<RuleId> {
         if self.settings.max_evictions_per_rule.is_none() {
             return Vec::new();
         }
-        eviction.reasons.rules().filter(|rule| !self.may_evict(rule, pod)).cloned().collect()
+        eviction.reasons.rules().filter(|rule| !self.may_evict(rule, pod, eviction)).cloned().collect()
+    }
+
+    /// Why a rule has no slot for a pod.
+    pub(super) fn obstacle(&self, rule: &RuleId) -> String {
+        if self.is_at_limit(rule) {
+            return format!("DeviceTaintRule {rule} has reached the limit of its evictions");
+        }
+        let free = self.known_limit(rule).zip(self.records.get(rule)).map_or(0, |(limit, record)| record.free(limit));
+        if free == 0 {
+            format!("DeviceTaintRule {rule} must store the number of its evictions in its status first")
+        } else {
+            format!("DeviceTaintRule {rule} first evicts the pods that were due earlier")
+        }
     }
 
     /// The eviction of a pod as if these rules did not exist.
@@ -244,12 +273,26 @@ impl Core {
         self.pod_eviction(known, |_, claim| self.claim_eviction_by(claim, others()))
     }
 
-    /// Records that these rules hold a pod.
-    pub(super) fn hold(&mut self, pod: &PodId, rules: &[RuleId]) {
-        for rule in rules {
-            if let Some(record) = self.records.get_mut(rule) {
-                record.held.insert(pod.clone());
+    /// The pod waits for slots of these rules among its reasons. The others have slots for it, and evict it later, so it waits for none of
+    /// theirs: the pods behind it must not wait until then.
+    pub(super) fn hold(&mut self, pod: &PodId, eviction: &Eviction, rules: &[RuleId], now: Time) {
+        for rule in eviction.reasons.rules() {
+            let had_to_store = self.must_store_count(rule);
+            let Some(record) = self.records.get_mut(rule) else { continue };
+            let place = (eviction.at, pod.clone());
+            if rules.contains(rule) {
+                record.waiting.insert(place);
+                self.store_if_new(rule, had_to_store);
+            } else if record.waiting.remove(&place) {
+                self.release(rule, now);
             }
+        }
+    }
+
+    /// Writes the status at once if its number must be stored since now. A write that fails has a backoff, which further pods do not end.
+    fn store_if_new(&mut self, rule: &RuleId, had_to_store: bool) {
+        if !had_to_store && self.must_store_count(rule) {
+            self.effects.rule_now(rule.clone(), Urgency::High);
         }
     }
 
@@ -279,21 +322,35 @@ impl Core {
         if self.settings.max_evictions_per_rule.is_none() {
             return;
         }
+        let at = self.pending.get(pod).map(|pending| pending.at);
         for rule in eviction.reasons.rules() {
+            let had_to_store = self.must_store_count(rule);
             let Some(record) = self.records.get_mut(rule) else { continue };
             let Some(slot) = slot(record.slots.get(&pod.uid).copied()) else { continue };
-            let is_new = record.slots.insert(pod.uid.clone(), slot).is_none();
-            if is_new && self.must_store_count(rule) {
-                self.effects.rule_now(rule.clone());
+            if record.slots.insert(pod.uid.clone(), slot).is_some() {
+                continue;
+            }
+            if let Some(at) = at {
+                record.waiting.remove(&(at, pod.clone()));
+            }
+            self.store_if_new(rule, had_to_store);
+            if self.must_report_limit(rule) {
+                self.effects.rule_now(rule.clone(), Urgency::Normal);
             }
         }
     }
 
-    /// The eviction of the pod is no longer pending, or has other reasons.
-    pub(super) fn leave_rules(&mut self, pod: &PodId, now: Time) {
-        for record in self.records.values_mut() {
-            record.held.remove(pod);
+    /// The eviction of the pod is no longer pending, or has changed. `former` is the eviction from before.
+    pub(super) fn leave_rules(&mut self, pod: &PodId, former: &Eviction, now: Time) {
+        let place = (former.at, pod.clone());
+        let mut left = Vec::new();
+        for (rule, record) in &mut self.records {
+            if record.waiting.remove(&place) {
+                left.push(rule.clone());
+            }
         }
+        // The pods that wait behind this one may get its slot.
+        left.iter().for_each(|rule| self.release(rule, now));
         self.free_slots(pod, now, now);
     }
 
@@ -312,17 +369,18 @@ impl Core {
                 record.slots.remove(&pod.uid);
             }
             self.effects.rule_at(&rule, now + STATUS_DELAY);
-            self.release_held(&rule, at);
+            self.release(&rule, at);
         }
     }
 
-    /// Queues the pods that a rule holds, each for the time of its eviction and not before `at`. Their passes check the limit again.
-    pub(super) fn release_held(&mut self, rule: &RuleId, at: Time) {
-        let Some(record) = self.records.get_mut(rule) else { return };
-        for pod in std::mem::take(&mut record.held) {
-            if let Some(eviction) = self.pending.get(&pod) {
-                self.effects.pod(eviction.at.max(at), &pod);
-            }
+    /// Queues the first of the pods that wait for a slot of a rule, as many as there are free slots, but not before a time. They wait until
+    /// they have a slot. Without a limit or after the end of the rule, no pod has to wait.
+    pub(super) fn release(&mut self, rule: &RuleId, not_before: Time) {
+        let limit = self.known_limit(rule);
+        let Some(record) = self.records.get(rule) else { return };
+        let free = limit.map_or(usize::MAX, |limit| record.free(limit));
+        for (at, pod) in record.waiting.iter().take(free) {
+            self.effects.pod(*at, pod, not_before);
         }
     }
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Before each write, the pass checks that the eviction is still pending and due. The eviction of a pass leaves out the rules that have
-//! no slot for the pod, because they have reached their limits or must store the number of their evictions first.
+//! no slot for the pod, because they have reached their limits or must store the number of their evictions first. The pass takes the slots
+//! of the other rules when it begins, so that the order of the slots is that of the queue, whichever pod the server returns first.
 
 use k8s_openapi::api::core::v1::Pod;
 use podwright_model::time::Time;
@@ -106,18 +107,22 @@ impl PodPass {
         }
     }
 
-    /// The eviction without the rules that have no slot for the pod, if it is due.
+    /// The eviction without the rules that have no slot for the pod, if it is due. The pod then has a slot of each of its rules.
     fn permitted(&self, core: &mut Core, eviction: Eviction, now: Time) -> Result<Eviction, Outcome> {
         let without_slot = core.rules_without_slot(&self.pod, &eviction);
         if without_slot.is_empty() {
+            core.take_slots(&self.pod, &eviction);
             return Ok(eviction);
         }
         let outcome = match core.eviction_without(&self.pod, &without_slot) {
-            Some(left) if left.at <= now => return Ok(left),
+            Some(left) if left.at <= now => {
+                core.take_slots(&self.pod, &left);
+                return Ok(left);
+            }
             Some(left) => Outcome::Again(left.at),
             None => Outcome::Finished,
         };
-        core.hold(&self.pod, &without_slot);
+        core.hold(&self.pod, &eviction, &without_slot, now);
         core.status_later(eviction.reasons.rules(), now);
         Err(outcome)
     }
@@ -126,11 +131,9 @@ impl PodPass {
         if PodId::of(pod).as_ref() != Some(&self.pod) || pod.metadata.deletion_timestamp.is_some() {
             return self.gone(core, now);
         }
-        let eviction = match self.due(core, now) {
-            Ok(eviction) => eviction,
-            Err(outcome) => return done(outcome),
-        };
-        core.take_slots(&self.pod, &eviction);
+        if let Err(outcome) = self.due(core, now) {
+            return done(outcome);
+        }
         if core.pending.announce(&self.pod) {
             core.effects.event(&self.pod, EvictionEventKind::Deletion);
         }
@@ -158,7 +161,7 @@ impl PodPass {
     fn deleted(&self, core: &mut Core, eviction: &Eviction, now: Time) -> Step {
         core.end_use_of_slots(&self.pod, eviction, false);
         if let Some(pending) = core.pending.remove(&self.pod) {
-            core.leave_rules(&self.pod, now);
+            core.leave_rules(&self.pod, &pending, now);
             core.status_later(pending.reasons.rules(), now);
         }
         let known = core.pods.get(&self.pod.key).and_then(|pod| PodId::of(pod));
@@ -180,7 +183,7 @@ impl PodPass {
     /// The pod is gone or being deleted, and this pass has not deleted it.
     fn gone(&self, core: &mut Core, now: Time) -> Step {
         if let Some(eviction) = core.pending.remove(&self.pod) {
-            core.leave_rules(&self.pod, now);
+            core.leave_rules(&self.pod, &eviction, now);
             core.status_later(eviction.reasons.rules(), now);
         }
         done(Outcome::Finished)

@@ -22,7 +22,7 @@ pub(super) struct RulePass {
 #[derive(Clone, Debug)]
 enum Stage {
     Begin,
-    /// A call writes the status, with this number of evictions if the rule has a limit.
+    /// A call writes the status, with these evictions if the rule has a limit.
     Writing(CountedEvictions),
     Over,
 }
@@ -60,17 +60,14 @@ impl RulePass {
 
     fn begin(&mut self, core: &mut Core, now: Time) -> Step {
         let Some(rule) = core.rule(&self.rule).cloned() else { return done(Outcome::Finished) };
-        let may_write_later = !core.must_store_count(&self.rule);
+        let may_write_later = !core.must_store_count(&self.rule) && !core.must_report_limit(&self.rule);
         let record = core.records.entry(self.rule.clone()).or_default();
         if let Some(at) = next_write(&rule, record, now).filter(|_| may_write_later) {
             return done(Outcome::Again(at));
         }
-        let (contents, counted) = (core.conditions(&rule, now), core.counted_evictions(&self.rule));
-        let mut is_stored = false;
-        if let Some(record) = core.records.get_mut(&self.rule) {
-            record.set_conditions(&contents);
-            is_stored = record.has_stored(counted);
-        }
+        let (contents, counted) = (core.conditions(&rule, now), core.counted_evictions(&self.rule, now));
+        let record = core.records.get_mut(&self.rule);
+        let is_stored = record.is_some_and(|record| record.begin_write(&contents, counted));
         // The watch may not have shown the last write of this controller, so that the known conditions are older.
         if is_stored && has_conditions(&rule, &contents) {
             return done(Outcome::Finished);

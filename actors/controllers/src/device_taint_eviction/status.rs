@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::api::{NO_EFFECT, NO_EXECUTE, RuleId};
 use super::cache::Core;
-use super::limit::{CONTINUE_ANNOTATION, CountedEvictions, LIMIT_CONDITION, annotation_problem};
+use super::limit::{CONTINUE_ANNOTATION, LIMIT_CONDITION, annotation_problem};
 use super::rule_pass::condition;
 use super::rules::{EvictingRule, rule_id};
 
@@ -87,7 +87,7 @@ impl Core {
         // The time of this condition also limits how often the status is written, so it is that of the write.
         let mut conditions = vec![new(IN_PROGRESS_CONDITION, status, reason, pieces.join("; "))];
         if let Some(limit) = self.limit_of(rule) {
-            let counted = self.counted_evictions(&id);
+            let counted = self.counted_evictions(&id, now);
             let mut pieces = vec![counted.to_string()];
             let stored = condition(rule, LIMIT_CONDITION);
             let is_reached = self.is_at_limit(&id);
@@ -99,7 +99,7 @@ impl Core {
             }
             pieces.extend(annotation_problem(rule));
             let (status, reason) = if is_reached { ("True", "LimitReached") } else { ("False", "BelowLimit") };
-            if counted > CountedEvictions(0) || stored.is_some() {
+            if counted.all() > 0 || stored.is_some() {
                 let mut condition = new(LIMIT_CONDITION, status, reason, pieces.join("; "));
                 if let Some(stored) = stored.filter(|stored| stored.status == status) {
                     condition.last_transition_time = stored.last_transition_time.clone();

@@ -85,16 +85,33 @@ fn a_limit_that_is_not_reached_has_a_condition_with_the_number_of_evictions() {
     let calls = world.calls();
     let statuses: Vec<_> = calls.iter().filter(|call| call.starts_with("status")).collect();
     assert_eq!(statuses.len(), 2, "the number has no write of its own: {statuses:?}");
+    assert!(statuses[0].ends_with("| False BelowLimit 0 evictions counted; 10 more reserved"), "{statuses:?}");
     assert!(statuses[1].ends_with("| False BelowLimit 5 evictions counted"), "{statuses:?}");
 }
 
 #[test]
-fn evictions_wait_while_a_tenth_of_the_limit_is_not_stored() {
-    for (limit, before, after_all) in [(2, 1, 2), (20, 2, 5)] {
+fn the_number_is_stored_ahead_in_tenths_of_the_limit() {
+    let mut world = limited(20);
+    world.run();
+    let calls = world.calls();
+    let kinds: Vec<_> =
+        calls.iter().map(|call| call.split(' ').next().unwrap()).filter(|kind| *kind != "get").collect();
+    let pods = |number| ["patch", "delete"].repeat(number);
+    let expected = [vec!["status"], pods(2), vec!["status"], pods(2), vec!["status"], pods(1)].concat();
+    assert_eq!(kinds, expected, "{calls:?}");
+    assert!(calls[0].ends_with("0 evictions counted; 2 more reserved"), "{calls:?}");
+    world.run_until(after(3600));
+    let statuses: Vec<_> = world.calls().into_iter().filter(|call| call.starts_with("status")).collect();
+    assert!(matches!(statuses.as_slice(), [exact] if exact.ends_with("5 evictions counted")), "{statuses:?}");
+}
+
+#[test]
+fn no_pod_goes_before_the_number_is_stored() {
+    for (limit, after_all) in [(2, 2), (20, 5)] {
         let mut world = limited(limit);
         world.refuse = Some("status");
         world.run_until(after(60));
-        assert_eq!(world.evicted.len(), before, "the limit {limit}");
+        assert_eq!(world.evicted.len(), 0, "the limit {limit}");
         let detail = world.core.explain_pod(&ObjectKey::new(NAMESPACE, "p5"), world.now).detail;
         assert!(detail.contains("must store the number of its evictions in its status first"), "{detail}");
         world.refuse = None;
@@ -108,19 +125,64 @@ fn evictions_go_on_ten_seconds_after_a_long_outage_of_the_status() {
     let mut world = limited(2);
     world.refuse = Some("status");
     world.run_until(after(2000));
-    assert_eq!(world.evicted.len(), 1);
+    assert_eq!(world.evicted.len(), 0);
     world.refuse = None;
     world.run_until(after(2010));
     assert_eq!(world.evicted.len(), 2);
 }
 
 #[test]
-fn a_status_that_is_due_now_goes_before_pods_that_wait_for_a_worker() {
+fn a_status_goes_before_pods_that_are_ready_only_if_pods_wait_for_it() {
     let mut world = World::after([Change::Slice(tainted_slice()), Change::Claim(claim()), Change::Pod(pod())]);
     world.queue.make_all_ready();
     world.apply(Change::Rule(rule()));
+    assert!(matches!(world.queue.take(world.now), Some(Item::Pod(_))), "no limit");
     assert!(matches!(world.queue.take(world.now), Some(Item::Rule(_))));
-    assert!(matches!(world.queue.take(world.now), Some(Item::Pod(_))));
+
+    let mut world = limited(1);
+    assert!(matches!(world.queue.take(world.now), Some(Item::Rule(_))), "the order of the additions");
+    let first = world.queue.take(world.now).unwrap();
+    let step = world.core.begin(&first).step(&mut world.core, None, world.now);
+    assert!(matches!(step, Step::Done(_)), "{first} waits for the status");
+    let rule = Item::Rule(RuleId { name: "r".into(), uid: "r-uid".into() });
+    world.queue.done(&rule, podwright_work_queue::Outcome::Finished, world.now);
+    world.evaluate();
+    assert_eq!(world.queue.take(world.now), Some(rule), "before the four other pods");
+}
+
+/// Five pods that tolerate the rule for different times, so that the order of their names is not that of their evictions. The controller
+/// starts when all are overdue.
+fn overdue(limit: u64) -> World {
+    let settings = Settings { max_evictions_per_rule: NonZeroU64::new(limit), ..Settings::default() };
+    let mut world = World::with(settings);
+    world.now = after(1000);
+    for number in 1..=5 {
+        let (claim, pod) = (format!("c{number}"), format!("p{number}"));
+        let tolerations = [for_seconds(100 - 10 * number)];
+        world.apply(Change::Claim(tolerating(claim_for(&claim, &pod), &tolerations)));
+        world.apply(Change::Pod(pod_of(&pod, &[&claim])));
+    }
+    world.apply(Change::Rule(rule()));
+    world
+}
+
+#[test]
+fn the_pods_whose_evictions_were_due_first_get_the_slots() {
+    for is_refused_first in [false, true] {
+        let mut world = overdue(3);
+        if is_refused_first {
+            // All pods wait for the first write.
+            world.refuse = Some("status");
+            world.run();
+            world.refuse = None;
+        }
+        world.run_until(after(2000));
+        let evicted: Vec<_> = world.evicted.iter().map(|evicted| evicted.pod.key.name.as_str()).collect();
+        assert_eq!(evicted, ["p5", "p4", "p3"]);
+        let preview = world.core.explain_rule("r", world.now).preview.unwrap();
+        let left: Vec<_> = preview.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
+        assert_eq!(left, ["p2", "p1"]);
+    }
 }
 
 #[test]
@@ -215,6 +277,37 @@ fn a_pod_that_a_full_rule_holds_goes_at_the_time_of_another_rule() {
     );
     world.run_until(after(100));
     assert_eq!(world.evicted.len(), 5);
+}
+
+/// Rule `r` is full. Rule `z` evicts `p2` in 1000 s and `p3` now.
+#[test]
+fn a_pod_that_a_rule_evicts_later_does_not_keep_its_slot_from_others() {
+    let tolerates = |key: &str, seconds: Option<i64>| {
+        let (operator, effect) = ("Exists", "NoExecute");
+        toleration(
+            serde_json::json!({ "key": key, "operator": operator, "effect": effect, "tolerationSeconds": seconds }),
+        )
+    };
+    let users = [("1", tolerates("u", None)), ("2", tolerates("u", Some(1000))), ("3", tolerates("t", None))];
+    let settings = Settings { max_evictions_per_rule: NonZeroU64::new(1), ..Settings::default() };
+    let mut world = World::with(settings);
+    for (number, tolerated) in users {
+        let (claim, pod) = (format!("c{number}"), format!("p{number}"));
+        world.apply(Change::Claim(tolerating(claim_for(&claim, &pod), &[tolerated])));
+        world.apply(Change::Pod(pod_of(&pod, &[&claim])));
+    }
+    world.apply(Change::Rule(rule()));
+    world.run_until(after(60));
+    let mut other = rule();
+    (other.metadata.name, other.metadata.uid) = (Some("z".into()), Some("z-uid".into()));
+    other.spec.taint.key = "u".into();
+    world.refuse = Some("status z");
+    world.apply(Change::Rule(other));
+    world.run();
+    world.refuse = None;
+    world.run_until(after(100));
+    let evicted: Vec<_> = world.evicted.iter().map(|evicted| evicted.pod.key.name.as_str()).collect();
+    assert_eq!(evicted, ["p1", "p3"]);
 }
 
 #[test]

@@ -37,6 +37,42 @@ fn a_new_leader_after_one_of_two_evictions_goes_on_with_one() {
     assert_eq!(evicted_and_pending(&mut new_leader(&old, 2)), (1, 2));
 }
 
+/// The leader ends right after its last deletion. Its last write has reserved six evictions.
+#[test]
+fn a_new_leader_counts_what_a_leader_that_was_killed_had_reserved() {
+    let mut old = limited(20);
+    old.run();
+    assert_eq!(old.evicted.len(), 5);
+    assert_eq!(evicted_and_pending(&mut new_leader(&old, 6)), (0, 3));
+    old.run_until(after(10));
+    assert_eq!(evicted_and_pending(&mut new_leader(&old, 6)), (1, 2), "the exact number is stored at rest");
+}
+
+/// Without the permission for the status, each of a row of leaders would otherwise begin with nothing.
+#[test]
+fn leaders_that_cannot_write_the_status_evict_nothing() {
+    let mut old = limited(100);
+    for _ in 0..3 {
+        old.refuse = Some("status");
+        old.refusal = ApiErrorKind::Refused;
+        old.run_until(old.now + Duration::from_secs(60));
+        assert_eq!(old.evicted.len(), 0);
+        old = new_leader(&old, 100);
+    }
+}
+
+/// The rule was deleted, and made again with the same name.
+#[test]
+fn a_rule_with_another_uid_has_its_own_number() {
+    let mut world = limited(2);
+    world.run_until(after(60));
+    let mut again = rule();
+    again.metadata.uid = Some("another-uid".into());
+    world.apply(Change::Rule(again));
+    world.run_until(after(120));
+    assert_eq!((world.evicted.len(), world.pending().len()), (4, 1));
+}
+
 #[test]
 fn a_new_leader_goes_on_if_the_limit_was_raised_before() {
     let mut old = limited(2);
@@ -57,8 +93,8 @@ fn a_new_leader_counts_on_while_the_limit_is_not_reached() {
     old.run_until(after(120));
     assert_eq!(limit_condition(&old).as_deref(), Some("False"));
     let mut new = new_leader(&old, 2);
-    continue_to(&mut new, "2");
-    assert_eq!(evicted_and_pending(&mut new), (1, 2), "one of two was evicted before");
+    continue_to(&mut new, "3");
+    assert_eq!(evicted_and_pending(&mut new), (1, 2), "one of three was evicted before, and one more was reserved");
 }
 
 #[test]

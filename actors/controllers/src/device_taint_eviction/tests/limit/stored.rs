@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A rule with the limit 20 for five pods. Further pods wait while two evictions are not stored. The watch shows what the test says.
+/// A rule with the limit 20 for five pods. The status reserves two further evictions. The watch shows what the test says.
 struct Lagging {
     core: Core,
     now: Time,
@@ -12,14 +12,16 @@ struct Lagging {
 }
 
 impl Lagging {
-    /// The rule after two evictions, which the status has. The watch has shown that.
+    /// The rule after two evictions. The status reserves two more. The watch has shown that.
     fn new() -> Self {
         let World { core, now, .. } = limited(20);
         let pods = core.pending().into_iter().collect();
         let id = RuleId { name: "r".into(), uid: "r-uid".into() };
         let mut this = Lagging { core, now, rule: rule(), id, pods };
+        this.store();
         this.take(&[0, 1]);
         let mut pass = this.pass();
+        this.now = this.now + Duration::from_secs(10);
         let write = this.begin(&mut pass).unwrap();
         this.show(Some(write));
         this.stored(&mut pass);
@@ -38,6 +40,27 @@ impl Lagging {
 
     fn free(&mut self, pod: usize) {
         self.core.free_slots(&self.pods[pod].0, self.now, self.now);
+    }
+
+    /// A pass of the rule writes the status.
+    fn store(&mut self) {
+        let mut pass = self.pass();
+        assert!(self.begin(&mut pass).is_some());
+        self.stored(&mut pass);
+    }
+
+    /// Whether a pod has a slot, or would get one.
+    fn may_evict(&self, pod: usize) -> bool {
+        let (pod, eviction) = &self.pods[pod];
+        self.core.may_evict(&self.id, pod, eviction)
+    }
+
+    /// These pods wait for a slot.
+    fn hold(&mut self, pods: &[usize]) {
+        for pod in pods {
+            let (pod, eviction) = &self.pods[*pod];
+            self.core.hold(pod, eviction, std::slice::from_ref(&self.id), self.now);
+        }
     }
 
     fn pass(&self) -> Pass {
@@ -66,7 +89,7 @@ impl Lagging {
 
     /// The rules whose status is due now, since the last call of this function.
     fn effects(&mut self) -> Vec<RuleId> {
-        self.core.take_effects().rules_now
+        self.core.take_effects().rules_now.into_keys().collect()
     }
 }
 
@@ -81,13 +104,14 @@ fn a_number_that_only_the_watch_has_is_written() {
     lagging.now = lagging.now + Duration::from_secs(10);
     let mut pass = lagging.pass();
     let lower = lagging.begin(&mut pass);
-    assert_eq!(message(lower).as_deref(), Some("1 eviction counted"));
+    assert_eq!(message(lower).as_deref(), Some("1 eviction counted; 2 more reserved"));
     lagging.stored(&mut pass);
     lagging.take(&[2]);
     lagging.now = lagging.now + Duration::from_secs(10);
     let mut pass = lagging.pass();
     let write = lagging.begin(&mut pass);
-    assert_eq!(message(write).as_deref(), Some("2 evictions counted"), "the watch still shows the first write");
+    let expected = "2 evictions counted; 2 more reserved";
+    assert_eq!(message(write).as_deref(), Some(expected), "the watch still shows the first write");
 }
 
 #[test]
@@ -95,23 +119,78 @@ fn a_late_write_with_a_lower_number_is_corrected_before_further_pods_get_slots()
     let mut lagging = Lagging::new();
     lagging.show(None);
     assert_eq!(lagging.effects(), [lagging.id.clone()]);
-    assert!(!lagging.core.may_evict(&lagging.id, &lagging.pods[2].0));
+    assert!(!lagging.may_evict(2));
     let mut pass = lagging.pass();
     let write = lagging.begin(&mut pass);
-    assert_eq!(message(write).as_deref(), Some("2 evictions counted"));
+    assert_eq!(message(write).as_deref(), Some("2 evictions counted; 2 more reserved"));
     lagging.stored(&mut pass);
-    assert!(lagging.core.may_evict(&lagging.id, &lagging.pods[2].0));
+    assert!(lagging.may_evict(2));
 }
 
 #[test]
-fn a_write_that_lowers_the_stored_number_is_followed_by_another_one() {
+fn a_write_that_lowers_the_number_counts_from_its_beginning() {
+    for is_answered in [true, false] {
+        let mut lagging = Lagging::new();
+        lagging.free(1);
+        lagging.now = lagging.now + Duration::from_secs(10);
+        let mut pass = lagging.pass();
+        assert_eq!(message(lagging.begin(&mut pass)).as_deref(), Some("1 eviction counted; 2 more reserved"));
+        lagging.take(&[2, 3]);
+        assert!(!lagging.may_evict(4), "the server may have the number 3");
+        if is_answered {
+            lagging.stored(&mut pass);
+        } else {
+            let lost = Err(ApiError::new(ApiErrorKind::Unknown, "lost by the test"));
+            let _retried = pass.step(&mut lagging.core, Some(lost), lagging.now);
+        }
+        assert!(!lagging.may_evict(4));
+        let _before = lagging.effects();
+        lagging.hold(&[4]);
+        assert_eq!(lagging.effects(), [lagging.id.clone()], "a pod waits for a higher number");
+    }
+}
+
+#[test]
+fn a_write_without_an_answer_gives_no_slots() {
     let mut lagging = Lagging::new();
-    lagging.free(1);
-    lagging.now = lagging.now + Duration::from_secs(10);
-    let mut pass = lagging.pass();
-    assert_eq!(message(lagging.begin(&mut pass)).as_deref(), Some("1 eviction counted"));
     lagging.take(&[2, 3]);
-    assert_eq!(lagging.effects(), [], "one of three evictions is not stored");
-    lagging.stored(&mut pass);
-    assert_eq!(lagging.effects(), [lagging.id.clone()], "two of three evictions are not stored");
+    lagging.hold(&[4]);
+    let mut pass = lagging.pass();
+    assert_eq!(message(lagging.begin(&mut pass)).as_deref(), Some("4 evictions counted; 2 more reserved"));
+    assert!(!lagging.may_evict(4));
+    let lost = Err(ApiError::new(ApiErrorKind::Unknown, "lost by the test"));
+    let _retried = pass.step(&mut lagging.core, Some(lost), lagging.now);
+    assert!(!lagging.may_evict(4));
+    lagging.store();
+    assert!(lagging.may_evict(4));
+}
+
+#[test]
+fn pods_that_wait_come_before_those_that_are_due_later() {
+    let mut lagging = Lagging::new();
+    lagging.hold(&[2, 3]);
+    assert_eq!([2, 3, 4].map(|pod| lagging.may_evict(pod)), [true, true, false], "two slots are free");
+    let (pod, eviction) = lagging.pods[2].clone();
+    lagging.core.leave_rules(&pod, &eviction, lagging.now);
+    assert!(lagging.may_evict(4), "one pod waits for two slots");
+}
+
+/// The answers to the reads of pods may come in any order.
+#[test]
+fn a_pod_takes_its_slot_before_it_is_read() {
+    let mut world = limited(1);
+    let rule = world.queue.take(world.now).unwrap();
+    let mut pass = world.core.begin(&rule);
+    assert!(matches!(pass.step(&mut world.core, None, world.now), Step::Call(_)));
+    let _finished = pass.step(&mut world.core, Some(Ok(Answer::Done)), world.now);
+    let mut passes = ["p1", "p2"].map(|name| {
+        let pod = world.core.pending().into_keys().find(|pod| pod.key.name == name).unwrap();
+        world.core.begin(&Item::Pod(pod))
+    });
+    assert!(matches!(passes[0].step(&mut world.core, None, world.now), Step::Call(Request::GetPod(_))));
+    assert!(matches!(passes[1].step(&mut world.core, None, world.now), Step::Done(_)), "the pod waits");
+    let gone = Err(ApiError::new(ApiErrorKind::NotFound, "gone in the test"));
+    assert!(matches!(passes[0].step(&mut world.core, Some(gone), world.now), Step::Done(_)));
+    let waiting: Vec<_> = world.core.take_effects().pods.into_iter().map(|(_, pod, _)| pod.key.name).collect();
+    assert_eq!(waiting, ["p2"], "the pod that is gone gives its slot back");
 }

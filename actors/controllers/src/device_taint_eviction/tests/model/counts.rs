@@ -64,5 +64,5 @@ impl LimitCounts {
 /// The number of evictions in the condition of the limit.
 fn counted<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> u64 {
     let limit = conditions.into_iter().find(|condition| condition.type_ == LIMIT_CONDITION);
-    limit.and_then(|limit| CountedEvictions::read(&limit.message)).map_or(0, |CountedEvictions(counted)| counted)
+    limit.and_then(|limit| CountedEvictions::read(&limit.message)).map_or(0, CountedEvictions::all)
 }

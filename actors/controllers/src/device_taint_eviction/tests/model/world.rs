@@ -205,14 +205,14 @@ impl World {
         if self.mutation == Some(Mutation::ForgetsItems) {
             return;
         }
-        for rule in effects.rules_now {
+        for rule in effects.rules_now.into_keys() {
             self.add(Item::Rule(rule), self.now);
         }
         for (rule, at) in effects.rules_at {
             self.add(Item::Rule(rule), at);
         }
-        for (at, pod) in effects.pods {
-            self.add(Item::Pod(pod), at);
+        for (at, pod, not_before) in effects.pods {
+            self.add(Item::Pod(pod), at.max(not_before));
         }
     }
 
