@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use self::world::{KINDS, Outcome, World};
+use self::world::{KINDS, Outcome, PODS, World};
 use super::*;
 
 /// What users do, in this order, at any time.
@@ -56,6 +56,8 @@ struct Left {
     waits: u8,
     /// The calls in flight at one time.
     workers: usize,
+    /// Whether the items begin in their order, and the watch of pods shows each change at once.
+    in_order: bool,
 }
 
 /// How the world is broken on purpose, to check that a law then fails.
@@ -69,6 +71,8 @@ enum Mutation {
     ForgetsItems,
     /// The watch of rules does not show the condition of the limit that an earlier leader has written late.
     HidesLateLimits,
+    /// The writes of the condition of the limit are lost when the leader changes.
+    LosesLimits,
 }
 
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -108,6 +112,10 @@ impl Model for Configuration {
             return;
         }
         let is_hidden = |kind: &usize| !world.hidden[*kind].is_empty();
+        if left.in_order && is_hidden(&PODS) {
+            actions.push(Action::Show(PODS));
+            return;
+        }
         actions.extend((0..KINDS).filter(is_hidden).map(Action::Show));
         if left.lists > 0 {
             // A list that shows what the watch has shown changes nothing.
@@ -117,7 +125,8 @@ impl Model for Configuration {
             actions.push(Action::Fill);
         } else if world.running.len() < left.workers {
             // The controller evaluates before it takes an item.
-            actions.extend(world.due().into_iter().map(Action::Begin));
+            let choices = if left.in_order { 1 } else { usize::MAX };
+            actions.extend(world.due().into_iter().take(choices).map(Action::Begin));
         }
         for at in 0..world.running.len() {
             actions.push(Action::Answer(at, Outcome::Performed));
@@ -185,7 +194,7 @@ impl Model for Configuration {
 }
 
 fn left(faults: u8, terms: u8, lists: u8, waits: u8) -> Left {
-    Left { faults, terms, lists, waits, workers: 2 }
+    Left { faults, terms, lists, waits, workers: 2, in_order: false }
 }
 
 fn one_worker(left: Left) -> Left {
@@ -252,10 +261,18 @@ fn late_writes_of_an_earlier_leader_keep_the_laws() {
     check(&ruled(), &[], None, &[one_worker(left(0, 1, 0, 1))]);
 }
 
-/// Pods `p` and `q`, and a rule for both.
+/// These pods, and a rule for all of them.
+fn of_a_rule(pods: &[&str]) -> Vec<Change> {
+    let users = pods.iter().flat_map(|&pod| [Change::Claim(claim_for(pod, pod)), Change::Pod(pod_of(pod, &[pod]))]);
+    [Change::Rule(rule())].into_iter().chain(users).collect()
+}
+
 fn two_of_a_rule() -> Vec<Change> {
-    let pods = ["p", "q"].map(|name| [Change::Claim(claim_for(name, name)), Change::Pod(pod_of(name, &[name]))]);
-    [Change::Rule(rule())].into_iter().chain(pods.into_iter().flatten()).collect()
+    of_a_rule(&["p", "q"])
+}
+
+fn three_of_a_rule() -> Vec<Change> {
+    of_a_rule(&["p", "q", "s"])
 }
 
 #[test]
@@ -263,10 +280,36 @@ fn limit_of_a_rule_keeps_the_laws() {
     check(&two_of_a_rule(), &[UserChange::Continue(2)], Some(1), &[one_worker(left(0, 0, 0, 0))]);
 }
 
-/// The first leader has evicted a pod. Its write of the condition of the limit reaches the server at any time, or never.
+/// The leader changes at any time, also between the write of the condition of the limit and the deletion. The write reaches the server at
+/// any time, or never.
 #[test]
-fn late_writes_of_the_limit_keep_the_laws() {
+fn limit_holds_for_all_leaders_together() {
     check(&two_of_a_rule(), &[], Some(1), &[one_worker(left(0, 1, 0, 0))]);
+    for limit in [1, 2] {
+        let in_order = Left { in_order: true, ..left(0, 1, 0, 0) };
+        let workers = if podwright_random::depth() > 0 { 2 } else { 1 };
+        check(&three_of_a_rule(), &[], Some(limit), &[Left { workers, ..in_order }]);
+    }
+}
+
+/// A leader that stores the number too late lets the next one exceed the limit.
+#[test]
+fn limit_that_is_lost_with_its_leader_breaks_the_law() {
+    for limit in [1, 2] {
+        let objects = three_of_a_rule();
+        let left = Left { in_order: true, ..one_worker(left(0, 1, 0, 0)) };
+        let mutation = Some(Mutation::LosesLimits);
+        let broken = Configuration { objects, changes: &[], left, limit: Some(limit), mutation };
+        let checker = broken.checker().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+        let law = checker.discoveries().into_values().find_map(|path| {
+            let mut world = path.last_state().world.clone();
+            if world.broken.is_none() && world.running.is_empty() {
+                world.settle();
+            }
+            world.broken
+        });
+        assert!(law.as_ref().is_some_and(|law| law.starts_with(counts::BEYOND_LIMIT)), "limit {limit}: {law:?}");
+    }
 }
 
 /// A world that deletes the wrong pod, forgets pods or items, or hides late conditions of the limit breaks a law.

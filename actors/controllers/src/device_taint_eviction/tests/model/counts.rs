@@ -1,4 +1,4 @@
-//! The deletions of one leader, for the limit of the rule.
+//! The deletions of one leader and of all leaders, for the limit of the rule.
 
 use std::collections::BTreeMap;
 
@@ -65,4 +65,20 @@ impl LimitCounts {
 fn counted<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> u64 {
     let limit = conditions.into_iter().find(|condition| condition.type_ == LIMIT_CONDITION);
     limit.and_then(|limit| CountedEvictions::read(&limit.message)).map_or(0, CountedEvictions::all)
+}
+
+/// The leaders have deleted no more pods than the limit permits, all together, also by writes that the server has performed late.
+pub(super) fn is_within_limit(deleted: &[PodId], limit: Option<u64>) -> Law {
+    holds(limit.is_none_or(|limit| deleted.len() as u64 <= limit), || {
+        format!("{BEYOND_LIMIT}: {} pods were deleted, and the limit is {limit:?}", deleted.len())
+    })
+}
+
+/// The beginning of the text of this law.
+pub(super) const BEYOND_LIMIT: &str = "all leaders together exceed the limit";
+
+/// Removes the condition of the limit.
+pub(super) fn remove_limit(rule: &mut DeviceTaintRule) {
+    let conditions = rule.status.as_mut().and_then(|status| status.conditions.as_mut());
+    conditions.into_iter().for_each(|conditions| conditions.retain(|condition| condition.type_ != LIMIT_CONDITION));
 }

@@ -13,12 +13,13 @@ use super::super::super::super::owners::object_key;
 use super::super::super::super::table::WatchEvent;
 use super::super::Outcome as PassOutcome;
 use super::super::*;
-use super::counts::LimitCounts;
+use super::counts::{LimitCounts, is_within_limit, remove_limit};
 use super::laws::Law;
 use super::{Mutation, UserChange};
 
 /// The kinds that are watched: pods, claims, slices and rules.
 pub(super) const KINDS: usize = 4;
+pub(super) const PODS: usize = 0;
 const RULES: usize = 3;
 
 /// The outcome of a call.
@@ -70,7 +71,7 @@ pub(super) struct World {
     pub(super) late: Vec<Request>,
     /// The events of each pod in this term.
     pub(super) events: Vec<EvictionEvent>,
-    /// The pods that the controller has deleted on the server.
+    /// The pods that the controllers of all terms have deleted on the server.
     pub(super) deleted: Vec<PodId>,
     /// The pods whose deletion the controller has reported.
     pub(super) reported: Vec<PodId>,
@@ -112,6 +113,9 @@ impl World {
         let writes = self.running.drain(..).map(|running| running.request);
         self.late.extend(writes.filter(|request| !matches!(request, Request::GetPod(_))));
         self.events.clear();
+        if self.mutation == Some(Mutation::LosesLimits) {
+            self.server.rules.values_mut().for_each(remove_limit);
+        }
         (0..KINDS).for_each(|kind| self.list(kind));
     }
 
@@ -176,8 +180,7 @@ impl World {
             Change::Slice(slice) => core.slice_event(shown(slice, is_deletion), now),
             Change::Rule(mut rule) => {
                 if self.counts.shown(&rule) && self.mutation == Some(Mutation::HidesLateLimits) {
-                    let conditions = rule.status.as_mut().and_then(|status| status.conditions.as_mut());
-                    conditions.unwrap().retain(|condition| condition.type_ != LIMIT_CONDITION);
+                    remove_limit(&mut rule);
                 }
                 core.rule_event(shown(rule, is_deletion), now);
             }
@@ -318,6 +321,7 @@ impl World {
                 let pod = self.pod(&id)?;
                 self.check(super::laws::is_same_pod(&pod, &id));
                 self.deleted.push(id);
+                self.check(is_within_limit(&self.deleted, self.limit()));
                 self.remove(Change::Pod(pod));
             }
             Request::ApplyRuleStatus(write) => {
