@@ -197,6 +197,11 @@ impl Core {
         used > stored || (used == stored && used < limit && !record.waiting.is_empty())
     }
 
+    /// The number of pods that are due and wait for a slot of a rule.
+    pub(super) fn waiting_pods(&self, rule: &RuleId) -> u64 {
+        self.records.get(rule).map_or(0, |record| record.waiting.len() as u64)
+    }
+
     /// The server has stored the number of evictions of a rule.
     pub(super) fn count_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
         if let Some(record) = self.records.get_mut(rule) {

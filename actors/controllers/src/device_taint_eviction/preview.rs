@@ -102,6 +102,9 @@ pub struct PreviewedPod {
     /// When other taints evict the pod in any case.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub in_any_case_at: Option<Time>,
+    /// Whether the eviction is due, and the limit of a rule holds the pod. Only a running controller knows that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_held: bool,
 }
 
 /// The objects that a rule selects.
@@ -142,7 +145,7 @@ impl Core {
             let at = in_any_case_at.map_or(at, |other| at.min(other));
             let node = node_name(pod).unwrap_or_default().to_owned();
             let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            pods.push(PreviewedPod { pod: name, node, priority, at, in_any_case_at });
+            pods.push(PreviewedPod { pod: name, node, priority, at, in_any_case_at, is_held: false });
         }
         pods.sort_by(|a, b| (a.at, &a.pod).cmp(&(b.at, &b.pod)));
         tolerating.sort();

@@ -7,7 +7,7 @@ use podwright_model::time::Time;
 use serde::Serialize;
 
 use super::super::super::failed_pass::FailedPass;
-use super::super::api::{NO_EXECUTE, ObjectKey, RuleId};
+use super::super::api::{NO_EXECUTE, ObjectKey, PodId, RuleId};
 use super::super::cache::Core;
 use super::super::item::Item;
 use super::super::limit::{CONTINUE_ANNOTATION, annotation_problem};
@@ -32,6 +32,9 @@ pub struct RuleExplanation {
     /// The largest number of evictions, if there is a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// The evictions that count for the limit, with those of earlier leaders. `None` if there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<u64>,
     /// The devices and pods of the rule. `None` if the rule is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preview: Option<RulePreview>,
@@ -75,6 +78,7 @@ impl Core {
             detail: "The rule does not exist. Check the name.".to_owned(),
             counts: RuleCounts::default(),
             limit: None,
+            counted: None,
             preview: None,
             kept_by: Vec::new(),
             failures: Vec::new(),
@@ -103,8 +107,9 @@ impl Core {
     fn explain_known(&self, rule: &Arc<DeviceTaintRule>, explanation: &mut RuleExplanation, now: Time) {
         let id = rule_id(rule);
         let (counts, effect) = (self.rule_counts(&id), &rule.spec.taint.effect);
-        explanation.preview = Some(self.preview(rule, now));
+        explanation.preview = Some(self.preview_with_held(rule, now));
         explanation.limit = self.limit_of(rule);
+        explanation.counted = explanation.limit.map(|_| self.counted_evictions(&id, now).counted);
         explanation.counts = counts;
         (explanation.state, explanation.detail) = if effect != NO_EXECUTE {
             (RuleState::NeverEvicts, format!("The effect {effect} evicts no pod."))
@@ -119,6 +124,10 @@ impl Core {
                     "{detail} The limit is reached: raise it with the annotation {CONTINUE_ANNOTATION} of the rule."
                 );
                 (RuleState::AtLimit, raise)
+            } else if self.must_store_count(&id) {
+                let held = plural(self.waiting_pods(&id), "pod is held", "pods are held");
+                let store = "until the controller has stored the number of evictions in the status of the rule";
+                (RuleState::InProgress, format!("{detail} {held} {store}."))
             } else {
                 (RuleState::InProgress, detail)
             }
@@ -130,6 +139,17 @@ impl Core {
             explanation.kept_by = ways_to_keep(&id);
         }
         explanation.item = Some(Item::Rule(id));
+    }
+
+    /// The preview of a known rule, with the pods that a limit holds.
+    fn preview_with_held(&self, rule: &Arc<DeviceTaintRule>, now: Time) -> RulePreview {
+        let mut preview = self.preview(rule, now);
+        for row in preview.pods.iter_mut().filter(|row| row.at <= now) {
+            let key = ObjectKey::new(&row.pod.namespace, &row.pod.name);
+            let pod = self.pods.get(&key).and_then(|pod| PodId::of(pod));
+            row.is_held = pod.is_some_and(|pod| self.is_held(&pod, now));
+        }
+        preview
     }
 }
 

@@ -55,6 +55,9 @@ impl fmt::Display for RuleExplanation {
         if let Some(limit) = self.limit {
             line(f, &format!("  largest number of evictions: {limit}"))?;
         }
+        if let Some(counted) = self.counted {
+            line(f, &format!("  evictions that count for the limit, with those of earlier leaders: {counted}"))?;
+        }
         if let Some(preview) = &self.preview {
             write!(f, "\n{preview}")?;
         }

@@ -20,8 +20,12 @@ impl RulePreview {
         let allocated = self.devices.iter().filter(|device| !device.claims.is_empty()).count() as u64;
         let pods = plural(self.pods.len() as u64, "pod", "pods");
         let namespaces = plural(self.namespaces as u64, "namespace", "namespaces");
+        let held = match self.pods.iter().filter(|pod| pod.is_held).count() {
+            0 => String::new(),
+            held => format!("; the limit of evictions holds {held} of them"),
+        };
         format!(
-            "{}; {}; {pods} in {namespaces} {}",
+            "{}; {}; {pods} in {namespaces} {}{held}",
             plural(published, "published device matches", "published devices match"),
             plural(allocated, "allocated device matches", "allocated devices match"),
             match (self.evicts, self.pods.len()) {
@@ -78,8 +82,9 @@ fn pod_row(pod: &PreviewedPod, now: Time) -> Vec<String> {
         Some(other) => format!("other taints evict the pod at {} in any case", stamp(other)),
         None => String::new(),
     };
-    let PreviewedPod { pod: name, node, priority, at, .. } = pod;
-    vec![name.namespace.clone(), name.name.clone(), node.clone(), priority.to_string(), when(*at, now), note]
+    let PreviewedPod { pod: name, node, priority, at, is_held, .. } = pod;
+    let eviction = if *is_held { "held".to_owned() } else { when(*at, now) };
+    vec![name.namespace.clone(), name.name.clone(), node.clone(), priority.to_string(), eviction, note]
 }
 
 /// When an eviction happens.

@@ -81,6 +81,38 @@ fn held_pod_names_the_rule_with_the_limit() {
     let rule = world.core.explain_rule("r", world.now);
     assert_eq!((rule.state, rule.limit, rule.counts.evicted), (RuleState::AtLimit, Some(1), 1));
     assert!(rule.detail.contains(CONTINUE_ANNOTATION), "{}", rule.detail);
+    let text = rule.to_string();
+    for part in [
+        "  evictions that count for the limit, with those of earlier leaders: 1\n",
+        "1 pod in 1 namespace is evicted; the limit of evictions holds 1 of them\n",
+        "  shop        p      w      0          held\n",
+    ] {
+        assert!(text.contains(part), "{part}{text}");
+    }
+    // The next leader knows the number from the status only.
+    let mut next = World::with(settings);
+    for change in [Change::Rule(world.rule()), Change::Claim(claim()), Change::Pod(pod())] {
+        next.apply(change);
+    }
+    let rule = next.core.explain_rule("r", next.now);
+    assert_eq!((rule.counts.evicted, rule.counted), (0, Some(1)));
+}
+
+#[test]
+fn rule_that_must_store_its_number_says_that_pods_are_held() {
+    let settings = Settings { max_evictions_per_rule: NonZeroU64::new(1), ..Settings::default() };
+    let mut world = World::with(settings);
+    world.refuse = Some("status");
+    for change in [Change::Claim(claim()), Change::Pod(pod()), Change::Rule(rule())] {
+        world.apply(change);
+    }
+    let mut world = synced(world);
+    world.run_until(after(30));
+    let rule = world.core.explain_rule("r", world.now);
+    assert_eq!((rule.state, rule.counted), (RuleState::InProgress, Some(0)));
+    let held = "1 pod is held until the controller has stored the number of evictions in the status of the rule.";
+    assert!(rule.detail.ends_with(held), "{}", rule.detail);
+    assert!(rule.preview.unwrap().pods[0].is_held);
 }
 
 #[test]
