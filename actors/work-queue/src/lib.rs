@@ -12,8 +12,9 @@
 //!
 //! A key is at most once in the queue, and only one caller works on it at a time. A key that is added during the work is worked on
 //! once more. A key whose work failed waits for its backoff, and for the [pace](Pace) of the failures of all keys. [`WorkQueue::add`]
-//! does not shorten the backoff, because the next attempt uses the newest state. [`WorkQueue::add_at`] does. The queue reads no clock
-//! and starts no task. `docs/decisions/work-queue.md` compares it with the scheduler of kube-runtime.
+//! does not shorten the backoff, because the next attempt uses the newest state. [`WorkQueue::add_at`] does, down to the delay that the
+//! [failure](Outcome::Retry) requires. The queue reads no clock and starts no task. `docs/decisions/work-queue.md` compares it with the
+//! scheduler of kube-runtime.
 //!
 //! ```
 //! use std::time::Duration;
@@ -82,10 +83,11 @@ pub enum Outcome {
     Finished,
     /// The work failed. The key is ready again after its backoff, and not before `at_least`.
     Retry {
-        /// The shortest delay: requested by the server, or set by the caller.
+        /// The shortest delay: requested by the server, or set by the caller. No addition shortens it.
         at_least: Duration,
     },
-    /// The work waits for something that takes this long. The key is ready again then. That is no failure and no success.
+    /// The work waits for something that takes this long. The key is ready again then, or when [`WorkQueue::add_at`] makes it ready. That
+    /// is no failure and no success.
     Wait(Duration),
 }
 
@@ -159,13 +161,32 @@ enum State {
         until: Time,
         number: u64,
         urgency: Urgency,
-        is_backoff: bool,
+        delay: Delay,
     },
     Active {
         again: Option<Again>,
         ready_since: Option<Time>,
         since: Time,
     },
+}
+
+/// What delays a key.
+#[derive(Clone, Copy, Debug)]
+enum Delay {
+    /// An addition for a later time. Each earlier addition ends it.
+    Addition,
+    /// Work that has not succeeded. Only an addition with a time ends it earlier, and not before this time.
+    Work { not_before: Time },
+}
+
+impl Delay {
+    /// When an addition for a time makes the key ready.
+    fn allows(self, at: Time) -> Time {
+        match self {
+            Delay::Addition => at,
+            Delay::Work { not_before } => at.max(not_before),
+        }
+    }
 }
 
 /// The additions of a key during the work on it.
@@ -212,10 +233,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 self.set(key, State::Ready { urgency, number, since });
             }
             Some(State::Ready { .. }) => {}
-            Some(State::Delayed { until, number, urgency: old, is_backoff: true }) => {
-                self.set(key, State::Delayed { until, number, urgency: old.min(urgency), is_backoff: true });
+            Some(State::Delayed { until, number, urgency: old, delay: delay @ Delay::Work { .. } }) => {
+                self.set(key, State::Delayed { until, number, urgency: old.min(urgency), delay });
             }
-            Some(State::Delayed { until, number, urgency: old, is_backoff: false }) => {
+            Some(State::Delayed { until, number, urgency: old, delay: Delay::Addition }) => {
                 self.delayed.remove(&(until, number));
                 self.make_ready(key, urgency.min(old), self.failures_of(key), None);
             }
@@ -230,16 +251,19 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Adds a key with normal urgency, so that it is ready at a time, or makes it ready by that time. Also ends its backoff then.
+    /// Adds a key with normal urgency, so that it is ready at a time, or makes it ready by that time. Also ends its backoff then, but not
+    /// before the shortest delay of its last failure.
     pub fn add_at(&mut self, key: &K, at: Time) {
         match self.keys.get(key).map(|entry| entry.state) {
-            None => self.delay(key, at, Urgency::Normal, Failures::NONE, false),
+            None => self.delay(key, at, Urgency::Normal, Failures::NONE, Delay::Addition),
             Some(State::Ready { .. }) => {}
-            Some(State::Delayed { until, number, urgency, is_backoff }) if at < until => {
-                self.delayed.remove(&(until, number));
-                self.delay(key, at, urgency, self.failures_of(key), is_backoff);
+            Some(State::Delayed { until, number, urgency, delay }) => {
+                let at = delay.allows(at);
+                if at < until {
+                    self.delayed.remove(&(until, number));
+                    self.delay(key, at, urgency, self.failures_of(key), delay);
+                }
             }
-            Some(State::Delayed { .. }) => {}
             Some(State::Active { again, ready_since, since }) => {
                 let old = again.unwrap_or(Again { urgency: Urgency::Normal, by: None, is_now: false });
                 let again = Again { by: Some(old.by.map_or(at, |by| by.min(at))), ..old };
@@ -276,22 +300,15 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 self.keys.remove(key);
             }
             (Outcome::Finished, Some(Again { urgency, by: Some(by), is_now: false })) => {
-                self.delay(key, by, urgency, Failures::NONE, false);
+                self.delay(key, by, urgency, Failures::NONE, Delay::Addition);
             }
             (Outcome::Finished, Some(again)) => self.make_ready(key, again.urgency, Failures::NONE, Some(now)),
-            (Outcome::Wait(delay), again) => {
-                let until = now + delay;
-                let until = again.and_then(|again| again.by).map_or(until, |by| by.min(until));
-                let urgency = again.map_or(Urgency::Normal, |again| again.urgency);
-                self.delay(key, until, urgency, failures, true);
-            }
+            (Outcome::Wait(wait), again) => self.delay_again(key, again, now + wait, now, failures),
             (Outcome::Retry { at_least }, again) => {
                 self.retries += 1;
                 let failures = failures.with_one_more(now);
                 let until = now + self.backoff.after(failures.count).max(at_least).max(self.pause(now));
-                let until = again.and_then(|again| again.by).map_or(until, |by| by.min(until));
-                let urgency = again.map_or(Urgency::Normal, |again| again.urgency);
-                self.delay(key, until, urgency, failures, true);
+                self.delay_again(key, again, until, now + at_least, failures);
             }
         }
     }
@@ -305,7 +322,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Makes each delayed key ready, because the clock was set, so that the delays are wrong. The failures of a key stay.
+    /// Makes each delayed key ready, because the clock was set, so that the delays are wrong, also those that failures require. The
+    /// failures of a key stay.
     pub fn make_all_ready(&mut self) {
         self.paced = Time::ZERO;
         for key in std::mem::take(&mut self.delayed).into_values() {
@@ -399,11 +417,19 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.keys.len()
     }
 
-    fn delay(&mut self, key: &K, until: Time, urgency: Urgency, failures: Failures, is_backoff: bool) {
+    fn delay(&mut self, key: &K, until: Time, urgency: Urgency, failures: Failures, delay: Delay) {
         let number = self.number();
         self.delayed.insert((until, number), key.clone());
-        let state = State::Delayed { until, number, urgency, is_backoff };
+        let state = State::Delayed { until, number, urgency, delay };
         self.keys.insert(key.clone(), QueueEntry { state, failures });
+    }
+
+    /// Delays a key whose work has not succeeded. The additions during the work may make it ready earlier, but not before a time.
+    fn delay_again(&mut self, key: &K, again: Option<Again>, until: Time, not_before: Time, failures: Failures) {
+        let delay = Delay::Work { not_before };
+        let until = again.and_then(|again| again.by).map_or(until, |by| delay.allows(by).min(until));
+        let urgency = again.map_or(Urgency::Normal, |again| again.urgency);
+        self.delay(key, until, urgency, failures, delay);
     }
 
     fn failures_of(&self, key: &K) -> Failures {

@@ -96,10 +96,10 @@ fn a_key_is_ready_at_the_earliest_of_its_times() {
 
 #[test]
 fn an_addition_with_a_time_ends_a_longer_backoff() {
-    let mut queue = WorkQueue::new(BACKOFF);
+    let mut queue = WorkQueue::new(Backoff { first: Duration::from_secs(50), longest: Duration::from_secs(100) });
     queue.add(&"a", Urgency::Normal);
     queue.take(at(0));
-    queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(50) }, at(0));
+    queue.done(&"a", RETRY, at(0));
     queue.add_at(&"a", at(60));
     assert_eq!(queue.next_due(), Some(at(50)));
     queue.add_at(&"a", at(20));
@@ -107,6 +107,71 @@ fn an_addition_with_a_time_ends_a_longer_backoff() {
     queue.add_at(&"a", at(21));
     queue.done(&"a", RETRY, at(20));
     assert_eq!((queue.next_due(), queue.failures(&"a").unwrap().0.count), (Some(at(21)), 2));
+}
+
+#[test]
+fn no_addition_shortens_the_delay_that_the_server_requested() {
+    let mut queue = WorkQueue::new(BACKOFF);
+    queue.add(&"a", Urgency::Normal);
+    queue.take(at(0));
+    // During the work.
+    queue.add(&"a", Urgency::High);
+    queue.add_at(&"a", at(0));
+    queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(60) }, at(1));
+    assert_eq!(queue.next_due(), Some(at(61)));
+    // During the delay.
+    queue.add(&"a", Urgency::High);
+    queue.add_at(&"a", at(10));
+    assert_eq!((queue.next_due(), queue.take(at(60))), (Some(at(61)), None));
+
+    assert_eq!(queue.take(at(61)), Some("a"));
+    queue.done(&"a", Outcome::Finished, at(61));
+    queue.add_at(&"a", at(62));
+    assert_eq!(queue.take(at(62)), Some("a"), "a success ends the delay");
+}
+
+#[test]
+fn an_addition_shortens_a_backoff_down_to_the_delay_that_the_server_requested() {
+    let mut queue = WorkQueue::new(BACKOFF);
+    queue.add(&"a", Urgency::Normal);
+    for (now, due) in [(0, 1), (1, 3), (3, 7)] {
+        assert_eq!(queue.take(at(now)), Some("a"));
+        queue.done(&"a", RETRY, at(now));
+        assert_eq!(queue.next_due(), Some(at(due)));
+    }
+    queue.take(at(7));
+    queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(2) }, at(7));
+    assert_eq!(queue.next_due(), Some(at(15)));
+    queue.add_at(&"a", at(12));
+    assert_eq!(queue.next_due(), Some(at(12)));
+    queue.add_at(&"a", at(8));
+    assert_eq!((queue.next_due(), queue.take(at(9))), (Some(at(9)), Some("a")));
+}
+
+/// The times of delays are wrong then.
+#[test]
+fn a_jump_of_the_clock_ends_the_delay_that_the_server_requested() {
+    let mut queue = WorkQueue::new(BACKOFF);
+    queue.add(&"a", Urgency::Normal);
+    queue.take(at(1000));
+    queue.done(&"a", Outcome::Retry { at_least: Duration::from_secs(60) }, at(1000));
+    queue.make_all_ready();
+    assert_eq!(queue.take(at(5)), Some("a"));
+    queue.add_at(&"a", at(6));
+    queue.done(&"a", RETRY, at(5));
+    assert_eq!(queue.next_due(), Some(at(6)), "the delay does not come back");
+}
+
+#[test]
+fn an_addition_with_a_time_ends_a_wait() {
+    let mut queue = WorkQueue::new(BACKOFF);
+    queue.add(&"a", Urgency::Normal);
+    queue.take(at(0));
+    queue.done(&"a", Outcome::Wait(Duration::from_secs(10)), at(0));
+    queue.add(&"a", Urgency::Normal);
+    assert_eq!((queue.take(at(2)), queue.next_due()), (None, Some(at(10))));
+    queue.add_at(&"a", at(3));
+    assert_eq!(queue.take(at(3)), Some("a"));
 }
 
 /// Who worked on the keys is gone.
@@ -120,8 +185,10 @@ fn keys_whose_work_was_dropped_are_tried_again_as_after_a_failure() {
     queue.add_at(&"b", at(7));
     queue.retry_active(Duration::from_secs(3), at(5));
     assert_eq!((queue.active(), queue.take(at(5))), (0, Some("c")), "nobody has worked on it");
-    assert_eq!((queue.take(at(6)), queue.take(at(7)), queue.take(at(7))), (None, Some("b"), None));
-    assert_eq!((queue.take(at(8)), queue.active()), (Some("a"), 3));
+    assert_eq!((queue.take(at(7)), queue.next_due()), (None, Some(at(8))));
+    let mut taken = [queue.take(at(8)), queue.take(at(8))];
+    taken.sort_unstable();
+    assert_eq!((taken, queue.active()), ([Some("a"), Some("b")], 3));
     assert_eq!(queue.failures(&"a"), Some((Failures { count: 1, since: at(5) }, None)));
 }
 
@@ -153,7 +220,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let urgency = prop_oneof![Just(Urgency::High), Just(Urgency::Normal)];
-    let outcome = prop_oneof![Just(Outcome::Finished), Just(RETRY)];
+    let retry = (0..6u64).prop_map(|seconds| Outcome::Retry { at_least: Duration::from_secs(seconds) });
+    let outcome = prop_oneof![Just(Outcome::Finished), retry];
     let step = prop_oneof![
         (0..4u8, urgency).prop_map(|(key, urgency)| Step::Add(key, urgency)),
         (0..4u8, 0..9u64).prop_map(|(key, seconds)| Step::AddIn(key, seconds)),
@@ -167,13 +235,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(podwright_random::cases(256))]
 
-    /// Each added key is taken once time passes and no work fails. A key is never taken while another caller works on it.
+    /// Each added key is taken once time passes and no work fails. A key is never taken while another caller works on it, or before the
+    /// shortest delay of its last failure.
     #[test]
-    fn no_addition_is_lost(steps in steps()) {
+    fn no_addition_is_lost_or_early(steps in steps()) {
         let mut queue = WorkQueue::new(BACKOFF);
         let mut now = at(0);
         let mut active: HashMap<u8, bool> = HashMap::new();
         let mut owed: HashMap<u8, bool> = HashMap::new();
+        let mut not_before: HashMap<u8, Time> = HashMap::new();
         for step in steps {
             match step {
                 Step::Add(key, urgency) => {
@@ -187,14 +257,17 @@ proptest! {
                 Step::Take => {
                     if let Some(key) = queue.take(now) {
                         prop_assert!(!active.insert(key, true).unwrap_or(false), "key {key} was taken twice");
+                        prop_assert!(not_before.get(&key).is_none_or(|at| *at <= now), "key {key} was taken too early");
                         owed.insert(key, false);
                     }
                 }
                 Step::Done(key, outcome) => {
                     if active.insert(key, false).unwrap_or(false) {
                         queue.done(&key, outcome, now);
-                        if outcome != Outcome::Finished {
+                        not_before.remove(&key);
+                        if let Outcome::Retry { at_least } = outcome {
                             owed.insert(key, true);
+                            not_before.insert(key, now + at_least);
                         }
                     }
                 }

@@ -23,6 +23,8 @@ use crate::ports::resource_claims::{Answer, ApiError, ApiErrorKind, OwnerWarning
 enum Reply {
     Success,
     Refused,
+    /// The server does nothing, and requests a delay of 60 s.
+    Busy,
     /// The call fails, and its result is not known.
     Unknown,
     Panic,
@@ -89,6 +91,10 @@ impl ResourceClaimApi for FakeApi {
             match reply {
                 Reply::Success => Ok(answer),
                 Reply::Refused => Err(ApiError::new(ApiErrorKind::Refused, "no quota")),
+                Reply::Busy => {
+                    let busy = ApiError::new(ApiErrorKind::Refused, "too many requests");
+                    Err(ApiError { retry_after: Duration::from_secs(60), ..busy })
+                }
                 Reply::Unknown => Err(ApiError::new(ApiErrorKind::Unknown, "no answer")),
                 Reply::Panic => panic!("a fault of the client"),
                 Reply::PanicAfter(time) => {
@@ -278,6 +284,19 @@ async fn an_event_ends_the_backoff() {
     assert_eq!(fixture.calls(), ["create p-res-1", "apply shop/p"]);
     rest().await;
     assert_eq!(fixture.controller.queued(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_ends_the_delay_that_the_server_requested() {
+    let fixture = Fixture::new(Reply::Busy);
+    fixture.list(&["p"], true);
+    rest().await;
+    *fixture.api.reply.lock() = Reply::Success;
+    fixture.controller.template_event(WatchEvent::Apply(template()));
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(fixture.calls(), ["create p-res-1"]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.calls(), ["create p-res-1", "create p-res-1", "apply shop/p"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -455,11 +455,31 @@ async fn a_busy_server_gets_the_next_call_after_the_delay_that_it_requests() {
     fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
     fixture.add("p", &json!([]));
     fixture.complete_lists();
+    rest().await;
+    // The pod is evaluated again.
+    fixture.controller.claim_event(WatchEvent::Apply(claim("p", &tolerate(1))));
     sleep(Duration::from_millis(6_900)).await;
     assert_eq!(fixture.calls(), ["get p"]);
     *fixture.api.reply.lock() = Reply::Success;
     sleep(Duration::from_millis(200)).await;
     assert_eq!(*fixture.api.deleted.lock(), ["p"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_rule_waits_for_the_delay_that_a_busy_server_requests() {
+    let fixture = Fixture::new(Reply::Busy);
+    fixture.complete_lists();
+    fixture.controller.rule_event(WatchEvent::Apply(rule()));
+    rest().await;
+    let mut changed = (*rule()).clone();
+    changed.metadata.generation = Some(2);
+    changed.spec.taint.effect = "None".to_owned();
+    fixture.controller.rule_event(WatchEvent::Apply(Arc::new(changed)));
+    sleep(Duration::from_millis(6_900)).await;
+    assert_eq!(fixture.calls(), ["status r NotStarted"]);
+    *fixture.api.reply.lock() = Reply::Success;
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(fixture.calls(), ["status r NotStarted", "status r NoEffect"]);
 }
 
 /// Who deleted a pod, and why, is in the log.

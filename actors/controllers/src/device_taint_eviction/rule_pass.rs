@@ -1,7 +1,5 @@
 //! The pass of a rule: writes the conditions of its status if they differ.
 
-use std::time::Duration;
-
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use podwright_model::time::Time;
@@ -50,8 +48,7 @@ impl RulePass {
                 let answer = answer.unwrap_or(Ok(Answer::Done));
                 if core.must_store_count(&self.rule) {
                     // Pods wait for this write. The backoff of a long outage must not go on for as long again after it.
-                    let requested = answer.as_ref().map_or_else(|error| error.retry_after, |_| Duration::ZERO);
-                    core.effects.rule_at(&self.rule, now + STATUS_DELAY.max(requested));
+                    core.effects.rule_at(&self.rule, now + STATUS_DELAY);
                 }
                 failed("write the status of", Item::Rule(self.rule.clone()), answer)
             }

@@ -194,11 +194,11 @@ impl fmt::Display for PassError {
 impl std::error::Error for PassError {}
 
 impl PassError {
-    /// The shortest delay before the next try. An event of the object ends it.
+    /// The shortest delay before the next try, as the API server requested it.
     pub fn delay_at_least(&self) -> Duration {
         let requested =
             |fault: &Fault| if let Fault::Api { error, .. } = fault { Some(error.retry_after) } else { None };
-        self.only_waits().unwrap_or_else(|| self.0.iter().filter_map(requested).max().unwrap_or_default())
+        self.0.iter().filter_map(requested).max().unwrap_or_default()
     }
 
     /// How long the pass waits until creates can be settled. `None` if anything else has failed in the pass.

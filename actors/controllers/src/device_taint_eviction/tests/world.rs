@@ -181,7 +181,7 @@ impl World {
                 self.queue.add_at(item, at);
                 WorkOutcome::Finished
             }
-            Outcome::Failed(_) => WorkOutcome::Retry { at_least: std::time::Duration::ZERO },
+            Outcome::Failed(fault) => WorkOutcome::Retry { at_least: fault.delay_at_least() },
         };
         self.queue.done(item, outcome, self.now);
     }
