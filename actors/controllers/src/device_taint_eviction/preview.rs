@@ -39,6 +39,8 @@ pub struct RulePreview {
     pub selects_all: bool,
     /// The selected devices, sorted.
     pub devices: Vec<PreviewedDevice>,
+    /// The number of allocations of these devices, as in the status of the rule: a device that two claims have counts twice.
+    pub allocations: usize,
     /// The pods that the rule evicts, in the order of their evictions.
     pub pods: Vec<PreviewedPod>,
     /// The pods that use a selected device and stay, because they tolerate the taint for ever.
@@ -159,6 +161,7 @@ impl Core {
             selects: evicting.selector.to_string(),
             selects_all: evicting.selector.selects_all(),
             devices: merged(devices),
+            allocations: selected.allocated.len(),
             namespaces: namespaces.len(),
             pods,
             tolerating,

@@ -17,7 +17,7 @@ impl RulePreview {
     /// The numbers of devices and pods in one line.
     pub fn summary(&self) -> String {
         let published = self.devices.iter().filter(|device| device.is_published).count() as u64;
-        let allocated = self.devices.iter().filter(|device| !device.claims.is_empty()).count() as u64;
+        let allocated = self.allocations as u64;
         let pods = plural(self.pods.len() as u64, "pod", "pods");
         let namespaces = plural(self.namespaces as u64, "namespace", "namespaces");
         let held = match self.pods.iter().filter(|pod| pod.is_held).count() {

@@ -39,7 +39,7 @@ fn preview_lists_devices_and_pods_in_the_order_of_their_evictions() {
     for line in [
         "DeviceTaintRule r: taint t=v:NoExecute, since 2000-01-01T00:00:00Z\n",
         "  selects all devices with driver \"d\"\n",
-        "  3 published devices match; 1 allocated device matches; 2 pods in 1 namespace are evicted\n",
+        "  3 published devices match; 3 allocated devices match; 2 pods in 1 namespace are evicted\n",
         "  NAMESPACE   NAME   NODE   PRIORITY   EVICTION                            NOTE\n",
         "  shop        p      w      0          now\n",
         "  shop        late   w      1000       at 2000-01-01T00:00:30Z (in 30 s)\n",
@@ -57,6 +57,23 @@ fn preview_of_another_effect_shows_what_no_execute_would_evict() {
     let text = preview.to_string();
     assert!(text.contains("This effect evicts no pod."), "{text}");
     assert!(text.contains("2 pods in 1 namespace would be evicted under NoExecute"), "{text}");
+}
+
+/// Two claims may have one device, and one claim may have two shares of it.
+#[test]
+fn preview_and_status_count_the_same_devices() {
+    let mut world = cluster();
+    world.apply(Change::Claim(claim_of("shares", &["k", "k"], &[])));
+    let none = rule_of("None");
+    let summary = world.core.preview(&none, T0).summary();
+    assert_eq!(
+        summary,
+        "3 published devices match; 5 allocated devices match; 2 pods in 1 namespace would be evicted under NoExecute"
+    );
+    world.apply(Change::Rule(none));
+    world.run();
+    let message = &world.rule().status.unwrap().conditions.unwrap()[0].message;
+    assert!(message.starts_with(&summary), "{message}");
 }
 
 /// KF47.
