@@ -179,16 +179,28 @@ impl ControllersArgs {
              --controllers"
                 .to_owned()
         });
-        let has_no_effect = (self.max_evictions_per_rule.is_some() && !self.taint_settings().rules).then(|| {
-            "--max-evictions-per-rule has no effect without rules: add --feature-gates=DRADeviceTaintRules=true, or leave the flag out"
-                .to_owned()
-        });
         let is_written_nowhere = (self.advertise_address.is_some() && !self.leader_elect).then(|| {
             "--advertise-address has no effect without an election, because there is no lease: leave out the address or \
              --leader-elect=false"
                 .to_owned()
         });
-        self.admin.fault().or(fault).or(repeated).or(none_is_left).or(has_no_effect).or(is_written_nowhere)
+        self.admin.fault().or(fault).or(repeated).or(none_is_left).or(self.limit_fault()).or(is_written_nowhere)
+    }
+
+    /// Why the limit of evictions has no effect, with the remedy.
+    fn limit_fault(&self) -> Option<String> {
+        self.max_evictions_per_rule?;
+        let gates = self.gates();
+        let (missing, remedy) = if !self.controllers.contains(&ControllerKind::DeviceTaintEviction) {
+            ("the device taint eviction controller", "add device-taint-eviction to --controllers")
+        } else if !gates.device_taints {
+            ("the device taint eviction controller", "turn on the feature gate DRADeviceTaints")
+        } else if !gates.device_taint_rules {
+            ("rules", "add --feature-gates=DRADeviceTaintRules=true")
+        } else {
+            return None;
+        };
+        Some(format!("--max-evictions-per-rule has no effect without {missing}: {remedy}, or leave the flag out"))
     }
 
     /// The controllers that are named, without those that a feature gate turns off.
@@ -286,7 +298,6 @@ mod tests {
             ("--concurrent-device-taint-eviction-syncs=0", "write a whole number of at least 1"),
             ("--concurrent-device-taint-eviction-syncs=-3", "write a whole number of at least 1"),
             ("--max-evictions-per-rule=0", "or leave the flag out for no limit"),
-            ("--max-evictions-per-rule=5", "add --feature-gates=DRADeviceTaintRules=true"),
             ("--leader-elect-lease-duration=9s", "correct --leader-elect-lease-duration"),
             ("--leader-elect-lease-duration=15500ms", "whole number of seconds"),
             (
@@ -329,6 +340,26 @@ mod tests {
         assert!(!found.leader_elect, "the durations do not count without an election");
         let found = args(&["--feature-gates=DRAWorkloadResourceClaims=true,DRAAdminAccess=false"]).unwrap().features();
         assert_eq!((found.pod_groups, found.admin_access, found.prioritized_list), (true, false, true));
+    }
+
+    #[test]
+    fn a_limit_that_has_no_effect_is_refused_with_the_remedy() {
+        let limit = "--max-evictions-per-rule=5";
+        let (both, taints) =
+            ("--controllers=resourceclaim,device-taint-eviction", "--controllers=device-taint-eviction");
+        let rules = "--feature-gates=DRADeviceTaintRules=true";
+        let off = "--feature-gates=DRADeviceTaints=false,DRADeviceTaintRules=true";
+        for (flags, part) in [
+            (vec![limit], "without the device taint eviction controller: add device-taint-eviction to --controllers"),
+            (vec![limit, rules], "add device-taint-eviction to --controllers, or leave the flag out"),
+            (vec![limit, both, off], "turn on the feature gate DRADeviceTaints, or leave the flag out"),
+            (vec![limit, taints], "without rules: add --feature-gates=DRADeviceTaintRules=true"),
+        ] {
+            let error = args(&flags).unwrap_err();
+            assert!(error.contains(part), "{flags:?}: {error}");
+        }
+        args(&[limit, both, rules]).unwrap();
+        args(&[both]).unwrap();
     }
 
     #[test]
