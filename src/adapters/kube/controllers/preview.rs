@@ -3,8 +3,6 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
@@ -51,65 +49,64 @@ impl PreviewedCluster {
     /// [`ListError`] for the first list that fails.
     pub async fn read(client: &Client, settings: Settings, now: Time) -> Result<Self, ListError> {
         let mut warnings = Vec::new();
-        let pods = list::<Pod>(client, keep_claims_of_pod, &mut warnings).await?;
-        let claims = list::<ResourceClaim>(client, keep_results_of_claim, &mut warnings).await?;
-        let slices = list::<ResourceSlice>(client, keep_taints_of_slice, &mut warnings).await?;
-        let rules = match list::<DeviceTaintRule>(client, |rule| rule.metadata.managed_fields = None, &mut warnings)
-            .await
-        {
-            Ok(rules) => rules,
+        let mut core = Core::new(Settings { rules: true, ..settings });
+        list(client, keep_claims_of_pod, &mut warnings, |event| core.pod_event(event, now)).await?;
+        list(client, keep_results_of_claim, &mut warnings, |event| core.claim_event(event)).await?;
+        list(client, keep_taints_of_slice, &mut warnings, |event| core.slice_event(event, now)).await?;
+        let keep_rule = |rule: &mut DeviceTaintRule| rule.metadata.managed_fields = None;
+        match list(client, keep_rule, &mut warnings, |event| core.rule_event(event, now)).await {
+            Ok(()) => {}
             Err(error) if error.is(404) => {
                 warnings
                     .push(format!("the API server does not serve DeviceTaintRules: {}", unserved("DeviceTaintRule")));
-                Vec::new()
             }
             Err(error) if error.is(403) => {
                 warnings.push(
                     "the other rules of the cluster are not shown: permit the verb list on devicetaintrules".to_owned(),
                 );
-                Vec::new()
             }
             Err(error) => return Err(error),
-        };
-        let mut core = Core::new(Settings { rules: true, ..settings });
-        deliver(slices, |event| core.slice_event(event, now));
-        deliver(rules, |event| core.rule_event(event, now));
-        deliver(claims, |event| core.claim_event(event));
-        deliver(pods, |event| core.pod_event(event, now));
+        }
         Ok(PreviewedCluster { core, warnings })
     }
 }
 
-/// Lists the objects of one kind in all namespaces.
-async fn list<K>(client: &Client, shrink: fn(&mut K), warnings: &mut Vec<String>) -> Result<Vec<Arc<K>>, ListError>
+/// Lists the objects of one kind in all namespaces. Each page is delivered before the next one is read, because a cluster may have more
+/// pods than fit into memory, and the core keeps only those that use claims. The objects are delivered as changes: of a list, the core would
+/// keep the names of all objects.
+async fn list<K>(
+    client: &Client,
+    shrink: fn(&mut K),
+    warnings: &mut Vec<String>,
+    mut deliver: impl FnMut(WatchEvent<K>),
+) -> Result<(), ListError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let api = Api::<DeserializeGuard<K>>::all(client.clone());
-    let mut found = Vec::new();
     let mut page = ListParams::default().limit(PAGE_SIZE);
     loop {
         let list = api.list(&page).await.map_err(|error| ListError::new::<K>(error.into()))?;
-        keep(list.items, shrink, &mut found, warnings);
+        deliver_page(list.items, shrink, warnings, &mut deliver);
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
-            None => return Ok(found),
+            None => return Ok(()),
         }
     }
 }
 
-/// Adds the objects of a page. Each is shrunk before it is kept, because a cluster may have more objects than fit into memory in full.
-fn keep<K: Resource<DynamicType = ()>>(
+/// Delivers the objects of a page. Each is shrunk before, because the core keeps it as it is.
+fn deliver_page<K: Resource<DynamicType = ()>>(
     page: Vec<DeserializeGuard<K>>,
     shrink: fn(&mut K),
-    found: &mut Vec<Arc<K>>,
     warnings: &mut Vec<String>,
+    mut deliver: impl FnMut(WatchEvent<K>),
 ) {
     for guarded in page {
         match guarded.0 {
             Ok(mut object) => {
                 shrink(&mut object);
-                found.push(Arc::new(object));
+                deliver(WatchEvent::Apply(Arc::new(object)));
             }
             Err(invalid) => {
                 let name = invalid.metadata.name.unwrap_or_default();
@@ -143,20 +140,44 @@ impl ListError {
     }
 }
 
-/// Delivers objects as the list of a watch.
-fn deliver<K>(objects: Vec<Arc<K>>, mut event: impl FnMut(WatchEvent<K>)) {
-    event(WatchEvent::Init);
-    for object in objects {
-        event(WatchEvent::InitApply(object));
-    }
-    event(WatchEvent::InitDone);
-}
-
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::ready;
+
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn each_page_is_delivered_before_the_next_one_is_read() {
+        // The pods that were delivered, and their numbers at each request.
+        let delivered = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let at_server = delivered.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (pods, numbers) = &mut *at_server.lock();
+            numbers.push(pods.len());
+            let is_first = !request.uri().query().unwrap().contains("continue=next");
+            let (name, next) = if is_first { ("p0", "next") } else { ("p1", "") };
+            let page = json!({
+                "apiVersion": "v1", "kind": "PodList", "metadata": { "continue": next },
+                "items": [{ "metadata": { "name": name, "namespace": "n" } }],
+            });
+            ready(Ok::<_, Infallible>(Response::new(Body::from(page.to_string().into_bytes()))))
+        });
+        let client = Client::new(server, "default");
+        let deliver = |event: WatchEvent<Pod>| {
+            let WatchEvent::Apply(pod) = event else { panic!("{event:?}") };
+            delivered.lock().0.push(pod.metadata.name.clone().unwrap());
+        };
+        list(&client, keep_claims_of_pod, &mut Vec::new(), deliver).await.unwrap();
+        let (pods, numbers) = &*delivered.lock();
+        assert_eq!((&pods[..], &numbers[..]), (&["p0".to_owned(), "p1".to_owned()][..], &[0, 1][..]));
+    }
 
     #[test]
     fn objects_are_shrunk_before_they_are_kept() {
@@ -165,7 +186,7 @@ mod tests {
         let page: Vec<DeserializeGuard<Pod>> =
             vec![guarded(json!({"nodeName": "n", "containers": [{"name": "c"}]})), guarded(json!("wrong"))];
         let (mut found, mut warnings) = (Vec::new(), Vec::new());
-        keep(page, keep_claims_of_pod, &mut found, &mut warnings);
+        deliver_page(page, keep_claims_of_pod, &mut warnings, |event| found.extend(event.object().cloned()));
         let spec = found[0].spec.as_ref().unwrap();
         assert_eq!((found.len(), spec.node_name.as_deref(), spec.containers.len()), (1, Some("n"), 0));
         assert!(warnings[0].starts_with("Pod n/p is ignored, because it cannot be decoded"), "{warnings:?}");
