@@ -1,4 +1,5 @@
-//! After any sequence of changes, the pending evictions are those of a controller that sees only the last state.
+//! After any sequence of changes and passes, the pending evictions are those of a controller that sees only the last state, and each pass
+//! evicts what that controller would evict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ enum Action {
     /// `form` chooses the content. A name has at most one object.
     Pod {
         name: u8,
-        form: u8,
+        form: u16,
     },
     Claim {
         name: u8,
@@ -45,18 +46,24 @@ enum Action {
     },
     /// Some marked pods are evaluated.
     Evaluate(u8),
+    /// A worker performs the pass of a pod. The server performs each call. The watch shows a deletion at once, or with the next change.
+    Pass {
+        name: u8,
+        is_shown: bool,
+    },
     Tick,
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = prop_oneof![
-        4 => (0..3u8, any::<u8>()).prop_map(|(name, form)| Action::Pod { name, form }),
+        4 => (0..3u8, any::<u16>()).prop_map(|(name, form)| Action::Pod { name, form }),
         5 => (0..3u8, any::<u16>()).prop_map(|(name, form)| Action::Claim { name, form }),
         4 => (0..3u8, any::<u16>()).prop_map(|(name, form)| Action::Slice { name, form }),
         3 => (0..2u8, any::<u8>()).prop_map(|(name, form)| Action::Rule { name, form }),
         2 => (0..4u8, 0..3u8).prop_map(|(kind, name)| Action::Delete { kind, name }),
         1 => (0..4u8, any::<u8>()).prop_map(|(kind, lost)| Action::List { kind, lost }),
         3 => (0..4u8).prop_map(Action::Evaluate),
+        3 => (0..3u8, any::<bool>()).prop_map(|(name, is_shown)| Action::Pass { name, is_shown }),
         1 => Just(Action::Tick),
     ];
     proptest::collection::vec(action, 1..60)
@@ -71,9 +78,30 @@ struct Server {
     rules: BTreeMap<String, DeviceTaintRule>,
 }
 
-fn make_pod(name: u8, form: u8) -> Pod {
+fn make_pod(name: u8, form: u16) -> Pod {
     let claims = [&["c0"][..], &["c1", "c2"], &["c0", "c2"], &[]][usize::from(form & 3)];
     let mut pod = pod_of(&format!("p{name}"), claims);
+    if form >> 8 & 1 == 1 {
+        for entry in pod.spec.iter_mut().flat_map(|spec| spec.resource_claims.iter_mut().flatten()) {
+            (entry.resource_claim_name, entry.resource_claim_template_name) = (None, Some("tpl".into()));
+        }
+    }
+    let status = pod.status.get_or_insert_default();
+    // Not created yet, not needed, or the claim of the same name.
+    let recorded = |claim: &str| match form >> 9 & 3 {
+        0 => None,
+        1 => Some(json!({ "name": claim })),
+        _ => Some(json!({ "name": claim, "resourceClaimName": claim })),
+    };
+    let recorded: Vec<_> = ["c0", "c1", "c2"].into_iter().filter_map(recorded).collect();
+    status.resource_claim_statuses = serde_json::from_value(json!(recorded)).unwrap();
+    if form >> 11 & 3 == 3 {
+        let extended = json!({ "requestMappings": [], "resourceClaimName": "c1" });
+        status.extended_resource_claim_status = serde_json::from_value(extended).unwrap();
+    }
+    if form >> 13 & 7 == 7 {
+        pod.metadata.deletion_timestamp = Some(T0.to_api());
+    }
     pod.metadata.uid = Some(format!("p{name}-uid{}", form >> 2 & 1));
     let spec = pod.spec.as_mut().unwrap();
     if form >> 3 & 3 == 0 {
@@ -102,6 +130,14 @@ fn make_claim(name: u8, form: u16) -> ResourceClaim {
     }
     let mut claim = claim_of(&format!("c{name}"), devices, &consumers);
     claim.metadata.uid = Some(format!("c{name}-uid{}", form >> 7 & 1));
+    let claim = match form >> 11 & 7 {
+        0 | 1 => claim,
+        2 => owned(claim, "scheduling.k8s.io/v1alpha2", "PodGroup", "g", "g-uid"),
+        owner => {
+            let owner = format!("p{}", owner % 3);
+            owned(claim, "v1", "Pod", &owner, &format!("{owner}-uid{}", form >> 14 & 1))
+        }
+    };
     match form >> 8 & 7 {
         0 => without_allocation(claim),
         1 => tolerating(claim, &[for_seconds(30)]),
@@ -163,9 +199,14 @@ impl Server {
             Action::Pod { name, form } => {
                 let mut pod = make_pod(name, form);
                 let known = self.pods.get(&format!("p{name}")).filter(|known| known.metadata.uid == pod.metadata.uid);
-                if let (Some(known), Some(new)) = (known.and_then(|known| known.spec.clone()), &mut pod.spec) {
-                    // The claims and the group of a pod are immutable.
-                    (new.resource_claims, new.scheduling_group) = (known.resource_claims, known.scheduling_group);
+                if let Some(known) = known.cloned() {
+                    // A deletion cannot be taken back.
+                    pod.metadata.deletion_timestamp =
+                        known.metadata.deletion_timestamp.or(pod.metadata.deletion_timestamp);
+                    if let (Some(known), Some(new)) = (known.spec, &mut pod.spec) {
+                        // The claims and the group of a pod are immutable.
+                        (new.resource_claims, new.scheduling_group) = (known.resource_claims, known.scheduling_group);
+                    }
                 }
                 core.pod_event(named(&mut self.pods, &format!("p{name}"), pod), now);
             }
@@ -183,8 +224,41 @@ impl Server {
             Action::Evaluate(number) => (0..number).for_each(|_| {
                 core.evaluate_next(now);
             }),
+            Action::Pass { name, is_shown } => self.pass(core, &format!("p{name}"), is_shown, now),
             Action::Tick => {}
         }
+    }
+
+    /// Performs the pass of a pod, which evicts the pod if a controller that sees only this state would.
+    fn pass(&mut self, core: &mut Core, name: &str, is_shown: bool, now: Time) {
+        let Some(id) = self.pods.get(name).and_then(PodId::of) else { return };
+        let is_due = self.fresh(now).pending().get(&id).is_some_and(|eviction| eviction.at <= now);
+        let mut pass = core.begin(&Item::Pod(id));
+        let (mut answer, mut deletions) = (None, 0);
+        while let Step::Call(request) = pass.step(core, answer.take(), now) {
+            let done = match request {
+                Request::GetPod(_) => Answer::Pod(Box::new(self.pods[name].clone())),
+                Request::PatchPodStatus(_) | Request::ApplyRuleStatus(_) => Answer::Done,
+                Request::DeletePod(_) => {
+                    deletions += 1;
+                    self.pods.get_mut(name).unwrap().metadata.deletion_timestamp = Some(now.to_api());
+                    Answer::Done
+                }
+            };
+            answer = Some(Ok(done));
+        }
+        assert_eq!(deletions, u32::from(is_due), "the pass of {name}");
+        if is_shown {
+            core.pod_event(WatchEvent::Apply(Arc::new(self.pods[name].clone())), now);
+        }
+    }
+
+    /// A controller that sees only the present objects.
+    fn fresh(&mut self, now: Time) -> Core {
+        let mut fresh = Core::new(SETTINGS);
+        (0..4).rev().for_each(|kind| self.list(&mut fresh, kind, 0, now));
+        evaluate_all(&mut fresh, now);
+        fresh
     }
 
     fn delete(&mut self, core: &mut Core, kind: u8, name: u8, now: Time) {
@@ -240,9 +314,7 @@ proptest! {
         }
         evaluate_all(&mut core, now);
 
-        let mut fresh = Core::new(SETTINGS);
-        (0..4).rev().for_each(|kind| server.list(&mut fresh, kind, 0, now));
-        evaluate_all(&mut fresh, now);
+        let fresh = server.fresh(now);
         prop_assert_eq!(core.claim_evictions(), fresh.claim_evictions());
         prop_assert_eq!(core.pending(), fresh.pending());
         prop_assert_eq!(core.pools(), fresh.pools());
