@@ -25,6 +25,13 @@ const POLL: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(900);
 /// How often a rule is added and removed.
 const ROUNDS: u32 = 5;
+/// The most requests for each pod: a read, a patch and a deletion. The rest is for the few that a lost connection repeats.
+const MAX_REQUESTS: f64 = 3.01;
+/// The most memory for each evicted pod. While a pod waits, it has an eviction and an item of the queue, and after it a slot of its rule: about
+/// 1 KiB. The allocator and the calls in progress need more, but less than one copy of a real pod, which must not stay for each eviction.
+const MAX_KIB: f64 = 8.0;
+/// The fewest pods for which memory is compared. With fewer, the buffers of the connections hide what the pods need.
+const MIN_PODS_FOR_MEMORY: usize = 1_000;
 
 /// The figures of `evictions`.
 #[derive(Debug)]
@@ -43,16 +50,31 @@ pub(crate) struct Evictions {
 /// A rule taints the devices of `n` pods at one time. In a second cluster of `n` pods, it taints the device of one pod.
 ///
 /// # Errors
-/// The error text if the controller does not delete all pods, or deletes one twice.
+/// The error text if the controller does not delete all pods, deletes one twice, or needs more requests or memory for each pod than its
+/// targets are.
 pub(crate) fn evictions(n: usize) -> Result<Evictions, String> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
     let figures = runtime.block_on(measure(n, &json!({"driver": "d"}), n))?;
-    if figures.twice > 0 {
-        return Err(format!("{} pods were deleted twice", figures.twice));
-    }
     let one = runtime.block_on(measure(n, &json!({"driver": "d", "device": "p0"}), 1))?;
-    Ok(Evictions { rss_of_one_mib: one.usage.rss_mib, ..figures })
+    let figures = Evictions { rss_of_one_mib: one.usage.rss_mib, ..figures };
+    fault(&figures).map_or(Ok(figures), Err)
+}
+
+/// Which target the figures miss.
+fn fault(figures: &Evictions) -> Option<String> {
+    let Evictions { pods, requests, twice, usage, rss_of_one_mib, .. } = figures;
+    let requests = *requests as f64 / *pods as f64;
+    let kib = (usage.rss_mib - rss_of_one_mib) * 1024.0 / *pods as f64;
+    if *twice > 0 {
+        Some(format!("{twice} pods were deleted twice"))
+    } else if requests > MAX_REQUESTS {
+        Some(format!("each pod needs {requests:.3} requests, more than {MAX_REQUESTS}"))
+    } else if *pods >= MIN_PODS_FOR_MEMORY && kib > MAX_KIB {
+        Some(format!("each evicted pod needs {kib:.1} KiB, more than {MAX_KIB}"))
+    } else {
+        None
+    }
 }
 
 /// A rule with this selector taints the devices of `hit` of `n` pods.
