@@ -1,22 +1,25 @@
 //! Runs a controller while this replica leads.
 
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use kube::Client;
 use podwright_controllers::leader_election::Leadership;
 use podwright_metrics::ControllersMetrics;
 use podwright_parts::Parts;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::watch_problems::WatchProblems;
 
 /// How long the write of the events of a term may take. The next term begins after it.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(8);
-/// How long it may still take once this replica leads again. Meanwhile, no replica does the work of the controller.
-const EVENTS_TIMEOUT_OF_LEADER: Duration = Duration::from_secs(1);
+/// How long the end of a term may still take once this replica leads again. Meanwhile, no replica does the work of the controller.
+const END_TIMEOUT_OF_LEADER: Duration = Duration::from_secs(1);
 
 /// A controller that lives for one term as the leader.
 pub(super) trait TermController: Send + Sync + Sized + 'static {
@@ -113,15 +116,28 @@ impl<C: TermController> Terms<C> {
         let _by_election = stop.run_until_cancelled(ends).await;
         self.current.send_replace(None);
         watched.cancel();
-        let left = controller.end().await;
-        watches.ended().await;
+        let next_term = pin!(async {
+            let leads_again = leadership.wait_for(Leadership::is_leading).await.is_ok();
+            // Without a sender, the election has ended.
+            if leads_again { sleep(END_TIMEOUT_OF_LEADER).await } else { pending().await }
+        });
+        let ended = pin!(async {
+            let left = controller.end().await;
+            watches.ended().await;
+            left
+        });
+        // The time of the passes counts too.
+        let (left, next_term) = match select(ended, next_term).await {
+            Either::Left((left, next_term)) => (left, Some(next_term)),
+            Either::Right(((), ended)) => (ended.await, None),
+        };
         self.problems.reset();
         // A process that stops gives its lease back first, and closes the events then.
-        let leads_again = async { leadership.wait_for(Leadership::is_leading).await.is_ok() };
         let closed = async {
+            let Some(next_term) = next_term else { return C::close_events(&self.ports, Duration::ZERO).await };
             tokio::select! {
                 unwritten = C::close_events(&self.ports, EVENTS_TIMEOUT) => unwritten,
-                true = leads_again => C::close_events(&self.ports, EVENTS_TIMEOUT_OF_LEADER).await,
+                () = next_term => C::close_events(&self.ports, Duration::ZERO).await,
             }
         };
         let unwritten = stop.run_until_cancelled(closed).await.unwrap_or(0);
@@ -153,11 +169,11 @@ impl<C> Drop for TermEnd<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Instant, sleep};
+    use tokio::time::Instant;
 
     use super::*;
 
-    /// A controller whose events cannot be written.
+    /// A controller whose passes end after 0.8 s, and whose events cannot be written.
     struct FakeController;
 
     impl TermController for FakeController {
@@ -180,7 +196,9 @@ mod tests {
 
         fn watch(_: &Arc<Self>, (): (), _: &Client, _: &WatchProblems, _: &Parts) {}
 
-        async fn end(&self) {}
+        async fn end(&self) {
+            sleep(Duration::from_millis(800)).await;
+        }
 
         fn close_events(_: &ControllersMetrics, limit: Duration) -> BoxFuture<'_, usize> {
             Box::pin(async move {
@@ -190,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A replica that leads again does not wait for the events of its last term for the whole limit.
+    /// A replica that leads again does not wait for the events of its last term for the whole limit. The end of the passes counts.
     #[tokio::test(start_paused = true)]
     async fn term_begins_a_second_after_this_replica_leads_again() {
         let no_server = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -209,7 +227,8 @@ mod tests {
             sleep(Duration::from_secs(follows_for)).await;
             leads.send_replace(Leadership::Leading { term: 2 });
             current.wait_for(Option::is_some).await.unwrap();
-            assert_eq!(started.elapsed().as_secs(), expected, "leads again after {follows_for} s");
+            let (took, expected) = (started.elapsed(), Duration::from_secs(expected));
+            assert!(took.abs_diff(expected) < Duration::from_millis(10), "{took:?}: leads again after {follows_for} s");
         }
         stop.cancel();
         running.await.unwrap();
