@@ -54,6 +54,7 @@ use super::device_taint_eviction::{
     Step,
 };
 use super::leader_election::LeaseGuard;
+use super::owners::object_key;
 use super::passes::{PassEnd, Passes};
 use super::resource_claim::WatchEvent;
 use crate::ports::device_taints::DeviceTaintApi;
@@ -376,10 +377,6 @@ fn written(request: &Request) -> Option<&'static str> {
         Request::ApplyRuleStatus(_) => Some(IN_PROGRESS_CONDITION),
         Request::GetPod(_) | Request::DeletePod(_) => None,
     }
-}
-
-fn object_key(metadata: &ObjectMeta) -> ObjectKey {
-    ObjectKey::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]

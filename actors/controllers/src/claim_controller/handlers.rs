@@ -19,7 +19,8 @@ use podwright_model::time::Time;
 use tokio::sync::Notify;
 use tracing::field::display;
 
-use super::super::resource_claim::{CONTROLLER_NAME, Core, Key, ObjectKey, WatchEvent};
+use super::super::owners::object_key;
+use super::super::resource_claim::{CONTROLLER_NAME, Core, Key, WatchEvent};
 
 /// A handler that [`ClaimController::add_handler`](super::ClaimController::add_handler) has added to a watch. Dropping this value removes
 /// the handler.
@@ -273,9 +274,6 @@ pub(super) mod kinds {
 
 /// Logs a panic in the handling of an event, with the object of the event.
 pub(super) fn log_panic<K: Metadata<Ty = ObjectMeta>>(object: Option<&K>, message: &'static str) {
-    let key = |metadata: &ObjectMeta| {
-        ObjectKey::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-    };
-    let object = object.map(|object| display(key(object.metadata())));
+    let object = object.map(|object| display(object_key(object.metadata())));
     tracing::error!(controller = CONTROLLER_NAME, kind = K::KIND, object, message);
 }
