@@ -1,5 +1,7 @@
 //! The controller in paused time, with an API server in memory.
 
+mod failures;
+mod many_pods;
 mod times;
 
 use std::collections::BTreeMap;
@@ -322,102 +324,6 @@ async fn a_tolerated_taint_evicts_at_the_end_of_its_time() {
     assert_eq!(fixture.calls(), ["get p", "patch p", "delete p"]);
 }
 
-/// TAINT-S19.
-#[tokio::test(start_paused = true)]
-async fn a_refused_deletion_is_tried_for_ever_with_growing_delays() {
-    let fixture = Fixture::new(Reply::NoDeletion);
-    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
-    fixture.add("p", &json!([]));
-    fixture.complete_lists();
-    sleep(Duration::from_secs(6000)).await;
-    let calls = fixture.api.calls.lock().clone();
-    let deletions: Vec<_> = calls.iter().filter(|(_, call)| call == "delete p").map(|(at, _)| *at).collect();
-    let mut expected = Duration::from_millis(5);
-    for pair in deletions.windows(2) {
-        let delay = pair[1] - pair[0];
-        assert!((expected..=expected + Duration::from_millis(2)).contains(&delay), "{delay:?} for {expected:?}");
-        expected = (expected * 2).min(Duration::from_secs(1000));
-    }
-    assert!(deletions.len() >= 21, "{} attempts", deletions.len());
-    assert_eq!(fixture.api.events.lock().len(), 1, "one event for all attempts");
-    *fixture.api.reply.lock() = Reply::Success;
-    sleep(Duration::from_secs(1001)).await;
-    assert_eq!(*fixture.api.deleted.lock(), ["p"]);
-    assert_eq!(fixture.api.events.lock().len(), 1);
-}
-
-/// Adds this number of pods that a taint evicts, and completes the first lists.
-fn add_many(fixture: &Fixture, number: usize) {
-    (0..number).for_each(|number| fixture.add(&format!("p{number:04}"), &json!([])));
-    fixture.complete_lists();
-}
-
-/// TAINT-S20.
-#[tokio::test(start_paused = true)]
-async fn a_rule_that_hits_many_pods_keeps_the_calls_in_flight_at_the_workers() {
-    let fixture = Fixture::new(Reply::Success);
-    add_many(&fixture, 1000);
-    rest().await;
-    fixture.controller.rule_event(WatchEvent::Apply(rule()));
-    sleep(Duration::from_secs(60)).await;
-    assert_eq!(fixture.api.deleted.lock().len(), 1000);
-    assert!(fixture.api.most_active.load(Ordering::Relaxed) <= 8);
-    let calls = fixture.calls();
-    assert_eq!(calls[0], "status r PodsPendingEviction");
-    assert_eq!(calls.last().unwrap(), "status r Completed");
-    assert_eq!(calls.iter().filter(|call| !call.starts_with("status")).count(), 3000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn pods_are_deleted_in_the_order_of_their_evictions() {
-    let fixture = Fixture::new(Reply::Success);
-    // The times have passed before the controller learns of the taint.
-    for (name, seconds) in [("late", 50), ("early", 10), ("middle", 30)] {
-        fixture.add(name, &tolerate(seconds));
-    }
-    sleep(Duration::from_secs(100)).await;
-    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
-    fixture.complete_lists();
-    rest().await;
-    assert_eq!(*fixture.api.deleted.lock(), ["early", "middle", "late"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_pods_go_exactly_once_from_a_server_that_fails_half_of_the_time() {
-    let fixture = Fixture::new(Reply::HalfFails);
-    add_many(&fixture, 5000);
-    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
-    // A pod whose pass fails many times waits up to 1000 s between two tries.
-    for _ in 0..10_000 {
-        sleep(Duration::from_secs(100)).await;
-        if fixture.controller.pending_pods() == 0 {
-            break;
-        }
-    }
-    let mut deleted = fixture.api.deleted.lock().clone();
-    assert_eq!(deleted.len(), 5000);
-    deleted.sort();
-    deleted.dedup();
-    assert_eq!(deleted.len(), 5000);
-    assert!(fixture.api.most_active.load(Ordering::Relaxed) <= 8);
-    assert_eq!(fixture.api.events.lock().len(), 5000, "one event for each pod");
-    sleep(Duration::from_secs(2000)).await;
-    assert_eq!((fixture.controller.pending_pods(), fixture.controller.queued()), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pass_that_panics_is_counted_and_repeated() {
-    let fixture = Fixture::new(Reply::Panic);
-    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
-    fixture.add("p", &json!([]));
-    fixture.complete_lists();
-    rest().await;
-    assert_eq!(fixture.series("podwright_hook_panics_total"), Some(1.0));
-    *fixture.api.reply.lock() = Reply::Success;
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(*fixture.api.deleted.lock(), ["p"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn stop_ends_passes_and_no_call_follows() {
     let fixture = Fixture::new(Reply::Hang);
@@ -447,39 +353,6 @@ async fn no_call_begins_while_the_lease_is_not_held() {
     lease.set(Some((1, clock.now() + Duration::from_secs(10))));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(*fixture.api.deleted.lock(), ["p"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_busy_server_gets_the_next_call_after_the_delay_that_it_requests() {
-    let fixture = Fixture::new(Reply::Busy);
-    fixture.controller.slice_event(WatchEvent::Apply(slice("NoExecute")));
-    fixture.add("p", &json!([]));
-    fixture.complete_lists();
-    rest().await;
-    // The pod is evaluated again.
-    fixture.controller.claim_event(WatchEvent::Apply(claim("p", &tolerate(1))));
-    sleep(Duration::from_millis(6_900)).await;
-    assert_eq!(fixture.calls(), ["get p"]);
-    *fixture.api.reply.lock() = Reply::Success;
-    sleep(Duration::from_millis(200)).await;
-    assert_eq!(*fixture.api.deleted.lock(), ["p"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_changed_rule_waits_for_the_delay_that_a_busy_server_requests() {
-    let fixture = Fixture::new(Reply::Busy);
-    fixture.complete_lists();
-    fixture.controller.rule_event(WatchEvent::Apply(rule()));
-    rest().await;
-    let mut changed = (*rule()).clone();
-    changed.metadata.generation = Some(2);
-    changed.spec.taint.effect = "None".to_owned();
-    fixture.controller.rule_event(WatchEvent::Apply(Arc::new(changed)));
-    sleep(Duration::from_millis(6_900)).await;
-    assert_eq!(fixture.calls(), ["status r NotStarted"]);
-    *fixture.api.reply.lock() = Reply::Success;
-    sleep(Duration::from_millis(200)).await;
-    assert_eq!(fixture.calls(), ["status r NotStarted", "status r NoEffect"]);
 }
 
 /// Who deleted a pod, and why, is in the log.
