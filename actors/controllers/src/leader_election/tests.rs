@@ -1,6 +1,8 @@
 //! Elections against a lease in memory, in paused time.
 
+mod failures;
 mod model;
+mod other_writers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +18,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::record::{duration, holder};
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -216,60 +217,6 @@ async fn first_replica_leads_at_once_and_keeps_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_leader_stops_at_its_deadline_and_another_replica_takes_over_after_the_duration() {
-    let server = Arc::default();
-    let one = Replica::start(&server, "one");
-    one.until(true).await;
-    let two = Replica::start(&server, "two");
-    sleep(Duration::from_secs(7)).await;
-    let silent = Instant::now();
-    one.set_link(Link::Down);
-    one.until(false).await;
-    let lost = silent.elapsed();
-    assert!(lost <= RENEW && lost > RENEW - Duration::from_secs(3), "{lost:?}");
-    assert!(!two.leads());
-    two.until(true).await;
-    let took = silent.elapsed();
-    assert!(took >= LEASE - LONGEST_RETRY && took <= LEASE + LONGEST_RETRY * 2, "{took:?}");
-    assert_eq!(spec(&server).lease_transitions, Some(1));
-    one.set_link(Link::Good);
-    sleep(LEASE * 3).await;
-    assert!(two.leads() && !one.leads(), "the earlier leader follows");
-}
-
-#[tokio::test(start_paused = true)]
-async fn renewals_without_answers_end_the_leadership_at_the_deadline() {
-    let server = Arc::default();
-    let one = Replica::start(&server, "one");
-    one.until(true).await;
-    let before = Instant::now();
-    one.set_link(Link::LosesAnswers);
-    one.until(false).await;
-    assert!(before.elapsed() <= RENEW, "{:?}", before.elapsed());
-    let Leadership::Following { problem, .. } = one.leadership.borrow().clone() else { panic!() };
-    assert!(problem.unwrap().contains("cannot write the lease"));
-    // It finds its own name in the lease, and need not wait for the duration.
-    one.set_link(Link::Good);
-    assert!(one.until(true).await <= LONGEST_RETRY + RENEW / 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_lost_renewal_changes_nothing() {
-    let server = Arc::default();
-    let one = Replica::start(&server, "one");
-    one.until(true).await;
-    for link in [Link::LosesAnswers, Link::Down] {
-        one.set_link(link);
-        sleep(Duration::from_secs(4)).await;
-        one.set_link(Link::Good);
-        for _ in 0..200 {
-            sleep(Duration::from_millis(100)).await;
-            assert!(one.leads(), "{link:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn stopped_leader_gives_the_lease_to_the_next_attempt() {
     let server = Arc::default();
     let one = Replica::start(&server, "one");
@@ -283,20 +230,6 @@ async fn stopped_leader_gives_the_lease_to_the_next_attempt() {
     assert_eq!((free.holder_identity.as_deref(), free.lease_duration_seconds), (Some(""), Some(1)));
     assert!(two.until(true).await <= LONGEST_RETRY);
     assert_eq!(spec(&server).lease_transitions, Some(1));
-}
-
-// The renewal before the stop had no answer, so the version of the lease is not known.
-#[tokio::test(start_paused = true)]
-async fn leader_with_an_old_version_reads_the_lease_before_it_gives_it_back() {
-    let server = Arc::default();
-    let one = Replica::start(&server, "one");
-    one.until(true).await;
-    one.set_link(Link::LosesAnswers);
-    sleep(Duration::from_secs(3)).await;
-    one.set_link(Link::Good);
-    one.stop.cancel();
-    one.task.await.unwrap();
-    assert_eq!(holder(server.lock().lease.as_ref().unwrap()), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -370,76 +303,6 @@ async fn of_racing_replicas_one_leads() {
             replica.task.abort();
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn refused_calls_are_reported_and_tried_again() {
-    let server = Arc::new(Mutex::new(Server::default()));
-    let one = Replica::start(&server, "one");
-    for (link, text) in [
-        (Link::Down, "cannot read the lease"),
-        (Link::NoNamespace, "cannot create the lease: the namespace kube-system does not exist"),
-    ] {
-        one.set_link(link);
-        sleep(PATIENCE).await;
-        let Leadership::Following { holder, problem, .. } = one.leadership.borrow().clone() else { panic!() };
-        assert_eq!(holder, None);
-        let problem = problem.unwrap_or_default();
-        assert!(problem.contains(text), "{problem}");
-    }
-    one.set_link(Link::Good);
-    assert!(one.until(true).await <= LONGEST_RETRY);
-}
-
-#[tokio::test(start_paused = true)]
-async fn lease_without_a_holder_or_a_duration_is_free() {
-    let held = LeaseSpec { holder_identity: Some("gone".to_owned()), ..LeaseSpec::default() };
-    let negative = LeaseSpec { lease_duration_seconds: Some(-5), ..held.clone() };
-    for spec in [None, Some(LeaseSpec::default()), Some(held), Some(negative)] {
-        let server = Arc::new(Mutex::new(Server::default()));
-        server.lock().store(&Lease { spec, ..Lease::default() });
-        let one = Replica::start(&server, "one");
-        assert!(one.until(true).await < Duration::from_secs(1));
-        assert_eq!(super::tests::spec(&server).lease_transitions, Some(1));
-    }
-}
-
-// The holder may have another configuration. Its own duration counts.
-#[tokio::test(start_paused = true)]
-async fn duration_of_the_holder_counts() {
-    let server = Arc::new(Mutex::new(Server::default()));
-    let spec = LeaseSpec {
-        holder_identity: Some("gone".to_owned()),
-        lease_duration_seconds: Some(60),
-        ..LeaseSpec::default()
-    };
-    server.lock().store(&Lease { spec: Some(spec), ..Lease::default() });
-    let one = Replica::start(&server, "one");
-    let took = one.until(true).await;
-    assert!(took >= Duration::from_secs(60) && took <= Duration::from_secs(60) + LONGEST_RETRY, "{took:?}");
-    assert_eq!(duration(server.lock().lease.as_ref().unwrap()), LEASE);
-}
-
-#[tokio::test(start_paused = true)]
-async fn deleted_lease_is_created_again_by_the_leader() {
-    let server = Arc::default();
-    let one = Replica::start(&server, "one");
-    one.until(true).await;
-    server.lock().lease = None;
-    sleep(Duration::from_secs(3)).await;
-    assert!(one.leads());
-    assert_eq!(spec(&server).holder_identity.as_deref(), Some("one"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn leader_that_reads_another_holder_stops_at_once() {
-    let server = Arc::default();
-    let one = Replica::start(&server, "one");
-    one.until(true).await;
-    let mut other = server.lock().lease.clone().unwrap();
-    other.spec.as_mut().unwrap().holder_identity = Some("other".to_owned());
-    server.lock().store(&other);
-    assert!(one.until(false).await <= Duration::from_secs(2));
 }
 
 #[test]
