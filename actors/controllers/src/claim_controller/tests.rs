@@ -6,6 +6,7 @@ mod lists;
 mod terms;
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::sync::atomic::AtomicUsize;
 
 use futures_util::FutureExt;
