@@ -184,6 +184,7 @@ impl OwnerPass {
         }
         match core.unanswered.settling(&id, &entry.name, now) {
             Some(Settling::List) => {
+                core.unanswered.dropped(&id, &entry.name, now);
                 self.stage = Stage::Listing { requested: now };
                 return Ok(Some(Request::ListClaims { namespace }));
             }

@@ -71,6 +71,14 @@ impl UnansweredCreates {
         }
     }
 
+    /// The owner has another pass. A call that is still in flight is that of a pass that was dropped at some time before.
+    pub(super) fn dropped(&mut self, owner: &OwnerId, entry: &str, now: Time) {
+        let create = self.0.get_mut(&(owner.clone(), entry.to_owned()));
+        if let Some(create) = create.filter(|create| create.state == State::InFlight) {
+            (create.since, create.state) = (now, State::Unknown);
+        }
+    }
+
     /// The result is known.
     pub(super) fn settled(&mut self, owner: &OwnerId, entry: &str) {
         self.0.remove(&(owner.clone(), entry.to_owned()));

@@ -298,6 +298,7 @@ fn claim_that_the_watch_shows_late_is_not_recorded() {
     drop(pass);
     let create = cluster.server.take_events();
     cluster.server.delete_claim(&object("p-res-00001"));
+    assert!(cluster.run("pod:shop/p").is_err());
     cluster.now = cluster.now + SETTLES_AFTER;
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00002"]);

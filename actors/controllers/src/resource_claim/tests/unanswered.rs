@@ -216,6 +216,19 @@ fn list_of_the_watch_does_not_settle_later_creates() {
     cluster.now = cluster.now + SETTLES_AFTER;
     let now = cluster.now;
     assert!(relist(&mut cluster, now).is_empty());
+    assert_eq!(cluster.core.unanswered_creates(cluster.now).len(), 1);
+}
+
+/// It is not known when the pass was dropped. So the wait begins with the first list.
+#[test]
+fn create_of_a_dropped_pass_settles_after_the_next_pass() {
+    let mut cluster = Cluster::new(Features::default());
+    dropped_pass(&mut cluster);
+    for _ in 0..2 {
+        cluster.now = cluster.now + Duration::from_secs(9);
+        assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+    }
+    cluster.now = cluster.now + Duration::from_secs(1);
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
     assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
 }

@@ -165,6 +165,15 @@ impl World {
         }
     }
 
+    /// A pass ends during its call, without a step for the answer. The call is performed later, or never.
+    pub(super) fn lose_worker(&mut self, at: usize, is_performed: bool) {
+        let Running { key, request, .. } = self.running.remove(at);
+        self.queue.insert(key);
+        if is_performed && changes(&request) {
+            self.late.push((self.now + LATEST, request));
+        }
+    }
+
     /// The server performs a late call in time.
     pub(super) fn perform_late(&mut self, at: usize) {
         if at < self.late.len() {
