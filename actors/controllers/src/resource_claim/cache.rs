@@ -13,7 +13,7 @@ use podwright_model::time::Time;
 use super::api::POD_CLAIM_NAME_ANNOTATION;
 use super::features::Features;
 use super::keys::ObjectKey;
-use super::memory::{PendingClaim, PendingClaims, Uids};
+use super::memory::{PendingClaims, Uids};
 use super::names::{ClaimEntry, Named};
 use super::owners::{Owner, OwnerId, object_key, pod_group_name};
 use super::table::{Change, Index, Table, WatchEvent};
@@ -52,8 +52,8 @@ pub struct Core {
 pub(super) enum Found {
     /// The name of a claim that exists.
     Claim(String),
-    /// A claim that was created a while ago, and that no watch has shown.
-    Unconfirmed(PendingClaim),
+    /// A claim that may not exist any more, so that a call must read it first.
+    Unconfirmed(Arc<ObjectMeta>),
 }
 
 impl Core {
@@ -132,22 +132,23 @@ impl Core {
 
     /// The claim that was generated for a claim of a spec, known or pending. Prefers a known claim that is not being deleted. A
     /// pending claim with a newer version replaces it, because a watch that lags may show an earlier claim that was deleted since.
+    ///
+    /// While the result of a create is not known, no claim counts before a call has read it. An earlier claim that was deleted would hide
+    /// that the server may still perform the create.
     pub(super) fn generated(&self, owner: &OwnerId, entry: &str, now: Time) -> Option<Found> {
-        let is_of_entry = |claim: &ObjectMeta| {
-            let annotations = claim.annotations.as_ref();
-            annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME_ANNOTATION)).is_some_and(|e| e == entry)
-        };
-        let known = self.claims_by_owner.get(owner).filter_map(|key| self.claims.get(key));
-        let known: Vec<_> = known.map(|claim| &claim.metadata).filter(|claim| is_of_entry(claim)).collect();
-        let name = |claim: &ObjectMeta| Some(Found::Claim(claim.name.clone()?));
-        let kept = known.iter().find(|claim| claim.deletion_timestamp.is_none());
-        let pending = self.pending.of(owner, now).filter(|pending| is_of_entry(&pending.claim));
+        let known = self.claims_by_owner.get(owner).filter_map(|key| self.claims.get(key)).map(|claim| &claim.metadata);
+        let known: Vec<_> = known.filter(|claim| is_of_entry(claim, entry) && !self.pending.is_gone(claim)).collect();
+        let kept = known.iter().find(|claim| claim.deletion_timestamp.is_none()).copied();
+        let pending = self.pending.of(owner, now).filter(|pending| is_of_entry(&pending.claim, entry));
         let version_of = ResourceVersion::of;
         let newest = pending.max_by_key(|pending| version_of(&pending.claim));
-        match newest.filter(|pending| kept.is_none_or(|kept| version_of(kept) < version_of(&pending.claim))) {
-            Some(pending) if pending.is_trusted(now) => name(&pending.claim),
-            Some(pending) => Some(Found::Unconfirmed(pending.clone())),
-            None => kept.or(known.first()).and_then(|claim| name(claim)),
+        let newest = newest.filter(|pending| kept.is_none_or(|kept| version_of(kept) < version_of(&pending.claim)));
+        let is_settled = self.unanswered.settling(owner, entry, now).is_none();
+        let found = newest.map(|pending| &*pending.claim).or(kept).or_else(|| known.first().copied())?;
+        if is_settled && newest.is_none_or(|pending| pending.is_trusted(now)) {
+            Some(Found::Claim(found.name.clone()?))
+        } else {
+            Some(Found::Unconfirmed(Arc::new(found.clone())))
         }
     }
 
@@ -159,10 +160,17 @@ impl Core {
         }
     }
 
-    /// Remembers the claims of a pod or group that a list of the server has, like [`remember`](Self::remember).
-    pub(super) fn remember_listed(&mut self, owner: &OwnerId, claims: &ListedClaims, now: Time) {
-        let own = claims.of(&owner.uid).iter().filter(|claim| OwnerId::of_claim(claim).as_ref() == Some(owner));
-        own.for_each(|claim| self.remember(owner.clone(), claim.clone(), now));
+    /// A list of a namespace, which was sent at the time `requested` or later, has these claims. Remembers the claims of the pods and groups
+    /// whose creates it settles or moves on, like [`remember`](Self::remember).
+    pub(super) fn namespace_listed(&mut self, namespace: &str, claims: &ListedClaims, requested: Time, now: Time) {
+        let is_of = |claim: &ObjectMeta, owner: &OwnerId| OwnerId::of_claim(claim).as_ref() == Some(owner);
+        let has_claim = |owner: &OwnerId, entry: &str| {
+            claims.of(&owner.uid).iter().any(|claim| is_of(claim, owner) && is_of_entry(claim, entry))
+        };
+        for (owner, _) in self.unanswered.listed(Some(namespace), requested, has_claim) {
+            let own = claims.of(&owner.uid).iter().filter(|claim| is_of(claim, &owner));
+            own.for_each(|claim| self.remember(owner.clone(), claim.clone(), now));
+        }
     }
 
     pub(super) fn pod_changed(&mut self, change: &Change<Pod>) {
@@ -218,6 +226,12 @@ impl Core {
             self.pending.remove(&claim.metadata);
         }
     }
+}
+
+/// Whether a claim was generated for this claim of a spec.
+pub(super) fn is_of_entry(claim: &ObjectMeta, entry: &str) -> bool {
+    let annotations = claim.annotations.as_ref();
+    annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME_ANNOTATION)).is_some_and(|e| e == entry)
 }
 
 /// Whether a pod has claims in its spec or for extended resources, or a group has claims.

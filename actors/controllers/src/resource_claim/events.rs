@@ -10,10 +10,10 @@ use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use podwright_model::time::Time;
 
 use super::api::StatusEntry;
-use super::cache::{Core, claim_keys, uses_claims};
+use super::cache::{Core, claim_keys, is_of_entry, uses_claims};
 use super::keys::{Key, ObjectKey};
 use super::names::{ClaimEntry, NameError, Named};
-use super::owners::{AllowedWork, Owner, extended_claim, is_done, node_name, object_key, owner_key};
+use super::owners::{AllowedWork, Owner, OwnerId, extended_claim, is_done, node_name, object_key, owner_key};
 use super::ownership::{
     BindTarget, NotOwned, belongs_to_group, belongs_to_pod, bind_target, is_allocated, is_reservable,
     is_reserved_for_pod,
@@ -123,7 +123,11 @@ impl Core {
     fn claims_listed(&mut self) -> Vec<Key> {
         let mut owners: Vec<_> = self.pending.distrust().filter_map(|pending| owner_key(&pending.claim)).collect();
         if let Some(began) = self.claims_list_began.take() {
-            let waiting = self.unanswered.listed(None, began).into_iter();
+            let has_claim = |owner: &OwnerId, entry: &str| {
+                let mut known = self.claims_by_owner.get(owner).filter_map(|key| self.claims.get(key));
+                known.any(|claim| is_of_entry(&claim.metadata, entry))
+            };
+            let waiting = self.unanswered.listed(None, began, has_claim).into_iter();
             owners.extend(waiting.map(|(id, owner)| Key::of_owner(id.kind, owner)));
         }
         owners.sort_unstable();

@@ -58,6 +58,11 @@ impl Uids {
         is_known
     }
 
+    /// Whether the UID is known. It does not count as used.
+    fn peek(&self, uid: &str) -> bool {
+        self.used.contains_key(uid)
+    }
+
     pub(super) fn remove(&mut self, uid: &str) {
         if let Some(number) = self.used.remove(uid) {
             self.order.remove(&number);
@@ -76,10 +81,6 @@ pub(super) struct PendingClaim {
 }
 
 impl PendingClaim {
-    pub(super) fn uid(&self) -> &str {
-        self.claim.uid.as_deref().unwrap_or_default()
-    }
-
     /// Whether the claim was created or confirmed so recently that it counts as existing.
     pub(super) fn is_trusted(&self, now: Time) -> bool {
         self.confirmed.is_some_and(|confirmed| now.since(confirmed) <= TRUSTED)
@@ -99,7 +100,7 @@ pub(super) struct PendingClaims {
     by_owner: Index<OwnerId>,
     /// When the claims that are too old were dropped last.
     swept: Time,
-    /// The UIDs of claims that the watch has shown as deleted. The answer to a create may come after that.
+    /// The UIDs of claims that are gone. The answer to a create may come after that, and the watch may show the claim after that.
     gone: Uids,
 }
 
@@ -137,7 +138,7 @@ impl PendingClaims {
         })
     }
 
-    /// The watch shows the claim, or the server does not have it.
+    /// The watch shows the claim.
     pub(super) fn remove(&mut self, claim: &ObjectMeta) {
         let key = object_key(claim);
         if self.claims.get(&key).is_some_and(|pending| pending.claim.uid == claim.uid) {
@@ -145,10 +146,15 @@ impl PendingClaims {
         }
     }
 
-    /// The watch has shown the deletion of the claim.
+    /// The watch has shown the deletion of the claim, or the server does not have it.
     pub(super) fn claim_gone(&mut self, claim: &ObjectMeta) {
         self.remove(claim);
         self.gone.insert(claim.uid.as_deref().unwrap_or_default());
+    }
+
+    /// Whether the claim is one of those that are known to be gone.
+    pub(super) fn is_gone(&self, claim: &ObjectMeta) -> bool {
+        self.gone.peek(claim.uid.as_deref().unwrap_or_default())
     }
 
     /// The owner is gone.

@@ -9,7 +9,9 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podwright_model::time::Time;
 
 use super::api::{Answer, ApiError, ApiErrorKind, OwnerWarning, Request, StatusApply, StatusEntry};
@@ -17,7 +19,6 @@ use super::cache::{Core, Found};
 use super::counts::has_admin_access;
 use super::generate::{check_template, new_claim};
 use super::keys::ObjectKey;
-use super::memory::PendingClaim;
 use super::names::{ClaimEntry, NameError, Named};
 use super::owners::{AllowedWork, Owner, OwnerId, OwnerKind, object_key, pod_group_name};
 use super::ownership::{BindTarget, BindTargetError, bind_target};
@@ -47,8 +48,12 @@ pub(super) struct OwnerPass {
 pub(super) enum Stage {
     Begin,
     Generating,
-    /// A call reads a claim that was created a while ago and that no watch has shown, because the claim may not exist any more.
-    Confirming(PendingClaim),
+    /// A call reads a claim that may not exist any more. The call is sent at this time or later.
+    Confirming {
+        owner: OwnerId,
+        claim: Arc<ObjectMeta>,
+        requested: Time,
+    },
     /// A call lists the claims, because a create without an answer may have been performed. The list is sent at this time or later.
     Listing {
         requested: Time,
@@ -112,10 +117,7 @@ impl OwnerPass {
                     None
                 }
                 Stage::Generating => match self.claims.get(self.at).cloned() {
-                    Some(entry) if work == AllowedWork::Record => {
-                        self.adopt(core, &entry, now);
-                        self.next()
-                    }
+                    Some(entry) if work == AllowedWork::Record => self.adopt(core, &entry, now),
                     Some(entry) => match self.generate(core, &entry, now) {
                         Ok(request) => request,
                         Err(fault) => {
@@ -128,7 +130,7 @@ impl OwnerPass {
                 Stage::Reserving if self.at == self.claims.len() => return self.end(),
                 Stage::Reserving => self.reserve(core),
                 // Each of these stages waits for an answer, which has set another stage before.
-                Stage::Confirming(_)
+                Stage::Confirming { .. }
                 | Stage::Listing { .. }
                 | Stage::Creating { .. }
                 | Stage::Applying { .. }
@@ -167,17 +169,12 @@ impl OwnerPass {
         let id = self.owner_of_claim(core, entry)?;
         match core.generated(&id, &entry.name, now) {
             Some(Found::Claim(name)) => {
-                core.unanswered.settled(&id, &entry.name);
                 if recorded.as_ref() != Some(&name) {
                     self.new_names.insert(entry.name.clone(), name);
                 }
                 return Ok(self.next());
             }
-            Some(Found::Unconfirmed(pending)) => {
-                let key = object_key(&pending.claim);
-                self.stage = Stage::Confirming(pending);
-                return Ok(Some(Request::GetClaim(key)));
-            }
+            Some(Found::Unconfirmed(claim)) => return Ok(Some(self.confirm(id, claim, now))),
             // The pass of the group makes the claims of the group. Then the new status of the group queues the pod again.
             None if id != self.owner.id() => return Ok(self.next()),
             None => {}
@@ -207,14 +204,25 @@ impl OwnerPass {
     }
 
     /// Finds a claim whose name somebody has erased from the status of a pod that is being deleted.
-    fn adopt(&mut self, core: &Core, entry: &ClaimEntry, now: Time) {
+    fn adopt(&mut self, core: &Core, entry: &ClaimEntry, now: Time) -> Option<Request> {
         let is_erased = matches!(entry.named(&core.statuses(&self.owner)), Err(NameError::NotCreated(_)));
-        if is_erased
-            && let Ok(id) = self.owner_of_claim(core, entry)
-            && let Some(Found::Claim(name)) = core.generated(&id, &entry.name, now)
-        {
-            self.new_names.insert(entry.name.clone(), name);
+        if is_erased && let Ok(id) = self.owner_of_claim(core, entry) {
+            match core.generated(&id, &entry.name, now) {
+                Some(Found::Claim(name)) => {
+                    self.new_names.insert(entry.name.clone(), name);
+                }
+                Some(Found::Unconfirmed(claim)) => return Some(self.confirm(id, claim, now)),
+                None => {}
+            }
         }
+        self.next()
+    }
+
+    /// Reads a claim, and then works on the same entry again.
+    fn confirm(&mut self, owner: OwnerId, claim: Arc<ObjectMeta>, now: Time) -> Request {
+        let key = object_key(&claim);
+        self.stage = Stage::Confirming { owner, claim, requested: now };
+        Request::GetClaim(key)
     }
 
     /// The pod or group that the claim of an entry is generated for.
@@ -277,18 +285,23 @@ impl OwnerPass {
         let id = self.owner.id();
         let entry = self.claims.get(self.at).cloned();
         match (std::mem::replace(&mut self.stage, Stage::Generating), entry) {
-            (Stage::Confirming(pending), Some(entry)) => self.confirmed(core, &entry, &pending, answer, now),
-            (Stage::Listing { requested }, Some(entry)) => match answer {
-                Ok(Answer::Claims(claims)) => {
-                    core.remember_listed(&id, &claims, now);
-                    if core.generated(&id, &entry.name, now).is_none() {
-                        core.unanswered.not_listed(&id, &entry.name, requested);
-                    }
-                    // The other pods and groups of the namespace then need no list of their own.
-                    for (other, _) in core.unanswered.listed(Some(&id.namespace), requested) {
-                        core.remember_listed(&other, &claims, now);
-                    }
+            (Stage::Confirming { owner, claim, requested }, Some(entry)) => match answer {
+                Ok(Answer::Uid(uid)) if claim.uid.as_ref() == Some(&uid) => {
+                    core.pending.confirm(&claim, now);
+                    core.unanswered.found(&owner, &entry.name, requested);
                 }
+                Ok(Answer::Uid(_)) | Err(ApiError { kind: ApiErrorKind::NotFound, .. }) => {
+                    core.pending.claim_gone(&claim);
+                }
+                answer => {
+                    let key = object_key(&claim);
+                    self.unconfirmed.insert(entry.name.clone(), key.name.clone());
+                    self.generation_failed(&entry, fault("read ResourceClaim", key, answer));
+                }
+            },
+            (Stage::Listing { requested }, Some(entry)) => match answer {
+                // The other pods and groups of the namespace then need no list of their own.
+                Ok(Answer::Claims(claims)) => core.namespace_listed(&id.namespace, &claims, requested, now),
                 answer => self.generation_failed(&entry, fault("list the ResourceClaims for", key, answer)),
             },
             (Stage::Creating { admin_access }, Some(entry)) => {
@@ -346,28 +359,6 @@ impl OwnerPass {
             }
             // These stages have no call, so no answer belongs to them.
             (stage, _) => self.stage = stage,
-        }
-    }
-
-    /// The server has answered whether it still has a pending claim.
-    fn confirmed(
-        &mut self,
-        core: &mut Core,
-        entry: &ClaimEntry,
-        pending: &PendingClaim,
-        answer: Result<Answer, ApiError>,
-        now: Time,
-    ) {
-        match answer {
-            Ok(Answer::Uid(uid)) if uid == pending.uid() => core.pending.confirm(&pending.claim, now),
-            Ok(Answer::Uid(_)) | Err(ApiError { kind: ApiErrorKind::NotFound, .. }) => {
-                core.pending.remove(&pending.claim)
-            }
-            answer => {
-                let key = object_key(&pending.claim);
-                self.unconfirmed.insert(entry.name.clone(), key.name.clone());
-                self.generation_failed(entry, fault("read ResourceClaim", key, answer));
-            }
         }
     }
 }

@@ -1,4 +1,7 @@
 //! The creates whose results are not known. The server may have performed them, or may still perform them.
+//!
+//! When a create is sent, the server has no earlier claim of the same entry. So a claim that the server has after that is the result of the
+//! create, and a list or a read shows it. A claim that only the watch shows may be an earlier one, whose deletion the watch shows later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,7 +68,8 @@ impl UnansweredCreates {
 
     /// The call has ended, and its result is not known.
     pub(super) fn lost(&mut self, owner: &OwnerId, entry: &str, now: Time) {
-        // If the owner was deleted during the call, the create was forgotten already, and nothing needs its result.
+        // During the call, the owner may have been deleted, or the pass of a pod of the group may have read the claim. Then the create was
+        // forgotten already, and nothing needs its result.
         if let Some(create) = self.0.get_mut(&(owner.clone(), entry.to_owned())) {
             (create.since, create.state) = (now, State::Unknown);
         }
@@ -84,29 +88,32 @@ impl UnansweredCreates {
         self.0.remove(&(owner.clone(), entry.to_owned()));
     }
 
-    /// A list that was sent at this time does not have the claim.
-    pub(super) fn not_listed(&mut self, owner: &OwnerId, entry: &str, sent: Time) {
+    /// A read that was sent at this time or later has found a claim of the entry.
+    pub(super) fn found(&mut self, owner: &OwnerId, entry: &str, sent: Time) {
         let key = (owner.clone(), entry.to_owned());
-        let Some(create) = self.0.get_mut(&key) else { return };
-        if sent.since(create.since) >= SETTLES_AFTER {
+        // A create that was sent later than the read is another one.
+        if self.0.get(&key).is_some_and(|create| create.since <= sent) {
             self.0.remove(&key);
-        } else {
-            create.state = State::NotListed;
         }
     }
 
-    /// All claims of a namespace, or of all namespaces, were listed, with a request that was sent at this time or later. Returns the pods
-    /// and groups whose creates this settles or moves on. If the list has the claim of a create, the pass of its owner must find the
-    /// claim among the known or the remembered ones.
-    pub(super) fn listed(&mut self, namespace: Option<&str>, sent: Time) -> Vec<(OwnerId, ObjectKey)> {
+    /// All claims of a namespace, or of all namespaces, were listed, with a request that was sent at this time or later. `has_claim` says
+    /// whether the list has a claim of an entry. Returns the pods and groups whose creates this settles or moves on. If the list has the
+    /// claim of a create, the pass of its owner must find the claim among the known or the remembered ones.
+    pub(super) fn listed(
+        &mut self,
+        namespace: Option<&str>,
+        sent: Time,
+        has_claim: impl Fn(&OwnerId, &str) -> bool,
+    ) -> Vec<(OwnerId, ObjectKey)> {
         let mut owners = Vec::new();
-        self.0.retain(|(id, _), create| {
+        self.0.retain(|(id, entry), create| {
             let is_elsewhere = namespace.is_some_and(|namespace| namespace != id.namespace);
             // The list does not show what becomes of a create that is still in flight, or whose answer was lost after the list was sent.
             if is_elsewhere || create.state == State::InFlight || sent < create.since {
                 return true;
             }
-            let is_settled = sent.since(create.since) >= SETTLES_AFTER;
+            let is_settled = sent.since(create.since) >= SETTLES_AFTER || has_claim(id, entry);
             if is_settled || create.state != State::NotListed {
                 owners.push((id.clone(), create.owner.clone()));
             }

@@ -136,11 +136,11 @@ impl Core {
         let key = ObjectKey::new(&owner.key().namespace, template);
         match (self.generated(&owner.id(), &entry.name, now), self.templates.get(&key)) {
             (Some(Found::Claim(name)), _) => Obstacle::NotShown(ObjectKey::new(&key.namespace, &name)),
-            (Some(Found::Unconfirmed(pending)), _) => Obstacle::NotShown(object_key(&pending.claim)),
-            (None, _) if let Some(settling) = self.unanswered.settling(&owner.id(), &entry.name, now) => {
+            _ if let Some(settling) = self.unanswered.settling(&owner.id(), &entry.name, now) => {
                 let settles_in = settling.delay();
                 Obstacle::Unanswered(Fault::Unanswered { owner: owner.key(), entry: entry.name.clone(), settles_in })
             }
+            (Some(Found::Unconfirmed(claim)), _) => Obstacle::NotShown(object_key(&claim)),
             (None, None) => Obstacle::Fault(Fault::TemplateNotFound(key)),
             (None, Some(template)) => match check_template(&template.spec.spec, self.features) {
                 Err(refused) => Obstacle::Fault(Fault::TemplateRefused { template: key, refused }),

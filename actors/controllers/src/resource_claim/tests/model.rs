@@ -294,6 +294,12 @@ fn generation_of_one_claim_keeps_the_laws() {
     check(&one_entry(), &[], &[left(2, 0, 1, 1), left(1, 1, 0, 1)]);
 }
 
+/// The watch may show a claim after it was deleted, while the result of the next create is not known.
+#[test]
+fn claim_that_is_deleted_before_it_is_recorded_keeps_the_laws() {
+    check(&one_entry(), &[Change::DeleteClaims], &[one_worker(left(2, 0, 0, 1))]);
+}
+
 #[test]
 fn generation_of_two_claims_keeps_the_laws() {
     let objects = [template("tpl").into(), pod("p", &[("res", "tpl"), ("own", "tpl")]).into()];

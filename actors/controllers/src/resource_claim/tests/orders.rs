@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::world::{KINDS, Outcome, World, consumers};
+use super::world::{CLAIMS, KINDS, Outcome, World, consumers};
 use super::*;
 use crate::resource_claim::owners::{OwnerId, is_done, node_name};
 
@@ -276,6 +276,61 @@ fn claim_replaces_an_erased_entry_that_a_write_without_an_answer_brings_back() {
         Action::Step(1, Outcome::Performed),
     ]);
     assert_eq!(broken_law(actions), None);
+}
+
+/// A read has shown that the first claim of the group was deleted, and the next create has no answer. Then the watch shows the first claim,
+/// and later its deletion. That claim says nothing about the create, which the server performs at last.
+#[test]
+fn claim_that_was_read_as_deleted_settles_no_create_when_the_watch_shows_it() {
+    use Outcome::{Late, Performed, Refused};
+    let actions = vec![
+        Action::Begin(0),
+        Action::Step(0, Performed),
+        // No watch has shown the claim for 31 s, so the next pass reads it.
+        Action::Wait,
+        Action::Step(0, Refused),
+        Action::Begin(0),
+        Action::DeleteClaim(0),
+        Action::Step(0, Performed),
+        Action::Step(0, Late),
+        Action::Tick,
+        Action::Show(CLAIMS),
+        // The claim and the group.
+        Action::Begin(47),
+        Action::Show(CLAIMS),
+        Action::LoseWorker { pass: 0, is_performed: false },
+        Action::Begin(137),
+    ];
+    assert_eq!(broken_law(actions), None);
+}
+
+/// The server has performed a create without an answer, and a user has deleted the claim before a list. So the next pass creates another
+/// one, again without an answer. Then the watch shows the first claim, and later its deletion.
+#[test]
+fn deleted_claim_of_one_lost_create_does_not_settle_the_next_one() {
+    use Outcome::{Late, Lost, Performed};
+    let of_group = (vec![], 3);
+    let of_pod = (vec![Action::CreatePod(0), Action::Show(0)], 0);
+    for (mut actions, kind) in [of_group, of_pod] {
+        actions.extend([
+            Action::Begin(0),
+            Action::Step(0, Lost { is_performed: true }),
+            Action::DeleteClaim(0),
+            Action::Wait,
+            Action::Begin(0),
+            // The list, and the create.
+            Action::Step(0, Performed),
+            Action::Step(0, Late),
+            Action::Show(CLAIMS),
+            // After the claim, the owner is the first one in the queue.
+            Action::Begin(1),
+            Action::Step(0, Performed),
+            Action::Show(CLAIMS),
+            Action::Show(kind),
+            Action::Begin(1),
+        ]);
+        assert_eq!(broken_law(actions), None);
+    }
 }
 
 /// A pass is dropped 31 s after it has sent a create, and the server performs the create after the list of the next pass.

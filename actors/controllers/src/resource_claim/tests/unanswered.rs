@@ -97,7 +97,7 @@ fn next_term_does_not_repeat_a_create_whose_result_is_not_known() {
     cluster.server.perform(&request).unwrap();
     cluster.watch();
     assert_eq!(cluster.run("pod:shop/p"), Ok(()));
-    assert_eq!(cluster.calls, ["apply p res=p-res-00001"]);
+    assert_eq!(cluster.calls, ["get claim p-res-00001", "apply p res=p-res-00001"]);
     assert_eq!(cluster.server.claims.len(), 1);
 }
 
@@ -233,6 +233,41 @@ fn create_of_a_dropped_pass_settles_after_the_next_pass() {
     assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00001"]);
 }
 
+/// The first create was performed without an answer, and its claim was deleted before a list. The watch shows that claim while the result of
+/// the second create is not known.
+#[test]
+fn claim_that_the_watch_shows_is_read_before_it_settles_a_create() {
+    let mut cluster = Cluster::new(Features::default());
+    let request = dropped_pass(&mut cluster);
+    cluster.is_lagging = true;
+    cluster.server.perform(&request).unwrap();
+    let shown = cluster.server.take_events();
+    cluster.server.delete_claim(&object("p-res-00001"));
+    assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+    cluster.now = cluster.now + SETTLES_AFTER;
+    cluster.failing.push(("create", ApiErrorKind::Unknown));
+    assert!(cluster.run("pod:shop/p").is_err());
+    assert_eq!(cluster.calls, ["list shop", "create p-res-"]);
+    shown.into_iter().for_each(|event| drop(event.show(&mut cluster.core, cluster.now)));
+    assert!(cluster.run("pod:shop/p").unwrap_err().contains("is not known"));
+    assert_eq!(cluster.calls, ["get claim p-res-00001", "list shop"]);
+    cluster.now = cluster.now + SETTLES_AFTER;
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["list shop", "create p-res-", "apply p res=p-res-00002"]);
+}
+
+/// The claim of a create without an answer appears after the deletion of its pod has begun.
+#[test]
+fn claim_of_a_pod_that_is_being_deleted_is_read_before_its_name_is_recorded() {
+    let (mut cluster, _) = lost_create();
+    let p = deleting(on_node(pod("p", &[("res", "tpl")])));
+    cluster.put(p.clone());
+    cluster.put(generated("late", &pod_owner(&p)));
+    assert_eq!(cluster.run("pod:shop/p"), Ok(()));
+    assert_eq!(cluster.calls, ["get claim late", "apply p res=late"]);
+    assert!(cluster.core.unanswered_creates(cluster.now).is_empty());
+}
+
 /// The answers to the creates of many pods were lost. A list counts for all pods of its namespace.
 #[test]
 fn list_of_one_pass_settles_the_creates_of_its_namespace() {
@@ -260,6 +295,7 @@ fn list_of_one_pass_settles_the_creates_of_its_namespace() {
         }
         let count = |call: &str| calls.iter().filter(|made| made.starts_with(call)).count();
         assert_eq!((count("list"), count("create"), count("apply")), expected, "{is_performed}");
+        assert_eq!(count("get"), 0, "the list has shown the claims");
         assert_eq!(cluster.server.claims.len(), PODS);
         assert!(cluster.core.unanswered_creates(cluster.now).is_empty());
     }

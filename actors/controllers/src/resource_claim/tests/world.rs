@@ -129,6 +129,8 @@ impl World {
         self.hidden[CLAIMS].clear();
         self.listing = Some(self.server.claims.values().cloned().collect());
         self.queue.extend(self.core.claim_event(WatchEvent::Init, self.now));
+        // No create is sent at the same time as the list, so that their order is known.
+        self.now = self.now + Duration::from_nanos(1);
     }
 
     /// The list arrives.
