@@ -62,11 +62,11 @@ pub trait NodeApi: Send + Sync + 'static {
     /// [`ApiError`](super::ApiError). [`Conflict`](super::ApiError::Conflict) if the lease has another resource version.
     fn replace_lease<'a>(&'a self, lease: &'a Lease) -> ApiFuture<'a, Lease>;
 
-    /// Deletes the lease.
+    /// Deletes the lease that has the resource version of `lease`.
     ///
     /// # Errors
-    /// [`ApiError`](super::ApiError).
-    fn delete_lease(&self) -> ApiFuture<'_, ()>;
+    /// [`ApiError`](super::ApiError). [`Conflict`](super::ApiError::Conflict) if the lease has another resource version.
+    fn delete_lease<'a>(&'a self, lease: &'a Lease) -> ApiFuture<'a, ()>;
 }
 
 /// The required freshness of an object that is read.

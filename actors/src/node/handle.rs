@@ -166,8 +166,8 @@ impl NodeHandle {
     }
 
     /// Deletes the Node object and its lease from the API server, if the node is registered. The node registers itself again only
-    /// after a restart. Call it after [`shutdown`](NodeHandle::shutdown). Returns false if no node was registered, or if another agent has
-    /// claimed the node.
+    /// after a restart. Call it after [`shutdown`](NodeHandle::shutdown). Returns false if no node was registered, or if another agent or a
+    /// kubelet has claimed the node.
     ///
     /// # Errors
     /// [`ApiError`]. [`ApiError::Refused`] if the agent may not delete its node. The rights of a node do not contain that.

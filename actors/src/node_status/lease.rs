@@ -14,6 +14,9 @@ pub(super) const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
 /// The annotation of a lease that identifies the agent that renews it. Every kubelet writes the name of the node as the holder, so
 /// the holder does not tell two agents apart.
 const INSTANCE: &str = "podwright.dev/instance";
+/// The annotation of a lease that repeats the renew time. A kubelet that takes the lease of an agent keeps all annotations and changes the
+/// renew time, so the two times tell whether the agent renewed the lease last.
+const RENEWED: &str = "podwright.dev/renewed";
 
 /// A lease of another agent or of a kubelet, as it was first read.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,9 +48,10 @@ pub(super) fn claim(lease: Option<&Lease>, instance: &str, before: Option<Foreig
     }
 }
 
-/// Whether the lease was last taken by this agent, or by an earlier run of it.
+/// Whether this agent, or an earlier run of it, renewed the lease last.
 pub(super) fn is_own(lease: &Lease, instance: &str) -> bool {
     instance_of(lease) == Some(instance)
+        && renewal(lease).is_some_and(|renewed| annotation(lease, RENEWED) == Some(text(renewed).as_str()))
 }
 
 /// Whether another agent or a kubelet has taken or renewed the lease since this agent found it free. `found` is the lease that this agent
@@ -58,9 +62,18 @@ pub(super) fn is_claimed_by_another(lease: &Lease, found: Option<&Lease>, instan
     !is_own(lease, instance) && !is_as_found
 }
 
-/// The instance that took the lease last. `None` if that was a kubelet.
+/// The instance of the agent that wrote the lease last. A kubelet may have renewed it since. `None` if no agent wrote it.
 fn instance_of(lease: &Lease) -> Option<&str> {
-    lease.metadata.annotations.as_ref()?.get(INSTANCE).map(String::as_str)
+    annotation(lease, INSTANCE)
+}
+
+fn annotation<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
+    lease.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// A renew time in an annotation, as exact as the server keeps it.
+fn text(renewed: jiff::Timestamp) -> String {
+    format!("{renewed:.6}")
 }
 
 /// When the lease was renewed last, by the clock of the machine that did it.
@@ -76,7 +89,10 @@ pub(super) fn renewed(base: Option<Lease>, node: &str, uid: &str, instance: &str
         spec: None,
     });
     lease.metadata.managed_fields = None;
-    lease.metadata.annotations.get_or_insert_default().insert(INSTANCE.to_owned(), instance.to_owned());
+    let renewed = now.to_timestamp();
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(INSTANCE.to_owned(), instance.to_owned());
+    annotations.insert(RENEWED.to_owned(), text(renewed));
     lease.metadata.owner_references = Some(vec![OwnerReference {
         api_version: "v1".to_owned(),
         kind: "Node".to_owned(),
@@ -87,7 +103,7 @@ pub(super) fn renewed(base: Option<Lease>, node: &str, uid: &str, instance: &str
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     spec.holder_identity = Some(node.to_owned());
     spec.lease_duration_seconds = Some(i32::try_from(DURATION.as_secs()).unwrap_or(i32::MAX));
-    spec.renew_time = Some(MicroTime(now.to_timestamp()));
+    spec.renew_time = Some(MicroTime(renewed));
     lease
 }
 
@@ -135,6 +151,35 @@ mod tests {
                 Claim::Wait(found.clone())
             );
             assert_eq!(claim(Some(&lease_of(other, 10)), "a", Some(found), after(10)), Claim::Taken, "{other:?}");
+        }
+    }
+
+    /// The lease after a kubelet has renewed it.
+    fn renewed_by_kubelet(mut lease: Lease, renewed_at: u64) -> Lease {
+        lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(renewed_at).to_timestamp()));
+        lease
+    }
+
+    #[test]
+    fn lease_that_a_kubelet_renews_is_not_own_although_the_kubelet_keeps_the_annotations() {
+        let (own, taken) = (lease_of(Some("a"), 0), renewed_by_kubelet(lease_of(Some("a"), 0), 3));
+        assert!(is_own(&own, "a") && !is_own(&taken, "a"));
+        assert!(is_claimed_by_another(&taken, Some(&own), "a") && is_claimed_by_another(&taken, None, "a"));
+        assert!(!is_claimed_by_another(&taken, Some(&taken), "a"), "nobody renewed it since it was found");
+        let found = first(&taken);
+        assert_eq!(claim(Some(&renewed_by_kubelet(own, 13)), "a", Some(found), after(10)), Claim::Taken);
+        let back = renewed(Some(taken), "n1", "uid", "a", at(50));
+        assert!(is_own(&back, "a"), "the agent has taken it back");
+    }
+
+    // The server keeps microseconds.
+    #[test]
+    fn own_lease_is_recognized_in_the_answer_of_the_server() {
+        let now = Time::from_secs(1_800_000_000) + Duration::from_nanos(1_999_999_999);
+        for now in [now, at(0)] {
+            let written = renewed(None, "n1", "uid", "a", now);
+            let stored: Lease = serde_json::from_value(serde_json::to_value(&written).unwrap()).unwrap();
+            assert!(is_own(&written, "a") && is_own(&stored, "a"), "{stored:?}");
         }
     }
 

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::conditions::Health;
-use super::lease;
 use super::next::{ObservedNode, desired_status};
 use super::object::{NodeIdentity, adoption_patch, initial_node};
 use super::registration::{NodeRegistration, Registration};
+use super::renewal::Hold;
 use crate::eviction::EvictionState;
 use crate::observer::Observer;
 use crate::ports::HostIps;
@@ -57,7 +57,7 @@ pub(crate) struct NodePresence {
     /// The images of the last list, and a signal for each change.
     pub(super) images: watch::Sender<Vec<NamedImage>>,
     /// The lease that the server had when the registration began. Nobody renewed it.
-    found_lease: Mutex<Option<Lease>>,
+    pub(super) found_lease: Mutex<Option<Lease>>,
     own: Mutex<OwnNode>,
 }
 
@@ -69,7 +69,8 @@ enum OwnNode {
     Absent,
     /// A request may have created or adopted it, and the server has not answered.
     Unanswered,
-    /// The UID of the node that this agent created or adopted, or of a node that somebody created again and whose lease this agent holds.
+    /// The UID of the node that this agent created or adopted. A node that somebody created again is not its own, although the agent keeps
+    /// its status and its lease: it may be the live node of a kubelet that has not renewed the lease yet.
     Known(String),
 }
 
@@ -109,7 +110,6 @@ impl NodePresence {
         if let Ok(base) = self.wait_for_lease().await {
             self.found_lease.lock().clone_from(&base);
             let node = self.register().await;
-            self.owns(uid(&node));
             // No pod of the API server starts before the lease is claimed: another agent may have claimed it meanwhile.
             if let Ok(lease) = self.renew_lease(base, uid(&node)).await {
                 tracing::info!(node = self.name(), "the node is registered");
@@ -135,50 +135,41 @@ impl NodePresence {
         self.parts.settings.progress()
     }
 
-    /// Records the UID of the node that this agent deletes at its end.
-    pub(super) fn owns(&self, uid: &str) {
-        *self.own.lock() = OwnNode::Known(uid.to_owned());
-    }
-
     /// Deletes the node that was registered, and its lease. If the server has not answered the registration, this deletes the node that
-    /// the server has. Returns false if no node was registered, or if another agent has claimed the lease.
+    /// the server has. Returns false if no node was registered, or if another agent or a kubelet has claimed the lease.
     ///
     /// # Errors
-    /// [`ApiError`]. [`Conflict`](ApiError::Conflict) if somebody has created another node of this name, and this agent has not renewed the
-    /// lease since.
+    /// [`ApiError`]. [`Conflict`](ApiError::Conflict) if somebody has created another node of this name.
     pub(crate) async fn deregister(&self) -> Result<bool, ApiError> {
         let own = self.own.lock().clone();
-        if matches!(&*self.parts.settings.progress.borrow(), Registration::Taken) {
+        if matches!(own, OwnNode::Absent) || matches!(&*self.parts.settings.progress.borrow(), Registration::Taken) {
             return Ok(false);
         }
-        let known = match own {
-            OwnNode::Absent => return Ok(false),
-            OwnNode::Unanswered => None,
-            OwnNode::Known(uid) => Some(uid),
-        };
-        // Another agent may have claimed the lease before this one did, or since the last renewal.
-        let found = self.found_lease.lock().clone();
-        match self.parts.api.lease().await {
-            Ok(lease) if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) => {
-                return Ok(false);
-            }
-            Ok(_) | Err(ApiError::NotFound | ApiError::Refused(_)) => {}
+        let existing = match self.parts.api.node(Freshness::Newest).await {
+            Ok(node) => Some(uid(&node).to_owned()),
+            Err(ApiError::NotFound) => None,
             Err(error) => return Err(error),
-        }
-        let uid = match known {
-            Some(uid) => uid,
-            None => match self.parts.api.node(Freshness::Newest).await {
-                Ok(node) => uid(&node).to_owned(),
-                Err(ApiError::NotFound) => return Ok(false),
-                Err(error) => return Err(error),
-            },
+        };
+        let uid = match (own, existing) {
+            (OwnNode::Absent, _) | (OwnNode::Unanswered, None) => return Ok(false),
+            (OwnNode::Known(own), Some(existing)) if own != existing => {
+                return Err(ApiError::conflict("somebody has created another node of this name"));
+            }
+            (OwnNode::Unanswered, Some(uid)) | (OwnNode::Known(uid), _) => uid,
+        };
+        let lease = match self.hold_lease(&uid).await? {
+            Hold::Taken => return Ok(false),
+            Hold::Refused => None,
+            Hold::Held(lease) => Some(lease),
         };
         match self.parts.api.delete_node(&uid).await {
             Ok(()) | Err(ApiError::NotFound) => {}
             Err(error) => return Err(error),
         }
-        match self.parts.api.delete_lease().await {
-            Ok(()) | Err(ApiError::NotFound) => Ok(true),
+        let Some(lease) = lease else { return Ok(true) };
+        match self.parts.api.delete_lease(&lease).await {
+            // A conflict means that somebody has claimed the lease since, and keeps it.
+            Ok(()) | Err(ApiError::NotFound | ApiError::Conflict(_)) => Ok(true),
             Err(error) => Err(error),
         }
     }
@@ -205,6 +196,7 @@ impl NodePresence {
             let (status, events) = desired_status(&self.identity, settings, &observed, NodeStatus::default(), now);
             match self.registering(api.create_node(&initial_node(&self.identity, settings, status))).await {
                 Ok(node) => {
+                    *self.own.lock() = OwnNode::Known(uid(&node).to_owned());
                     events.into_iter().for_each(|event| self.record(event));
                     return Ok(node);
                 }
@@ -218,10 +210,17 @@ impl NodePresence {
             Ok(existing) => existing,
             Err(error) => return Err(refusal.unwrap_or(error)),
         };
-        match adoption_patch(&self.identity, settings, &existing) {
-            Some(patch) => self.registering(api.patch_node(patch)).await,
-            None => Ok(existing),
+        let node = match adoption_patch(&self.identity, settings, &existing) {
+            Some(patch) => self.registering(api.patch_node(patch)).await?,
+            None => existing,
+        };
+        let mut own = self.own.lock();
+        // An agent that registers its node again, after a panic of an adapter, may find a node that somebody else has created since.
+        if !matches!(&*own, OwnNode::Known(_)) {
+            *own = OwnNode::Known(uid(&node).to_owned());
         }
+        drop(own);
+        Ok(node)
     }
 
     /// Performs a write that creates or adopts the node. The server may perform a write that has no answer, so the node may exist from the

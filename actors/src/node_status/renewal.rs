@@ -21,6 +21,16 @@ const WATCH_PERIOD: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Taken;
 
+/// Whether this agent holds the lease while it deletes the node.
+pub(super) enum Hold {
+    /// This agent has renewed it, so another agent waits. This is the lease as the server stored it.
+    Held(Box<Lease>),
+    /// The server refuses the lease to this agent.
+    Refused,
+    /// Another agent or a kubelet has written it.
+    Taken,
+}
+
 impl NodePresence {
     /// Waits until no other agent holds the lease. Returns the lease that the server has. A server that refuses the read does not
     /// delay the registration.
@@ -86,23 +96,13 @@ impl NodePresence {
     }
 
     /// Writes the lease until that succeeds. `base` is the lease that the server has. A server that refuses the lease ends the attempts,
-    /// and the next period tries again. A written lease claims the node with this UID, also one that somebody created again: another agent
-    /// that registers it finds the lease taken.
+    /// and the next period tries again.
     pub(super) async fn renew_lease(&self, mut base: Option<Lease>, uid: &str) -> Result<Option<Lease>, Taken> {
         let instance = &self.parts.settings.instance;
         let mut failures = 0;
         loop {
-            let lease = lease::renewed(base.clone(), self.name(), uid, instance, self.parts.clock.now());
-            let written = if base.is_some() {
-                self.parts.api.replace_lease(&lease).await
-            } else {
-                self.parts.api.create_lease(&lease).await
-            };
-            let error = match written {
-                Ok(lease) => {
-                    self.owns(uid);
-                    return Ok(Some(lease));
-                }
+            let error = match self.write_lease(base.clone(), uid).await {
+                Ok(lease) => return Ok(Some(lease)),
                 Err(ApiError::NotFound) => {
                     base = None;
                     None
@@ -132,5 +132,37 @@ impl NodePresence {
             failures += 1;
             sleep(BACKOFF.after(failures).max(at_least)).await;
         }
+    }
+
+    /// Renews the lease once, before the node with this UID is deleted. The server compares the resource version, so no other agent claims
+    /// the lease between the read and the write, and none takes it for the next 40 s.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the server does not answer the read or the write.
+    pub(super) async fn hold_lease(&self, uid: &str) -> Result<Hold, ApiError> {
+        let found = self.found_lease.lock().clone();
+        let base = match self.parts.api.lease().await {
+            Ok(lease) if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) => {
+                return Ok(Hold::Taken);
+            }
+            Ok(lease) => Some(lease),
+            Err(ApiError::NotFound) => None,
+            Err(ApiError::Refused(_)) => return Ok(Hold::Refused),
+            Err(error) => return Err(error),
+        };
+        match self.write_lease(base, uid).await {
+            Ok(lease) => Ok(Hold::Held(Box::new(lease))),
+            Err(ApiError::Refused(_)) => Ok(Hold::Refused),
+            // Somebody wrote or deleted the lease after the read.
+            Err(ApiError::Conflict(_) | ApiError::NotFound) => Ok(Hold::Taken),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the lease once. `base` is the lease that the server has.
+    async fn write_lease(&self, base: Option<Lease>, uid: &str) -> Result<Lease, ApiError> {
+        let exists = base.is_some();
+        let lease = lease::renewed(base, self.name(), uid, &self.parts.settings.instance, self.parts.clock.now());
+        if exists { self.parts.api.replace_lease(&lease).await } else { self.parts.api.create_lease(&lease).await }
     }
 }

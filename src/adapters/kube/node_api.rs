@@ -100,9 +100,14 @@ impl NodeApi for KubeNodeApi {
             .boxed()
     }
 
-    fn delete_lease(&self) -> ApiFuture<'_, ()> {
-        async move { limited_to(CALL_TIMEOUT, self.leases.delete(&self.name, &DeleteParams::default())).await.map(drop) }
-            .boxed()
+    fn delete_lease<'a>(&'a self, lease: &'a Lease) -> ApiFuture<'a, ()> {
+        async move {
+            let resource_version = lease.metadata.resource_version.clone();
+            let preconditions = Preconditions { resource_version, ..Preconditions::default() };
+            let params = DeleteParams::default().preconditions(preconditions);
+            limited_to(CALL_TIMEOUT, self.leases.delete(&self.name, &params)).await.map(drop)
+        }
+        .boxed()
     }
 }
 

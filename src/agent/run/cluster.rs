@@ -121,7 +121,7 @@ pub(super) async fn deregister(node: &NodeHandle) {
     match timeout(DEREGISTRATION, node.deregister()).await {
         Ok(Ok(true)) => tracing::info!("the node is deleted from the API server"),
         Ok(Ok(false)) => tracing::info!(
-            "the node is not deleted from the API server: this agent has not registered it, or another agent has claimed it"
+            "the node is not deleted from the API server: this agent has not registered it, or another agent or a kubelet has claimed it"
         ),
         Ok(Err(ApiError::Conflict(_))) => {
             tracing::info!("the node is not deleted from the API server: another node of this name exists and is left");

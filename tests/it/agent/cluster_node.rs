@@ -176,6 +176,9 @@ async fn agent_that_ends_leaves_a_node_that_another_agent_has_claimed() {
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().await, Some(0));
     let logged = agent.logged();
-    assert!(logged.contains("this agent has not registered it, or another agent has claimed it"), "{logged}");
+    assert!(
+        logged.contains("this agent has not registered it, or another agent or a kubelet has claimed it"),
+        "{logged}"
+    );
     assert!(server.get("nodes", "", "n1").is_some());
 }

@@ -140,10 +140,11 @@ impl NodeApi for FakeNodeApi {
         self.lease_call("PUT", lease_path(), serde_json::to_value(lease).expect("a lease is JSON"))
     }
 
-    fn delete_lease(&self) -> ApiFuture<'_, ()> {
+    fn delete_lease<'a>(&'a self, lease: &'a Lease) -> ApiFuture<'a, ()> {
+        let options = json!({"preconditions": {"resourceVersion": lease.metadata.resource_version}});
         self.server
             .call("DELETE", "lease", self.writer(), move || {
-                self.request("DELETE", &lease_path(), JSON, &Value::Null).map(drop)
+                self.request("DELETE", &lease_path(), JSON, &options).map(drop)
             })
             .boxed()
     }

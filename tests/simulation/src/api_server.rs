@@ -193,7 +193,7 @@ impl NodeApi for SimApiServer {
         self.call(Op::NodeApi, &NODE, perform).boxed()
     }
 
-    fn delete_lease(&self) -> ApiFuture<'_, ()> {
+    fn delete_lease<'a>(&'a self, _: &'a Lease) -> ApiFuture<'a, ()> {
         async { Ok(()) }.boxed()
     }
 }
