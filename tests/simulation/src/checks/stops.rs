@@ -67,14 +67,19 @@ fn runtime_only_pod_has_its_grace_period(
     run: &ContainerRun,
     decided: Duration,
 ) -> CheckResult {
-    let to_stop = view.snapshot.transitions.iter().find(|transition| transition.cause == Cause::RuntimeOnly);
-    let (Some(to_stop), Some(own)) = (to_stop, call.plan.and_then(|plan| plan.grace)) else { return Ok(()) };
+    let is_runtime_only = view.snapshot.transitions.iter().any(|transition| transition.cause == Cause::RuntimeOnly);
+    let (true, Some(own)) = (is_runtime_only, call.plan.and_then(|plan| plan.grace)) else { return Ok(()) };
     let own = Duration::from_secs(own.max(1).unsigned_abs());
-    let is_new = run.life < call.life && run.started.is_some_and(|at| at < to_stop.at);
-    if is_new && run.inherited_stop.is_none() && run.stop_failed.is_none() && decided < own {
+    if is_left_without_a_stop(run, call.life) && decided < own {
         return Err(format!("although {decided:?} was decided, and the grace period of its spec is {own:?}"));
     }
     Ok(())
+}
+
+/// Whether an earlier agent started the run and did not begin to stop it. The life decides, because the clock may have been set back between
+/// the two agents.
+fn is_left_without_a_stop(run: &ContainerRun, life: u32) -> bool {
+    run.life < life && run.started.is_some() && run.inherited_stop.is_none() && run.stop_failed.is_none()
 }
 
 /// A stop that an earlier agent began gets no second grace period. A jump of the clock may come after the agent read the rest, which is
@@ -197,5 +202,52 @@ pub(super) fn command(call: &CallContext<'_>) -> CheckResult {
             Err(format!("although the pod is {}", view.snapshot.lifecycle.as_str()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwright_actors::ids::PodUid;
+    use podwright_actors::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
+    use podwright_actors::time::Time;
+
+    use super::*;
+    use crate::container_runs::ContainerRuns;
+
+    /// A run that an agent created in its life 1.
+    fn run(started_at: Option<Time>) -> ContainerRun {
+        let status = ContainerStatus {
+            id: "1".into(),
+            sandbox: "s".into(),
+            name: "a".into(),
+            restart_count: 0,
+            state: if started_at.is_some() { ContainerState::Running } else { ContainerState::Created },
+            created_at: Time::from_secs(100),
+            started_at,
+            finished_at: None,
+            exit_code: 0,
+            signal: None,
+            reason: String::new(),
+            message: String::new(),
+            spec_hash: 0,
+            image: "i".to_owned(),
+            image_id: "i".to_owned(),
+            applied: None,
+        };
+        let mut runs = ContainerRuns::default();
+        let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![status] };
+        runs.learn(&PodUid::new("p0-0"), &status, 1, None);
+        runs.of(&PodUid::new("p0-0"))[0].clone()
+    }
+
+    // The second agent may decide the stop at an earlier time than that of the start, because the clock was set back.
+    #[test]
+    fn life_decides_whether_an_earlier_agent_left_a_run() {
+        let started = run(Some(Time::from_secs(101)));
+        assert!(is_left_without_a_stop(&started, 2));
+        assert!(!is_left_without_a_stop(&started, 1), "this agent started it");
+        assert!(!is_left_without_a_stop(&run(None), 2), "it has not started");
+        let failed = ContainerRun { stop_failed: Some(Time::from_secs(102)), ..started };
+        assert!(!is_left_without_a_stop(&failed, 2), "a stop has begun");
     }
 }
