@@ -11,7 +11,7 @@ use std::time::Duration;
 use podwright_actors::text::plain;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{ClientBuilder, RequestBuilder, Response, Url};
+use reqwest::{ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -55,6 +55,9 @@ pub(crate) enum RequestError {
     /// The agent's own error text.
     #[error("{0}")]
     Refused(String),
+    /// The agent's own error text for an object that it does not have.
+    #[error("{0}")]
+    NotFound(String),
     #[error(transparent)]
     Token(#[from] TokenError),
     #[error(transparent)]
@@ -198,14 +201,15 @@ impl Agent {
         url
     }
 
-    /// Sends a request, and turns an error status into [`RequestError::Refused`].
+    /// Sends a request, and turns an error status into [`RequestError::Refused`] or [`RequestError::NotFound`].
     async fn answer(&self, request: RequestBuilder) -> Result<Response, RequestError> {
         let response = request.send().await.map_err(|error| self.failed(error))?;
-        if response.status().is_success() {
+        let status = response.status();
+        if status.is_success() {
             return Ok(response);
         }
-        let body = response.text().await.map_err(|error| self.failed(error))?;
-        Err(RequestError::Refused(escape_lines(&body)))
+        let why = escape_lines(&response.text().await.map_err(|error| self.failed(error))?);
+        Err(if status == StatusCode::NOT_FOUND { RequestError::NotFound(why) } else { RequestError::Refused(why) })
     }
 
     fn absent(&self) -> RequestError {

@@ -30,7 +30,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<(), QueryError> {
     for answer in answers {
         match answer {
             Ok(()) => {}
-            Err(RequestError::Refused(why)) => missing.push(why),
+            Err(RequestError::Refused(why) | RequestError::NotFound(why)) => missing.push(why),
             Err(error) => return Err(error.into()),
         }
     }

@@ -24,7 +24,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The output of `get`.
 ///
 /// # Errors
-/// [`QueryError`] if the agent does not answer, if its answer is not a list of pods, or if it has no pod of a name.
+/// [`QueryError`] if the agent does not answer, if it answers with something else, or if it has no pod of a name.
 pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
     let agent = args.agent.agent()?;
     let body = agent.fetch(PATH, &[], JSON)?;
@@ -55,7 +55,7 @@ pub(crate) fn watch(args: &GetArgs) -> Result<(), QueryError> {
         let (now, is_wide) = (SystemClock::new().now(), args.output == GetOutput::Wide);
         let lines = match &mut rows {
             None => {
-                list.select(args, |_| Vec::new())?;
+                list.select(args, |_| Ok(Vec::new()))?;
                 rows = Some(WatchedRows::new(&list.pods(), now, is_wide));
                 table(&list.pods(), now, is_wide)
             }
@@ -86,36 +86,48 @@ pub(super) fn containers(agent: &Agent, name: &FullName, uid: Option<&str>) -> R
 
 /// The full names of the pods that a user may mean by a name, that the agent knows and that no source has. A name without a namespace means
 /// the pods of `namespace`, or without one those of all namespaces.
-fn without_object(agent: &Agent, name: &ObjectName, namespace: Option<&str>) -> Vec<FullName> {
+///
+/// # Errors
+/// [`RequestError`] if the agent does not answer which pods it knows.
+fn without_object(agent: &Agent, name: &ObjectName, namespace: Option<&str>) -> Result<Vec<FullName>, RequestError> {
     let namespaces = match name.namespace().or(namespace) {
         Some(namespace) => BTreeSet::from([namespace.to_owned()]),
         None => {
-            let known =
-                agent.fetch("/explain", &[], JSON).ok().and_then(|list| serde_json::from_str::<Value>(&list).ok());
-            known.map(|known| namespaces(&known, name.name())).unwrap_or_default()
+            let known = agent.fetch("/explain", &[], JSON)?;
+            namespaces(&known, name.name()).ok_or_else(|| agent.not_podwright())?
         }
     };
-    let named = |namespace: &String| explained_without_object(agent, &name.in_namespace(Some(namespace)));
+    let named = |namespace: &String| explained_without_object(agent, &name.in_namespace(Some(namespace))).transpose();
     namespaces.iter().filter_map(named).collect()
 }
 
 /// The namespaces of the pods in a list of `/explain` that may have a name. The agent knows which of the pods a user means: the name of a
-/// static pod may omit the node name at its end.
-fn namespaces(known: &Value, name: &str) -> BTreeSet<String> {
-    let pods = known.as_array().into_iter().flatten();
+/// static pod may omit the node name at its end. `None` if the text is no list.
+fn namespaces(known: &str, name: &str) -> Option<BTreeSet<String>> {
+    let pods: Vec<Value> = serde_json::from_str(known).ok()?;
     let is_similar = |pod: &&Value| pod["name"].as_str().is_some_and(|own| own.starts_with(name));
-    pods.filter(is_similar).filter_map(|pod| pod["namespace"].as_str().map(str::to_owned)).collect()
+    Some(pods.iter().filter(is_similar).filter_map(|pod| pod["namespace"].as_str().map(str::to_owned)).collect())
 }
 
 /// The full name of a pod that the agent knows and that no source has. `None` if there is none.
-fn explained_without_object(agent: &Agent, name: &FullName) -> Option<FullName> {
-    let explanation = agent.fetch(&format!("/explain/{name}"), &[], JSON).ok()?;
-    let explanation: Value = serde_json::from_str(&explanation).ok()?;
+///
+/// # Errors
+/// [`RequestError`] if the agent does not answer whether it knows the pod.
+fn explained_without_object(agent: &Agent, name: &FullName) -> Result<Option<FullName>, RequestError> {
+    let explanation = match agent.fetch(&format!("/explain/{name}"), &[], JSON) {
+        Ok(explanation) => explanation,
+        Err(RequestError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let explanation: Value = serde_json::from_str(&explanation).map_err(|_| agent.not_podwright())?;
     // A source delivered the pod after the list was made.
     if explanation.get("source").is_some() {
-        return None;
+        return Ok(None);
     }
-    Some(FullName::new(explanation["namespace"].as_str()?, explanation["name"].as_str()?))
+    match (explanation["namespace"].as_str(), explanation["name"].as_str()) {
+        (Some(namespace), Some(name)) => Ok(Some(FullName::new(namespace, name))),
+        _ => Err(agent.not_podwright()),
+    }
 }
 
 /// A `v1.PodList` of an agent.
@@ -147,21 +159,23 @@ impl PodList {
     /// Leaves the selected pods. `without_object` finds the pods that are not in the list because they have no object.
     ///
     /// # Errors
-    /// [`QueryError::UnknownPods`] if the list has no pod of a name.
+    /// [`QueryError::UnknownPods`] if the list has no pod of a name. The error of `without_object`.
     fn select(
         &mut self,
         args: &GetArgs,
-        without_object: impl Fn(&ObjectName) -> Vec<FullName>,
+        without_object: impl Fn(&ObjectName) -> Result<Vec<FullName>, RequestError>,
     ) -> Result<(), QueryError> {
         let pods = self.pods();
         let is_unknown = |name: &&ObjectName| !pods.iter().any(|pod| is_meant(name, args.namespace(), pod));
-        let why = |name: &ObjectName| match &without_object(name)[..] {
-            [] => vec![unknown(name, args, &pods)],
-            known => known.iter().map(no_object).collect(),
-        };
-        let unknown: Vec<String> = args.names.iter().filter(is_unknown).flat_map(why).collect();
-        if !unknown.is_empty() {
-            return Err(QueryError::UnknownPods(unknown.join("\n")));
+        let mut why = Vec::new();
+        for name in args.names.iter().filter(is_unknown) {
+            match &without_object(name)?[..] {
+                [] => why.push(unknown(name, args, &pods)),
+                known => why.extend(known.iter().map(no_object)),
+            }
+        }
+        if !why.is_empty() {
+            return Err(QueryError::UnknownPods(why.join("\n")));
         }
         self.retain(args);
         Ok(())
@@ -237,7 +251,7 @@ mod tests {
 
     fn selected(words: &[&str]) -> Result<Vec<String>, String> {
         let mut list = PodList::parse(LIST).unwrap();
-        list.select(&args(words), |_| Vec::new()).map_err(|error| error.to_string())?;
+        list.select(&args(words), |_| Ok(Vec::new())).map_err(|error| error.to_string())?;
         Ok(list.pods().iter().map(|pod| pod.full_name().to_string()).collect())
     }
 
@@ -264,8 +278,8 @@ mod tests {
     #[test]
     fn pod_without_an_object_is_no_unknown_pod() {
         let removed = |name: &ObjectName| match name.name() {
-            "job" => ["default", "shop"].map(|namespace| FullName::new(namespace, "job-n1")).to_vec(),
-            _ => Vec::new(),
+            "job" => Ok(["default", "shop"].map(|namespace| FullName::new(namespace, "job-n1")).to_vec()),
+            _ => Ok(Vec::new()),
         };
         let error = PodList::parse(LIST).unwrap().select(&args(&["job", "db", "none"]), removed).unwrap_err();
         let expected = "no source has the pod default/job-n1: `podwright explain default/job-n1` says what happens to it\n\
@@ -279,17 +293,18 @@ mod tests {
         let pod = |namespace: &str, name: &str| json!({"namespace": namespace, "name": name});
         let known =
             json!([pod("kube-system", "etcd-n1"), pod("default", "etcd"), pod("shop", "db"), pod("shop", "db-1")]);
-        let found = |name| namespaces(&known, name).into_iter().collect::<Vec<_>>();
+        let found = |name| namespaces(&known.to_string(), name).unwrap().into_iter().collect::<Vec<_>>();
         assert_eq!(found("etcd"), ["default", "kube-system"]);
         assert_eq!(found("db"), ["shop"]);
         assert!(found("none").is_empty());
+        assert_eq!((namespaces("{}", "db"), namespaces("no list", "db")), (None, None));
     }
 
     #[test]
     fn one_named_pod_is_printed_without_a_list() {
         let object = |words: &[&str]| {
             let (mut list, args) = (PodList::parse(LIST).unwrap(), args(words));
-            list.select(&args, |_| Vec::new()).unwrap();
+            list.select(&args, |_| Ok(Vec::new())).unwrap();
             list.object(&args)
         };
         let (all, one, two) = (object(&[]), object(&["db"]), object(&["web"]));

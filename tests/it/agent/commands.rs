@@ -3,7 +3,11 @@
 use std::fs;
 use std::process::Stdio;
 
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -40,6 +44,35 @@ async fn get_prints_named_pods_in_each_format() {
     // The name of the pod is enough, and `explain` shows no name of a function.
     let explained = agent.run_client(&["explain", "db", "-n", "shop"]).await;
     assert!(text(&explained.stdout).starts_with("shop/db-n1: Running, waits for nothing"), "{explained:?}");
+}
+
+// An agent may know a pod that no source has. Only the agent can say that it does not.
+#[tokio::test]
+async fn get_of_a_pod_names_the_reason_if_the_agent_does_not_say_whether_it_knows_the_pod() {
+    let busy = (StatusCode::SERVICE_UNAVAILABLE, "the agent is busy\n");
+    let answer = |body| (StatusCode::OK, body);
+    let known = answer(r#"[{"namespace": "shop", "name": "db"}]"#);
+    let not_podwright = "is not podwright of this version";
+    for (list, pod, expected) in [
+        (busy, busy, "podwright: the agent is busy\n"),
+        (answer("no list"), busy, not_podwright),
+        (known, busy, "podwright: the agent is busy\n"),
+        (known, answer("no explanation"), not_podwright),
+        (known, answer("{}"), not_podwright),
+        (known, (StatusCode::NOT_FOUND, "there is no pod shop/db\n"), "podwright: there is no pod db\n"),
+        (answer("[]"), busy, "podwright: there is no pod db\n"),
+    ] {
+        let router = Router::new()
+            .route("/pods", get(|| async { r#"{"kind": "PodList", "apiVersion": "v1", "items": []}"# }))
+            .route("/explain", get(move || async move { list }))
+            .route("/explain/{namespace}/{name}", get(move || async move { pod }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let output = podwright(&["get", "pods", "db", "--admin", &address]).await;
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains(expected), "{list:?} {pod:?}: {error}");
+    }
 }
 
 #[tokio::test]
