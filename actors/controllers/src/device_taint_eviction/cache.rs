@@ -59,6 +59,8 @@ pub struct Core {
     pub(super) pending: PendingEvictions,
     /// The pods that must be evaluated.
     pub(super) marked: MarkedPods,
+    /// The rules whose waiting pods may have slots since the last effects were taken, and from when on.
+    pub(super) released: BTreeMap<RuleId, Time>,
     pub(super) effects: Effects,
 }
 
@@ -76,6 +78,9 @@ impl Core {
 
     /// Takes what the caller has to queue and to record.
     pub fn take_effects(&mut self) -> Effects {
+        for (rule, not_before) in std::mem::take(&mut self.released) {
+            self.queue_waiting(&rule, not_before);
+        }
         let mut effects = std::mem::take(&mut self.effects);
         effects.pods.sort_unstable();
         effects
@@ -83,7 +88,7 @@ impl Core {
 
     /// Whether there are effects to take, or pods to evaluate.
     pub fn has_work(&self) -> bool {
-        !self.effects.is_empty() || !self.marked.is_empty()
+        !self.effects.is_empty() || !self.released.is_empty() || !self.marked.is_empty()
     }
 
     /// The pods that wait for their eviction, sorted.

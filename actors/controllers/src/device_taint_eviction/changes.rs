@@ -133,7 +133,7 @@ impl Core {
                 }
                 Change::Gone { known, .. } => {
                     // The rule may come back before its pods are evaluated. Their evictions then stay the same, and nothing queues them.
-                    self.release(&rule_id(known), now);
+                    self.queue_waiting(&rule_id(known), now);
                     self.records.remove(&rule_id(known));
                     self.rule_changed(&rule_id(known), None, now);
                 }

@@ -378,9 +378,21 @@ impl Core {
         }
     }
 
+    /// Pods that wait for a slot of a rule may have one, but not before a time. They are queued once, when the effects are taken: if many
+    /// pods leave a rule together, each of them releases it.
+    pub(super) fn release(&mut self, rule: &RuleId, not_before: Time) {
+        if self.records.get(rule).is_none_or(|record| record.waiting.is_empty()) {
+            return;
+        }
+        match self.released.get_mut(rule) {
+            Some(earlier) => *earlier = not_before.min(*earlier),
+            None => drop(self.released.insert(rule.clone(), not_before)),
+        }
+    }
+
     /// Queues the first of the pods that wait for a slot of a rule, as many as there are free slots, but not before a time. They wait until
     /// they have a slot. Without a limit or after the end of the rule, no pod has to wait.
-    pub(super) fn release(&mut self, rule: &RuleId, not_before: Time) {
+    pub(super) fn queue_waiting(&mut self, rule: &RuleId, not_before: Time) {
         let limit = self.known_limit(rule);
         let Some(record) = self.records.get(rule) else { return };
         let free = limit.map_or(usize::MAX, |limit| record.free(limit));

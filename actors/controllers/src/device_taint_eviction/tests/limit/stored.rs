@@ -175,6 +175,21 @@ fn pods_that_wait_come_before_those_that_are_due_later() {
     assert!(lagging.may_evict(4), "one pod waits for two slots");
 }
 
+/// Two pods give their slots back, and one stops waiting. Two others are left.
+#[test]
+fn pods_that_leave_together_queue_the_others_once() {
+    let mut lagging = Lagging::new();
+    lagging.hold(&[2, 3, 4]);
+    let _before = lagging.effects();
+    for pod in [0, 1, 2] {
+        let (pod, eviction) = lagging.pods[pod].clone();
+        lagging.core.leave_rules(&pod, &eviction, lagging.now);
+    }
+    let queued: Vec<_> = lagging.core.take_effects().pods.into_iter().map(|(_, pod, _)| pod.key.name).collect();
+    assert_eq!(queued, ["p4", "p5"], "each pod that waits");
+    assert!(!lagging.core.has_work());
+}
+
 /// The answers to the reads of pods may come in any order.
 #[test]
 fn a_pod_takes_its_slot_before_it_is_read() {

@@ -110,7 +110,7 @@ impl World {
             sorted(core.pending.pods.iter().map(|entry| format!("{entry:?}")).collect()),
             sorted(core.pending.evicted.iter().map(|entry| format!("{entry:?}")).collect()),
             sorted(core.marked.pods.iter().map(|entry| format!("{entry:?}")).collect()),
-            (&core.records, &core.effects),
+            (&core.records, &core.released, &core.effects),
         );
         let server = &self.server;
         let stored = (
