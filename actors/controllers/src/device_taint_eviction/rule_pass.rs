@@ -43,15 +43,24 @@ impl RulePass {
                 core.count_stored(&self.rule, counted, now);
                 done(Outcome::Finished)
             }
-            (Stage::Writing(_), Some(Err(_))) if is_missing => done(Outcome::Finished),
+            (Stage::Writing(_), Some(Err(_))) if is_missing => {
+                // The rule was deleted, and the watch shows that soon. Or this server does not serve rules, and another one does.
+                self.write_later(core, now);
+                done(Outcome::Finished)
+            }
             (Stage::Begin | Stage::Writing(_) | Stage::Over, answer) => {
                 let answer = answer.unwrap_or(Ok(Answer::Done));
-                if core.must_store_count(&self.rule) {
-                    // Pods wait for this write. The backoff of a long outage must not go on for as long again after it.
-                    core.effects.rule_at(&self.rule, now + STATUS_DELAY);
-                }
+                self.write_later(core, now);
                 failed("write the status of", Item::Rule(self.rule.clone()), answer)
             }
+        }
+    }
+
+    /// If pods wait for the write that has failed, writes again soon: the backoff of a long outage must not go on for as long again after
+    /// it.
+    fn write_later(&self, core: &mut Core, now: Time) {
+        if core.must_store_count(&self.rule) {
+            core.effects.rule_at(&self.rule, now + STATUS_DELAY);
         }
     }
 

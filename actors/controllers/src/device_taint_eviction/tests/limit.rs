@@ -122,13 +122,16 @@ fn no_pod_goes_before_the_number_is_stored() {
 
 #[test]
 fn evictions_go_on_ten_seconds_after_a_long_outage_of_the_status() {
-    let mut world = limited(2);
-    world.refuse = Some("status");
-    world.run_until(after(2000));
-    assert_eq!(world.evicted.len(), 0);
-    world.refuse = None;
-    world.run_until(after(2010));
-    assert_eq!(world.evicted.len(), 2);
+    // A server that does not serve rules yet has no rule.
+    for kind in [ApiErrorKind::Unknown, ApiErrorKind::Refused, ApiErrorKind::NotFound] {
+        let mut world = limited(2);
+        (world.refuse, world.refusal) = (Some("status"), kind);
+        world.run_until(after(2000));
+        assert_eq!(world.evicted.len(), 0, "{kind:?}");
+        world.refuse = None;
+        world.run_until(after(2010));
+        assert_eq!(world.evicted.len(), 2, "{kind:?}");
+    }
 }
 
 #[test]
