@@ -70,6 +70,8 @@ pub(super) struct RuleRecord {
     written: u64,
     /// The number that the server is known to have in the condition, or a smaller one. The rule gives slots up to this number.
     stored: u64,
+    /// The number of a write that has no answer, or the lower one that the watch has shown since its beginning.
+    in_flight: Option<u64>,
     slots: BTreeMap<PodUid, Slot>,
     /// The pods that are due and have found no slot, in the order of their evictions.
     waiting: BTreeSet<(Time, PodId)>,
@@ -98,16 +100,17 @@ impl RuleRecord {
         self.waiting.len() < free || self.waiting.range(..(at, pod.clone())).take(free).count() < free
     }
 
-    /// A pass writes these conditions with this number, or finds them in the status. Returns whether the server is known to have the
-    /// number. Until a write has an answer, the server may have the number from before or this one, so the smaller one counts.
-    pub(super) fn begin_write(&mut self, conditions: &[Condition], counted: CountedEvictions) -> bool {
+    /// A pass writes these conditions with this number, unless the watch has shown them and the server is known to have the number. Returns
+    /// whether it writes. Until a write has an answer, the server may have the number from before or this one, so the smaller one counts.
+    pub(super) fn begin_write(&mut self, conditions: &[Condition], counted: CountedEvictions, is_shown: bool) -> bool {
         conditions.clone_into(&mut self.conditions);
         if conditions.iter().any(|condition| condition.type_ == LIMIT_CONDITION) {
             self.written = self.written.max(counted.all());
         }
-        let is_stored = self.stored == counted.all();
+        let is_needed = !is_shown || self.stored != counted.all();
         self.stored = self.stored.min(counted.all());
-        is_stored
+        self.in_flight = is_needed.then_some(counted.all());
+        is_needed
     }
 
     /// Whether the last conditions say that the limit is reached.
@@ -163,6 +166,7 @@ impl Core {
         let (shown, has_limit) = (self.shown_evictions(rule), self.limit_of(rule).is_some());
         let counted = condition(rule, LIMIT_CONDITION).and_then(|limit| CountedEvictions::read(&limit.message));
         let Some(record) = self.records.get_mut(&id) else { return };
+        record.in_flight = record.in_flight.map(|number| number.min(shown));
         if let Some(counted) = counted.map(CountedEvictions::all)
             && counted > record.earlier.max(record.written)
         {
@@ -202,10 +206,11 @@ impl Core {
         self.records.get(rule).map_or(0, |record| record.waiting.len() as u64)
     }
 
-    /// The server has stored the number of evictions of a rule.
+    /// The server has stored the number of evictions of a rule. If the watch has shown a lower number meanwhile, the write of an earlier
+    /// leader may have reached the server after this one, so the lower number counts.
     pub(super) fn count_stored(&mut self, rule: &RuleId, counted: CountedEvictions, now: Time) {
         if let Some(record) = self.records.get_mut(rule) {
-            record.stored = counted.all();
+            record.stored = record.in_flight.take().unwrap_or_else(|| counted.all());
         }
         self.slots_changed(rule, now);
     }

@@ -72,10 +72,9 @@ impl RulePass {
             return done(Outcome::Again(at));
         }
         let (contents, counted) = (core.conditions(&rule, now), core.counted_evictions(&self.rule, now));
-        let record = core.records.get_mut(&self.rule);
-        let is_stored = record.is_some_and(|record| record.begin_write(&contents, counted));
         // The watch may not have shown the last write of this controller, so that the known conditions are older.
-        if is_stored && has_conditions(&rule, &contents) {
+        let (is_shown, record) = (has_conditions(&rule, &contents), core.records.get_mut(&self.rule));
+        if record.is_some_and(|record| !record.begin_write(&contents, counted, is_shown)) {
             return done(Outcome::Finished);
         }
         self.stage = Stage::Writing(counted);

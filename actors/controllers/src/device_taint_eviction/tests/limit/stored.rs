@@ -175,6 +175,30 @@ fn pods_that_wait_come_before_those_that_are_due_later() {
     assert!(lagging.may_evict(4), "one pod waits for two slots");
 }
 
+/// A write of an earlier leader with a lower number reaches the server after the write of this one, and the watch shows it before the
+/// answer.
+#[test]
+fn a_lower_number_that_is_shown_during_a_write_is_corrected() {
+    for shown in ["3 evictions counted", "4 evictions counted"] {
+        let mut lagging = Lagging::new();
+        lagging.take(&[2, 3]);
+        lagging.hold(&[4]);
+        let mut pass = lagging.pass();
+        let write = lagging.begin(&mut pass).unwrap();
+        assert_eq!(message(Some(write.clone())).as_deref(), Some("4 evictions counted; 2 more reserved"));
+        lagging.show(Some(write.clone()));
+        let mut late = write;
+        late.conditions.last_mut().unwrap().message = shown.to_owned();
+        lagging.show(Some(late));
+        let _before = lagging.effects();
+        lagging.stored(&mut pass);
+        assert!(!lagging.may_evict(4), "{shown}");
+        assert_eq!(lagging.effects(), [lagging.id.clone()], "{shown}");
+        lagging.store();
+        assert!(lagging.may_evict(4), "{shown}");
+    }
+}
+
 /// Two pods give their slots back, and one stops waiting. Two others are left.
 #[test]
 fn pods_that_leave_together_queue_the_others_once() {
