@@ -299,6 +299,17 @@ impl Core {
         }
     }
 
+    /// Other rules evict the pod, so it does not wait for slots of these rules: the pods behind it must not wait until its pass succeeds. If
+    /// the other rules stop, a later step of the pass holds the pod again.
+    pub(super) fn end_wait(&mut self, pod: &PodId, at: Time, rules: &[RuleId], now: Time) {
+        let place = (at, pod.clone());
+        for rule in rules {
+            if self.records.get_mut(rule).is_some_and(|record| record.waiting.remove(&place)) {
+                self.release(rule, now);
+            }
+        }
+    }
+
     /// Writes the status at once if its number must be stored since now. A write that fails has a backoff, which further pods do not end.
     fn store_if_new(&mut self, rule: &RuleId, had_to_store: bool) {
         if !had_to_store && self.must_store_count(rule) {

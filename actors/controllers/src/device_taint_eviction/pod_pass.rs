@@ -116,6 +116,7 @@ impl PodPass {
         }
         let outcome = match core.eviction_without(&self.pod, &without_slot) {
             Some(left) if left.at <= now => {
+                core.end_wait(&self.pod, eviction.at, &without_slot, now);
                 core.take_slots(&self.pod, &left);
                 return Ok(left);
             }

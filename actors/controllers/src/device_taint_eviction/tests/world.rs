@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition as StoredCondition};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -14,8 +15,7 @@ use super::super::super::table::WatchEvent;
 use super::super::*;
 use super::{NAMESPACE, T0};
 
-const BACKOFF: Backoff =
-    Backoff { first: std::time::Duration::from_millis(5), longest: std::time::Duration::from_secs(1000) };
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_secs(1000) };
 
 /// What a watch shows.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub(super) struct World {
     pub(super) refuse: Option<&'static str>,
     /// The kind of the error of these calls.
     pub(super) refusal: ApiErrorKind,
+    /// The delay that the server requests with it.
+    pub(super) retry_after: Duration,
     /// This change happens during the next call that begins with this text.
     pub(super) during: Option<(&'static str, Change)>,
 }
@@ -83,6 +85,7 @@ impl World {
             evicted: Vec::new(),
             refuse: None,
             refusal: ApiErrorKind::Unknown,
+            retry_after: Duration::ZERO,
             during: None,
         }
     }
@@ -193,7 +196,7 @@ impl World {
             self.apply(change);
         }
         if self.refuse.is_some_and(|call| text.starts_with(call)) {
-            return Err(error(self.refusal));
+            return Err(ApiError { retry_after: self.retry_after, ..error(self.refusal) });
         }
         match request {
             Request::GetPod(key) => {
@@ -261,7 +264,7 @@ impl World {
     /// Asserts that no pod is evicted, and no event recorded, within a day.
     pub(super) fn assert_no_eviction(mut self) {
         assert_eq!(self.pending(), []);
-        self.run_until(self.now + std::time::Duration::from_secs(86_400));
+        self.run_until(self.now + Duration::from_secs(86_400));
         let calls: Vec<_> = self.calls().into_iter().filter(|call| !call.starts_with("status")).collect();
         assert_eq!((calls, self.events()), (vec![], vec![]));
     }
