@@ -186,12 +186,6 @@ impl Core {
         }
     }
 
-    /// Whether the eviction of a pod is due, and a limit holds it.
-    fn is_held(&self, pod: &PodId, now: Time) -> bool {
-        let state = |eviction: &Eviction| self.pending_state(Some(pod), eviction, now).0;
-        self.pending.get(pod).map(state) == Some(PodTaintState::Held)
-    }
-
     fn explain_claim(
         &self,
         entry: String,

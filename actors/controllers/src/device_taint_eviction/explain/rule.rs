@@ -14,7 +14,7 @@ use super::super::limit::{CONTINUE_ANNOTATION, annotation_problem};
 use super::super::preview::RulePreview;
 use super::super::rules::rule_id;
 use super::super::status::{RuleCounts, plural};
-use super::NOT_SYNCED;
+use super::{NOT_SYNCED, PodTaintState};
 
 /// What a DeviceTaintRule does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -124,7 +124,7 @@ impl Core {
                     "{detail} The limit is reached: raise it with the annotation {CONTINUE_ANNOTATION} of the rule."
                 );
                 (RuleState::AtLimit, raise)
-            } else if self.must_store_count(&id) {
+            } else if self.must_store_count(&id) && self.waiting_pods(&id) > 0 {
                 let held = plural(self.waiting_pods(&id), "pod is held", "pods are held");
                 let store = "until the controller has stored the number of evictions in the status of the rule";
                 (RuleState::InProgress, format!("{detail} {held} {store}."))
@@ -141,14 +141,20 @@ impl Core {
         explanation.item = Some(Item::Rule(id));
     }
 
-    /// The preview of a known rule, with the pods that a limit holds.
+    /// The preview of a known rule, with the pods that a limit holds, and those that go later by another taint because of the limit.
     fn preview_with_held(&self, rule: &Arc<DeviceTaintRule>, now: Time) -> RulePreview {
-        let mut preview = self.preview(rule, now);
+        let (id, mut preview) = (rule_id(rule), self.preview(rule, now));
         for row in preview.pods.iter_mut().filter(|row| row.at <= now) {
             let key = ObjectKey::new(&row.pod.namespace, &row.pod.name);
-            let pod = self.pods.get(&key).and_then(|pod| PodId::of(pod));
-            row.is_held = pod.is_some_and(|pod| self.is_held(&pod, now));
+            let Some(pod) = self.pods.get(&key).and_then(|pod| PodId::of(pod)) else { continue };
+            let Some(eviction) = self.pending.get(&pod).filter(|pending| pending.reasons.names(&id)) else { continue };
+            let (state, at, _) = self.pending_state(Some(&pod), eviction, now);
+            row.is_held = state == PodTaintState::Held;
+            if !row.is_held {
+                row.at = at;
+            }
         }
+        preview.pods.sort_by(|a, b| (a.at, &a.pod).cmp(&(b.at, &b.pod)));
         preview
     }
 }

@@ -20,9 +20,9 @@ impl RulePreview {
         let allocated = self.allocations as u64;
         let pods = plural(self.pods.len() as u64, "pod", "pods");
         let namespaces = plural(self.namespaces as u64, "namespace", "namespaces");
-        let held = match self.pods.iter().filter(|pod| pod.is_held).count() {
+        let held = match self.pods.iter().filter(|pod| pod.is_held).count() as u64 {
             0 => String::new(),
-            held => format!("; the limit of evictions holds {held} of them"),
+            held => format!("; {}", plural(held, "of them is held", "of them are held")),
         };
         format!(
             "{}; {}; {pods} in {namespaces} {}{held}",

@@ -84,7 +84,7 @@ fn held_pod_names_the_rule_with_the_limit() {
     let text = rule.to_string();
     for part in [
         "  evictions that count for the limit, with those of earlier leaders: 1\n",
-        "1 pod in 1 namespace is evicted; the limit of evictions holds 1 of them\n",
+        "1 pod in 1 namespace is evicted; 1 of them is held\n",
         "  shop        p      w      0          held\n",
     ] {
         assert!(text.contains(part), "{part}{text}");

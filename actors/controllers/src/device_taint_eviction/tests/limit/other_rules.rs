@@ -49,6 +49,9 @@ fn a_pod_that_a_full_rule_holds_goes_at_the_time_of_another_rule() {
         detail.starts_with("The pod is evicted at 2000-01-01T00:01:40Z (in 1 s). The eviction is due since"),
         "{detail}"
     );
+    let preview = world.core.explain_rule("r", world.now).preview.unwrap();
+    let rows: Vec<_> = preview.pods.iter().map(|row| (row.pod.name.as_str(), row.at, row.is_held)).collect();
+    assert_eq!(rows, [("p4", after(100), false), ("p5", after(100), false)]);
     world.run_until(after(100));
     assert_eq!(world.evicted.len(), 5);
 }

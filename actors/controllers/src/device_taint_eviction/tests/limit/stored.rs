@@ -120,6 +120,8 @@ fn a_late_write_with_a_lower_number_is_corrected_before_further_pods_get_slots()
     lagging.show(None);
     assert_eq!(lagging.effects(), [lagging.id.clone()]);
     assert!(!lagging.may_evict(2));
+    let detail = lagging.core.explain_rule("r", lagging.now).detail;
+    assert!(!detail.contains("held"), "no pod waits: {detail}");
     let mut pass = lagging.pass();
     let write = lagging.begin(&mut pass);
     assert_eq!(message(write).as_deref(), Some("2 evictions counted; 2 more reserved"));
