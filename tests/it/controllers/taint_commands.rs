@@ -96,7 +96,7 @@ async fn preview_refuses_wrong_input_with_the_position_and_the_remedy() {
     let nobody = home_of(&cluster, &User::new("nobody", &[]));
     let output = preview(&nobody, RULE, &[]).await;
     let error = text(&output.stderr);
-    assert!(error.contains("cannot list the pods of the cluster: permit the verb list on pods"), "{error}");
+    assert!(error.contains("cannot list the resourceslices of the cluster: permit the verb list on pods"), "{error}");
 }
 
 #[tokio::test]

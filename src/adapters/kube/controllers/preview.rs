@@ -42,7 +42,7 @@ pub struct ListError {
 }
 
 impl PreviewedCluster {
-    /// Lists the pods, claims, slices and rules of a cluster. If the API server does not serve rules, or does not permit the user to
+    /// Lists the slices, rules, claims and pods of a cluster. If the API server does not serve rules, or does not permit the user to
     /// list them, the other rules of the cluster are missing.
     ///
     /// # Errors
@@ -50,8 +50,7 @@ impl PreviewedCluster {
     pub async fn read(client: &Client, settings: Settings, now: Time) -> Result<Self, ListError> {
         let mut warnings = Vec::new();
         let mut core = Core::new(Settings { rules: true, ..settings });
-        list(client, keep_claims_of_pod, &mut warnings, |event| core.pod_event(event, now)).await?;
-        list(client, keep_results_of_claim, &mut warnings, |event| core.claim_event(event)).await?;
+        // Each rule and each slice would compute the evictions of all claims that are known before it.
         list(client, keep_taints_of_slice, &mut warnings, |event| core.slice_event(event, now)).await?;
         let keep_rule = |rule: &mut DeviceTaintRule| rule.metadata.managed_fields = None;
         match list(client, keep_rule, &mut warnings, |event| core.rule_event(event, now)).await {
@@ -67,6 +66,8 @@ impl PreviewedCluster {
             }
             Err(error) => return Err(error),
         }
+        list(client, keep_results_of_claim, &mut warnings, |event| core.claim_event(event)).await?;
+        list(client, keep_claims_of_pod, &mut warnings, |event| core.pod_event(event, now)).await?;
         Ok(PreviewedCluster { core, warnings })
     }
 }
@@ -177,6 +178,21 @@ mod tests {
         list(&client, keep_claims_of_pod, &mut Vec::new(), deliver).await.unwrap();
         let (pods, numbers) = &*delivered.lock();
         assert_eq!((&pods[..], &numbers[..]), (&["p0".to_owned(), "p1".to_owned()][..], &[0, 1][..]));
+    }
+
+    #[tokio::test]
+    async fn taints_are_read_before_the_claims_whose_evictions_follow_from_them() {
+        let listed = Arc::new(Mutex::new(Vec::new()));
+        let at_server = listed.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            at_server.lock().push(request.uri().path().rsplit('/').next().unwrap().to_owned());
+            let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": [] });
+            ready(Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))))
+        });
+        let client = Client::new(server, "default");
+        let cluster = PreviewedCluster::read(&client, Settings::default(), Time::from_secs(0)).await.unwrap();
+        assert!(cluster.warnings.is_empty(), "{:?}", cluster.warnings);
+        assert_eq!(*listed.lock(), ["resourceslices", "devicetaintrules", "resourceclaims", "pods"]);
     }
 
     #[test]
