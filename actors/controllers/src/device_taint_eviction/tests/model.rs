@@ -292,6 +292,34 @@ fn limit_holds_for_all_leaders_together() {
     }
 }
 
+/// A pod that is due at once, and one that tolerates the taint for this time.
+fn two_at_two_times(seconds: i64) -> Vec<Change> {
+    let later = tolerating(claim_for("q", "q"), &[for_seconds(seconds)]);
+    let users = [Change::Claim(claim_for("p", "p")), Change::Pod(pod_of("p", &["p"])), Change::Claim(later)];
+    [Change::Rule(rule())].into_iter().chain(users).chain([Change::Pod(pod_of("q", &["q"]))]).collect()
+}
+
+/// A pod that becomes due after the other one has gone needs one more write of the number.
+#[test]
+fn limit_holds_while_the_number_is_written_for_pods_of_different_times() {
+    check(&two_at_two_times(10), &[], Some(1), &[one_worker(Left { in_order: true, ..left(0, 1, 0, 1) })]);
+}
+
+/// The write of a number has no answer yet while another pod becomes due or is deleted. The number is lowered, because a user has deleted
+/// the pod for which it was stored, while another pod becomes due. And two pods may go before the next write.
+#[test]
+fn limit_with_larger_worlds_keeps_the_laws() {
+    if podwright_random::depth() == 0 {
+        return;
+    }
+    let in_order = |waits| Left { in_order: true, ..left(0, 1, 0, waits) };
+    for limit in [1, 2] {
+        check(&two_at_two_times(10), &[], Some(limit), &[in_order(1)]);
+    }
+    check(&two_at_two_times(20), &[UserChange::DeletePod], Some(1), &[in_order(2)]);
+    check(&of_a_rule(&["p", "q", "s", "t", "u"]), &[], Some(20), &[in_order(0)]);
+}
+
 /// A leader that stores the number too late lets the next one exceed the limit.
 #[test]
 fn limit_that_is_lost_with_its_leader_breaks_the_law() {
