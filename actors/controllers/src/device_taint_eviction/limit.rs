@@ -16,13 +16,11 @@
 //! the later leader has written its own number again.
 
 mod number;
+mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use podwright_model::ids::PodUid;
 use podwright_model::text::plain;
 use podwright_model::time::Time;
 use podwright_work_queue::Urgency;
@@ -34,6 +32,8 @@ use super::rule_pass::condition;
 use super::rules::rule_id;
 
 pub(super) use number::CountedEvictions;
+pub(super) use record::RuleRecord;
+use record::Slot;
 
 /// The annotation of a rule that raises its limit: the number of pods that may be evicted for the rule in all.
 pub const CONTINUE_ANNOTATION: &str = "podwright.dev/continue-evictions";
@@ -46,90 +46,6 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 const PARTS_OF_LIMIT: u64 = 10;
 /// The largest length of the annotation in texts.
 const MAX_ANNOTATION: usize = 64;
-
-/// The state of a slot that a pod has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    /// The pod was certainly not deleted.
-    Taken,
-    /// A call that deletes the pod has no answer yet.
-    Asked,
-    /// The pod was deleted, or may have been deleted.
-    Used,
-}
-
-/// What the controller records of a rule in addition to its object.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RuleRecord {
-    /// The pods that were evicted for the rule since the start of the controller.
-    pub(super) evicted: u64,
-    /// The number of evictions before the start of the controller, with those that were only reserved.
-    earlier: u64,
-    /// The largest number that this controller has written to the condition of the limit. The watch may show an older write of this
-    /// controller, whose number is larger than that of the last write.
-    written: u64,
-    /// The number that the server is known to have in the condition, or a smaller one. The rule gives slots up to this number.
-    stored: u64,
-    /// The number of a write that has no answer, or the lower one that the watch has shown since its beginning.
-    in_flight: Option<u64>,
-    slots: BTreeMap<PodUid, Slot>,
-    /// The pods that are due and have found no slot, in the order of their evictions.
-    waiting: BTreeSet<(Time, PodId)>,
-    /// The conditions that the last pass of the rule has written, or has found in the status.
-    pub(super) conditions: Vec<Condition>,
-    /// A time in the status of the rule that is ahead of this clock, and when this controller first read it.
-    ahead: Option<(Time, Time)>,
-}
-
-impl RuleRecord {
-    fn used(&self) -> u64 {
-        self.earlier.saturating_add(self.slots.len() as u64)
-    }
-
-    /// The number of slots that the rule may still give.
-    fn free(&self, limit: u64) -> usize {
-        usize::try_from(self.stored.min(limit).saturating_sub(self.used())).unwrap_or(usize::MAX)
-    }
-
-    /// Whether one of the free slots is left for a pod. Pods that wait and were due earlier come first.
-    fn has_slot_for(&self, pod: &PodId, at: Time, limit: u64) -> bool {
-        let free = self.free(limit);
-        if free == 0 {
-            return false;
-        }
-        self.waiting.len() < free || self.waiting.range(..(at, pod.clone())).take(free).count() < free
-    }
-
-    /// A pass writes these conditions with this number, unless the watch has shown them and the server is known to have the number. Returns
-    /// whether it writes. Until a write has an answer, the server may have the number from before or this one, so the smaller one counts.
-    pub(super) fn begin_write(&mut self, conditions: &[Condition], counted: CountedEvictions, is_shown: bool) -> bool {
-        conditions.clone_into(&mut self.conditions);
-        if conditions.iter().any(|condition| condition.type_ == LIMIT_CONDITION) {
-            self.written = self.written.max(counted.all());
-        }
-        let is_needed = !is_shown || self.stored != counted.all();
-        self.stored = self.stored.min(counted.all());
-        self.in_flight = is_needed.then_some(counted.all());
-        is_needed
-    }
-
-    /// Whether the last conditions say that the limit is reached.
-    fn says_limit_is_reached(&self) -> bool {
-        self.conditions.iter().any(|condition| condition.type_ == LIMIT_CONDITION && condition.status == "True")
-    }
-
-    /// When this controller first read a time that is ahead of its clock.
-    pub(super) fn first_read(&mut self, stamp: Time, now: Time) -> Time {
-        match self.ahead {
-            // This clock may have been set back since then.
-            Some((known, first_read)) if known == stamp && first_read <= now => first_read,
-            Some(_) | None => {
-                self.ahead = Some((stamp, now));
-                now
-            }
-        }
-    }
-}
 
 impl Core {
     /// The largest number of evictions for a rule. `None` if there is no limit.
@@ -145,8 +61,7 @@ impl Core {
 
     /// The record of a rule that is new to this controller.
     pub(super) fn new_record(&self, rule: &DeviceTaintRule) -> RuleRecord {
-        let earlier = self.shown_evictions(rule);
-        RuleRecord { earlier, stored: earlier, ..RuleRecord::default() }
+        RuleRecord::after(self.shown_evictions(rule))
     }
 
     /// The number of evictions that a later leader would read in the status. If the condition says that the limit is reached, and has no
