@@ -7,9 +7,11 @@
 //!
 //! The number is stored before the effect: the condition of the limit has the number of slots up to which the rule gives slots, so a later
 //! leader never counts too few. While pods are due, this number is ahead of the slots that were given by a tenth of the limit, rounded down
-//! (at least one). When it is reached and a pod waits, the status is written at once. A rule needs at most 19 such writes until its
-//! limit, and about ten if the limit is large. When no pod is due any more, the status gets the exact number. While a write that lowers
-//! the number has no answer, the lower number counts.
+//! (at least one). When it is reached and a pod waits, the status is written at once. A rule whose pods are due together needs at most
+//! 19 such writes until its limit, and about ten if the limit is large. When no pod is due any more, the status gets the exact number, so
+//! pods that are due later need one more such write. The number is not kept ahead until then: each change of the leader would count the
+//! pods that were only reserved. While a write has no answer, the lowest number counts of those that the server may have: the number from
+//! before, the written one, and each number that the watch shows meanwhile.
 //!
 //! The write of an earlier leader may reach the server after the later leader has read the rule. Its number then counts from that moment
 //! on, also for the pods that have a slot and are not being deleted yet. If its number is lower, the rule gives no slot above it until

@@ -107,6 +107,23 @@ fn the_number_is_stored_ahead_in_tenths_of_the_limit() {
 }
 
 #[test]
+fn pods_that_are_due_apart_need_one_more_write_each() {
+    let statuses = |limit| {
+        let mut world = World::with(Settings { max_evictions_per_rule: NonZeroU64::new(limit), ..Settings::default() });
+        for number in 1..=5 {
+            let (claim, pod) = (format!("c{number}"), format!("p{number}"));
+            world.apply(Change::Claim(tolerating(claim_for(&claim, &pod), &[for_seconds(30 * number)])));
+            world.apply(Change::Pod(pod_of(&pod, &[&claim])));
+        }
+        world.apply(Change::Rule(rule()));
+        world.run_until(after(3600));
+        assert_eq!(world.evicted.len(), 5);
+        world.calls().into_iter().filter(|call| call.starts_with("status")).count()
+    };
+    assert_eq!(statuses(100), statuses(0) + 5, "the limit and no limit");
+}
+
+#[test]
 fn no_pod_goes_before_the_number_is_stored() {
     for (limit, after_all) in [(2, 2), (20, 5)] {
         let mut world = limited(limit);
