@@ -56,8 +56,9 @@ impl Allocation {
     /// A status reports nothing for a container that has not been created. Such a container has the resources of the spec. A container also
     /// reports a limit that it inherits from its pod, so an amount that the spec does not have for the container is left out.
     ///
-    /// `None` if nothing is reported, if the pod as a whole would have less than its containers, or if the pod would have another class, which
-    /// no resize changes: then nobody knows what was allocated. While a resize is in progress, the limits of a status are those in use.
+    /// `None` if nothing is reported, if a request would be above its limit, if the pod as a whole would have less than its containers, or if
+    /// the pod would have another class, which no resize changes: then nobody knows what was allocated. While a resize is in progress, the
+    /// limits of a status are those in use.
     pub fn of_status(pod: &Arc<PodObject>) -> Option<Self> {
         let status = pod.status()?;
         let statuses = [&status.container_statuses, &status.init_container_statuses];
@@ -82,7 +83,9 @@ impl Allocation {
         let mut allocation = Allocation { pod: pod.spec().resources.clone(), containers };
         allocation.pod = whole_of_status(allocation.apply(pod).spec(), all_reported, status);
         let allocated = allocation.apply(pod);
-        let is_possible = whole_suffices(allocated.spec()) && class_of(allocated.spec()) == class_of(pod.spec());
+        let spec = allocated.spec();
+        let is_possible =
+            requests_are_within_limits(&allocated) && whole_suffices(spec) && class_of(spec) == class_of(pod.spec());
         is_possible.then_some(allocation)
     }
 
@@ -158,6 +161,18 @@ fn whole_of_status(spec: &PodSpec, all_reported: bool, status: &PodStatus) -> Op
     // No resize changes the class of a pod.
     let has_class = class_of(&PodSpec { resources: Some(allocated.clone()), ..spec.clone() }) == class_of(spec);
     Some(if has_class { allocated } else { whole(false) })
+}
+
+/// Whether no request of a container or of the pod as a whole is above its limit, as the API server requires.
+fn requests_are_within_limits(pod: &PodObject) -> bool {
+    let is_within = |resources: &ResourceRequirements| {
+        RESIZABLE.iter().all(|name| {
+            let of = |requirement| amount(Some(resources), requirement, name);
+            of("limits").is_none_or(|limit| of("requests").is_none_or(|request| request <= limit))
+        })
+    };
+    let of_containers = resizable(pod).filter_map(|it| it.container.resources.as_ref());
+    pod.spec().resources.as_ref().into_iter().chain(of_containers).all(is_within)
 }
 
 /// Whether the pod as a whole has what its containers have, as the API server requires: the requests of all, and the limit of each.

@@ -96,6 +96,16 @@ fn allocation_is_read_from_a_status() {
     let in_use = json!({"limits": amounts("1", "1Mi"), "requests": amounts("1", "1Mi")});
     // The pod is guaranteed. With its new requests and the limits in use, it would not be.
     assert!(read(amounts("2", "1Mi"), in_use).is_none(), "a resize is in progress");
+    let burstable =
+        with(json!([{"name": "a", "image": IMAGE, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}]));
+    let is_read = |request: &str| {
+        let mut status = json!({"name": "a", "image": IMAGE, "imageID": "", "ready": true, "restartCount": 0});
+        status["allocatedResources"] = json!({"cpu": request});
+        status["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
+        let status = serde_json::from_value(json!({"containerStatuses": [status]})).unwrap();
+        Allocation::of_status(&burstable.with_status(status)).is_some()
+    };
+    assert_eq!(["2", "3"].map(is_read), [true, false], "a request above its limit");
 }
 
 #[test]
