@@ -2,7 +2,7 @@
 //!
 //! Allocations change at any time, also during a sync. Calls succeed, or fail with or without an effect. The file is written late.
 //! Containers end. The agent is killed at any point, and the next one starts from the file. An init container exits with 0, whether it has
-//! completed or was stopped.
+//! completed or was stopped. A stop that fails, or during which the agent is killed, may leave the container running.
 
 mod moves;
 
@@ -48,6 +48,8 @@ enum Mutation {
     CompletesNewerAllocation,
     /// A container is stopped for a resize without a record of the stop.
     ForgetsStops,
+    /// The record of a stop stays although the run was not stopped.
+    KeepsStops,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,15 @@ enum Run {
     Ended,
     /// The agent stopped it for a resize.
     Stopped,
+}
+
+/// What the file says of the stop of a run for a resize.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stop {
+    None,
+    Begun,
+    /// A sync has found that the run was not stopped.
+    Outdated,
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +116,7 @@ struct State {
     file: Record,
     is_written: bool,
     runs: Vec<Run>,
+    stops: Vec<Stop>,
     cgroup: Bounds,
     sync: Option<Sync>,
     /// A law that the last call broke.
@@ -203,7 +215,7 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let possible = self.resize.actuated.as_ref().map(possible);
         write!(f, "allocated {} {possible:?}, file {} {:?}", self.allocated, self.file.allocated, self.is_written)?;
-        write!(f, ", runs {:?}, {:?}, broken {:?}", self.runs, self.cgroup, self.broken)?;
+        write!(f, ", runs {:?} {:?}, {:?}, broken {:?}", self.runs, self.stops, self.cgroup, self.broken)?;
         write!(f, ", sync {:?}", self.sync.as_ref().map(|sync| (sync.pod, sync.phase, &sync.operations)))
     }
 }
@@ -223,6 +235,7 @@ impl Model for World {
             file: Record { allocated: 0, actuated: None },
             is_written: true,
             runs: runs.collect(),
+            stops: vec![Stop::None; containers(first).len()],
             cgroup: Bounds::of(first),
             sync: None,
             broken: None,
@@ -280,7 +293,7 @@ impl Model for World {
                 state.allocated = index;
                 state.record_changed();
             }
-            Action::BeginSync => state.begin_sync(),
+            Action::BeginSync => state.begin_sync(self),
             Action::Continue => state.proceed(self),
             Action::Write => state.write(),
             Action::Answer { succeeds, is_done } => {
@@ -395,9 +408,10 @@ fn broken_agents_break_a_law() {
         StartsBeforeFile,
         CompletesNewerAllocation,
         ForgetsStops,
+        KeepsStops,
     ] {
         let pods = match mutation {
-            ForgetsStops => vec![initializing("1", "1Mi"), initializing("1", "2Mi")],
+            ForgetsStops | KeepsStops => vec![initializing("1", "1Mi"), initializing("1", "2Mi")],
             _ => vec![one("1", "1Mi"), one("2", "1Mi")],
         };
         // With a cgroup, a resize is complete only after the cgroup has its resources. That hides these two faults.

@@ -41,11 +41,12 @@ impl State {
         let PodResize { progress, unsaved, .. } = &self.resize;
         let node = (self.allocated, actuated(&self.resize.actuated), progress.is_some(), unsaved.is_some());
         let file = (self.file.allocated, actuated(&self.file.actuated), self.is_written);
+        let runs = (runs, self.stops.clone());
         let left = (self.broken, self.allocations, self.faults, self.ends, self.kills);
         (node, file, runs, bounds_key(self.cgroup), sync, left)
     }
 
-    fn runtime_status(world: &World, runs: &[Run]) -> PodRuntimeStatus {
+    fn runtime_status(&self, world: &World, runs: &[Run]) -> PodRuntimeStatus {
         let inits = world.pods[0].init_containers().len();
         let is = |(index, run): (usize, &Run)| match run {
             Run::Absent => None,
@@ -58,11 +59,12 @@ impl State {
         let known: Vec<_> =
             names.zip(runs.iter().enumerate().map(is)).filter_map(|(name, is)| Some((name, is?))).collect();
         let mut status = status(&known);
-        let was_stopped = |name: &str| runs[index_of(&world.pods[0], name)] == Run::Stopped;
-        for run in status.containers.iter_mut().filter(|run| was_stopped(run.name.as_str())) {
-            if world.mutation != Some(Mutation::ForgetsStops) {
-                run.reason = STOPPED_FOR_RESIZE.to_owned();
-            }
+        let is_for_resize = |name: &str| {
+            let index = index_of(&world.pods[0], name);
+            matches!(runs[index], Run::Ended | Run::Stopped) && self.stops[index] != Stop::None
+        };
+        for run in status.containers.iter_mut().filter(|run| is_for_resize(run.name.as_str())) {
+            run.reason = STOPPED_FOR_RESIZE.to_owned();
         }
         status
     }
@@ -77,21 +79,28 @@ impl State {
     fn settle(&mut self, world: &World, pod: usize, runs: &[Run]) {
         let had = self.resize.actuated.is_some();
         let pod = if world.mutation == Some(Mutation::CompletesNewerAllocation) { self.allocated } else { pod };
-        let _ = self.resize.settle(&world.pods[pod], &Self::runtime_status(world, runs), world.has_cgroup);
+        let status = self.runtime_status(world, runs);
+        let _ = self.resize.settle(&world.pods[pod], &status, world.has_cgroup);
         if had && self.resize.actuated.is_none() {
             self.record_changed();
         }
     }
 
-    pub(super) fn begin_sync(&mut self) {
+    pub(super) fn begin_sync(&mut self, world: &World) {
         let (pod, observed) = (self.allocated, self.runs.clone());
+        let outdated = if world.mutation == Some(Mutation::KeepsStops) { Stop::Outdated } else { Stop::None };
+        for (stop, run) in self.stops.iter_mut().zip(&observed) {
+            if *stop == Stop::Begun && matches!(run, Run::Running(_)) {
+                *stop = outdated;
+            }
+        }
         self.sync = Some(Sync { pod, observed, operations: VecDeque::new(), phase: Phase::Observed });
     }
 
     /// Decides on the operations of a sync that has read the status.
     fn plan_sync(&mut self, world: &World, pod: usize, observed: &[Run]) {
         self.settle(world, pod, observed);
-        let (allocated, runs) = (&world.pods[pod], Self::runtime_status(world, observed));
+        let (allocated, runs) = (&world.pods[pod], self.runtime_status(world, observed));
         let Plan::Keep(others) = plan(allocated, &runs, &ProbeSnapshot::new()) else { panic!("the sandbox is ready") };
         let changes = self.resize.actuated.as_ref();
         let planned = Plan::Keep(others.clone());
@@ -157,8 +166,19 @@ impl State {
         let waits = waits && phase == Phase::Next && world.mutation != Some(Mutation::CallsBeforeFile);
         if !waits {
             self.check_call(world);
+            self.record_stop(world);
         }
         self.sync.iter_mut().for_each(|sync| sync.phase = if waits { Phase::Recorded } else { Phase::Calling });
+    }
+
+    /// Records the stop that is made now.
+    fn record_stop(&mut self, world: &World) {
+        let operation = self.sync.as_ref().and_then(|sync| sync.operations.front());
+        if let Some(Operation::Stop(index)) = operation
+            && world.mutation != Some(Mutation::ForgetsStops)
+        {
+            self.stops[*index] = Stop::Begun;
+        }
     }
 
     /// Notes a law that the call that is made now breaks.
@@ -177,6 +197,11 @@ impl State {
             && self.runs[..inits].iter().any(|run| *run != Run::Ended)
         {
             self.broken = Some("no container starts before the init container has completed");
+        }
+        if matches!(operations[0], Operation::Start(index) if index < inits
+            && self.runs[index] == Run::Ended && self.stops[index] != Stop::Begun)
+        {
+            self.broken = Some("an init container that has completed does not run again");
         }
         let mut after = self.clone();
         after.perform(world, &operations[0], true);
@@ -222,6 +247,7 @@ impl State {
                     Run::Created(amounts) | Run::Running(amounts) => amounts,
                     Run::Absent | Run::Ended | Run::Stopped => of_container(&world.pods[pod], *index),
                 };
+                self.stops[*index] = Stop::None;
                 // A start that fails may leave a created run.
                 self.runs[*index] = if succeeds { Run::Running(amounts) } else { Run::Created(amounts) };
             }
@@ -269,7 +295,7 @@ impl State {
     pub(super) fn completes(&self, world: &World) -> bool {
         let mut state = self.clone();
         for _ in 0..3 {
-            state.begin_sync();
+            state.begin_sync(world);
             while let Some(sync) = &state.sync {
                 match sync.phase {
                     Phase::Calling => state.answer(world, true, true),
