@@ -3,6 +3,7 @@
 //! ```text
 //!  container manager: a start begins, ends --+
 //!                     a stop begins, ends ---+
+//!                     a resize stops runs ---+
 //!  hooks: the pod is expected to run --------+--> step --> one writer: CheckpointWriter::append, sometimes CheckpointWriter::save
 //!         the pod was read ------------------+
 //!  probes: a new result ---------------------+
@@ -16,15 +17,15 @@
 //! |---|---|---|
 //! | starting | before the start is requested | removes a run that never started, before its container starts again with the same number; runs the post-start hook of a run that started, or stops the run if its hook has failed |
 //! | stop | when a stop begins | gives the container the rest of its grace period |
-//! | stopped for a resize | before the stop | starts the container again, whatever the exit code of the run says of its work |
+//! | stopped for a resize | before the stop, which otherwise does not begin | starts the container again, whatever the exit code of the run says of its work, if the run ends before the stop is over |
 //! | started, ready | when a startup or readiness probe has a new result | shows the result until the probe answers again |
 //!
 //! A change appends the whole fact of a run as one line, and the last line of a run counts. Once the file has more than twice as many
 //! lines as runs, plus `OUTDATED_LINES`, all facts are saved again (see `actors/src/journal.rs`).
 //!
-//! A file that cannot be written does not keep containers from starting. The failure is logged, and the writer tries again. Until it
-//! succeeds, the store has no facts, because outdated ones are worse than none. A disk that hangs delays the starts that wait for it by 10
-//! seconds, and no later ones.
+//! A file that cannot be written does not keep containers from starting, nor from being stopped, except for a resize: that has no hurry.
+//! The failure is logged, and the writer tries again. Until it succeeds, the store has no facts, because outdated ones are worse than none.
+//! A disk that hangs delays the starts that wait for it by 10 seconds, and no later ones.
 
 mod file;
 mod state;
@@ -160,11 +161,25 @@ impl RunFacts {
         self.change(Event::Stops { pod, run, stop: StopFact { killed_at, limit } });
     }
 
-    /// Records that a run is about to be stopped to start its container again with other resources, and waits until the file has it.
-    /// Cancel safe.
-    pub(crate) async fn stops_for_resize(&self, pod: &PodUid, run: &ContainerId) {
-        let version = self.change(Event::StopsForResize { pod, run });
-        self.until_written(version).await;
+    /// Records that runs of a pod are about to be stopped to start their containers again with other resources, each with how long its
+    /// stop may take at most from `now` on. Waits until the file has it. Returns whether the file has it: otherwise the record is undone,
+    /// and the runs must not be stopped. Cancel safe.
+    pub(crate) async fn stops_for_resize(&self, pod: &PodUid, now: Time, runs: &[(&ContainerId, Duration)]) -> bool {
+        let stop_of = |run: &ContainerId| self.kept.lock().facts.fact(pod, run).and_then(|fact| fact.for_resize);
+        // An earlier stop may still take effect.
+        let before: Vec<_> = runs.iter().map(|&(run, _)| (run, stop_of(run))).collect();
+        for &(run, limit) in runs {
+            let stop = StopFact { killed_at: now + limit, limit };
+            self.change(Event::StopsForResize { pod, run, stop: Some(stop) });
+        }
+        let version = self.kept.lock().lines.version();
+        let is_written = self.until_written(version).await;
+        if !is_written {
+            for (run, stop) in before {
+                self.change(Event::StopsForResize { pod, run, stop });
+            }
+        }
+        is_written
     }
 
     /// Records that the stop of a run has succeeded or failed.
@@ -211,12 +226,13 @@ impl RunFacts {
     /// Forgets the facts that no longer matter, after a hook of the pod has read the pod. Returns the status without the runs that never
     /// started, because the agent that started them died: they are no runs of their containers. A run that was stopped for a resize has
     /// the reason [`STOPPED_FOR_RESIZE`] in it.
-    pub(crate) fn observe(&self, pod: &PodUid, status: Arc<PodRuntimeStatus>) -> Arc<PodRuntimeStatus> {
-        self.change(Event::Observed { pod, status: &status });
+    pub(crate) fn observe(&self, pod: &PodUid, status: Arc<PodRuntimeStatus>, now: Time) -> Arc<PodRuntimeStatus> {
+        self.change(Event::Observed { pod, status: &status, now });
         let kept = self.kept.lock();
         let is_abandoned = |run: &ContainerStatus| kept.facts.abandoned(pod).any(|(id, _)| *id == run.id);
         let is_for_resize = |run: &ContainerStatus| {
-            run.state == ContainerState::Exited && kept.facts.fact(pod, &run.id).is_some_and(|fact| fact.for_resize)
+            run.state == ContainerState::Exited
+                && kept.facts.fact(pod, &run.id).is_some_and(|fact| fact.for_resize.is_some())
         };
         if !status.containers.iter().any(|run| is_abandoned(run) || is_for_resize(run)) {
             return status;

@@ -1,5 +1,11 @@
 //! Applies an allocated resize to the running containers and to the cgroup of a pod.
 
+use std::time::Duration;
+
+use crate::containers::definition::Definition;
+use crate::containers::plan::Kill;
+use crate::containers::stop::grace;
+use crate::pod::PodObject;
 use crate::ports::{CgroupError, ContainerUpdate, RuntimeError};
 use crate::resize::{ResizeChanges, Step, Superseded, decreased_limits};
 use crate::resizes::{NotBegun, NotWritten};
@@ -7,6 +13,10 @@ use crate::text::error_chain;
 use crate::texts::resize as texts;
 
 use super::{ContainerManager, SyncWork};
+
+/// How much longer than its grace period the stop of a container may take: the wait for the disk, a runtime that answers late, and the
+/// time until the agent knows of the exit.
+const STOP_DELAY: Duration = Duration::from_secs(30);
 
 /// A resize was not applied, or only a part of it.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +27,11 @@ pub(super) enum ResizeError {
     /// The allocation is not on disk.
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
+    /// The stops of the containers that restart are not on disk.
+    #[error(
+        "the file of the facts of containers cannot be written: free or repair the disk of the agent's root directory"
+    )]
+    StopsNotWritten,
     /// The new memory limit is below the memory usage, or the usage is unknown. The text is upstream's.
     #[error("{0}")]
     Memory(String),
@@ -38,6 +53,18 @@ impl From<NotBegun> for ResizeError {
 }
 
 impl ContainerManager {
+    /// Records the stops of the containers that restart for a resize, before any of them is stopped. A run that is stopped may exit with 0,
+    /// as if its work were complete, and an agent that dies before the next run starts must not lose this work. Cancel safe.
+    pub(super) async fn record_stops(&self, pod: &PodObject, kills: &[&Kill]) -> Result<(), ResizeError> {
+        let limit_of = |kill: &Kill| {
+            let container = Definition::find(pod, kill.name.as_str());
+            grace(Some(pod), container.as_ref(), kill.reason, None) + STOP_DELAY
+        };
+        let stops: Vec<_> = kills.iter().map(|&kill| (&kill.id, limit_of(kill))).collect();
+        let is_written = self.ports.run_facts.stops_for_resize(pod.uid(), self.ports.clock.now(), &stops).await;
+        if is_written { Ok(()) } else { Err(ResizeError::StopsNotWritten) }
+    }
+
     /// Makes the calls of a resize. Each call is on disk before it is made, so that an agent that restarts does not count less for the
     /// pod than its containers may use, and makes the call again. A call whose allocation was replaced is not made.
     ///

@@ -178,10 +178,6 @@ impl ContainerManager {
         message: String,
         before: Vec<CancellationToken>,
     ) -> Result<(), ContainerError> {
-        if reason == KillReason::Resize {
-            // The run may exit with 0, as if its work were complete. An agent that dies before the next run starts must not lose this work.
-            self.ports.run_facts.stops_for_resize(cx.uid, &container.id).await;
-        }
         let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
         let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.forced);
         let (facts, now) = (&self.ports.run_facts, self.ports.clock.now());

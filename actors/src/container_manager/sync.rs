@@ -16,6 +16,7 @@ use crate::resize::{ResizeChanges, Superseded};
 use crate::run_facts::StartFact;
 use crate::text::error_chain;
 use crate::texts::pods as texts;
+use crate::time::Time;
 
 use super::resize::ResizeError;
 use super::start::StartTarget;
@@ -90,7 +91,13 @@ impl ContainerSync<'_> {
             }
             Plan::Keep(changes) => match resize {
                 None => self.change(changes, None).await,
-                Some(resize) => self.change(&with_restarts(changes, resize), Some(resize)).await,
+                Some(resize) => {
+                    if self.may_restart(resize).await? {
+                        self.change(&with_restarts(changes, resize), Some(resize)).await
+                    } else {
+                        self.change(changes, None).await
+                    }
+                }
             },
         }
     }
@@ -116,15 +123,38 @@ impl ContainerSync<'_> {
         self.start_regular(target, &changes.regular).await
     }
 
+    /// Records which containers a resize stops. Returns whether it may stop them. If not, the resize has failed, and the next sync tries it
+    /// again.
+    async fn may_restart(&mut self, changes: &ResizeChanges) -> Result<bool, SyncError> {
+        if changes.restart.is_empty() {
+            return Ok(true);
+        }
+        let (manager, work) = (self.manager, self.work);
+        let _doing = manager.activities.begin(work.pod.uid(), Task::Resize);
+        let start = manager.ports.clock.now();
+        let kills: Vec<&Kill> = changes.restart.iter().map(|restart| &restart.kill).collect();
+        let recorded = work.cancel.run_until_cancelled(manager.record_stops(work.pod, &kills)).await;
+        match recorded.ok_or(SyncError::Cancelled)? {
+            Ok(()) => Ok(true),
+            failed => self.resized(start, failed).map(|()| false),
+        }
+    }
+
     /// Applies an allocated resize. A failure does not keep other containers from starting; a cancellation ends the sync.
     async fn resize(&mut self, changes: Option<&ResizeChanges>) -> Result<(), SyncError> {
         let Some(changes) = changes else { return Ok(()) };
-        let (ports, pod) = (&self.manager.ports, self.work.pod);
+        let (manager, work) = (self.manager, self.work);
         self.result.acted = true;
-        let _doing = self.manager.activities.begin(pod.uid(), Task::Resize);
-        let start = ports.clock.now();
-        let resized = self.work.cancel.run_until_cancelled(self.manager.resize(self.work, changes)).await;
-        let error = match resized.ok_or(SyncError::Cancelled)? {
+        let _doing = manager.activities.begin(work.pod.uid(), Task::Resize);
+        let start = manager.ports.clock.now();
+        let resized = work.cancel.run_until_cancelled(manager.resize(work, changes)).await;
+        self.resized(start, resized.ok_or(SyncError::Cancelled)?)
+    }
+
+    /// Publishes how a try of a resize ended that began at `start`.
+    fn resized(&mut self, start: Time, resized: Result<(), ResizeError>) -> Result<(), SyncError> {
+        let (ports, pod) = (&self.manager.ports, self.work.pod);
+        let error = match resized {
             // The sync that applies the newer allocation is pending.
             Err(ResizeError::Superseded(_)) => return Err(SyncError::Cancelled),
             resized => resized.err().map(|error| error.to_string()),

@@ -28,8 +28,8 @@ struct Line {
     hook_failed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<StopLine>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    for_resize: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    for_resize: Option<StopLine>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     started: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,14 +44,21 @@ struct StopLine {
     limit: u64,
 }
 
+impl StopLine {
+    fn of(StopFact { killed_at, limit }: StopFact) -> Self {
+        StopLine { killed_at: killed_at.as_nanos(), limit: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    fn fact(&self) -> StopFact {
+        StopFact { killed_at: Time::from_nanos(self.killed_at), limit: Duration::from_nanos(self.limit) }
+    }
+}
+
 impl Line {
     fn of(pod: &PodUid, run: &ContainerId, fact: &RunFact) -> Self {
         let RunFact { start, stop, for_resize, started, ready, inherited: _, abandoned: _ } = *fact;
         let (starting, hook_failed) = (start.is_some(), start == Some(StartFact::HookFailed));
-        let stop = stop.map(|StopFact { killed_at, limit }| StopLine {
-            killed_at: killed_at.as_nanos(),
-            limit: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
-        });
+        let (stop, for_resize) = (stop.map(StopLine::of), for_resize.map(StopLine::of));
         Line { run: run.to_string(), pod: pod.to_string(), starting, hook_failed, stop, for_resize, started, ready }
     }
 
@@ -78,10 +85,7 @@ pub(super) fn parse(records: &[String]) -> (State, Vec<serde_json::Error>) {
                     continue;
                 }
             };
-        let stop = stop.map(|StopLine { killed_at, limit }| StopFact {
-            killed_at: Time::from_nanos(killed_at),
-            limit: Duration::from_nanos(limit),
-        });
+        let (stop, for_resize) = (stop.as_ref().map(StopLine::fact), for_resize.as_ref().map(StopLine::fact));
         let start = starting.then_some(if hook_failed { StartFact::HookFailed } else { StartFact::Requested });
         let fact = RunFact { start, stop, for_resize, started, ready, inherited: true, abandoned: None };
         state.load(PodUid::new(&pod), run.into(), fact);
@@ -116,16 +120,18 @@ impl Kept {
 
 impl RunFacts {
     /// Waits until the file has a version of the facts. Returns earlier if the file cannot be written, or if the disk takes too long. Nobody
-    /// waits for such a disk again before it has answered. Cancel safe.
-    pub(super) async fn until_written(&self, version: u64) {
-        if self.journal.written(version).await == Err(NotStored::TooLate) {
+    /// waits for such a disk again before it has answered. Returns whether the file has the version. Cancel safe.
+    pub(super) async fn until_written(&self, version: u64) -> bool {
+        let written = self.journal.written(version).await;
+        if written == Err(NotStored::TooLate) {
             let seconds = WRITE_TIMEOUT.as_secs();
             tracing::error!(
                 seconds,
                 "the facts of containers were not written in time: check the disk; until it answers, containers start without them, and \
-                 the next agent may know less of them"
+                 the next agent may know less of them; no container is stopped for a resize"
             );
         }
+        written.is_ok()
     }
 
     /// Writes each change. Returns once `stop` is cancelled, or once another node has opened the file. No write begins after that.
@@ -153,7 +159,8 @@ impl Journaled for RunFacts {
             error = %error_chain(error),
             "cannot write the facts of containers, so the next agent starts without them: free or repair the disk; until \
              then an agent that restarts may take a start that it interrupted for a failed one, skip its post-start \
-             hook, give containers that stop their whole grace periods again, and show ready pods as not ready"
+             hook, give containers that stop their whole grace periods again, and show ready pods as not ready; no \
+             container is stopped for a resize"
         );
     }
 

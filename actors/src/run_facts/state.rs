@@ -23,8 +23,9 @@ pub(super) struct RunFact {
     pub(super) start: Option<StartFact>,
     /// The stop of the run, if it stops.
     pub(super) stop: Option<StopFact>,
-    /// The run is stopped to start its container again with other resources, so that its exit code says nothing about its work.
-    pub(super) for_resize: bool,
+    /// The stop that starts the container again with other resources. If the run ends before this stop is over, its exit code says nothing
+    /// about its work.
+    pub(super) for_resize: Option<StopFact>,
     /// The startup probe has passed.
     pub(super) started: bool,
     /// The last result of the readiness probe.
@@ -58,13 +59,19 @@ impl StopFact {
     fn rest(self, now: Time) -> Duration {
         self.killed_at.since(now).min(self.limit)
     }
+
+    /// The stop as it goes on; `None` if it is over. It counts from `now` on if the clock was set back, and so it ends.
+    pub(super) fn going_on(self, now: Time) -> Option<StopFact> {
+        let rest = self.rest(now);
+        (!rest.is_zero()).then_some(StopFact { killed_at: now + rest, ..self })
+    }
 }
 
 impl RunFact {
     /// Whether there is nothing to know.
     pub(super) fn is_empty(&self) -> bool {
         let RunFact { start, stop, for_resize, started, ready, inherited: _, abandoned: _ } = self;
-        start.is_none() && stop.is_none() && !for_resize && !started && ready.is_none()
+        start.is_none() && stop.is_none() && for_resize.is_none() && !started && ready.is_none()
     }
 
     /// Compares the fact with what the runtime has now. Returns whether the fact still matters.
@@ -79,7 +86,7 @@ impl RunFact {
         let is_abandoned = is_requested && self.inherited && observed.started_at.is_none() && is_newest;
         self.abandoned = is_abandoned.then(|| observed.name.clone());
         // A newer run that never started may be abandoned. Then this run is the last one of its container again.
-        is_abandoned || (self.for_resize && newer.all(|newer| newer.started_at.is_none()))
+        is_abandoned || (self.for_resize.is_some() && newer.all(|newer| newer.started_at.is_none()))
     }
 }
 
@@ -121,6 +128,15 @@ impl State {
             results.startup = results.startup.or(started.then_some(ProbeResult::Success));
             results.readiness = results.readiness.or(ready.map(result));
         }
+    }
+
+    /// The runs of a pod that are stopped for a resize and still run.
+    pub(super) fn running_for_resize(&self, pod: &PodUid, status: &PodRuntimeStatus) -> Vec<ContainerId> {
+        let is_running = |id: &ContainerId| {
+            status.containers.iter().any(|run| run.id == *id && run.state == ContainerState::Running)
+        };
+        let facts = self.pods.get(pod).into_iter().flatten();
+        facts.filter(|(run, fact)| fact.for_resize.is_some() && is_running(run)).map(|(run, _)| run.clone()).collect()
     }
 
     /// The rest of the grace period of a run that stops.

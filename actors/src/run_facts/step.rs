@@ -6,6 +6,7 @@ use super::state::{RunFact, StartFact, State, StopFact};
 use crate::ids::{ContainerId, PodUid};
 use crate::ports::PodRuntimeStatus;
 use crate::probes::ProbeKind;
+use crate::time::Time;
 
 /// Times that are closer than this are equal.
 const SAME_TIME: Duration = Duration::from_secs(1);
@@ -20,8 +21,8 @@ pub(super) enum Event<'a> {
     StartEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// A run is asked to stop, or its pre-stop hook begins.
     Stops { pod: &'a PodUid, run: &'a ContainerId, stop: StopFact },
-    /// A run is about to be stopped to start its container again with other resources.
-    StopsForResize { pod: &'a PodUid, run: &'a ContainerId },
+    /// A run is about to be stopped to start its container again with other resources. Without a stop, it is not stopped.
+    StopsForResize { pod: &'a PodUid, run: &'a ContainerId, stop: Option<StopFact> },
     /// The stop of a run has succeeded or failed. The next try gives the run its whole grace period.
     StopEnded { pod: &'a PodUid, run: &'a ContainerId },
     /// The pod is expected to run, so that no stop of an earlier agent goes on.
@@ -29,7 +30,7 @@ pub(super) enum Event<'a> {
     /// A probe of a run has a new result.
     Probed { pod: &'a PodUid, run: &'a ContainerId, kind: ProbeKind, passed: bool },
     /// A hook of the pod has read the pod from the runtime.
-    Observed { pod: &'a PodUid, status: &'a PodRuntimeStatus },
+    Observed { pod: &'a PodUid, status: &'a PodRuntimeStatus, now: Time },
     /// Only the pods for which the function returns true may still run.
     Retained { keep: &'a dyn Fn(&PodUid) -> bool },
 }
@@ -53,7 +54,7 @@ pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
                 fact.stop = Some(stop);
             }
         }),
-        Event::StopsForResize { pod, run } => state.edit(pod, run, |fact| fact.for_resize = true),
+        Event::StopsForResize { pod, run, stop } => state.edit(pod, run, |fact| fact.for_resize = stop),
         Event::StopEnded { pod, run } => state.edit(pod, run, |fact| fact.stop = None),
         Event::Runs { pod } => {
             let facts = state.pods.get(pod).into_iter().flatten();
@@ -67,8 +68,15 @@ pub(super) fn step(state: &mut State, event: Event<'_>) -> Changed {
             // A container whose liveness probe failed is restarted, and the next agent probes it again.
             ProbeKind::Liveness => {}
         }),
-        // Hooks of a pod do not overlap, so the runtime had each run with a fact before this hook read the pod.
-        Event::Observed { pod, status } => state.forget(pod, |run, fact| fact.observe(run, status)),
+        // Hooks of a pod do not overlap, so the runtime had each run with a fact before this hook read the pod. A run that runs after its
+        // stop for a resize was not stopped: the agent died before the request, or the request failed. Its exit is its own.
+        Event::Observed { pod, status, now } => {
+            let stopping = state.running_for_resize(pod, status);
+            let go_on = |fact: &mut RunFact| fact.for_resize = fact.for_resize.and_then(|stop| stop.going_on(now));
+            let mut changed: Changed = stopping.iter().flat_map(|run| state.edit(pod, run, go_on)).collect();
+            changed.extend(state.forget(pod, |run, fact| fact.observe(run, status)));
+            changed
+        }
         Event::Retained { keep } => {
             let dropped: Vec<PodUid> = state.pods.keys().filter(|pod| !keep(pod)).cloned().collect();
             dropped.iter().flat_map(|pod| state.forget(pod, |_, _| false)).collect()

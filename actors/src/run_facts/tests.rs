@@ -82,7 +82,7 @@ fn of(runs: Vec<ContainerStatus>) -> PodRuntimeStatus {
 
 /// The runs of a pod that are left, and those whose starts were abandoned.
 fn observe(facts: &RunFacts, pod: &str, status: &PodRuntimeStatus) -> (Vec<String>, Vec<String>) {
-    let left = facts.observe(&pod.into(), Arc::new(status.clone()));
+    let left = facts.observe(&pod.into(), Arc::new(status.clone()), Time::ZERO);
     let left = left.containers.iter().map(|run| run.id.to_string()).collect();
     let abandoned = |run: &ContainerStatus| Some(facts.abandoned(&pod.into(), run.name.as_str())?.to_string());
     (left, status.containers.iter().filter_map(abandoned).collect())
@@ -151,11 +151,8 @@ async fn abandoned_start_that_is_repeated_stays_abandoned_until_it_ends() {
 async fn run_that_was_stopped_for_a_resize_has_its_reason_until_the_next_run_has_started() {
     let disk = Disk::default();
     let first = disk.agent();
-    first.stops_for_resize(&uid(), &"a".into()).await;
-    let reasons = |facts: &RunFacts, runs: &[ContainerStatus]| -> Vec<String> {
-        let left = facts.observe(&uid(), Arc::new(of(runs.to_vec())));
-        left.containers.iter().map(|run| run.reason.clone()).collect()
-    };
+    assert!(stops_for_resize(&first, 10).await);
+    let reasons = |facts: &RunFacts, runs: &[ContainerStatus]| reasons(facts, runs, 20);
     let (running, ended) = (run("a", Is::Running), run("a", Is::Exited(0)));
     let newer = |run: ContainerStatus| ContainerStatus { id: "a2".into(), ..run };
     assert_eq!(reasons(&first, &[running]), [""], "the agent dies before the stop");
@@ -168,8 +165,62 @@ async fn run_that_was_stopped_for_a_resize_has_its_reason_until_the_next_run_has
     let third = disk.agent();
     let cancelled = newer(never_started("a"));
     assert_eq!(reasons(&third, &[cancelled, ended.clone()]), [STOPPED_FOR_RESIZE], "the newer run is abandoned");
-    assert_eq!(reasons(&third, &[newer(run("a", Is::Running)), ended.clone()]), ["", ""]);
-    assert_eq!(reasons(&third, &[newer(run("a", Is::Exited(0))), ended]), ["", ""]);
+
+    let fourth = disk.agent();
+    assert_eq!(reasons(&fourth, &[newer(run("a", Is::Running)), ended.clone()]), ["", ""]);
+    assert_eq!(reasons(&fourth, &[newer(run("a", Is::Exited(0))), ended]), ["", ""]);
+}
+
+// The agent dies before it requests the stop, or the request fails, and the resize is taken back.
+#[tokio::test(start_paused = true)]
+async fn run_that_outlives_its_stop_for_a_resize_has_its_own_reason() {
+    let (running, ended) = ([run("a", Is::Running)], [run("a", Is::Exited(0))]);
+    // The second agent reads the run at these times while it runs. The clock may have been set back.
+    for (reads, expected) in
+        [(&[39][..], STOPPED_FOR_RESIZE), (&[40], ""), (&[5_000], ""), (&[1, 20], STOPPED_FOR_RESIZE), (&[1, 31], "")]
+    {
+        let disk = Disk::default();
+        assert!(stops_for_resize(&disk.agent(), 10).await);
+        let second = disk.agent();
+        for seconds in reads {
+            assert_eq!(reasons(&second, &running, *seconds), [""]);
+        }
+        assert_eq!(reasons(&second, &ended, 6_000), [expected], "{reads:?}");
+        second.written().await;
+        assert_eq!(reasons(&disk.agent(), &ended, 6_000), [expected], "{reads:?}, and the third agent");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_for_a_resize_that_is_not_in_the_file_is_undone() {
+    let ended = [run("a", Is::Exited(0))];
+    for is_hanging in [false, true] {
+        let disk = Disk::default();
+        let fault = if is_hanging { &disk.0.hangs } else { &disk.0.broken };
+        fault.store(true, Ordering::Relaxed);
+        let facts = disk.agent();
+        assert!(!stops_for_resize(&facts, 10).await);
+        assert_eq!(reasons(&facts, &ended, 20), [""]);
+        fault.store(false, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        facts.written().await;
+        assert_eq!(reasons(&disk.agent(), &ended, 20), [""]);
+        assert!(stops_for_resize(&facts, 10).await, "a later sync tries again");
+        fault.store(true, Ordering::Relaxed);
+        assert!(!stops_for_resize(&facts, 15).await);
+        assert_eq!(reasons(&facts, &ended, 20), [STOPPED_FOR_RESIZE], "the earlier stop may take effect");
+    }
+}
+
+/// Begins a stop of the run `a` that takes at most 30 s.
+async fn stops_for_resize(facts: &RunFacts, seconds: u64) -> bool {
+    facts.stops_for_resize(&uid(), Time::from_secs(seconds), &[(&"a".into(), Duration::from_secs(30))]).await
+}
+
+/// The reasons that the runs have when a hook reads the pod.
+fn reasons(facts: &RunFacts, runs: &[ContainerStatus], seconds: u64) -> Vec<String> {
+    let left = facts.observe(&uid(), Arc::new(of(runs.to_vec())), Time::from_secs(seconds));
+    left.containers.iter().map(|run| run.reason.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,7 +395,7 @@ async fn results_of_probes_are_those_of_the_same_run_while_it_runs() {
         ("new", Is::Running),
         ("ended", Is::Exited(1)),
     ]);
-    next.observe(&uid(), Arc::new(runs.clone()));
+    next.observe(&uid(), Arc::new(runs.clone()), Time::ZERO);
     let results = |mut probes: ProbeSnapshot| {
         next.complete(&uid(), &runs, &mut probes);
         names.map(|name| probes.get(&ContainerId::from(name)).map(|of| (of.startup, of.readiness)))
@@ -366,11 +417,11 @@ enum Change {
     HookFailed(usize, usize),
     StartEnded(usize, usize),
     Stops(usize, usize, u64),
-    StopsForResize(usize, usize),
+    StopsForResize(usize, usize, Option<u64>),
     StopEnded(usize, usize),
     Runs(usize),
     Probed(usize, usize, ProbeKind, bool),
-    Observed(usize, Vec<Option<ContainerState>>),
+    Observed(usize, Vec<Option<ContainerState>>, u64),
     Gone(usize),
     NextAgent,
 }
@@ -392,11 +443,12 @@ fn changes() -> impl Strategy<Value = Change> {
         1 => run().prop_map(|(pod, run)| Change::HookFailed(pod, run)),
         3 => run().prop_map(|(pod, run)| Change::StartEnded(pod, run)),
         3 => (run(), 0..90u64).prop_map(|((pod, run), at)| Change::Stops(pod, run, at)),
-        1 => run().prop_map(|(pod, run)| Change::StopsForResize(pod, run)),
+        1 => (run(), proptest::option::of(0..90u64)).prop_map(|((pod, run), at)| Change::StopsForResize(pod, run, at)),
         2 => run().prop_map(|(pod, run)| Change::StopEnded(pod, run)),
         1 => (0..PODS.len()).prop_map(Change::Runs),
         3 => (run(), kind, any::<bool>()).prop_map(|((pod, run), kind, passed)| Change::Probed(pod, run, kind, passed)),
-        4 => (0..PODS.len(), proptest::collection::vec(state, RUNS.len())).prop_map(|(pod, states)| Change::Observed(pod, states)),
+        4 => (0..PODS.len(), proptest::collection::vec(state, RUNS.len()), 0..90u64)
+            .prop_map(|(pod, states, at)| Change::Observed(pod, states, at)),
         1 => (0..PODS.len()).prop_map(Change::Gone),
         1 => Just(Change::NextAgent),
     ]
@@ -413,6 +465,10 @@ fn observed(states: &[Option<ContainerState>]) -> PodRuntimeStatus {
     of(runs.collect())
 }
 
+fn stop_at(seconds: u64) -> StopFact {
+    StopFact { killed_at: Time::from_secs(seconds), limit: Duration::from_secs(seconds) }
+}
+
 fn apply(kept: &mut Kept, change: &Change) {
     let changed = match change {
         Change::Starts(pod, run) => {
@@ -426,11 +482,11 @@ fn apply(kept: &mut Kept, change: &Change) {
         }
         Change::Stops(pod, run, at) => {
             let (pod, run) = (&PODS[*pod].into(), &RUNS[*run].into());
-            let stop = StopFact { killed_at: Time::from_secs(*at), limit: Duration::from_secs(*at) };
-            step(&mut kept.facts, Event::Stops { pod, run, stop })
+            step(&mut kept.facts, Event::Stops { pod, run, stop: stop_at(*at) })
         }
-        Change::StopsForResize(pod, run) => {
-            step(&mut kept.facts, Event::StopsForResize { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
+        Change::StopsForResize(pod, run, at) => {
+            let (pod, run) = (&PODS[*pod].into(), &RUNS[*run].into());
+            step(&mut kept.facts, Event::StopsForResize { pod, run, stop: at.map(stop_at) })
         }
         Change::StopEnded(pod, run) => {
             step(&mut kept.facts, Event::StopEnded { pod: &PODS[*pod].into(), run: &RUNS[*run].into() })
@@ -440,8 +496,9 @@ fn apply(kept: &mut Kept, change: &Change) {
             step(&mut kept.facts, Event::Probed { pod, run, kind: *kind, passed: *passed })
         }
         Change::Runs(pod) => step(&mut kept.facts, Event::Runs { pod: &PODS[*pod].into() }),
-        Change::Observed(pod, states) => {
-            step(&mut kept.facts, Event::Observed { pod: &PODS[*pod].into(), status: &observed(states) })
+        Change::Observed(pod, states, at) => {
+            let (pod, status, now) = (&PODS[*pod].into(), &observed(states), Time::from_secs(*at));
+            step(&mut kept.facts, Event::Observed { pod, status, now })
         }
         Change::Gone(pod) => {
             step(&mut kept.facts, Event::Retained { keep: &|uid: &PodUid| *uid != PodUid::from(PODS[*pod]) })
@@ -481,7 +538,7 @@ proptest! {
             if let Change::NextAgent = change {
                 kept = Kept { facts: read, ..Kept::default() };
             }
-            if let Change::Observed(pod, states) = change {
+            if let Change::Observed(pod, states, at) = change {
                 let facts = kept.facts.pods.get(&PODS[pod].into());
                 for (run, fact) in facts.into_iter().flatten() {
                     let state = RUNS.iter().position(|name| *name == run.as_str()).and_then(|at| states[at]);
@@ -489,7 +546,10 @@ proptest! {
                         None => false,
                         Some(ContainerState::Exited) => {
                             let is_requested = fact.start == Some(StartFact::Requested);
-                            fact.for_resize || (is_requested && fact.inherited && fact.abandoned.is_some())
+                            fact.for_resize.is_some() || (is_requested && fact.inherited && fact.abandoned.is_some())
+                        }
+                        Some(ContainerState::Running) => {
+                            fact.for_resize.is_none_or(|stop| stop.killed_at > Time::from_secs(at))
                         }
                         Some(_) => true,
                     };

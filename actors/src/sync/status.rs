@@ -70,7 +70,7 @@ impl NodeSyncer {
             }
             SyncError::failed(error)
         })?;
-        let runtime = self.run_facts.observe(&cx.uid, runtime);
+        let runtime = self.run_facts.observe(&cx.uid, runtime, self.clock.now());
         // Only a pod with a spec has probes.
         if let Some(pod) = pod {
             self.probes.observe(&cx.uid, &self.run_facts.observable(pod, &runtime));

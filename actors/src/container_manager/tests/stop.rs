@@ -1,7 +1,6 @@
 use k8s_openapi::api::core::v1::{Container, ExecAction, Lifecycle, LifecycleHandler, Probe, SleepAction};
 
 use super::*;
-use crate::container_manager::stop::StopContext;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::restart::STOPPED_FOR_RESIZE;
 use crate::ports::ContainerState;
@@ -332,20 +331,21 @@ async fn stops_of_a_container_are_forgotten_once_it_has_ended() {
     assert!(error.contains("still runs although"), "only one stop is remembered: {error}");
 }
 
-// The exit code of the run may say that its work is complete. The agent dies during the pre-stop hook.
+// The exit code of the run may say that its work is complete.
 #[tokio::test(start_paused = true)]
-async fn next_agent_knows_which_run_was_stopped_for_a_resize() {
-    for (reason, expected) in [(KillReason::Resize, STOPPED_FOR_RESIZE), (KillReason::LivenessFailed, "")] {
+async fn next_agent_knows_which_run_is_stopped_for_a_resize_and_how_long_that_takes() {
+    for (outlives, expected) in [(secs(59), STOPPED_FOR_RESIZE), (secs(60), "")] {
         let (rig, pod) = (Rig::new(), draining());
-        rig.runtime.script("a", Script { exec: (secs(9), 0), ..Script::default() });
         rig.settled(&pod).await;
-        let kill = Kill { id: rig.runtime.status().containers[0].id.clone(), name: "a".into(), reason };
-        let cx = StopContext { uid: pod.uid(), pod: Some(&pod), ips: &[], forced: None };
-        tokio::time::timeout(secs(1), rig.manager.stop_some(cx, &[kill])).await.unwrap_err();
-        let mut ended = rig.runtime.status();
-        ended.containers[0].state = ContainerState::Exited;
+        let running = rig.runtime.status();
+        let kill = Kill { id: running.containers[0].id.clone(), name: "a".into(), reason: KillReason::Resize };
+        rig.manager.record_stops(&pod, &[&kill]).await.unwrap();
         let next = rig.manager.ports.run_facts.of_next_agent();
-        assert_eq!(next.observe(pod.uid(), Arc::new(ended)).containers[0].reason, expected, "{reason:?}");
+        next.observe(pod.uid(), Arc::new(running.clone()), rig.clock.now() + outlives);
+        let mut ended = running;
+        ended.containers[0].state = ContainerState::Exited;
+        let ended = next.observe(pod.uid(), Arc::new(ended), rig.clock.now() + outlives);
+        assert_eq!(ended.containers[0].reason, expected, "the grace period has 30 s: {outlives:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{ResizeNode, STRATEGIC, container};
+use super::{ResizeNode, STRATEGIC, container, waits};
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
@@ -127,28 +127,99 @@ async fn pod_gets_more_before_an_init_container_that_restarts_for_it() {
 }
 
 // The container exits with 0 when it is stopped. Its next run cannot be created.
-#[actix::test]
-async fn container_that_was_stopped_for_a_resize_has_not_completed_its_work() {
+#[test]
+fn container_that_was_stopped_for_a_resize_has_not_completed_its_work() {
     for (name, phase) in [("setup", "Pending"), ("main", "Running")] {
         for is_killed in [false, true] {
-            let mut node = TestNode::start().await;
-            node.runtime.script("setup", Script::ends(600.0, 0));
-            node.deliver(&[restarting(name, "95Mi")]).await;
-            node.wait(5.0).await;
-            assert_eq!(node.runtime.running("web"), [name]);
-            node.runtime.fail(Op::Create);
-            node.deliver(&[restarting(name, "100Mi")]).await;
-            node.wait(5.0).await;
-            assert_eq!((node.runtime.running("web").len(), node.phase("web").as_str()), (0, phase), "{name}");
-            if is_killed {
-                node = node.killed().start();
-                node.deliver(&[restarting(name, "100Mi")]).await;
-                node.wait(5.0).await;
-                assert_eq!((node.runtime.running("web").len(), node.phase("web").as_str()), (0, phase), "{name}");
-            }
-            node.runtime.heal();
-            node.wait(60.0).await;
-            assert_eq!(node.runtime.running("web"), [name], "killed: {is_killed}");
+            actix::System::new().block_on(stopped_container_runs_again(name, phase, is_killed));
         }
     }
+}
+
+async fn stopped_container_runs_again(name: &str, phase: &str, is_killed: bool) {
+    let mut node = TestNode::start().await;
+    node.runtime.script("setup", Script::ends(600.0, 0));
+    node.deliver(&[restarting(name, "95Mi")]).await;
+    node.wait(5.0).await;
+    assert_eq!(node.runtime.running("web"), [name]);
+    node.runtime.fail(Op::Create);
+    node.deliver(&[restarting(name, "100Mi")]).await;
+    node.wait(5.0).await;
+    assert_eq!((node.runtime.running("web").len(), node.phase("web").as_str()), (0, phase), "{name}");
+    if is_killed {
+        node = node.killed().start();
+        node.deliver(&[restarting(name, "100Mi")]).await;
+        node.wait(5.0).await;
+        assert_eq!((node.runtime.running("web").len(), node.phase("web").as_str()), (0, phase), "{name}");
+    }
+    node.runtime.heal();
+    node.wait(60.0).await;
+    assert_eq!(node.runtime.running("web"), [name], "killed: {is_killed}");
+}
+
+// The resize is taken back, so the container runs on. It completes its work an hour later.
+#[test]
+fn container_whose_stop_for_a_resize_failed_completes_its_work() {
+    for is_killed in [false, true] {
+        actix::System::new().block_on(container_completes_its_work(is_killed));
+    }
+}
+
+async fn container_completes_its_work(is_killed: bool) {
+    let mut node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(3600.0, 0));
+    node.deliver(&[restarting("main", "95Mi")]).await;
+    node.wait(5.0).await;
+    node.runtime.fail(Op::Stop);
+    node.deliver(&[restarting("main", "100Mi")]).await;
+    node.wait(5.0).await;
+    assert!(!calls(&node, "stop main").is_empty());
+    if is_killed {
+        node = node.killed().start();
+    }
+    node.runtime.heal();
+    node.deliver(&[restarting("main", "95Mi")]).await;
+    node.wait(4000.0).await;
+    assert_eq!(node.phase("web"), "Succeeded", "killed: {is_killed}");
+    assert_eq!(calls(&node, "start main").len(), 1, "killed: {is_killed}");
+}
+
+// An agent that dies before the next run starts would take the exit for completed work.
+#[actix::test]
+async fn container_is_not_stopped_for_a_resize_before_the_stop_is_in_the_file() {
+    let node = TestNode::start().await;
+    node.deliver(&[restarting("main", "95Mi")]).await;
+    node.wait(5.0).await;
+    let message = || {
+        let conditions = node.status("web").conditions.unwrap();
+        let progress = conditions.into_iter().find(|condition| condition.type_ == "PodResizeInProgress");
+        progress.and_then(|progress| progress.message)
+    };
+    node.run_facts.broken(true);
+    node.deliver(&[restarting("main", "100Mi")]).await;
+    node.wait(60.0).await;
+    assert_eq!(calls(&node, "stop main"), [""; 0]);
+    assert!(message().unwrap().contains("the file of the facts of containers cannot be written"), "{:?}", message());
+    node.run_facts.broken(false);
+    node.wait(600.0).await;
+    assert_eq!((calls(&node, "stop main").len(), calls(&node, "start main").len()), (1, 2));
+    assert_eq!(message(), None);
+}
+
+#[actix::test]
+async fn wait_for_the_record_of_a_stop_for_a_resize_is_explained() {
+    let node = TestNode::start().await;
+    node.deliver(&[restarting("main", "95Mi")]).await;
+    node.wait(5.0).await;
+    node.run_facts.slow(60_000);
+    node.deliver(&[restarting("main", "100Mi")]).await;
+    node.wait(5.0).await;
+    let explained = waits(&node, "web");
+    assert!(explained.contains("the resources of its containers are being changed"), "{explained}");
+    node.wait(10.0).await;
+    assert_eq!(calls(&node, "stop main"), [""; 0]);
+}
+
+fn calls(node: &TestNode, what: &str) -> Vec<String> {
+    node.runtime.calls_of("web").into_iter().filter(|call| call.starts_with(what)).collect()
 }
