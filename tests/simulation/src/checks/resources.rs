@@ -139,13 +139,13 @@ pub(super) fn resize_is_complete(
     truth: &PodRuntimeStatus,
 ) -> CheckResult {
     let Some(allocated) = agent.desired.pod(&desired.uid) else { return Ok(()) };
-    let is_in_progress = keeps_resources(&allocated, |name| {
+    has_what_is_allocated(&allocated, |name| {
         let run = truth.newest(name).filter(|run| run.state == ContainerState::Running);
         run.and_then(|run| machine.resources_of(&run.id))
     })?;
     let has =
         |condition: &str| status.conditions.iter().flatten().any(|it| it.type_ == condition && it.status == "True");
-    if !is_in_progress && has("PodResizeInProgress") {
+    if has("PodResizeInProgress") {
         return Err("its resize is complete, and its status says that it is in progress".into());
     }
     let is_allocated = resources(&allocated) == resources(&desired.pod);
@@ -159,21 +159,15 @@ pub(super) fn resize_is_complete(
     if total.fits() { Err(format!("its resize waits, and there is room for it: {total:?}")) } else { Ok(()) }
 }
 
-/// Each container that runs has what is allocated to it. An init container that is no sidecar may keep what it has until its run ends, if a
-/// change requires a restart. Returns whether one does. `applied` is what a container has that runs.
-fn keeps_resources(allocated: &PodObject, applied: impl Fn(&str) -> Option<Amounts>) -> Result<bool, String> {
-    let mut keeps = false;
-    let regular = allocated.containers().iter().map(|container| (container, false));
-    let init = allocated.init_containers().iter().map(|container| (container, !is_sidecar(container)));
-    for (container, may_keep) in regular.chain(init) {
+/// Each container that runs has what is allocated to it. `applied` is what a container has that runs.
+fn has_what_is_allocated(allocated: &PodObject, applied: impl Fn(&str) -> Option<Amounts>) -> CheckResult {
+    for container in allocated.containers().iter().chain(allocated.init_containers()) {
         let expected = Amounts::in_pod(allocated, container);
-        let Some(applied) = applied(&container.name).filter(|applied| *applied != expected) else { continue };
-        if !may_keep || !applied.needs_restart(expected, container) {
+        if let Some(applied) = applied(&container.name).filter(|applied| *applied != expected) {
             return Err(format!("{} has {applied:?}, and {expected:?} is allocated", container.name));
         }
-        keeps = true;
     }
-    Ok(keeps)
+    Ok(())
 }
 
 /// The reasons of pods that were rejected because the node lacks something.
@@ -293,20 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn only_an_init_container_that_a_resize_would_restart_keeps_its_resources() {
+    fn a_container_that_runs_with_other_resources_than_allocated_is_reported() {
         let allocated = pod(["1", "1", "1"]);
         let check = |which: &str, request: Value| {
             let other = serde_json::from_value(json!({"requests": request})).unwrap();
-            keeps_resources(&allocated, |name| (name == which).then(|| Amounts::of(Some(&other))))
+            has_what_is_allocated(&allocated, |name| (name == which).then(|| Amounts::of(Some(&other))))
         };
-        let (same, other) = (json!({"cpu": "1000m", "memory": "1Mi"}), json!({"cpu": "2", "memory": "1Mi"}));
         for name in ["regular", "init", "sidecar"] {
-            assert_eq!(check(name, same.clone()), Ok(false), "{name}");
+            assert_eq!(check(name, json!({"cpu": "1000m", "memory": "1Mi"})), Ok(()), "{name}");
+            for other in [json!({"cpu": "2", "memory": "1Mi"}), json!({"cpu": "1", "memory": "2Mi"})] {
+                assert!(check(name, other).unwrap_err().contains("is allocated"), "{name}");
+            }
         }
-        assert_eq!(check("init", other.clone()), Ok(true));
-        for name in ["regular", "sidecar"] {
-            assert!(check(name, other.clone()).unwrap_err().contains("is allocated"), "{name}");
-        }
-        assert!(check("init", json!({"cpu": "1", "memory": "2Mi"})).is_err(), "its memory changes while it runs");
     }
 }
