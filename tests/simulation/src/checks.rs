@@ -31,7 +31,10 @@ pub(super) use containers::containers_are_shown;
 pub(super) use end_states::{drained, final_statuses_are_stored, settled};
 pub(super) use generation::generation_is_decided;
 pub(super) use resources::{LACKS, fits_later, fits_the_machine};
-pub(super) use restarts::{cancelled_starts_are_no_runs, post_start_hooks_have_run, ready_containers_stay_ready};
+pub(super) use restarts::{
+    cancelled_starts_are_no_runs, post_start_hooks_have_run, ready_containers_stay_ready,
+    succeeded_pods_have_completed_their_work,
+};
 pub(super) use samples::{Samples, exits_are_noticed};
 pub(super) use statuses::is_written;
 pub(super) use writes::{ended_pod_is_not_ready, readiness_is_of_one_state, times_have_passed, transition_times_stay};

@@ -51,6 +51,8 @@ pub(super) struct ContainerRun {
     pub(super) record: Option<Time>,
     /// The container was stopped while its pod was in sync. The backoff of its next start does not count this exit.
     pub(super) replaced: bool,
+    /// When the agent began to stop the container for a resize. A new agent knows that only from the file.
+    pub(super) resize_stop: Option<Time>,
     /// When a stop of the container last failed.
     pub(super) stop_failed: Option<Time>,
     /// The runtime cancelled the start, because the agent that requested it was killed. The next agent knows that.
@@ -71,6 +73,13 @@ pub(super) struct ContainerRun {
 impl ContainerRun {
     pub(super) fn runs(&self) -> bool {
         self.state == ContainerState::Running
+    }
+
+    /// Whether the run certainly ended because the agent stopped it for a resize, with this grace period. Its exit code says nothing about
+    /// its work.
+    pub(super) fn was_stopped_for_resize(&self, grace: Duration) -> bool {
+        let is_during = |stop: Time, end: Time| stop <= end && end < stop + grace;
+        self.resize_stop.zip(self.ended).is_some_and(|(stop, end)| is_during(stop, end))
     }
 }
 
@@ -103,6 +112,7 @@ impl ContainerRuns {
                         life,
                         record,
                         replaced: false,
+                        resize_stop: None,
                         stop_failed: None,
                         cancelled: false,
                         inherited_stop: None,
@@ -122,13 +132,13 @@ impl ContainerRuns {
         }
     }
 
-    /// The agent stops the containers with these names, and their pod stays in sync. Only the newest run of each is
-    /// marked.
-    pub(super) fn replaced(&mut self, uid: &PodUid, names: impl Fn(&str) -> bool) {
+    /// The agent stops the containers with these names, for a resize if it does so at `resize_stop`, and their pod stays in sync. Only the
+    /// newest run of each is marked.
+    pub(super) fn replaced(&mut self, uid: &PodUid, names: impl Fn(&str) -> bool, resize_stop: Option<Time>) {
         let mut marked = BTreeSet::new();
         let runs = self.0.get_mut(uid).into_iter().flatten().rev();
         runs.filter(|run| names(run.name.as_str()) && marked.insert(run.name.clone()))
-            .for_each(|run| run.replaced = true);
+            .for_each(|run| (run.replaced, run.resize_stop) = (true, resize_stop.or(run.resize_stop)));
     }
 
     pub(super) fn stop_failed(&mut self, uid: &PodUid, id: &ContainerId, now: Time) {
@@ -146,6 +156,9 @@ impl ContainerRuns {
                 let (killed_at, limit) = (Time::from_nanos(killed_at), Duration::from_nanos(limit));
                 Some(InheritedStop { killed_at, limit, read_since: now })
             });
+            let is_known = facts.is_some_and(|facts| facts.get("for_resize").is_some());
+            // The stop takes longer if the clock was set back.
+            run.resize_stop = run.resize_stop.filter(|at| is_known && *at <= now);
             run.was_starting |= facts.is_some_and(|facts| facts["starting"] == true);
             run.was_ready = facts.is_some_and(|facts| facts["ready"] == true);
             (run.probed, run.may_run_on) = (false, false);
@@ -176,5 +189,52 @@ impl ContainerRuns {
 
     pub(super) fn of(&self, uid: &PodUid) -> &[ContainerRun] {
         self.0.get(uid).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwright_actors::ports::ContainerStatus;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_ends_during_a_stop_for_a_resize_that_the_agent_knows_was_stopped_for_it() {
+        let (uid, at) = (PodUid::new("p0-0"), Time::from_secs);
+        let check = |stop: Option<u64>, end: u64, next_agent: Option<(Value, u64)>| {
+            let run = ContainerStatus {
+                id: "1".into(),
+                sandbox: "s".into(),
+                name: "a".into(),
+                restart_count: 0,
+                state: ContainerState::Exited,
+                created_at: at(1),
+                started_at: Some(at(2)),
+                finished_at: Some(at(end)),
+                exit_code: 0,
+                signal: None,
+                reason: String::new(),
+                message: String::new(),
+                spec_hash: 0,
+                image: "i".to_owned(),
+                image_id: "i".to_owned(),
+                applied: None,
+            };
+            let mut runs = ContainerRuns::default();
+            runs.learn(&uid, &PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![run] }, 1, None);
+            runs.replaced(&uid, |name| name == "a", stop.map(at));
+            if let Some((facts, now)) = next_agent {
+                runs.inherit(&BTreeMap::from([("1".to_owned(), facts)]), at(now));
+            }
+            runs.of(&uid)[0].was_stopped_for_resize(Duration::from_secs(30))
+        };
+        assert!(check(Some(10), 39, None));
+        assert!(!check(None, 39, None), "stopped for another reason");
+        assert!(!check(Some(10), 9, None), "ended before");
+        assert!(!check(Some(10), 40, None), "ended after");
+        assert!(check(Some(10), 39, Some((json!({"for_resize": {}}), 40))));
+        assert!(!check(Some(10), 39, Some((json!({}), 40))), "the file was lost");
+        assert!(!check(Some(10), 39, Some((json!({"for_resize": {}}), 9))), "the clock was set back");
     }
 }

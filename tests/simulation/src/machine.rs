@@ -231,7 +231,8 @@ impl Machine {
             self.runtime_status(uid);
             let container = event.field_path.as_deref().unwrap_or_default();
             let stopped = |name: &str| container.ends_with(&format!("{{{name}}}"));
-            self.state.lock().runs.replaced(uid, stopped);
+            let resize_stop = event.message.ends_with("resize requires restart").then(|| self.clock.now());
+            self.state.lock().runs.replaced(uid, stopped, resize_stop);
         }
     }
 }

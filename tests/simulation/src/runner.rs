@@ -209,6 +209,8 @@ impl Simulation {
                     checked.and_then(|()| checks::exits_are_noticed(&self.machine, &life.agent, life.started));
                 let checked = checked.and_then(|()| checks::containers_are_shown(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::cancelled_starts_are_no_runs(&self.machine, &life.agent));
+                let checked =
+                    checked.and_then(|()| checks::succeeded_pods_have_completed_their_work(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::ready_containers_stay_ready(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| checks::post_start_hooks_have_run(&self.machine, &life.agent));
                 let checked = checked.and_then(|()| {

@@ -312,6 +312,11 @@ impl PodPlan {
     pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &ContainerPlan> {
         self.containers.iter().filter(move |container| container.kind == kind)
     }
+
+    /// The grace period in the spec of the pod.
+    pub(super) fn grace_period(&self) -> Duration {
+        Duration::from_secs(self.grace.map_or(30, |seconds| u64::try_from(seconds).unwrap_or(0)))
+    }
 }
 
 impl fmt::Display for Scenario {

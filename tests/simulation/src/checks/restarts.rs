@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
 use podwright_actors::engine::PodSnapshot;
-use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::pod::Phase;
+use podwright_actors::pod_worker::{Cause, Lifecycle};
 
 use super::CheckResult;
 use crate::machine::{Agent, Machine};
-use crate::scenario::HookPlan;
+use crate::scenario::{HookPlan, Kind};
 
 /// No status shows a run that never started, because the agent that requested the start was killed.
 pub(crate) fn cancelled_starts_are_no_runs(machine: &Machine, agent: &Agent) -> CheckResult {
@@ -28,6 +29,33 @@ pub(crate) fn cancelled_starts_are_no_runs(machine: &Machine, agent: &Agent) -> 
         };
         if let Some(end) = ends.find(is_cancelled) {
             return Err(format!("{}: a start that ended with its agent counts as a run: {end:?}", snapshot.uid));
+        }
+    }
+    Ok(())
+}
+
+/// A pod that ended by itself has succeeded only if no last run of a regular container was stopped for a resize: such a run has not
+/// completed its work.
+pub(crate) fn succeeded_pods_have_completed_their_work(machine: &Machine, agent: &Agent) -> CheckResult {
+    let mut snapshots = agent.engine.snapshots();
+    snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
+    let has_completed = |snapshot: &&PodSnapshot| {
+        snapshot.transitions.iter().any(|transition| transition.cause == Cause::Completed)
+            && agent.statuses.phase(&snapshot.uid) == Some(Phase::Succeeded)
+    };
+    for snapshot in snapshots.iter().filter(has_completed) {
+        let Some(plan) = machine.plan_of(&snapshot.uid) else { continue };
+        for container in plan.of(Kind::Regular) {
+            let was_stopped = machine.with_runs(|runs| {
+                let last = runs.of(&snapshot.uid).iter().rfind(|run| run.name.as_str() == container.name);
+                last.is_some_and(|run| run.was_stopped_for_resize(plan.grace_period()))
+            });
+            if was_stopped {
+                return Err(format!(
+                    "{}: has succeeded, and {} was stopped for a resize",
+                    snapshot.uid, container.name
+                ));
+            }
         }
     }
     Ok(())

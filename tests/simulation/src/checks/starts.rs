@@ -54,7 +54,8 @@ fn one_static_pod_per_name(call: &CallContext<'_>) -> CheckResult {
     })
 }
 
-/// A container is created only after the init containers before it succeeded and the sidecars before it started.
+/// A container is created only after the init containers before it succeeded and the sidecars before it started. An init container that
+/// was stopped for a resize has not succeeded, whatever its exit code is.
 fn init_order(call: &CallContext<'_>, name: &str, sandbox: &str) -> CheckResult {
     let Some(plan) = call.plan else { return Ok(()) };
     let inits: Vec<_> = plan.containers.iter().filter(|container| container.kind != Kind::Regular).collect();
@@ -66,7 +67,9 @@ fn init_order(call: &CallContext<'_>, name: &str, sandbox: &str) -> CheckResult 
         let runs =
             call.runs.iter().filter(|run| run.sandbox.as_str() == sandbox && run.name.as_str() == container.name);
         let done = match container.kind {
-            Kind::Init => runs.clone().any(|run| run.ended.is_some() && run.exit_code == 0),
+            Kind::Init => runs.clone().any(|run| {
+                run.ended.is_some() && run.exit_code == 0 && !run.was_stopped_for_resize(plan.grace_period())
+            }),
             Kind::Sidecar | Kind::Regular => runs.clone().any(|run| run.started.is_some()),
         };
         if !done {
