@@ -181,8 +181,9 @@ const HEADER: usize = 64;
 
 #[cfg(all(test, any(feature = "cri", feature = "process")))]
 mod tests {
+    use podwright_fixtures::hostile_files::{clear, plants};
+
     use super::*;
-    use crate::adapters::regular::tests::{clear, plants};
 
     // A FIFO blocked the thread that read the container's status.
     #[test]

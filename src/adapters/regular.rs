@@ -125,31 +125,14 @@ pub(super) fn append(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File>
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    use rustix::fs::mknodat;
+    use podwright_fixtures::hostile_files::{clear, plants};
 
     use super::*;
-
-    /// Makes something that is not a regular file at a path.
-    type Plant<'a> = Box<dyn Fn(&Path) + 'a>;
-
-    /// Puts a FIFO, a link, a broken link or a directory at a path, one after the other.
-    pub(in crate::adapters) fn plants(target: &Path) -> [(&'static str, Plant<'_>); 4] {
-        [
-            ("fifo", Box::new(|path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap())),
-            ("link", Box::new(move |path| symlink(target, path).unwrap())),
-            ("broken link", Box::new(|path| symlink("/nonexistent/x", path).unwrap())),
-            ("directory", Box::new(|path| fs::create_dir(path).unwrap())),
-        ]
-    }
-
-    pub(in crate::adapters) fn clear(path: &Path) {
-        let _gone = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
-    }
 
     fn secret() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

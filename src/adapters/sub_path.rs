@@ -164,6 +164,4 @@ fn look_up(root: &OwnedFd, path: &Path, flags: OFlags, resolve: ResolveFlags) ->
 }
 
 #[cfg(test)]
-pub(super) mod attack;
-#[cfg(test)]
 mod tests;

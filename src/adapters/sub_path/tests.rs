@@ -2,23 +2,22 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use super::attack::{TestVolume, under_attack};
+use podwright_fixtures::hostile_files::{TestVolume, under_attack};
+
 use super::*;
 #[cfg(feature = "cri")]
 use crate::adapters::mounts;
 
-impl TestVolume {
-    /// The path, relative to the volume, of the file or directory that `open` opens.
-    fn open(&self, sub: &str) -> io::Result<PathBuf> {
-        let found = open(&self.volume(), Path::new(sub)).map_err(io::Error::other)?;
-        let at = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
-        Ok(at.strip_prefix(fs::canonicalize(self.volume())?).expect("it is in the volume").to_owned())
-    }
+/// The path, relative to the volume, of the file or directory that `open` opens.
+fn opened(test: &TestVolume, sub: &str) -> io::Result<PathBuf> {
+    let found = open(&test.volume(), Path::new(sub)).map_err(io::Error::other)?;
+    let at = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    Ok(at.strip_prefix(fs::canonicalize(test.volume())?).expect("it is in the volume").to_owned())
 }
 
 #[test]
 fn sub_path_creates_directories_and_follows_links_inside_only() {
-    let test = TestVolume::new();
+    let test = TestVolume::create();
     let volume = test.volume();
     fs::write(volume.join("file"), "kept").unwrap();
     symlink(test.secret(), volume.join("out")).unwrap();
@@ -29,7 +28,7 @@ fn sub_path_creates_directories_and_follows_links_inside_only() {
 
     for (sub, at) in [(".", ""), ("a/b", "a/b"), ("a/./c/", "a/c"), ("file", "file"), ("in", "a/b"), ("in/d", "a/b/d")]
     {
-        assert_eq!(test.open(sub).unwrap(), Path::new(at), "{sub}");
+        assert_eq!(opened(&test, sub).unwrap(), Path::new(at), "{sub}");
     }
     for dir in ["a", "a/b", "a/c", "a/b/d"] {
         assert_eq!(fs::metadata(volume.join(dir)).unwrap().permissions().mode() & 0o7777, 0o3777, "{dir}");
@@ -38,23 +37,23 @@ fn sub_path_creates_directories_and_follows_links_inside_only() {
     for sub in
         ["out", "out/new", "up", "up/file", "root/etc", "file/new", "dangling", "dangling/x", "../secret", "/etc"]
     {
-        let error = test.open(sub).unwrap_err().to_string();
+        let error = opened(&test, sub).unwrap_err().to_string();
         assert!(error.starts_with(&format!("subPath {sub}")), "{error}");
     }
-    let refused = test.open("out").unwrap_err().to_string();
+    let refused = opened(&test, "out").unwrap_err().to_string();
     assert!(refused.contains("leads out of the volume: remove the link"), "{refused}");
     assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1);
 }
 
 #[test]
 fn sub_path_swapped_for_a_link_does_not_leave_the_volume() {
-    let test = TestVolume::new();
+    let test = TestVolume::create();
     let names = std::cell::Cell::new(0);
     under_attack(&test, || {
         names.set(names.get() + 1);
-        // `open` asserts that the result is in the volume.
-        let _ = test.open("dir");
-        let _ = test.open(&format!("dir/new-{}/x", names.get() % 50));
+        // `opened` asserts that the result is in the volume.
+        let _ = opened(&test, "dir");
+        let _ = opened(&test, &format!("dir/new-{}/x", names.get() % 50));
     });
     assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1, "nothing was made outside");
 }
@@ -62,7 +61,7 @@ fn sub_path_swapped_for_a_link_does_not_leave_the_volume() {
 #[cfg(feature = "cri")]
 #[test]
 fn bind_mounts_the_file_that_was_checked() {
-    let test = TestVolume::new();
+    let test = TestVolume::create();
     let at = test.root().join("places/v/c/0");
     fs::write(test.volume().join("file"), "plain").unwrap();
     match bind(&test.volume(), Path::new("file"), &at) {
@@ -94,7 +93,7 @@ fn bind_mounts_the_file_that_was_checked() {
 // The details could describe files of the node to anyone who may read the pod's status.
 #[test]
 fn failing_sub_path_has_the_text_of_a_kubelet() {
-    let test = TestVolume::new();
+    let test = TestVolume::create();
     fs::write(test.volume().join("file"), "").unwrap();
     symlink(test.secret(), test.volume().join("out")).unwrap();
     symlink("nowhere", test.volume().join("dangling")).unwrap();

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use podwright_actors::ports::{Checkpoint, CheckpointWriter};
+use podwright_fixtures::hostile_files::{clear, plants};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::super::ClaimCheckpoint;
 use super::super::FileCheckpoint;
 use super::*;
-use crate::adapters::regular::tests::{clear, plants};
 
 /// Records of 1 KiB each.
 fn records(count: usize) -> Vec<Arc<str>> {

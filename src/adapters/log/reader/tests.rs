@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use podwright_fixtures::hostile_files::{clear, plants};
 
 use super::*;
-use crate::adapters::regular::tests::{clear, plants};
 
 fn logs(dir: &Path) -> LogDir {
     LogDir::new(dir, ".")

@@ -9,10 +9,10 @@ use jiff::civil::date;
 use parking_lot::Mutex;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::RuntimeFuture;
+use podwright_fixtures::hostile_files::{clear, plants};
 
 use super::*;
 use crate::adapters::log::LogDir;
-use crate::adapters::regular::tests::{clear, plants};
 
 /// A plan for a directory of regular files.
 fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> RotationPlan {

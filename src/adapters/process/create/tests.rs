@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::Mount;
+use podwright_fixtures::hostile_files::{TestVolume, under_attack};
 #[cfg(feature = "agent")]
 use serde_json::json;
 
 use super::super::security::Namespaces;
 use super::*;
-use crate::adapters::sub_path::attack::{TestVolume, under_attack};
 
 fn config(edit: impl FnOnce(&mut PodSpec, &mut ContainerConfig)) -> ContainerConfig {
     let mut spec = PodSpec {
@@ -158,7 +158,7 @@ fn environment_names_the_host_path_of_each_mount() {
 // Another container of the pod swaps a directory of the volume and a link out of the volume while containers are created.
 #[test]
 fn sub_path_is_mounted_outside_of_its_volume() {
-    let test = TestVolume::new();
+    let test = TestVolume::create();
     let root = test.root().join("agent");
     let mount = Mount {
         volume: "data".into(),

@@ -159,7 +159,7 @@ fn payload_is_written_although_a_container_removed_permissions() {
 
 #[test]
 fn whatever_a_container_puts_into_a_volume_is_replaced_and_never_followed() {
-    use crate::adapters::regular::tests::plants;
+    use podwright_fixtures::hostile_files::plants;
     let elsewhere = tempfile::tempdir().unwrap();
     let secret = elsewhere.path().join("a");
     let files = [("a", "1"), ("b/c", "2")];
