@@ -37,7 +37,6 @@ mod pod_group;
 #[cfg(feature = "process")]
 pub mod process;
 #[cfg(any(feature = "cri", feature = "process"))]
-#[allow(missing_docs, reason = "the texts of the errors say it")]
 pub(crate) mod record;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod regular;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// The pods that changed, each once, in the order of their first change.
 #[derive(Debug, Default)]
-pub(super) struct ChangedPods {
+pub struct ChangedPods {
     queue: Mutex<Queue>,
     changed: Notify,
 }
@@ -21,7 +21,7 @@ struct Queue {
 
 impl ChangedPods {
     /// Queues a pod that changed, unless the pod is queued already.
-    pub(super) fn mark(&self, uid: &PodUid) {
+    pub fn mark(&self, uid: &PodUid) {
         let mut queue = self.queue.lock();
         if queue.set.insert(uid.clone()) {
             queue.order.push_back(uid.clone());
@@ -31,7 +31,7 @@ impl ChangedPods {
     }
 
     /// Waits for a changed pod and takes the one that was queued first. Cancel safe.
-    pub(super) async fn next(&self) -> PodUid {
+    pub async fn next(&self) -> PodUid {
         loop {
             if let Some(uid) = self.take() {
                 return uid;

@@ -10,14 +10,14 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 /// Watches a directory for files that appear in it, and for files in it that a writer closes.
 #[derive(Debug)]
-pub(super) struct DirWatch(AsyncFd<OwnedFd>);
+pub struct DirWatch(AsyncFd<OwnedFd>);
 
 impl DirWatch {
     /// Begins to watch a directory. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// The system's error, also if the user has too many watches.
-    pub(super) fn new(dir: &Path) -> io::Result<Self> {
+    pub fn new(dir: &Path) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE;
         inotify::add_watch(&fd, dir, events | WatchFlags::ONLYDIR)?;
@@ -31,7 +31,7 @@ impl DirWatch {
     }
 
     /// Waits for a change since the watch began, or since the last call that returned. Cancel safe.
-    pub(super) async fn changed(&self) -> io::Result<()> {
+    pub async fn changed(&self) -> io::Result<()> {
         let mut events = [0; 4096];
         let mut is_changed = false;
         loop {

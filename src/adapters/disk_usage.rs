@@ -17,13 +17,13 @@ use rustix::fs::{CWD, Mode, OFlags, fstat, fstatvfs, openat};
 use rustix::io::Errno;
 
 #[cfg(feature = "process")]
-pub(super) use tree::{blocking, of_tree};
+pub use tree::{blocking, of_tree};
 
 /// The space of the file system that holds `path`. Blocks.
 ///
 /// # Errors
 /// The error of the file system, with the path.
-pub(super) fn of_file_system(path: &Path) -> io::Result<FileSystemSpace> {
+pub fn of_file_system(path: &Path) -> io::Result<FileSystemSpace> {
     let measure = || -> Result<FileSystemSpace, Errno> {
         let fd = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let (stat, space) = (fstat(&fd)?, fstatvfs(&fd)?);

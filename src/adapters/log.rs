@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::RuntimeFuture;
 
-pub use dir::LogDir;
+pub use dir::{LogDir, OpenLogDir};
 
 /// A runtime whose container logs have to be rotated by the agent.
 pub trait WritesLogs: Send + Sync + 'static {
@@ -58,7 +58,7 @@ impl OpenLog {
 
 /// Removes the log of a run with its rotated files. Succeeds if there are none. Blocks.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub(super) fn remove_run(dir: &LogDir, file: &str) -> io::Result<()> {
+pub fn remove_run(dir: &LogDir, file: &str) -> io::Result<()> {
     // A rotated file has the name of the log with a suffix.
     let belongs_to_run =
         |name: &str| name.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -72,7 +72,7 @@ pub(super) fn remove_run(dir: &LogDir, file: &str) -> io::Result<()> {
 /// The most bytes of text in one record. A longer line takes several records (containerd's default
 /// `max_container_log_line_size`).
 #[cfg(any(feature = "cri", feature = "process"))]
-pub(super) const MAX_PIECE: usize = 16 * 1024;
+pub const MAX_PIECE: usize = 16 * 1024;
 
 /// The most bytes of a log that become a termination message (`kubelet/container/runtime.go`, kubelet 1.36).
 #[cfg(any(feature = "cri", feature = "process"))]
@@ -86,7 +86,7 @@ const TERMINATION_MESSAGE_LINES: usize = 80;
 /// # Errors
 /// If the log cannot be read, or is not a regular file.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub(super) fn end_of_log(dir: &LogDir, file: &str) -> io::Result<Vec<u8>> {
+pub fn end_of_log(dir: &LogDir, file: &str) -> io::Result<Vec<u8>> {
     const WINDOW: u64 = tail_window(TERMINATION_MESSAGE_BYTES) as u64;
     let mut raw = Vec::new();
     let mut file = dir.open()?.file(file)?;

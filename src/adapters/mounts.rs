@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::mount::{self, UnmountFlags};
 
-pub(super) use holders::holders;
+use holders::holders;
 
 /// The kernel's table of the mounts in this thread's mount namespace (proc_pid_mountinfo(5)). A shim has a thread whose mount namespace
 /// is that of a container.
@@ -19,10 +19,10 @@ const TABLE: &str = "/proc/thread-self/mountinfo";
 
 /// The directory of the `subPath` mounts in a pod's directory. The mount point of a container's Nth mount is
 /// `VOLUME/CONTAINER/N`.
-pub(super) const SUB_PATHS: &str = "volume-subpaths";
+pub const SUB_PATHS: &str = "volume-subpaths";
 
 /// The mount point of a `subPath`. `number` is the index of the mount in the container's list of mounts.
-pub(super) fn sub_path(pods: &Path, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
+pub fn sub_path(pods: &Path, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
     pods.join(uid).join(SUB_PATHS).join(volume).join(container).join(number.to_string())
 }
 
@@ -31,18 +31,18 @@ const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mounted {
+pub struct Mounted {
     /// The mount point, without links.
-    pub(super) at: PathBuf,
+    pub at: PathBuf,
     /// The directory of the file system that is mounted, as a path from the root of the file system.
     source: PathBuf,
     /// The type of the file system, such as `tmpfs` or `ext4`.
-    pub(super) kind: String,
+    pub kind: String,
 }
 
 impl Mounted {
     /// Whether this is the `emptyDir` of a pod on the disk, or a directory in it, as the containers of the pod have it.
-    pub(super) fn is_empty_dir(&self) -> bool {
+    pub(crate) fn is_empty_dir(&self) -> bool {
         self.source.ancestors().skip(1).any(|above| above.ends_with(EMPTY_DIRS))
     }
 }
@@ -52,7 +52,7 @@ impl Mounted {
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn below(path: &Path) -> io::Result<Vec<Mounted>> {
+pub fn below(path: &Path) -> io::Result<Vec<Mounted>> {
     match exact(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
         path => at_or_below(&path?),
@@ -63,7 +63,7 @@ pub(super) fn below(path: &Path) -> io::Result<Vec<Mounted>> {
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn exactly_at(path: &Path) -> io::Result<Option<Mounted>> {
+pub(crate) fn exactly_at(path: &Path) -> io::Result<Option<Mounted>> {
     let found = below(path)?;
     // If nothing is mounted at or below the path, the path need not be resolved again.
     let exact = if found.is_empty() { return Ok(None) } else { exact(path)? };
@@ -112,7 +112,7 @@ fn unescape(text: &[u8]) -> OsString {
 
 /// Why a mount could not be unmounted.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UnmountError {
+pub(crate) enum UnmountError {
     /// The mount is in use.
     #[error("the mount at {path} is in use: {held}", path = .path.display())]
     Busy {
@@ -135,7 +135,7 @@ pub(super) enum UnmountError {
 ///
 /// # Errors
 /// [`UnmountError`], with what uses the mount.
-pub(super) fn unmount(path: &Path) -> Result<(), UnmountError> {
+pub(crate) fn unmount(path: &Path) -> Result<(), UnmountError> {
     match mount::unmount(path, UnmountFlags::NOFOLLOW) {
         // Nothing is mounted at the path, or the path does not exist.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),

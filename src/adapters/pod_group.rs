@@ -19,7 +19,7 @@ use super::trusted_dir;
 
 /// The groups that the agent gives to pods. systemd's table of users and groups lists them as unused ("UIDs and GIDs",
 /// systemd 257), and the Kubernetes API permits them.
-pub(crate) const RANGE: Range<u32> = 0x7000_0000..0x7ffd_0000;
+pub const RANGE: Range<u32> = 0x7000_0000..0x7ffd_0000;
 
 /// Creates the directory `uid` in `pods`, which exists, and returns the group whose members may pass it. A directory that
 /// exists keeps its group, so containers that run already keep their access.
@@ -27,7 +27,7 @@ pub(crate) const RANGE: Range<u32> = 0x7000_0000..0x7ffd_0000;
 /// # Errors
 /// The system's error, or an error that names the directory if another user owns it or may write to it. The caller must be root:
 /// only root may give a directory to another group.
-pub(crate) fn make(pods: &Path, uid: &str) -> io::Result<u32> {
+pub fn make(pods: &Path, uid: &str) -> io::Result<u32> {
     let dir = pods.join(uid);
     match DirBuilder::new().mode(0o700).create(&dir) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),

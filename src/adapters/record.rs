@@ -19,23 +19,40 @@ use super::regular;
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    /// The record at this path does not exist.
     #[error("{path}: not found", path = .0.display())]
     Missing(PathBuf),
+    /// The file cannot be read, or must not be trusted.
     #[error("{path}: {error}", path = .path.display())]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        error: io::Error,
+    },
+    /// The file does not have the bytes of a record.
     #[error("{path} is damaged ({what})", path = .path.display())]
-    Damaged { path: PathBuf, what: Damage },
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How it is damaged.
+        what: Damage,
+    },
 }
 
 /// How the bytes of a record are damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
+    /// The header is missing or of an unknown version.
     #[error("the header is missing or of an unknown version")]
     Header,
+    /// The file ends in the header.
     #[error("the file ends in the header")]
     Short,
+    /// The checksum does not match the content.
     #[error("the checksum does not match")]
     Checksum,
+    /// The content is not that of the record.
     #[error("{}", plain(&.0.to_string(), 300))]
     Content(serde_json::Error),
 }
@@ -109,7 +126,7 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
 ///
 /// # Errors
 /// As [`bytes`], and [`ReadError::Io`] if the file is larger.
-pub(super) fn bytes_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
+pub fn bytes_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     let read = || {
         // A FIFO does not block, and a link is not followed: another user may have put it there.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;

@@ -13,14 +13,14 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, opena
 use rustix::io::Errno;
 
 /// Opens the directory `below` under `root`. Links in the path of `root` itself are followed.
-pub(super) fn open_dir(root: &Path, below: &Path) -> io::Result<OwnedFd> {
+pub fn open_dir(root: &Path, below: &Path) -> io::Result<OwnedFd> {
     let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(beneath(&root, below, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
 }
 
 /// Opens a directory at a path below an open directory.
 #[cfg(feature = "process")]
-pub(super) fn dir_beneath(dir: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn dir_beneath(dir: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(beneath(dir, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
 }
 
@@ -28,7 +28,7 @@ pub(super) fn dir_beneath(dir: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] if it is not a regular file; otherwise the system's error.
-pub(super) fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
+pub fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
     let found = beneath(&dir, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
     if !is_regular(&found)? {
         return Err(not_regular());
@@ -43,7 +43,7 @@ pub(super) fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
 /// [`ErrorKind::InvalidInput`] if it is not a regular file, [`ErrorKind::FileTooLarge`] if it is larger; otherwise the system's
 /// error.
 #[cfg(feature = "process")]
-pub(super) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let found = resolve(&root, path, OFlags::PATH, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)?;
@@ -60,13 +60,13 @@ pub(super) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<V
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] if the name exists, even as a broken link; otherwise the system's error.
 #[cfg(feature = "process")]
-pub(super) fn create(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
+pub(crate) fn create(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
     Ok(File::from(beneath(&dir, path, flags, Mode::from_raw_mode(mode))?))
 }
 
 /// The error for a file that is not a regular file.
-pub(super) fn not_regular() -> io::Error {
+pub(crate) fn not_regular() -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, "it is not a regular file: remove it")
 }
 
@@ -103,7 +103,7 @@ const TRIES: usize = 100;
 /// # Errors
 /// [`ErrorKind::InvalidInput`] if a directory has the name; otherwise the system's error.
 #[cfg(feature = "process")]
-pub(super) fn append(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
+pub(crate) fn append(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
     use rustix::fs::{AtFlags, unlinkat};
     for _ in 0..TRIES {
         match create(&dir, path, mode) {

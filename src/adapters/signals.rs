@@ -14,14 +14,14 @@ use signal_hook::consts::{FORBIDDEN, SIGPIPE};
 use signal_hook::flag;
 
 /// Unblocks all signals in this thread and in the threads and programs that it starts.
-pub(crate) fn unblock_all() {
+pub fn unblock_all() {
     // The call fails only for a set that cannot be read.
     let _ = SigSet::empty().thread_set_mask();
 }
 
 /// Gives the programs that this process executes the default action of the signals that this process ignores and that `is_reset` selects.
 /// Signals that cannot have a handler stay ignored.
-pub(crate) fn reset_ignored(is_reset: impl Fn(c_int) -> bool) {
+pub fn reset_ignored(is_reset: impl Fn(c_int) -> bool) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     // The Rust runtime ignores SIGPIPE, and gives its default action to the programs that a process executes.
     let ignored = ignored(&status).filter(|signal| *signal != SIGPIPE && !FORBIDDEN.contains(signal));

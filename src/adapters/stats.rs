@@ -1,7 +1,7 @@
 //! The usage of containers and pods, their networks and the file system of images, as runtimes measure them.
 
 mod cgroup;
-pub(crate) mod kernel_file;
+pub mod kernel_file;
 
 use std::collections::HashMap;
 use std::sync::Arc;

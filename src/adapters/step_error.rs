@@ -5,13 +5,14 @@ use std::error::Error;
 /// A step failed. The text names the step; the source says why it failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}")]
-pub(crate) struct StepError {
+pub struct StepError {
     step: String,
     source: Box<dyn Error + Send + Sync>,
 }
 
 impl StepError {
-    pub(crate) fn new(step: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    /// The step failed for the reason `source`.
+    pub fn new(step: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         StepError { step: step.into(), source: source.into() }
     }
 }

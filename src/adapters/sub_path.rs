@@ -18,7 +18,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdir
 use rustix::io::Errno;
 
 #[cfg(feature = "cri")]
-pub(super) use bind::bind;
+pub use bind::bind;
 
 use super::tree;
 
@@ -31,7 +31,7 @@ const TRIES: u32 = 100;
 ///
 /// # Errors
 /// [`SubPathError`]; also if the `subPath` leads out of the volume.
-pub(super) fn open(volume: &Path, sub_path: &Path) -> Result<OwnedFd, SubPathError> {
+pub fn open(volume: &Path, sub_path: &Path) -> Result<OwnedFd, SubPathError> {
     let named = |error: Errno| match error {
         Errno::XDEV | Errno::LOOP => io::Error::new(
             ErrorKind::PermissionDenied,
@@ -55,7 +55,7 @@ pub(super) fn open(volume: &Path, sub_path: &Path) -> Result<OwnedFd, SubPathErr
 
 /// The `subPath` of a mount cannot be used. The source describes files of the node.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SubPathError {
+pub enum SubPathError {
     /// A missing directory cannot be created.
     #[error(transparent)]
     Create(io::Error),
@@ -67,7 +67,7 @@ pub(super) enum SubPathError {
 impl SubPathError {
     /// The error of a container whose mount of `volume` has the `subPath`. Its text does not contain the source, because not every
     /// user who reads a pod's status may know the node's files. The source is only logged (upstream `makeMounts`, kubelet 1.36).
-    pub(super) fn of_container(&self, uid: impl std::fmt::Display, container: &str, volume: &str) -> RuntimeError {
+    pub fn of_container(&self, uid: impl std::fmt::Display, container: &str, volume: &str) -> RuntimeError {
         tracing::warn!(pod.uid = %uid, container.name = container, volume, error = %self, "cannot use the subPath of a mount");
         RuntimeError::config(match self {
             SubPathError::Create(_) => texts::sub_path_not_created(volume, container),
@@ -77,7 +77,7 @@ impl SubPathError {
 }
 
 /// The path of the volume, given a path that ends with `sub_path`.
-pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
+pub fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
     let names = sub_path.components().filter(|part| matches!(part, Component::Normal(_))).count();
     path.ancestors().nth(names).unwrap_or(path)
 }
@@ -89,7 +89,7 @@ pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
 /// # Errors
 /// The errors of [`open`].
 #[cfg(feature = "process")]
-pub(super) fn resolve(volume: &Path, sub_path: &Path) -> Result<PathBuf, SubPathError> {
+pub fn resolve(volume: &Path, sub_path: &Path) -> Result<PathBuf, SubPathError> {
     let found = open(volume, sub_path)?;
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));
     fs::read_link(path).map_err(SubPathError::Prepare)
@@ -100,7 +100,7 @@ pub(super) fn resolve(volume: &Path, sub_path: &Path) -> Result<PathBuf, SubPath
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn make_point(at: &Path, source: &OwnedFd) -> io::Result<()> {
+pub fn make_point(at: &Path, source: &OwnedFd) -> io::Result<()> {
     let is_dir = FileType::from_raw_mode(fstat(source)?.st_mode) == FileType::Directory;
     if fs::symlink_metadata(at).is_ok_and(|found| found.is_dir() != is_dir) {
         tree::remove(at)?;

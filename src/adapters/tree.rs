@@ -25,7 +25,7 @@ const DEPTH: usize = 64;
 /// # Errors
 /// The error names the path. If a mount is at the path or below it, nothing is removed. If another process mounts a file
 /// system there during the removal, the removal ends at that mount.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         let text = format!("{} is not an entry of a directory and cannot be removed", path.display());
         return Err(io::Error::new(ErrorKind::InvalidInput, text));
@@ -100,7 +100,7 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
 /// # Errors
 /// The system's error, with the path.
 #[cfg(feature = "process")]
-pub(super) fn restore_owner_access(path: &Path) -> io::Result<()> {
+pub(crate) fn restore_owner_access(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| with_path(path, error))?;
     restore_access(&dir, fstat(&dir).map_err(|error| with_path(path, error))?.st_mode)

@@ -88,20 +88,20 @@ impl From<UntrustedDirectory> for io::Error {
 
 /// Opens a directory that belongs to this process's user and that no other user can write to. The path's last name may not be a
 /// link.
-pub(crate) fn open(path: &Path) -> Result<OwnedFd, UntrustedDirectory> {
+pub fn open(path: &Path) -> Result<OwnedFd, UntrustedDirectory> {
     open_at(CWD, path.as_os_str(), path)
 }
 
 /// Checks a directory as [`open`] does, and the directories below it down to `depth`. Every file in the directories above that
 /// depth must belong to this process's user or to root. Each level needs one file descriptor.
-pub(crate) fn check_tree(path: &Path, depth: usize) -> Result<(), UntrustedDirectory> {
+pub fn check_tree(path: &Path, depth: usize) -> Result<(), UntrustedDirectory> {
     check_below(open(path)?, path, depth)
 }
 
 /// Checks the files in a directory, and the directory as [`open`] does. Each file must belong to this process's user or to root.
 /// Directories in it are not checked.
 #[cfg(any(test, feature = "agent"))]
-pub(crate) fn check_files(path: &Path) -> Result<(), UntrustedDirectory> {
+pub fn check_files(path: &Path) -> Result<(), UntrustedDirectory> {
     for_each(open(path)?, path, |_, _, path, stat| if is_dir(stat) { Ok(()) } else { check_file(path, stat) })
 }
 
@@ -145,7 +145,7 @@ fn for_each(
 /// directory that it leads to. Each must belong to root or to this process's user. Only these users may write to it, unless it is
 /// sticky: then others cannot replace what is not theirs. An `emptyDir` of the pod of this process may have any mode, because only the
 /// containers of the pod reach it.
-pub(crate) fn check_above(path: &Path) -> Result<(), UntrustedDirectory> {
+pub fn check_above(path: &Path) -> Result<(), UntrustedDirectory> {
     let written = std::path::absolute(path).map_err(|error| UntrustedDirectory::io(path, error))?;
     let real = path.canonicalize().map_err(|error| UntrustedDirectory::io(path, error))?;
     let last_is_link = written.symlink_metadata().is_ok_and(|meta| meta.is_symlink());

@@ -30,7 +30,7 @@ const OPEN_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::N
 
 /// The scan of one tree. All methods block.
 #[derive(Debug)]
-pub(in crate::adapters) struct Scan {
+pub(super) struct Scan {
     path: PathBuf,
     /// The directories from the top of the tree down to the current one.
     levels: Vec<Level>,
@@ -61,7 +61,7 @@ impl Scan {
     ///
     /// # Errors
     /// The error of the file system, with the path.
-    pub(in crate::adapters) fn open(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let mut scan =
             Scan { path: path.to_owned(), levels: Vec::new(), used: UsedSpace::default(), linked: HashSet::new() };
         match scan.top() {
@@ -97,7 +97,7 @@ impl Scan {
     /// # Errors
     /// The error of the file system, with the path. A directory that may not be read is no error and counts without its
     /// content, so that a pod cannot end its own measurement.
-    pub(in crate::adapters) fn step(&mut self, entries: usize) -> io::Result<bool> {
+    pub(super) fn step(&mut self, entries: usize) -> io::Result<bool> {
         let mut left = entries;
         while let Some(level) = self.levels.last_mut() {
             let Some(dir) = level.dir.as_mut() else {
@@ -138,7 +138,7 @@ impl Scan {
     }
 
     /// The space of the entries that are counted so far.
-    pub(in crate::adapters) fn used(&self) -> UsedSpace {
+    pub(super) fn used(&self) -> UsedSpace {
         self.used
     }
 

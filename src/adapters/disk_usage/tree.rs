@@ -22,7 +22,7 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The error of the file system, with the path.
-pub(in crate::adapters) async fn of_tree(path: PathBuf) -> io::Result<UsedSpace> {
+pub async fn of_tree(path: PathBuf) -> io::Result<UsedSpace> {
     let at = path.clone();
     let mut scan = match blocking(move || Scan::open(&at)).await? {
         Some(scan) => scan,
@@ -44,8 +44,6 @@ pub(in crate::adapters) async fn of_tree(path: PathBuf) -> io::Result<UsedSpace>
 }
 
 /// Runs work that blocks on a blocking thread.
-pub(in crate::adapters) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

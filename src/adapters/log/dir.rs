@@ -31,7 +31,7 @@ impl LogDir {
 
     /// Removes the directory if it is empty. Blocks.
     #[cfg(any(feature = "cri", feature = "process"))]
-    pub(in crate::adapters) fn remove_if_empty(&self) -> io::Result<()> {
+    pub fn remove_if_empty(&self) -> io::Result<()> {
         use rustix::fs::{AtFlags, unlinkat};
         use rustix::io::Errno;
         let (Some(above), Some(name)) = (self.below.parent(), self.below.file_name()) else { return Ok(()) };
@@ -43,20 +43,20 @@ impl LogDir {
     }
 
     /// Opens the directory. Blocks.
-    pub(in crate::adapters) fn open(&self) -> io::Result<OpenLogDir> {
+    pub fn open(&self) -> io::Result<OpenLogDir> {
         Ok(OpenLogDir { fd: regular::open_dir(&self.root, &self.below)? })
     }
 }
 
 /// An open [`LogDir`]. All calls block.
 #[derive(Debug)]
-pub(in crate::adapters) struct OpenLogDir {
+pub struct OpenLogDir {
     fd: OwnedFd,
 }
 
 impl OpenLogDir {
     /// The names in the directory. Names that are not UTF-8 are left out.
-    pub(in crate::adapters) fn names(&self) -> io::Result<Vec<String>> {
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             match entry?.file_name().to_str() {
@@ -68,7 +68,7 @@ impl OpenLogDir {
     }
 
     /// Opens a log file for reading.
-    pub(in crate::adapters) fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+    pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         regular::open(&self.fd, Path::new(name.as_ref()))
     }
 }
@@ -76,7 +76,7 @@ impl OpenLogDir {
 #[cfg(feature = "process")]
 impl OpenLogDir {
     /// Opens a log file for appending. A link, FIFO or device at its name is replaced by a new file.
-    pub(in crate::adapters) fn append(&self, name: &str, mode: u32) -> io::Result<File> {
+    pub fn append(&self, name: &str, mode: u32) -> io::Result<File> {
         regular::append(&self.fd, Path::new(name), mode)
     }
 }

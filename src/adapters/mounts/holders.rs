@@ -15,7 +15,7 @@ const MAX_HOLDERS: usize = 3;
 ///
 /// Only files of `/proc` are read. Another process may have opened a file of a file system that does not answer, and reading
 /// the status of that file would block.
-pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
+pub(super) fn holders(path: &Path) -> Vec<String> {
     let Ok(path) = exact(path) else { return vec![] };
     let own = begins_at(&table(Path::new("/proc/self")), &path);
     let is_below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(&path));

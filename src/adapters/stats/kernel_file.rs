@@ -1,13 +1,13 @@
 //! Numbers in files of the kernel with one key for each line, such as `memory.stat` of a cgroup and `/proc/meminfo`.
 
 /// The number after a key and white space at the start of a line.
-pub(crate) fn value(text: &str, key: &str) -> Option<u64> {
+pub fn value(text: &str, key: &str) -> Option<u64> {
     let mut after_key = text.lines().filter_map(|line| line.strip_prefix(key));
     after_key.find(|rest| rest.starts_with([' ', '\t']))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// The number after a key in bytes. The file has it in KiB.
-pub(crate) fn bytes(text: &str, key: &str) -> Option<u64> {
+pub fn bytes(text: &str, key: &str) -> Option<u64> {
     value(text, key)?.checked_mul(1024)
 }
 

@@ -16,7 +16,7 @@ use crate::adapters::mounts;
 ///
 /// # Errors
 /// The errors of [`open`](super::open). [`ErrorKind::PermissionDenied`], with the remedy, if this process may not mount.
-pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, mount_point: &Path) -> Result<(), SubPathError> {
+pub fn bind(volume: &Path, sub_path: &Path, mount_point: &Path) -> Result<(), SubPathError> {
     let found = open(volume, sub_path)?;
     mount(&found, sub_path, mount_point).map_err(SubPathError::Prepare)
 }
