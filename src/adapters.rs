@@ -2,69 +2,66 @@
 
 #[cfg(feature = "cri")]
 pub mod adoption;
-#[cfg(any(feature = "cri", feature = "process"))]
-pub(crate) mod cdi;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod changed_pods;
 #[cfg(feature = "agent")]
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(feature = "process")]
-mod dir_watch;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod disk_usage;
 #[cfg(feature = "dra")]
 pub mod dra;
 #[cfg(any(feature = "cri", feature = "dra"))]
 mod grpc;
 #[cfg(feature = "kube")]
 pub mod kube;
-#[cfg(any(feature = "cri", feature = "process"))]
-pub mod log;
 #[cfg(feature = "agent")]
 pub(crate) mod logind;
 #[cfg(feature = "agent")]
 pub mod manifest;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod mounts;
 #[cfg(feature = "agent")]
 pub mod network;
-#[cfg(feature = "agent")]
-pub mod node_meter;
-#[cfg(feature = "process")]
-mod pod_group;
 #[cfg(feature = "process")]
 pub mod process;
-#[cfg(any(feature = "cri", feature = "process"))]
-pub(crate) mod record;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod regular;
-#[cfg(feature = "process")]
-pub(crate) mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
-#[cfg(any(feature = "cri", feature = "process"))]
-pub(crate) mod stats;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod step_error;
-#[cfg(feature = "process")]
-pub mod storage;
-#[cfg(any(feature = "cri", feature = "process"))]
-pub(crate) mod streaming;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod sub_path;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod tree;
-#[cfg(any(feature = "cri", feature = "process"))]
-#[cfg_attr(
-    not(feature = "process"),
-    expect(dead_code, reason = "a container runtime keeps its own records, so only the directories above are checked")
-)]
-pub(crate) mod trusted_dir;
 
-/// The mode of a pod's directory: only the agent and its group have access (upstream `makePodDataDirs`, kubelet 1.36).
+/// The logs of containers in the CRI format.
 #[cfg(any(feature = "cri", feature = "process"))]
-const POD_DIR: u32 = 0o750;
+pub mod log {
+    #[cfg(feature = "process")]
+    pub(crate) use podwright_host::log::MAX_PIECE;
+    pub use podwright_host::log::{LogDir, OpenLog, Record, WritesLogs, tail, tail_window};
+    pub(crate) use podwright_host::log::{end_of_log, remove_run};
+
+    /// Reads the log of one run: the rotated files, then the file that is written to, and follows it.
+    #[cfg(feature = "agent")]
+    pub mod reader {
+        pub use podwright_host::log::reader::{LogRead, LogStream, ReadOptions, Reader, runs};
+    }
+    /// Rotates container logs: a full log file is moved away, the container continues in a new file, and old files are compressed
+    /// and removed.
+    #[cfg(feature = "agent")]
+    pub mod rotation {
+        pub use podwright_host::log::rotation::{Limits, RotateError, Rotation, Rotator};
+    }
+}
+/// The memory and the process ids of the machine.
+#[cfg(feature = "agent")]
+pub mod node_meter {
+    pub use podwright_host::node_meter::LinuxNodeMeter;
+}
+/// Pod directories and volumes on the file system.
+#[cfg(feature = "process")]
+pub mod storage {
+    pub use podwright_host::storage::{FileStorage, PodLogs, PodSpace, VolumeSpace};
+}
+
+// The adapters that are modules of this crate, and the API of a node, use the modules of the crate by these names.
+#[cfg(feature = "cri")]
+use podwright_host::POD_DIR;
+#[cfg(any(feature = "cri", feature = "process"))]
+use podwright_host::{cdi, changed_pods, disk_usage, mounts, record, regular, step_error, sub_path, tree};
+#[cfg(feature = "process")]
+use podwright_host::{dir_watch, pod_group, signals, trusted_dir};
+#[cfg(any(feature = "cri", feature = "process"))]
+pub(crate) use podwright_host::{stats, streaming};

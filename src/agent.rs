@@ -49,8 +49,8 @@ use std::process::ExitCode;
 use cli::Command;
 use signal_hook::consts::SIGCHLD;
 
-use crate::adapters::signals;
 use podwright_actors::text::error_chain;
+use podwright_host::signals;
 
 pub use admin::router;
 pub use events::EventLog;

@@ -1,10 +1,6 @@
 //! What the tests, the simulation and the fuzz targets of this repository call beside the API. Not a part of the API: it may change in
 //! any release.
 
-#[cfg(any(feature = "cri", feature = "process"))]
-pub mod cdi {
-    pub use crate::adapters::cdi::*;
-}
 #[cfg(feature = "dra")]
 pub mod dra_answers {
     pub use crate::adapters::dra::answers::*;
@@ -20,18 +16,6 @@ pub mod process_log {
 #[cfg(feature = "process")]
 pub mod process_record {
     pub use crate::adapters::process::record::*;
-}
-#[cfg(any(feature = "cri", feature = "process"))]
-pub mod record {
-    pub use crate::adapters::record::*;
-}
-#[cfg(any(feature = "cri", feature = "process"))]
-pub mod stats {
-    pub use crate::adapters::stats::*;
-}
-#[cfg(any(feature = "cri", feature = "process"))]
-pub mod streaming {
-    pub use crate::adapters::streaming::*;
 }
 
 #[cfg(all(feature = "dra", feature = "kube"))]

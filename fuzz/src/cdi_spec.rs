@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use podwright::testing::cdi::{CdiError, Content, DeviceName, Edits, Format, Spec, Specs, parse, resolve};
+use podwright_host::cdi::{CdiError, Content, DeviceName, Edits, Format, Spec, Specs, parse, resolve};
 
 /// The input is one byte and a specification. The byte selects JSON or YAML.
 pub fn check(bytes: &[u8]) {
@@ -60,7 +60,7 @@ fn node<const N: usize>(contents: [&Content; N]) -> Specs {
 
 /// The edits of a device without those of its specification.
 fn one(edits: &Edits) -> Edits {
-    let device = podwright::testing::cdi::Device { name: "a".into(), edits: edits.clone() };
+    let device = podwright_host::cdi::Device { name: "a".into(), edits: edits.clone() };
     let content = Content { kind: "v/c".into(), devices: vec![device], edits: Edits::default() };
     resolve(node([&content]), &["v/c=a".into()]).unwrap()
 }

@@ -3,9 +3,9 @@
 use std::fs;
 
 use podwright::adapters::checkpoint::FileCheckpoint;
-use podwright::testing::record::{seal_line, unseal_line};
 use podwright_actors::final_statuses::FinalStatusStore;
 use podwright_actors::ports::Checkpoint;
+use podwright_host::record::{seal_line, unseal_line};
 use tempfile::TempDir;
 
 thread_local! {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use podwright::adapters::checkpoint::ClaimCheckpoint;
 use podwright::metrics::Metrics;
-use podwright::testing::record::seal_line;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, ClaimRecord, ClaimTasks, OpenClaimsError};
 use podwright_actors::ids::{ClaimName, DriverName};
 use podwright_actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice, SystemClock};
+use podwright_host::record::seal_line;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;

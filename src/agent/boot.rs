@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::adapters::record::{self, Durability};
+use podwright_host::record::{self, Durability};
 
 /// The kernel's ID of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

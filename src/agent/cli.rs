@@ -128,7 +128,7 @@ pub(crate) struct RunArgs {
     pub(crate) max_pods: usize,
     /// The directories with the specifications of CDI devices. A device in a later directory replaces one of the same name in an
     /// earlier directory. Only root and the agent's user may be able to change them.
-    #[arg(long, value_name = "DIR,...", value_delimiter = ',', default_values = crate::adapters::cdi::DIRECTORIES)]
+    #[arg(long, value_name = "DIR,...", value_delimiter = ',', default_values = podwright_host::cdi::DIRECTORIES)]
     pub(crate) cdi_spec_dirs: Vec<PathBuf>,
     /// The socket on which monitoring agents read the devices of pods, or `off` [default: pod-resources/kubelet.sock in the root
     /// directory].

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::adapters::record::{self, Durability};
+use podwright_host::record::{self, Durability};
 
 /// The file below the agent's root directory that keeps the identity.
 const FILE: &str = "instance";

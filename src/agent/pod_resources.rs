@@ -33,7 +33,7 @@ use self::rate::CallRate;
 use super::error_text::reason;
 use super::http::{Listener, SeatLimits, Seats, connections};
 use super::view::NodeView;
-use crate::adapters::trusted_dir;
+use podwright_host::trusted_dir;
 use podwright_metrics::PodResourcesMethod;
 
 /// The delay after a failure to listen before the agent tries again.

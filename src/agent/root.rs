@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error_text::{reason, remedy};
-use crate::adapters::trusted_dir::{self, UntrustedDirectory};
+use podwright_host::trusted_dir::{self, UntrustedDirectory};
 
 /// The default root directory of an agent that runs as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
-use crate::adapters::stats::{NoStats, RuntimeStats};
-use crate::adapters::streaming::{NoStreams, StreamingRuntime};
 use podwright_actors::HostIps;
 use podwright_actors::ports::{
     Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, PullSecrets, RuntimeName,
 };
+use podwright_host::stats::{NoStats, RuntimeStats};
+use podwright_host::streaming::{NoStreams, StreamingRuntime};
 use podwright_metrics::Metrics;
 
 use super::cli::RunArgs;

@@ -23,8 +23,8 @@ use super::renewal::Renewal;
 use super::request::Template;
 use super::schedule::{CredentialSource, FoundKubeconfig, Requester, credential_source};
 use crate::adapters::kube::{ConnectError, Connection, Credentials, KubeSigningRequests};
-use crate::adapters::record::{self, Durability};
 use podwright_actors::text::error_chain;
+use podwright_host::record::{self, Durability};
 use podwright_metrics::CertificateMetrics;
 
 /// How often the files are compared with the credentials in use.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::pair::CertificatePair;
 use super::request::{Pending, Template};
-use crate::adapters::record::{self, Durability};
+use podwright_host::record::{self, Durability};
 
 /// The directory below the root directory that contains certificates and keys.
 pub(super) const DIRECTORY: &str = "pki";

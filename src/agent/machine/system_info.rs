@@ -4,8 +4,8 @@ use std::fs;
 
 use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo};
 
-use crate::adapters::stats::kernel_file;
 use podwright_actors::admission::architecture;
+use podwright_host::stats::kernel_file;
 
 /// The version of the kubelet whose behaviour this agent has. Clients compare it with the version of the API server; the part after
 /// the plus sign does not count in comparisons (semver.org).

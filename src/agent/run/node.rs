@@ -10,9 +10,7 @@ use crate::adapters::adoption::Adoption;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::node_meter::LinuxNodeMeter;
-use crate::adapters::stats::RuntimeStats;
 use crate::adapters::storage::FileStorage;
-use crate::adapters::streaming::StreamingRuntime;
 use crate::agent::boot::{self, BootChange};
 use crate::agent::cli::RunArgs;
 use crate::agent::events::EventLog;
@@ -30,6 +28,8 @@ use podwright_actors::ports::{
 use podwright_actors::recorder::{Note, Recorder};
 use podwright_actors::time::Time;
 use podwright_actors::{HostIps, NodeRegistration};
+use podwright_host::stats::RuntimeStats;
+use podwright_host::streaming::StreamingRuntime;
 use podwright_metrics::Metrics;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

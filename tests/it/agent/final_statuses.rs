@@ -97,7 +97,7 @@ async fn reboot_is_logged_once_and_ends_the_facts_of_containers() {
     agent.crash().await;
     let boot = fs::read_to_string(home.root().join("boot")).unwrap();
     assert!(boot.contains(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()));
-    fs::write(home.root().join("boot"), podwright::testing::record::seal(br#""another""#)).unwrap();
+    fs::write(home.root().join("boot"), podwright_host::record::seal(br#""another""#)).unwrap();
     // The machine went down while the file was written.
     let damage = || fs::write(home.root().join("run_facts"), "half a li").unwrap();
     damage();

@@ -1,8 +1,8 @@
 //! The networks of pods, as containerd measures them.
 
-use podwright::testing::stats::RuntimeStats;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, SandboxConfig};
+use podwright_host::stats::RuntimeStats;
 use serde_json::json;
 
 use super::containerd::Containerd;

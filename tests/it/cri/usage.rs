@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use podwright::testing::stats::RuntimeStats;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageRequest, PodCgroups, SandboxConfig};
+use podwright_host::stats::RuntimeStats;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::files::{documents, in_repository};
-use crate::layers::{ACTORS, ADAPTERS, AGENT, HELPERS};
+use crate::layers::{ACTORS, ADAPTERS, AGENT, HELPERS, HOST};
 use crate::root;
 
 /// The README is read in one sitting.
@@ -72,11 +72,22 @@ fn the_architecture_page_has_the_adapters_of_the_test() {
     let rows = rows_of_architecture("| folder or file below `src/adapters`");
     for (is_helper, expected) in [(true, HELPERS), (false, ADAPTERS)] {
         let rows = rows.iter().filter(|row| row.contains("| helper") == is_helper);
-        let cells = rows.filter_map(|row| row.split('|').nth(1));
-        let found: BTreeSet<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(without_rs).collect();
         let expected: BTreeSet<&str> = expected.iter().copied().collect();
-        assert_eq!(found, expected, "docs/architecture.md and layers.rs, helpers: {is_helper}");
+        assert_eq!(rooms(rows), expected, "docs/architecture.md and layers.rs, helpers: {is_helper}");
     }
+}
+
+#[test]
+fn the_architecture_page_has_the_rooms_of_the_host() {
+    let rows = rows_of_architecture("| folder or file below `adapters/host/src`");
+    let expected: BTreeSet<&str> = HOST.iter().flat_map(|(_, rooms)| *rooms).copied().collect();
+    assert_eq!(rooms(rows.iter()), expected, "docs/architecture.md and layers.rs");
+}
+
+/// The files and folders in the first column of a table.
+fn rooms<'a>(rows: impl Iterator<Item = &'a String>) -> BTreeSet<&'a str> {
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(without_rs).collect()
 }
 
 /// The rows of the table of docs/architecture.md whose first line starts with `head`.

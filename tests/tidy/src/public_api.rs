@@ -17,6 +17,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_core", "actors/core/src"),
     ("podwright_engine", "actors/engine/src"),
     ("podwright_actors", "actors/src"),
+    ("podwright_host", "adapters/host/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_slices", "adapters/slices/src"),
     ("podwright_dra_driver", "adapters/dra-driver/src"),

@@ -11,7 +11,7 @@ use super::cache::FileVersion;
 use super::document::{Content, Format, MAX_BYTES, parse};
 use super::error::SpecError;
 use super::resolve::Spec;
-use crate::adapters::trusted_dir::{self, UntrustedDirectory};
+use crate::trusted_dir::{self, UntrustedDirectory};
 
 /// The largest number of files in one directory. A DRA driver may write a file for each claim of the node.
 const MAX_FILES: usize = 10_000;

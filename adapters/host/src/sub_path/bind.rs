@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::mount::mount_bind;
 
 use super::{SubPathError, make_point, open};
-use crate::adapters::mounts;
+use crate::mounts;
 
 /// Bind-mounts the file or directory `sub_path` of `volume` at `mount_point`, which is created. A mount that already exists
 /// there is kept if it is the same file or directory, and replaced otherwise. Blocks.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use super::fs_group::{FsGroup, volume_mode};
-use crate::adapters::mounts;
+use crate::mounts;
 
 /// The file system that keeps its files in memory.
 pub(super) const TMPFS: &str = "tmpfs";

@@ -6,7 +6,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::adapters::storage::PodLogs;
+use crate::storage::PodLogs;
 
 fn pod() -> Arc<PodObject> {
     let pod = json!({
@@ -86,7 +86,7 @@ async fn each_volume_of_a_pod_has_its_space_and_its_file_system() {
     std::os::unix::fs::symlink(other.path(), paths["cache"].join("link")).unwrap();
     fs::write(paths["ram"].join("file"), vec![1; 10_000]).unwrap();
     let space = storage.pod_space(&pod).await.unwrap();
-    let is_mounted = crate::adapters::mounts::exactly_at(&paths["ram"]).unwrap().is_some();
+    let is_mounted = crate::mounts::exactly_at(&paths["ram"]).unwrap().is_some();
     storage.tear_down(pod.uid()).await.unwrap();
     let found: Vec<_> = space.volumes.iter().map(|it| (it.name.as_str(), it.is_local_storage)).collect();
     assert_eq!(found, [("cache", true), ("ram", false), ("info", false), ("plain", true)]);

@@ -10,16 +10,11 @@
 //! `rotation` limits the size of the logs. `reader` reads all files of a run as one log.
 
 mod dir;
-#[cfg(feature = "agent")]
 mod file_names;
-#[cfg(feature = "agent")]
 mod printer;
-#[cfg(feature = "agent")]
 pub mod reader;
-#[cfg(feature = "agent")]
 pub mod rotation;
 
-#[cfg(any(feature = "cri", feature = "process"))]
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
@@ -57,7 +52,6 @@ impl OpenLog {
 }
 
 /// Removes the log of a run with its rotated files. Succeeds if there are none. Blocks.
-#[cfg(any(feature = "cri", feature = "process"))]
 pub fn remove_run(dir: &LogDir, file: &str) -> io::Result<()> {
     // A rotated file has the name of the log with a suffix.
     let belongs_to_run =
@@ -71,21 +65,17 @@ pub fn remove_run(dir: &LogDir, file: &str) -> io::Result<()> {
 
 /// The most bytes of text in one record. A longer line takes several records (containerd's default
 /// `max_container_log_line_size`).
-#[cfg(any(feature = "cri", feature = "process"))]
 pub const MAX_PIECE: usize = 16 * 1024;
 
 /// The most bytes of a log that become a termination message (`kubelet/container/runtime.go`, kubelet 1.36).
-#[cfg(any(feature = "cri", feature = "process"))]
 const TERMINATION_MESSAGE_BYTES: usize = 2048;
 /// The most lines of a log that become a termination message (same source).
-#[cfg(any(feature = "cri", feature = "process"))]
 const TERMINATION_MESSAGE_LINES: usize = 80;
 
 /// The end of a log, for the termination message of its container. Blocks.
 ///
 /// # Errors
 /// If the log cannot be read, or is not a regular file.
-#[cfg(any(feature = "cri", feature = "process"))]
 pub fn end_of_log(dir: &LogDir, file: &str) -> io::Result<Vec<u8>> {
     const WINDOW: u64 = tail_window(TERMINATION_MESSAGE_BYTES) as u64;
     let mut raw = Vec::new();
@@ -136,7 +126,6 @@ impl<'a> Record<'a> {
 ///
 /// `bytes` is the end of the log. `cut` means that `bytes` may begin in the middle of a record, which is then ignored.
 /// [`tail_window`] returns how many bytes the caller has to read.
-#[cfg(any(feature = "cri", feature = "process"))]
 pub fn tail(bytes: &[u8], cut: bool, max_lines: usize, max_bytes: usize) -> Vec<u8> {
     let whole = bytes.split_inclusive(|b| *b == b'\n').skip(usize::from(cut));
     let records: Vec<Record<'_>> = whole.filter_map(Record::parse).collect();
@@ -152,7 +141,6 @@ pub fn tail(bytes: &[u8], cut: bool, max_lines: usize, max_bytes: usize) -> Vec<
 }
 
 /// The index of the first record of the last `count` lines. Records after the last end of a line are a line of their own.
-#[cfg(any(feature = "cri", feature = "process"))]
 fn first_of_last_lines(records: &[Record<'_>], count: usize) -> usize {
     let mut lines = 0;
     let mut follows_end = true;
@@ -170,16 +158,14 @@ fn first_of_last_lines(records: &[Record<'_>], count: usize) -> usize {
 
 /// How many bytes from the end of a log [`tail`] needs for so many bytes of text, even if they begin in the middle of a record. Each
 /// record has at least one byte of text or the end of a line.
-#[cfg(any(feature = "cri", feature = "process"))]
 pub const fn tail_window(max_bytes: usize) -> usize {
     HEADER + MAX_PIECE + max_bytes * (HEADER + 1)
 }
 
 /// An upper bound on the bytes of a record besides its text: the time, the stream, the tag and the newline.
-#[cfg(any(feature = "cri", feature = "process"))]
 const HEADER: usize = 64;
 
-#[cfg(all(test, any(feature = "cri", feature = "process")))]
+#[cfg(test)]
 mod tests {
     use podwright_fixtures::hostile_files::{clear, plants};
 

@@ -12,7 +12,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{DiskMeter, FileSystemSpace, PodDiskUsage, StorageError, UsedSpace};
 
 use super::{FileStorage, component, io_error, volume};
-use crate::adapters::disk_usage;
+use crate::disk_usage;
 
 /// The space of a pod's volumes and logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

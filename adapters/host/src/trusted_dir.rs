@@ -100,7 +100,6 @@ pub fn check_tree(path: &Path, depth: usize) -> Result<(), UntrustedDirectory> {
 
 /// Checks the files in a directory, and the directory as [`open`] does. Each file must belong to this process's user or to root.
 /// Directories in it are not checked.
-#[cfg(any(test, feature = "agent"))]
 pub fn check_files(path: &Path) -> Result<(), UntrustedDirectory> {
     for_each(open(path)?, path, |_, _, path, stat| if is_dir(stat) { Ok(()) } else { check_file(path, stat) })
 }

@@ -5,8 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use podwright_fixtures::hostile_files::{TestVolume, under_attack};
 
 use super::*;
-#[cfg(feature = "cri")]
-use crate::adapters::mounts;
+use crate::mounts;
 
 /// The path, relative to the volume, of the file or directory that `open` opens.
 fn opened(test: &TestVolume, sub: &str) -> io::Result<PathBuf> {
@@ -58,7 +57,6 @@ fn sub_path_swapped_for_a_link_does_not_leave_the_volume() {
     assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1, "nothing was made outside");
 }
 
-#[cfg(feature = "cri")]
 #[test]
 fn bind_mounts_the_file_that_was_checked() {
     let test = TestVolume::create();

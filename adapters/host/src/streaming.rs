@@ -151,7 +151,6 @@ pub const CHUNK_BYTES: usize = 32 << 10;
 
 /// A runtime does not open a stream.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum StreamError {
     /// The runtime has no streams.
     #[error("this runtime offers no commands, attached containers and forwarded ports: use another --runtime")]

@@ -12,7 +12,7 @@ use super::calls::CallProgress;
 use super::empty_dir::TMPFS;
 use super::volume::{IN_MEMORY, PLUGINS};
 use super::{PodLogs, entries, for_volume, io_error, is_dir};
-use crate::adapters::mounts::{self, UnmountError};
+use crate::mounts::{self, UnmountError};
 
 /// Removes the volumes that the storage creates, with their content. Other volumes are kept, because the agent does not own
 /// their content.
@@ -112,5 +112,5 @@ fn rmdir(path: &Path) -> Result<(), StorageError> {
 }
 
 fn tree(path: &Path) -> Result<(), StorageError> {
-    crate::adapters::tree::remove(path).map_err(|error| io_error(path, error))
+    crate::tree::remove(path).map_err(|error| io_error(path, error))
 }

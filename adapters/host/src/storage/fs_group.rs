@@ -7,7 +7,7 @@ use podwright_actors::config::linux_id::linux_id;
 use podwright_actors::pod::PodObject;
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 
-use crate::adapters::pod_group;
+use crate::pod_group;
 
 /// The `fsGroup` of a pod. The pod's volumes, and the files that are created in them, belong to this group (upstream
 /// `volume.SetVolumeOwnership`, kubelet 1.36).

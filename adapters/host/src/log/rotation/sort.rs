@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::adapters::log::OpenLog;
+use crate::log::OpenLog;
 
 /// How long the inspection of a log may take before another thread continues with the next log. It usually takes microseconds.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
@@ -104,7 +104,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::adapters::log::LogDir;
+    use crate::log::LogDir;
 
     fn log(name: &str) -> OpenLog {
         OpenLog { container: name.into(), dir: LogDir::new("/logs", name), file: "0.log".into() }

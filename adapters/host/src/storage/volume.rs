@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::adapters::step_error::StepError;
-use crate::adapters::tree;
+use crate::step_error::StepError;
+use crate::tree;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 use podwright_actors::objects::downward_files;
 use podwright_actors::pod::PodObject;

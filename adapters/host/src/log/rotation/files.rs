@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::{Limits, LogNames, RotateError, failed, plan};
-use crate::adapters::log::OpenLog;
-use crate::adapters::log::dir::OpenLogDir;
-use crate::adapters::log::file_names;
-use crate::adapters::regular;
+use crate::log::OpenLog;
+use crate::log::dir::OpenLogDir;
+use crate::log::file_names;
+use crate::regular;
 
 /// The result of the inspection of a log.
 pub(super) enum Inspection {

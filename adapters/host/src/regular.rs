@@ -19,7 +19,6 @@ pub fn open_dir(root: &Path, below: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens a directory at a path below an open directory.
-#[cfg(feature = "process")]
 pub(crate) fn dir_beneath(dir: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(beneath(dir, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
 }
@@ -42,7 +41,6 @@ pub fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
 /// # Errors
 /// [`ErrorKind::InvalidInput`] if it is not a regular file, [`ErrorKind::FileTooLarge`] if it is larger; otherwise the system's
 /// error.
-#[cfg(feature = "process")]
 pub(crate) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -59,7 +57,6 @@ pub(crate) fn read_in_root(root: &Path, path: &Path, limit: u64) -> io::Result<V
 ///
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] if the name exists, even as a broken link; otherwise the system's error.
-#[cfg(feature = "process")]
 pub(crate) fn create(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
     Ok(File::from(beneath(&dir, path, flags, Mode::from_raw_mode(mode))?))
@@ -102,7 +99,6 @@ const TRIES: usize = 100;
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] if a directory has the name; otherwise the system's error.
-#[cfg(feature = "process")]
 pub(crate) fn append(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
     use rustix::fs::{AtFlags, unlinkat};
     for _ in 0..TRIES {
@@ -156,7 +152,6 @@ mod tests {
         assert_eq!(io::read_to_string(open(&opened, Path::new("a")).unwrap()).unwrap(), "text");
     }
 
-    #[cfg(feature = "process")]
     #[test]
     fn a_link_in_a_volume_leads_to_a_file_of_the_volume() {
         let (dir, secret) = secret();
@@ -192,7 +187,6 @@ mod tests {
         assert!(open_dir(&dir.path().join("pod"), Path::new(".")).is_ok());
     }
 
-    #[cfg(feature = "process")]
     #[test]
     fn append_replaces_whatever_is_not_a_regular_file() {
         use std::io::Write;

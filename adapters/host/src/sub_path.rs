@@ -4,7 +4,6 @@
 //! calls. So the kernel resolves each name within the volume, and the result stays open: the container gets exactly that
 //! file or directory, even if its name leads elsewhere later.
 
-#[cfg(feature = "cri")]
 mod bind;
 
 use std::fs;
@@ -17,7 +16,6 @@ use podwright_actors::texts::containers::config as texts;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
-#[cfg(feature = "cri")]
 pub use bind::bind;
 
 use super::tree;
@@ -88,7 +86,6 @@ pub fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
 ///
 /// # Errors
 /// The errors of [`open`].
-#[cfg(feature = "process")]
 pub fn resolve(volume: &Path, sub_path: &Path) -> Result<PathBuf, SubPathError> {
     let found = open(volume, sub_path)?;
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));

@@ -4,9 +4,7 @@
 //! took, so that a scan takes at most a quarter of one CPU and of the disk's time, however many files a pod has. The files of
 //! a pod change during the scan: an entry that is gone counts nothing.
 
-#[cfg(feature = "process")]
 mod scan;
-#[cfg(feature = "process")]
 mod tree;
 
 use std::io;
@@ -16,7 +14,6 @@ use podwright_actors::ports::FileSystemSpace;
 use rustix::fs::{CWD, Mode, OFlags, fstat, fstatvfs, openat};
 use rustix::io::Errno;
 
-#[cfg(feature = "process")]
 pub use tree::{blocking, of_tree};
 
 /// The space of the file system that holds `path`. Blocks.
@@ -42,6 +39,5 @@ fn with_path(path: &Path, error: Errno) -> io::Error {
     io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", path.display()))
 }
 
-#[cfg(feature = "process")]
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,6 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
 ///
 /// # Errors
 /// The system's error, with the path.
-#[cfg(feature = "process")]
 pub(crate) fn restore_owner_access(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| with_path(path, error))?;

@@ -12,7 +12,7 @@ use podwright_actors::ports::RuntimeFuture;
 use podwright_fixtures::hostile_files::{clear, plants};
 
 use super::*;
-use crate::adapters::log::LogDir;
+use crate::log::LogDir;
 
 /// A plan for a directory of regular files.
 fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> RotationPlan {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::adapters::mounts;
+use crate::mounts;
 use podwright_actors::text::error_chain;
 
 struct Node {

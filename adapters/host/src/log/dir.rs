@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Dir;
 
-use crate::adapters::regular;
+use crate::regular;
 
 /// The directory with the logs of a container. Containers and other programs may change everything below `root`, for example
 /// log collectors that mount it. Links below `root` are not followed.
@@ -30,7 +30,6 @@ impl LogDir {
     }
 
     /// Removes the directory if it is empty. Blocks.
-    #[cfg(any(feature = "cri", feature = "process"))]
     pub fn remove_if_empty(&self) -> io::Result<()> {
         use rustix::fs::{AtFlags, unlinkat};
         use rustix::io::Errno;
@@ -73,7 +72,6 @@ impl OpenLogDir {
     }
 }
 
-#[cfg(feature = "process")]
 impl OpenLogDir {
     /// Opens a log file for appending. A link, FIFO or device at its name is replaced by a new file.
     pub fn append(&self, name: &str, mode: u32) -> io::Result<File> {
@@ -81,7 +79,6 @@ impl OpenLogDir {
     }
 }
 
-#[cfg(any(feature = "cri", feature = "process"))]
 impl OpenLogDir {
     /// Removes a file, or a directory that another program put there. Succeeds if the name is missing.
     pub(super) fn remove_tree(&self, name: &str) -> io::Result<()> {
@@ -94,7 +91,7 @@ impl OpenLogDir {
             Err(Errno::ISDIR | Errno::PERM) => {
                 // This path leads to the open directory, even if the directory was renamed or replaced since.
                 let itself = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
-                crate::adapters::tree::remove(&itself.join(name))
+                crate::tree::remove(&itself.join(name))
             }
             Err(error) => Err(error.into()),
         }
@@ -102,7 +99,6 @@ impl OpenLogDir {
 }
 
 /// The facts about a regular file that readers and rotation need.
-#[cfg(feature = "agent")]
 pub(super) struct LogFileFacts {
     /// The size in bytes.
     pub(super) size: u64,
@@ -112,7 +108,6 @@ pub(super) struct LogFileFacts {
 }
 
 /// The calls of readers and rotation.
-#[cfg(feature = "agent")]
 impl OpenLogDir {
     /// The facts about a log file, without opening it.
     ///
@@ -134,10 +129,10 @@ impl OpenLogDir {
     }
 
     /// Begins to watch the directory for new files. Must be called in a tokio runtime.
-    pub(super) fn watch(&self) -> io::Result<crate::adapters::dir_watch::DirWatch> {
+    pub(super) fn watch(&self) -> io::Result<crate::dir_watch::DirWatch> {
         use std::os::fd::AsRawFd;
         // This path leads to the open directory, even if the directory was renamed or replaced since.
-        crate::adapters::dir_watch::DirWatch::new(Path::new(&format!("/proc/self/fd/{}", self.fd.as_raw_fd())))
+        crate::dir_watch::DirWatch::new(Path::new(&format!("/proc/self/fd/{}", self.fd.as_raw_fd())))
     }
 
     pub(super) fn create(&self, name: &str, mode: u32) -> io::Result<File> {

@@ -20,7 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::fs_group::FsGroup;
-use crate::adapters::{regular, tree};
+use crate::{regular, tree};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
