@@ -13,8 +13,6 @@ mod grpc;
 #[cfg(feature = "kube")]
 pub mod kube;
 #[cfg(feature = "agent")]
-pub(crate) mod logind;
-#[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "agent")]
 pub mod network;

@@ -5,10 +5,6 @@
 pub mod dra_answers {
     pub use crate::adapters::dra::answers::*;
 }
-#[cfg(feature = "agent")]
-pub mod logind {
-    pub use crate::adapters::logind::*;
-}
 #[cfg(feature = "process")]
 pub mod process_log {
     pub use crate::adapters::process::log::*;

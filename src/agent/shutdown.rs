@@ -13,12 +13,12 @@ use futures_util::future::{LocalBoxFuture, OptionFuture};
 use tokio::sync::watch;
 
 use self::step::{Effect, Event, State, step};
-use crate::adapters::logind::{DelayLock, Logind, LogindError};
 use podwright_actors::node::NodeHandle;
 use podwright_actors::ports::{EventRecorder, PodEvent};
 use podwright_actors::shutdown::ShutdownConfig;
 use podwright_actors::text::error_chain;
 use podwright_actors::texts::shutdown::{CANCELLED, DETECTED, SHUTDOWN};
+use podwright_logind::{DelayLock, Logind, LogindError};
 
 /// The first pause before the agent connects to logind again (upstream `dbusReconnectPeriod`, kubelet 1.36).
 const FIRST_RETRY: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use podwright::testing::logind::{Logind, LogindError};
+use podwright_logind::{Logind, LogindError};
 
 use super::harness::{AgentHome, container, eventually, manifest, phase};
 use crate::support::logind::StandIn;

@@ -80,7 +80,7 @@ const CORE: Layers = &[(
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
 pub(super) const HELPERS: &[&str] = &["adoption", "grpc", "manifest"];
 pub(super) const ADAPTERS: &[&str] =
-    &["checkpoint", "cri", "dra", "kube", "logind", "network", "process", "simulated", "sources"];
+    &["checkpoint", "cri", "dra", "kube", "network", "process", "simulated", "sources"];
 
 /// The rooms of `adapters/host/src`. They may use each other if no cycle results.
 pub(super) const HOST: Layers = &[(

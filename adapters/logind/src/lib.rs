@@ -5,15 +5,42 @@
 //!   shutdowns()   -> true when the machine begins to shut down, false when the shutdown was cancelled
 //!   delay()       -> a lock: logind waits until it is released, at most for the allowed delay
 //! ```
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use futures_util::StreamExt;
+//! use podwright_logind::{Logind, LogindError};
+//!
+//! # async fn example() -> Result<(), LogindError> {
+//! let logind = Logind::connect().await?;
+//! logind.allow_delay(Duration::from_secs(30)).await?;
+//! let mut shutdowns = logind.shutdowns().await?;
+//! let lock = logind.delay().await?;
+//! if shutdowns.next().await == Some(true) {
+//!     // Pods stop here.
+//!     drop(lock);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Parts
+//!
+//! - [`Logind`]: the connection, and what it allows, announces and locks.
+//! - [`LogindError`]: why a shutdown cannot be delayed.
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-host`, to write the settings of logind. The agent uses the crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use podwright_host::record::{Durability, replace};
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedFd, OwnedVariant, message};
-
-use super::record::{Durability, replace};
 
 const SERVICE: &str = "org.freedesktop.login1";
 const PATH: &str = "/org/freedesktop/login1";
