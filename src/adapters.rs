@@ -18,10 +18,11 @@ pub mod manifest;
 pub mod network;
 #[cfg(feature = "process")]
 pub mod process;
-#[cfg(feature = "simulated")]
-pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
+
+#[cfg(feature = "simulated")]
+pub use podwright_simulated as simulated;
 
 /// The logs of containers in the CRI format.
 #[cfg(any(feature = "cri", feature = "process"))]

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::time::Time;
 
 /// How long a count is kept after its last attempt: twice the longest backoff of a pull.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The attempts of all pods.
 #[derive(Debug, Default)]
-pub(in super::super) struct Attempts {
+pub(crate) struct Attempts {
     by_pod: HashMap<(PodUid, Box<str>), Tries>,
     /// The number of counts above which old ones are removed.
     limit: usize,
@@ -25,7 +25,7 @@ struct Tries {
 
 impl Attempts {
     /// Counts one more attempt, and returns how many there were before.
-    pub(in super::super) fn count(&mut self, uid: &PodUid, what: &str, now: Time) -> u32 {
+    pub(crate) fn count(&mut self, uid: &PodUid, what: &str, now: Time) -> u32 {
         if self.by_pod.len() > self.limit {
             self.by_pod.retain(|_, tries| now.since(tries.last) < KEPT);
             self.limit = self.by_pod.len() * 2 + 64;
@@ -37,7 +37,7 @@ impl Attempts {
     }
 
     /// Whether there was an attempt within [`KEPT`].
-    pub(in super::super) fn has_tried(&self, uid: &PodUid, what: &str) -> bool {
+    pub(crate) fn has_tried(&self, uid: &PodUid, what: &str) -> bool {
         self.by_pod.contains_key(&(uid.clone(), what.into()))
     }
 }

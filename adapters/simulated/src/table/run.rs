@@ -1,6 +1,6 @@
 //! The run of a simulated container.
 
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
 
 /// The state of a container's run.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +19,13 @@ pub(super) enum RunState {
 
 /// When and how a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) struct RunEnd {
-    pub(in super::super) at: Time,
-    pub(in super::super) how: EndCause,
+pub(crate) struct RunEnd {
+    pub(crate) at: Time,
+    pub(crate) how: EndCause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum EndCause {
+pub(crate) enum EndCause {
     /// The container ended by itself, with this exit code.
     ByItself(u8),
     /// The container ended after SIGTERM.

@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
-use podwright_actors::time::{Grace, Time};
+use podwright_model::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
+use podwright_model::time::{Grace, Time};
 
 use super::behaviour::Behaviour;
 

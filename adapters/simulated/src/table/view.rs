@@ -1,9 +1,9 @@
-//! The table in the types of the [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) port.
+//! The table in the types of the [`ContainerRuntime`](podwright_ports::ContainerRuntime) port.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{
+use podwright_model::ids::PodUid;
+use podwright_ports::{
     ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
     SandboxState, SandboxStatus,
 };
@@ -17,19 +17,19 @@ pub(super) const ADDRESSES: u32 = (1 << 24) - 2;
 
 impl Key {
     /// The key of an id; `None` if this runtime did not create the id.
-    pub(in super::super) fn parse(id: &str) -> Option<Key> {
+    pub(crate) fn parse(id: &str) -> Option<Key> {
         let (pod, serial) = id.split_at_checked(8)?;
         let key = Key { pod: u32::from_str_radix(pod, 16).ok()?, serial: u64::from_str_radix(serial, 16).ok()? };
         (key.id() == id).then_some(key)
     }
 
-    pub(in super::super) fn id(self) -> String {
+    pub(crate) fn id(self) -> String {
         format!("{:08x}{:016x}", self.pod, self.serial)
     }
 }
 
 /// The number of the pod that has an address.
-pub(in super::super) fn pod_at(address: Ipv4Addr) -> Option<u32> {
+pub(crate) fn pod_at(address: Ipv4Addr) -> Option<u32> {
     address.to_bits().checked_sub(NETWORK + 1).filter(|number| *number < ADDRESSES)
 }
 
@@ -38,7 +38,7 @@ fn address(number: u32) -> IpAddr {
 }
 
 impl PodTable {
-    pub(in super::super) fn list(&self) -> Vec<RuntimePod> {
+    pub(crate) fn list(&self) -> Vec<RuntimePod> {
         let pods = self.pods.iter().flatten();
         pods.map(|pod| RuntimePod {
             uid: pod.uid.clone(),
@@ -71,7 +71,7 @@ impl PodTable {
         .collect()
     }
 
-    pub(in super::super) fn status(&self, uid: &PodUid) -> PodRuntimeStatus {
+    pub(crate) fn status(&self, uid: &PodUid) -> PodRuntimeStatus {
         let Some(number) = self.by_uid.get(uid).copied() else { return PodRuntimeStatus::default() };
         let Some(Some(pod)) = self.pods.get(number as usize) else { return PodRuntimeStatus::default() };
         PodRuntimeStatus {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::pod::{PodObject, is_sidecar};
-use podwright_actors::ports::{
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
+use podwright_model::pod::{PodObject, is_sidecar};
+use podwright_model::time::{Grace, Time};
+use podwright_ports::{
     ContainerConfig, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
     RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
 };
-use podwright_actors::time::{Grace, Time};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

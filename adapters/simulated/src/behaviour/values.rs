@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::adapters::simulated::draw::Draw;
+use crate::draw::Draw;
 
 /// The type of a setting's value.
 pub(super) trait Setting: Sized {
@@ -37,12 +37,12 @@ impl Latency {
     }
 
     /// Whether the value depends on the attempt.
-    pub(in super::super) fn varies(self) -> bool {
+    pub(crate) fn varies(self) -> bool {
         self.least != self.most
     }
 
     /// The duration for one draw.
-    pub(in super::super) fn draw(self, draw: Draw) -> Duration {
+    pub(crate) fn draw(self, draw: Draw) -> Duration {
         self.least + (self.most - self.least).mul_f64(draw.fraction())
     }
 }
@@ -124,7 +124,7 @@ pub enum Share {
 
 impl Share {
     /// Whether the value depends on the attempt.
-    pub(in super::super) fn varies(self) -> bool {
+    pub(crate) fn varies(self) -> bool {
         match self {
             Share::Never | Share::Always => false,
             Share::First(_) | Share::Fraction(_) => true,
@@ -132,7 +132,7 @@ impl Share {
     }
 
     /// Whether the setting applies to this attempt.
-    pub(in super::super) fn applies_to(self, attempt: u32, draw: Draw) -> bool {
+    pub(crate) fn applies_to(self, attempt: u32, draw: Draw) -> bool {
         match self {
             Share::Never => false,
             Share::Always => true,

@@ -1,4 +1,4 @@
-//! The simulated runtime: a [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) in memory.
+//! The simulated runtime: a [`ContainerRuntime`](podwright_ports::ContainerRuntime) in memory.
 //!
 //! It runs no processes. Pods get addresses, and containers start, end, fail and stop as the pod's annotations say, in
 //! tokio's time. So a machine can simulate a node with many thousands of pods, and with `tokio::time::pause()` a test that
@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use podwright::adapters::simulated::{Latency, RunFor, SimulatedConfig, SimulatedRuntime};
+//! use podwright_simulated::{Latency, RunFor, SimulatedConfig, SimulatedRuntime};
 //!
 //! let mut config = SimulatedConfig { seed: 7, ..SimulatedConfig::default() };
 //! config.defaults.run_for = RunFor::Time(Latency::exactly(Duration::from_secs(5)));
@@ -14,7 +14,7 @@
 //! let runtime = SimulatedRuntime::new(config);
 //! let network = runtime.network();
 //! # let _ = network;
-//! # Ok::<(), podwright::adapters::simulated::BadSetting>(())
+//! # Ok::<(), podwright_simulated::BadSetting>(())
 //! ```
 //!
 //! **Behaviour.** What a pod does is a [`Behaviour`]: the defaults, changed by annotations that begin with
@@ -29,6 +29,16 @@
 //!
 //! **Limits.** There are no logs and no images: a pull only takes time. All state is in memory: after a restart the agent
 //! finds no containers and starts its pods again.
+//!
+//! # Parts
+//!
+//! - [`SimulatedRuntime`]: the runtime, with the settings of [`SimulatedConfig`].
+//! - [`SimulatedNetwork`]: the [`NetworkClient`](podwright_ports::NetworkClient) of its pods.
+//! - [`Behaviour`]: what a pod and its containers do, with the values [`Latency`], [`RunFor`], [`Share`] and [`StopLatency`].
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-model` and `podwright-ports`. The agent, the simulation and the benches of the node use it.
 
 mod behaviour;
 mod draw;
@@ -39,7 +49,7 @@ mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use podwright_actors::ports::{Clock, TokioClock};
+use podwright_ports::{Clock, TokioClock};
 
 pub use behaviour::{
     ANNOTATION_PREFIX, AnnotationProblem, BadAnnotation, BadSetting, Behaviour, Latency, RunFor, Share, StopLatency,
