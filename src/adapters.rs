@@ -8,8 +8,6 @@ pub mod checkpoint;
 pub mod cri;
 #[cfg(feature = "dra")]
 pub mod dra;
-#[cfg(any(feature = "cri", feature = "dra"))]
-mod grpc;
 #[cfg(feature = "kube")]
 pub mod kube;
 #[cfg(feature = "agent")]

@@ -1,4 +1,5 @@
-//! Parts that all gRPC servers on Unix sockets share: they accept any `:authority`, and they own the file of their socket.
+//! Parts that gRPC on Unix sockets shares: servers accept any `:authority` and own the file of their socket, and clients name the codes
+//! of answers as the kubelet does.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -16,12 +17,20 @@
 //! # }
 //! ```
 //!
+//! # Parts
+//!
+//! - [`AnyAuthority`]: a connection whose requests may have any `:authority`.
+//! - [`SocketFile`]: the file of a socket, from its creation to its removal.
+//! - [`code_name`]: the name of a gRPC code in texts.
+//!
 //! # Arrows
 //!
-//! The crate uses no other crate of the workspace. The agent and the library for the authors of DRA drivers use it.
+//! The crate uses no other crate of the workspace. The agent, its gRPC clients and the library for the authors of DRA drivers use it.
 
 mod authority;
+mod code;
 mod file;
 
 pub use authority::AnyAuthority;
+pub use code::code_name;
 pub use file::SocketFile;

@@ -11,6 +11,7 @@ use podwright_actors::text::{error_chain, plain};
 use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
 use podwright_dra_api::v1beta1::dra_plugin_client::DraPluginClient as V1Beta1Client;
 use podwright_dra_api::{v1, v1beta1};
+use podwright_grpc_socket::code_name;
 use podwright_metrics::DraMetrics;
 use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
@@ -19,7 +20,6 @@ use tonic::{Code, Request, Response, Status};
 use super::MAX_TEXT;
 use super::answers::{self, Answers, claims, claims_v1beta1, prepared_v1beta1, unprepared_v1beta1};
 use super::registry::{ApiVersion, CurrentChannel, Instance, Registry};
-use crate::adapters::grpc::code_name;
 
 /// The longest answer that the agent accepts, in bytes (the default of `google.golang.org/grpc`).
 const MAX_ANSWER: usize = 4 << 20;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use podwright_actors::ports::{ImageError, RuntimeError};
 use podwright_actors::texts::images::{REGISTRY_UNAVAILABLE, SIGNATURE_VALIDATION_FAILED};
+use podwright_grpc_socket::code_name;
 use tonic::{Code, Status};
 
 use crate::adapters::cri::endpoint::Endpoint;
-use crate::adapters::grpc::code_name;
 
 /// The gRPC status with which the runtime answered a call.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use tonic::Code;
 
 /// The name of a code as Go's gRPC library prints it. Texts of the kubelet contain it.
-pub(crate) fn code_name(code: Code) -> &'static str {
+pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",
