@@ -12,8 +12,6 @@ pub mod dra;
 pub mod kube;
 #[cfg(feature = "agent")]
 pub mod manifest;
-#[cfg(feature = "agent")]
-pub mod network;
 #[cfg(feature = "process")]
 pub mod process;
 #[cfg(feature = "agent")]
@@ -41,6 +39,11 @@ pub mod log {
     pub mod rotation {
         pub use podwright_host::log::rotation::{Limits, RotateError, Rotation, Rotator};
     }
+}
+/// The network calls of probes and lifecycle hooks: HTTP, TCP and gRPC.
+#[cfg(feature = "agent")]
+pub mod network {
+    pub use podwright_network::{BuildNetworkError, Network};
 }
 /// The memory and the process ids of the machine.
 #[cfg(feature = "agent")]

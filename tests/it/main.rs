@@ -7,7 +7,6 @@ mod controllers;
 mod cri;
 mod dra;
 mod examples;
-mod network;
 mod node;
 mod process_runtime;
 mod recordings;

@@ -1,4 +1,28 @@
 //! The network calls of probes and lifecycle hooks: HTTP, TCP and gRPC.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use podwright_actors::ports::{NetworkClient, TcpTarget};
+//! use podwright_network::Network;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let network = Network::new()?;
+//! let target = TcpTarget { host: "127.0.0.1".to_owned(), port: 6379 };
+//! network.tcp_connect(target, Duration::from_secs(1)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Parts
+//!
+//! - [`Network`]: the port [`NetworkClient`] over the real network.
+//! - [`BuildNetworkError`]: why its clients cannot be created.
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-actors`, for the port, and `podwright-grpc-socket`, for the names of gRPC codes. The agent and embedders use
+//! the crate.
 
 mod tls;
 
@@ -12,6 +36,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 use podwright_actors::probes::target::PROBE_USER_AGENT;
+use podwright_grpc_socket::code_name;
 use reqwest::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect;
 use tokio::net::TcpStream;
@@ -19,8 +44,6 @@ use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-
-use super::grpc::code_name;
 
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 10;
