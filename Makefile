@@ -92,11 +92,11 @@ lint:
 	for runtime in cri process simulated; do $(LINT_LIBRARY) --features $$runtime -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-# Lints the library with the eight other sets of features that an embedder may choose. Together with the five sets of `make lint`, they
+# Lints the library with the seven other sets of features that an embedder may choose. Together with the five sets of `make lint`, they
 # have each feature alone. Without the feature of the binary, no dependency chooses a version of the Kubernetes API, so LINT_LIBRARY sets
 # the version.
 lint-features:
-	for features in agent controllers dra dra-driver engine kube cri,process dra,kube; do \
+	for features in agent controllers dra dra-driver engine kube cri,process; do \
 		$(LINT_LIBRARY) --features $$features -- -D warnings || exit 1; done
 
 # Checks the licences, sources and duplicates of dependencies. `cargo deny --locked check advisories` checks the known vulnerabilities,

@@ -92,7 +92,7 @@ pub mod testing;
 
 #[cfg(feature = "dra-driver")]
 pub use podwright_dra_driver as dra_driver;
-#[cfg(any(feature = "dra-driver", all(feature = "dra", feature = "kube")))]
+#[cfg(any(feature = "dra", feature = "dra-driver"))]
 pub use podwright_slices as slices;
 
 #[cfg(feature = "engine")]

@@ -14,7 +14,7 @@ pub mod process_record {
     pub use crate::adapters::process::record::*;
 }
 
-#[cfg(all(feature = "dra", feature = "kube"))]
+#[cfg(feature = "dra")]
 pub use crate::adapters::dra::node_slices::resources::read_node_resources;
 #[cfg(feature = "kube")]
 pub use crate::adapters::kube::client::client_over;

@@ -18,7 +18,6 @@ pub(crate) mod answers;
 mod client;
 mod driver_state;
 mod health;
-#[cfg(feature = "kube")]
 pub(crate) mod node_slices;
 mod plugins;
 mod registry;
@@ -45,7 +44,6 @@ use self::registry::{NewConnections, Registry};
 
 pub use self::client::CallError;
 pub use self::driver_state::{DriverState, HealthStreams, NodeResourcesStream, SliceDeletion};
-#[cfg(feature = "kube")]
 pub use self::node_slices::{SlicesConfig, WIPE_DELAY};
 pub use self::plugins::{HandlerError, Plugin, PluginFailure, PluginHandler, PluginSocket};
 pub use self::registry::{
@@ -121,9 +119,7 @@ pub struct DraPlugins {
     health: OnceLock<Arc<HealthMonitor>>,
     tasks: TaskTracker,
     stopping: CancellationToken,
-    #[cfg(feature = "kube")]
     slice_metrics: (podwright_metrics::SliceMetrics, podwright_metrics::WorkQueueMetrics),
-    #[cfg(feature = "kube")]
     slices: node_slices::SlicesReport,
     _stop: DropGuard,
 }
@@ -170,9 +166,7 @@ impl DraPlugins {
             health: OnceLock::new(),
             tasks,
             stopping,
-            #[cfg(feature = "kube")]
             slice_metrics: (metrics.slices.clone(), metrics.work_queues.clone()),
-            #[cfg(feature = "kube")]
             slices: Default::default(),
             _stop: stop.drop_guard(),
         }))
@@ -192,7 +186,6 @@ impl DraPlugins {
 
     /// Deletes the slices of drivers that are not connected, and publishes for drivers that offer node resources, from now on. Without
     /// this call, no slice is read or written. Must be called once, in a tokio runtime.
-    #[cfg(feature = "kube")]
     pub fn manage_slices(&self, config: SlicesConfig) {
         let (drivers, metrics, stop) = (self.subscribe(), self.slice_metrics.clone(), self.stopping.clone());
         self.tasks.spawn(node_slices::run(config, drivers, metrics, self.slices.clone(), stop));
@@ -225,10 +218,7 @@ impl DraPlugins {
     /// The state of each driver that is registered, or whose slices will be deleted, in the order of their names.
     pub fn states(&self) -> Vec<DriverState> {
         let drivers = self.registered();
-        #[cfg(feature = "kube")]
         let mut slices = self.slices.drivers();
-        #[cfg(not(feature = "kube"))]
-        let mut slices = std::collections::BTreeMap::<DriverName, _>::new();
         for name in drivers.names() {
             slices.entry(name.clone()).or_insert((None, None));
         }
@@ -248,11 +238,7 @@ impl DraPlugins {
 
     /// The deletion of the slices that an earlier agent left. `None` once it has succeeded, and without an API server.
     pub fn startup_deletion(&self) -> Option<SliceDeletion> {
-        #[cfg(feature = "kube")]
-        let deletion = self.slices.startup_deletion();
-        #[cfg(not(feature = "kube"))]
-        let deletion = None;
-        deletion
+        self.slices.startup_deletion()
     }
 
     /// The registered drivers and their changes: drivers and instances that are added or removed, and connections that begin or
