@@ -6,8 +6,6 @@ pub mod adoption;
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(feature = "dra")]
-pub mod dra;
 #[cfg(feature = "kube")]
 pub mod kube;
 #[cfg(feature = "agent")]
@@ -17,6 +15,8 @@ pub mod process;
 #[cfg(feature = "agent")]
 pub mod sources;
 
+#[cfg(feature = "dra")]
+pub use podwright_dra as dra;
 #[cfg(feature = "simulated")]
 pub use podwright_simulated as simulated;
 

@@ -1,10 +1,6 @@
 //! What the tests, the simulation and the fuzz targets of this repository call beside the API. Not a part of the API: it may change in
 //! any release.
 
-#[cfg(feature = "dra")]
-pub mod dra_answers {
-    pub use crate::adapters::dra::answers::*;
-}
 #[cfg(feature = "process")]
 pub mod process_log {
     pub use crate::adapters::process::log::*;
@@ -14,7 +10,5 @@ pub mod process_record {
     pub use crate::adapters::process::record::*;
 }
 
-#[cfg(feature = "dra")]
-pub use crate::adapters::dra::node_slices::resources::read_node_resources;
 #[cfg(feature = "kube")]
 pub use crate::adapters::kube::client::client_over;

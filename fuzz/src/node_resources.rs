@@ -1,6 +1,6 @@
 //! The node resources that a DRA driver sends, as they arrive on its socket.
 
-use podwright::testing::read_node_resources;
+use podwright_dra::testing::read_node_resources;
 
 /// The longest text of an error that names what a driver sent.
 const MAX_ERROR: usize = 1024;

@@ -1,6 +1,6 @@
 //! Answers of plugins and DRA drivers, as they arrive on their sockets.
 
-use podwright::testing::dra_answers::bytes;
+use podwright_dra::testing::answers;
 
 /// The longest text of an error that names what a plugin sent.
 const MAX_ERROR: usize = 1024;
@@ -9,7 +9,7 @@ const MAX_DEVICE_TEXT: usize = 1024;
 
 /// Texts of plugins are bounded and printable, and the older version of an answer means the same as the newer one.
 pub fn check(bytes: &[u8]) {
-    match bytes::plugin(bytes) {
+    match answers::plugin(bytes) {
         Some(Ok(plugin)) => {
             super::assert_plain(&plugin.kind, 253);
             super::assert_plain(&plugin.name, 253);
@@ -20,7 +20,7 @@ pub fn check(bytes: &[u8]) {
         Some(Err(error)) => super::assert_plain(&error.to_string(), MAX_ERROR),
         None => {}
     }
-    let prepared = bytes::prepared(bytes);
+    let prepared = answers::prepared(bytes);
     for (uid, answer) in prepared.iter().flatten() {
         super::assert_plain(uid.as_str(), 253);
         match answer {
@@ -36,7 +36,7 @@ pub fn check(bytes: &[u8]) {
     }
     // The older version has no share ids, so it accepts every answer of the newer one, and differs only in them.
     if let Some(mut newer) = prepared {
-        let older = bytes::prepared_v1beta1(bytes).expect("an unknown field is no error");
+        let older = answers::prepared_v1beta1(bytes).expect("an unknown field is no error");
         assert!(newer.keys().eq(older.keys()));
         newer.values_mut().flatten().flatten().for_each(|device| device.share_id = None);
         for (uid, answer) in newer {
@@ -44,7 +44,7 @@ pub fn check(bytes: &[u8]) {
             assert!(answer.is_err() || answer == older[&uid]);
         }
     }
-    for answer in bytes::unprepared(bytes).into_iter().flatten() {
+    for answer in answers::unprepared(bytes).into_iter().flatten() {
         super::assert_plain(answer.0.as_str(), 253);
         if let Err(error) = answer.1 {
             super::assert_plain(&error, MAX_ERROR);

@@ -56,6 +56,20 @@ fn controllers_build_no_engine_and_no_client() {
     assert!(crates.contains("podwright-work-loop"), "the list is not complete");
 }
 
+/// An adapter implements ports, so an edit of the engine or the node does not compile it again.
+#[test]
+fn adapters_build_no_node() {
+    for package in ["podwright-dra", "podwright-simulated"] {
+        let crates = crates_of(package, "");
+        let unwanted: Vec<_> = ["actix", "podwright-actors", "podwright-core", "podwright-engine"]
+            .into_iter()
+            .filter(|name| crates.contains(*name))
+            .collect();
+        assert!(unwanted.is_empty(), "{package} builds {unwanted:?}");
+        assert!(crates.contains("podwright-ports"), "the list is not complete");
+    }
+}
+
 /// Crates whose code decides by its arguments alone can neither wait, log nor count.
 #[test]
 fn pure_crates_build_no_tokio_and_no_tracing() {

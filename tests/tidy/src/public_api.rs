@@ -19,6 +19,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_actors", "actors/src"),
     ("podwright_host", "adapters/host/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
+    ("podwright_dra", "adapters/dra/src"),
     ("podwright_network", "adapters/network/src"),
     ("podwright_simulated", "adapters/simulated/src"),
     ("podwright_slices", "adapters/slices/src"),

@@ -13,12 +13,43 @@
 //! ```
 //!
 //! For plugins of other types, the embedder provides a [`PluginHandler`].
+//!
+//! ```no_run
+//! use podwright_dra::{DraPlugins, PluginsConfig};
+//! use podwright_metrics::Metrics;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let stop = CancellationToken::new();
+//! let plugins = DraPlugins::start(PluginsConfig::new("/var/lib/kubelet/plugins_registry"), &Metrics::new(), &stop)?;
+//! plugins.on_usable(|driver| println!("{driver} prepares claims"));
+//! // A node prepares and unprepares claims through this port.
+//! let _port = plugins.drivers();
+//! tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+//! stop.cancel();
+//! plugins.stopped().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Parts
+//!
+//! - [`DraPlugins`]: the plugins, with the settings of [`PluginsConfig`]; [`SlicesConfig`] has those of the slices.
+//! - [`Plugin`] and [`PluginSocket`]: what a socket announces, and what became of its registration.
+//! - [`Drivers`], [`Instance`] and [`DriverState`]: the drivers now, for callers and for operators.
+//! - [`CallError`] and [`ConnectError`]: why a driver did not do what it was asked for.
+//!
+//! # Arrows
+//!
+//! The crate uses the values, the ports and the metrics, `podwright-dra-api` and `podwright-grpc-socket` for the calls, and
+//! `podwright-kube-api`, `podwright-slices` and `podwright-work-loop` for the slices. It uses neither the engine nor the node. The agent
+//! uses it.
 
-pub(crate) mod answers;
+mod answers;
 mod client;
 mod driver_state;
 mod health;
-pub(crate) mod node_slices;
+mod node_slices;
 mod plugins;
 mod registry;
 mod transport;
@@ -29,10 +60,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use podwright_actors::ids::DriverName;
-use podwright_actors::ports::{ClaimDrivers, DeviceHealthSink};
 use podwright_dra_api::PLUGIN_TYPE;
 use podwright_metrics::Metrics;
+use podwright_model::ids::DriverName;
+use podwright_ports::{ClaimDrivers, DeviceHealthSink};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -263,4 +294,11 @@ impl DraPlugins {
         self.tasks.close();
         self.tasks.wait().await;
     }
+}
+
+/// What the fuzz targets call. Not a part of the API: it may change in any release.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::answers::bytes as answers;
+    pub use crate::node_slices::read_node_resources;
 }

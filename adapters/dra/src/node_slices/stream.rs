@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwright_actors::Time;
+use podwright_model::time::Time;
 
 /// The first delay after a failure: this, and up to twice this more (upstream's kubelet of 2024).
 const FIRST_DELAY: Duration = Duration::from_secs(5);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use podwright_actors::Time;
-use podwright_actors::ids::DriverName;
-use podwright_actors::text::error_text;
 use podwright_dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use podwright_metrics::SliceMetrics;
+use podwright_model::ids::DriverName;
+use podwright_model::text::error_text;
+use podwright_model::time::Time;
 use podwright_slices::DriverResources;
 use prost::Message;
 use tokio::sync::{mpsc, watch};

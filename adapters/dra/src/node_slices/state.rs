@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::Time;
-use podwright_actors::ids::DriverName;
+use podwright_model::ids::DriverName;
+use podwright_model::time::Time;
 use podwright_slices::DriverResources;
 
 use super::stream::{Stream, StreamEnd, StreamId};

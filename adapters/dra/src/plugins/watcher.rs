@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::state::{Identity, Listing};
-use crate::adapters::dra::trust::{Distrust, distrust};
+use crate::trust::{Distrust, distrust};
 
 /// How often the directories are walked without an event. For example, no event reports that a parent of the registry
 /// directory was renamed.

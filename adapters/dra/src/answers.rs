@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use podwright_actors::ids::ClaimUid;
-use podwright_actors::ports::{ClaimRef, PreparedDevice};
-use podwright_actors::text::plain;
 use podwright_dra_api::registration::PluginInfo;
 use podwright_dra_api::{v1, v1beta1};
+use podwright_model::ids::ClaimUid;
+use podwright_model::text::plain;
+use podwright_ports::{ClaimRef, PreparedDevice};
 
 use super::MAX_TEXT;
 use super::plugins::Plugin;
@@ -56,7 +56,7 @@ pub enum InvalidPlugin {
 ///
 /// # Errors
 /// [`InvalidPlugin`].
-pub fn plugin(info: PluginInfo, socket: &Path) -> Result<Plugin, InvalidPlugin> {
+pub(super) fn plugin(info: PluginInfo, socket: &Path) -> Result<Plugin, InvalidPlugin> {
     let PluginInfo { r#type: kind, name, endpoint, supported_versions: versions } = info;
     check("type", &kind, MAX_NAME)?;
     check("name", &name, MAX_NAME)?;
@@ -89,7 +89,7 @@ fn is_valid(text: &str, most: usize) -> bool {
 }
 
 /// What a driver answered for each claim.
-pub type Answers<T> = BTreeMap<ClaimUid, Result<T, String>>;
+pub(super) type Answers<T> = BTreeMap<ClaimUid, Result<T, String>>;
 
 /// Converts the claims of a request.
 pub(super) fn claims(claims: &[ClaimRef]) -> Vec<v1::Claim> {
@@ -108,7 +108,7 @@ pub(super) fn claims_v1beta1(claims: Vec<v1::Claim>) -> Vec<v1beta1::Claim> {
 }
 
 /// The devices that a driver prepared.
-pub fn prepared(answer: v1::NodePrepareResourcesResponse) -> Answers<Vec<PreparedDevice>> {
+pub(super) fn prepared(answer: v1::NodePrepareResourcesResponse) -> Answers<Vec<PreparedDevice>> {
     let claim = |answer: v1::NodePrepareResourceResponse| {
         succeeded(&answer.error)?;
         check_size(&answer.devices)?;
@@ -118,7 +118,7 @@ pub fn prepared(answer: v1::NodePrepareResourcesResponse) -> Answers<Vec<Prepare
 }
 
 /// Converts an answer of the version `v1beta1`, which has no share ids.
-pub fn prepared_v1beta1(answer: v1beta1::NodePrepareResourcesResponse) -> v1::NodePrepareResourcesResponse {
+pub(super) fn prepared_v1beta1(answer: v1beta1::NodePrepareResourcesResponse) -> v1::NodePrepareResourcesResponse {
     let device = |device: v1beta1::Device| v1::Device {
         request_names: device.request_names,
         pool_name: device.pool_name,
@@ -135,12 +135,14 @@ pub fn prepared_v1beta1(answer: v1beta1::NodePrepareResourcesResponse) -> v1::No
 }
 
 /// The claims that a driver unprepared.
-pub fn unprepared(answer: v1::NodeUnprepareResourcesResponse) -> Answers<()> {
+pub(super) fn unprepared(answer: v1::NodeUnprepareResourcesResponse) -> Answers<()> {
     answer.claims.into_iter().map(|(uid, answer)| (claim_uid(&uid), succeeded(&answer.error))).collect()
 }
 
 /// Converts an answer of the version `v1beta1`.
-pub fn unprepared_v1beta1(answer: v1beta1::NodeUnprepareResourcesResponse) -> v1::NodeUnprepareResourcesResponse {
+pub(super) fn unprepared_v1beta1(
+    answer: v1beta1::NodeUnprepareResourcesResponse,
+) -> v1::NodeUnprepareResourcesResponse {
     let claims = answer.claims.into_iter();
     let claims = claims.map(|(uid, claim)| (uid, v1::NodeUnprepareResourceResponse { error: claim.error })).collect();
     v1::NodeUnprepareResourcesResponse { claims }

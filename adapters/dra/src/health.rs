@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::DriverName;
-use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport};
-use podwright_actors::text::{error_text, plain};
 use podwright_dra_api::health::dra_resource_health_client::DraResourceHealthClient;
 use podwright_dra_api::health::{self, HealthStatus, NodeWatchResourcesRequest};
+use podwright_model::ids::DriverName;
+use podwright_model::text::{error_text, plain};
+use podwright_ports::{DeviceHealth, DeviceHealthSink, DeviceReport};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwright_actors::Time;
+use podwright_model::time::Time;
 
 use super::Plugin;
 

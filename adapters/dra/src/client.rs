@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::DriverName;
-use podwright_actors::ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice};
-use podwright_actors::text::{error_chain, plain};
 use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
 use podwright_dra_api::v1beta1::dra_plugin_client::DraPluginClient as V1Beta1Client;
 use podwright_dra_api::{v1, v1beta1};
 use podwright_grpc_socket::code_name;
 use podwright_metrics::DraMetrics;
+use podwright_model::ids::DriverName;
+use podwright_model::text::{error_chain, plain};
+use podwright_ports::{ClaimDrivers, ClaimRef, DriverError, DriverFuture, PreparedDevice};
 use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use podwright_actors::text::{error_text, plain};
 use podwright_dra_api::registration::registration_client::RegistrationClient;
 use podwright_dra_api::registration::{InfoRequest, RegistrationStatus};
 use podwright_grpc_socket::code_name;
+use podwright_model::text::{error_text, plain};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -18,9 +18,9 @@ use tracing::debug;
 
 use super::manager::Manager;
 use super::{HandlerError, Plugin, PluginHandler};
-use crate::adapters::dra::MAX_TEXT;
-use crate::adapters::dra::answers::{InvalidPlugin, plugin};
-use crate::adapters::dra::transport::{ConnectError, Connection};
+use crate::MAX_TEXT;
+use crate::answers::{InvalidPlugin, plugin};
+use crate::transport::{ConnectError, Connection};
 
 /// The time limit for connecting to a plugin (upstream `dialTimeoutDuration`, kubelet 1.36).
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

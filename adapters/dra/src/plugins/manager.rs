@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use podwright_actors::Time;
-use podwright_actors::text::{error_text, plain};
 use podwright_metrics::{ActorsMetrics, PluginMetrics};
+use podwright_model::text::{error_text, plain};
+use podwright_model::time::Time;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -21,20 +21,20 @@ use super::registration::{deregister, register};
 use super::state::{Event, Operation, Sockets, Work};
 use super::watcher::{CHECK_PERIOD, RETRY_PERIOD, WatchError, Watcher};
 use super::{Plugin, PluginFailure, PluginHandler, PluginSocket};
-use crate::adapters::dra::MAX_TEXT;
+use crate::MAX_TEXT;
 
 /// The handlers, by the type of their plugins.
-pub(in crate::adapters::dra) type Handlers = BTreeMap<String, Arc<dyn PluginHandler>>;
+pub(crate) type Handlers = BTreeMap<String, Arc<dyn PluginHandler>>;
 
 /// The time limits of the calls of a registration.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::adapters::dra) struct RegistrationLimits {
-    pub(in crate::adapters::dra) info: Duration,
-    pub(in crate::adapters::dra) notify: Duration,
+pub(crate) struct RegistrationLimits {
+    pub(crate) info: Duration,
+    pub(crate) notify: Duration,
 }
 
 /// Keeps the registered plugins in step with the sockets in the registry directory.
-pub(in crate::adapters::dra) struct Manager {
+pub(crate) struct Manager {
     dir: PathBuf,
     pub(super) handlers: Handlers,
     pub(super) limits: RegistrationLimits,
@@ -52,7 +52,7 @@ pub(in crate::adapters::dra) struct Manager {
 
 impl Manager {
     /// Begins to watch. Must be called in a tokio runtime. The tasks end when `stop` is cancelled.
-    pub(in crate::adapters::dra) fn start(
+    pub(crate) fn start(
         dir: PathBuf,
         handlers: Handlers,
         limits: RegistrationLimits,
@@ -80,7 +80,7 @@ impl Manager {
     }
 
     /// The paths of the registry directory, for reports.
-    pub(in crate::adapters::dra) fn sockets(&self) -> Vec<PluginSocket> {
+    pub(crate) fn sockets(&self) -> Vec<PluginSocket> {
         let now = self.now();
         let sockets = self.sockets.lock();
         let report = sockets.iter().map(|(path, socket)| PluginSocket {
@@ -98,7 +98,7 @@ impl Manager {
     }
 
     /// Why the registry directory is not watched. `None` if it is.
-    pub(in crate::adapters::dra) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use podwright_actors::ids::DriverName;
-use podwright_actors::names::is_driver_name;
 use podwright_dra_api::{HEALTH_SERVICE, NODE_RESOURCES_SERVICE, V1_SERVICE, V1BETA1_SERVICE};
+use podwright_model::ids::DriverName;
+use podwright_model::names::is_driver_name;
 
 use super::instance::Instance;
 
@@ -96,13 +96,13 @@ pub struct InstanceState {
 /// Finds the drivers that have connected since the last snapshot. A driver may have connected again between two snapshots that both show
 /// it connected, so the numbers of connections are compared.
 #[derive(Debug, Default)]
-pub(in crate::adapters::dra) struct NewConnections {
+pub(crate) struct NewConnections {
     last: u64,
 }
 
 impl NewConnections {
     /// The drivers with a new connection, in order.
-    pub(in crate::adapters::dra) fn in_snapshot(&mut self, drivers: &Drivers) -> Vec<DriverName> {
+    pub(crate) fn in_snapshot(&mut self, drivers: &Drivers) -> Vec<DriverName> {
         let last = std::mem::replace(&mut self.last, drivers.connections);
         let is_new = |state: &InstanceState| state.is_connected && state.connection > last;
         let new = drivers.by_name.iter().filter(|(_, instances)| instances.iter().any(is_new));

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwright_actors::ids::DriverName;
-use podwright_actors::text::error_text;
+use podwright_model::ids::DriverName;
+use podwright_model::text::error_text;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tracing::{debug, info, warn};
 
 use super::state::Services;
-use crate::adapters::dra::transport::{ConnectError, Connection};
+use crate::transport::{ConnectError, Connection};
 
 /// The delay after the first failed attempt to connect, the factor with each further failure, and the fraction by which a delay
 /// varies (`google.golang.org/grpc/backoff`, `DefaultConfig`).
@@ -54,7 +54,7 @@ struct Link {
 
 /// The channel of an instance for a call.
 #[derive(Debug)]
-pub(in crate::adapters::dra) enum CurrentChannel {
+pub(crate) enum CurrentChannel {
     /// The instance is connected.
     Connected(Channel),
     /// The instance cannot be reached, for this reason.
@@ -105,7 +105,7 @@ impl Instance {
     }
 
     /// A channel for a call now. Without a connection, waits for an attempt that begins at once, and returns its result.
-    pub(in crate::adapters::dra) async fn current(&self) -> CurrentChannel {
+    pub(crate) async fn current(&self) -> CurrentChannel {
         let mut link = self.link.subscribe();
         let attempts = {
             let link = link.borrow_and_update();
@@ -203,7 +203,7 @@ impl Instance {
 #[cfg(test)]
 impl Instance {
     /// An instance that is connected by this channel.
-    pub(in crate::adapters::dra) fn connected_by(driver: DriverName, services: Services, channel: Channel) -> Self {
+    pub(crate) fn connected_by(driver: DriverName, services: Services, channel: Channel) -> Self {
         let instance = Instance::new(driver, PathBuf::new(), services, CancellationToken::new());
         instance.attempted(Some(channel), None);
         instance

@@ -2,9 +2,9 @@
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use podwright_actors::ids::DriverName;
 use podwright_dra_api::node_resources::NodeListAndWatchResourcesResponse;
 use podwright_kube_api::KubeError;
+use podwright_model::ids::DriverName;
 use podwright_slices::DriverResources;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use podwright_actors::text::{error_text, plain};
 use podwright_dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
+use podwright_model::text::{error_text, plain};
 use podwright_slices::{DriverResources, Pool, Slice};
 use serde::de::DeserializeOwned;
 
-use crate::adapters::dra::MAX_TEXT;
+use crate::MAX_TEXT;
 
 /// The most pools and slices of a message. A message of 4 MiB has room for a million empty slices, and each is an object of the API.
 const MAX_ITEMS: usize = 1024;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use podwright_actors::ids::DriverName;
+use podwright_model::ids::DriverName;
 
 /// The state of a driver. It displays as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]

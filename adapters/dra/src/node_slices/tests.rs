@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::Time;
+use podwright_model::time::Time;
 use tonic::Status;
 
 use self::rig::{Call, DELAYS, Rig, Sent};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwright_actors::Time;
+use podwright_model::time::Time;
 
 /// The delay after the first failure. It doubles with each further failure (upstream `wipeResourceSlices`, kubelet 1.36).
 const FIRST_DELAY: Duration = Duration::from_secs(1);

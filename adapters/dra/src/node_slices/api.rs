@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::{Api, Client};
-use podwright_actors::ids::DriverName;
-use podwright_actors::text::{error_text, plain};
 use podwright_dra_api::node_resources::node_resources_client::NodeResourcesClient;
 use podwright_dra_api::node_resources::{NodeListAndWatchResourcesRequest, NodeListAndWatchResourcesResponse};
 use podwright_kube_api::resource_api::{ServedVersion, Version, resource};
 use podwright_metrics::{SliceMetrics, SliceWrite};
+use podwright_model::ids::DriverName;
+use podwright_model::text::{error_text, plain};
 use podwright_slices::{Owner, SliceEngine, SliceError, SliceOptions, Write};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +25,8 @@ use tracing::warn;
 use super::ports::{Answer, ApiError, SlicePorts};
 use super::queues::{NodePublisher, SliceQueues};
 use super::state::Target;
-use crate::adapters::dra::MAX_TEXT;
-use crate::adapters::dra::registry::Instance;
+use crate::MAX_TEXT;
+use crate::registry::Instance;
 
 /// The timeout of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

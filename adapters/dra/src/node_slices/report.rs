@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::Time;
-use podwright_actors::ids::DriverName;
+use podwright_model::ids::DriverName;
+use podwright_model::time::Time;
 use tokio::time::Instant;
 
 use super::state::NodeSlices;
 use super::stream::Stream;
 use super::wiping::PendingDeletion;
-use crate::adapters::dra::driver_state::{NodeResourcesStream, SliceDeletion};
+use crate::driver_state::{NodeResourcesStream, SliceDeletion};
 
 /// The last state of the slices, which the task sets and others read.
 #[derive(Clone, Debug, Default)]
-pub(in crate::adapters::dra) struct SlicesReport(Arc<Mutex<Report>>);
+pub(crate) struct SlicesReport(Arc<Mutex<Report>>);
 
 #[derive(Debug, Default)]
 struct Report {
@@ -46,15 +46,13 @@ impl SlicesReport {
     }
 
     /// The deletion of the slices that an earlier agent left, until it has succeeded.
-    pub(in crate::adapters::dra) fn startup_deletion(&self) -> Option<SliceDeletion> {
+    pub(crate) fn startup_deletion(&self) -> Option<SliceDeletion> {
         let report = self.0.lock();
         report.startup.map(|pending| report.deletion(pending))
     }
 
     /// The drivers that are registered or have slices that will be deleted.
-    pub(in crate::adapters::dra) fn drivers(
-        &self,
-    ) -> BTreeMap<DriverName, (Option<SliceDeletion>, Option<NodeResourcesStream>)> {
+    pub(crate) fn drivers(&self) -> BTreeMap<DriverName, (Option<SliceDeletion>, Option<NodeResourcesStream>)> {
         let report = self.0.lock();
         let stream = |stream: &StreamReport| match stream {
             StreamReport::Open => NodeResourcesStream::Open,
