@@ -6,8 +6,6 @@ pub mod adoption;
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(feature = "kube")]
-pub mod kube;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "process")]
@@ -20,6 +18,20 @@ pub use podwright_dra as dra;
 #[cfg(feature = "simulated")]
 pub use podwright_simulated as simulated;
 
+/// The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of
+/// their statuses, of mirror pods and of events. With the feature `controllers`, also the watches and the calls of the controllers.
+#[cfg(feature = "kube")]
+pub mod kube {
+    #[cfg(feature = "controllers")]
+    pub use podwright_kube::{
+        ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
+        WatchProblems,
+    };
+    pub use podwright_kube::{
+        ConnectError, Connection, Credentials, KubeClaimApi, KubeEvents, KubeNodeApi, KubeObjects, KubePodApi,
+        KubeReviews, KubeSigningRequests, PodSource, connect,
+    };
+}
 /// The logs of containers in the CRI format.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub mod log {

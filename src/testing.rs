@@ -11,4 +11,4 @@ pub mod process_record {
 }
 
 #[cfg(feature = "kube")]
-pub use crate::adapters::kube::client::client_over;
+pub use podwright_kube::client_over;

@@ -118,12 +118,12 @@ fn only_the_binary_uses_anyhow() {
 #[test]
 fn errors_of_kube_become_kube_errors() {
     let readers = [
-        "src/adapters/kube/connection.rs",
-        "src/adapters/kube/controllers/calls.rs",
-        "src/adapters/kube/controllers/claims.rs",
-        "src/adapters/kube/controllers/watch_problems.rs",
-        "src/adapters/kube/listing.rs",
-        "src/adapters/kube/node_authorizer.rs",
+        "adapters/kube/src/connection.rs",
+        "adapters/kube/src/controllers/calls.rs",
+        "adapters/kube/src/controllers/claims.rs",
+        "adapters/kube/src/controllers/watch_problems.rs",
+        "adapters/kube/src/listing.rs",
+        "adapters/kube/src/node_authorizer.rs",
         "adapters/kube-api/src/resource_api.rs",
         "adapters/kube-api/src/resource_api/version.rs",
         "adapters/slices/src/api.rs",

@@ -20,6 +20,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_host", "adapters/host/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_dra", "adapters/dra/src"),
+    ("podwright_kube", "adapters/kube/src"),
     ("podwright_network", "adapters/network/src"),
     ("podwright_simulated", "adapters/simulated/src"),
     ("podwright_slices", "adapters/slices/src"),

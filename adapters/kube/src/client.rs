@@ -55,8 +55,7 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// Whether the kubeconfig does not exist.
-    #[cfg(any(test, feature = "agent"))]
-    pub(crate) fn is_missing(&self) -> bool {
+    pub fn is_missing(&self) -> bool {
         match self {
             ConnectError::Kubeconfig { source, .. } => {
                 matches!(&**source, KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound)
@@ -66,8 +65,7 @@ impl ConnectError {
     }
 
     /// Whether the kubeconfig itself is complete, but its credentials cannot be used.
-    #[cfg(any(test, feature = "agent"))]
-    pub(crate) fn concerns_credentials(&self) -> bool {
+    pub fn concerns_credentials(&self) -> bool {
         matches!(self, ConnectError::File { .. } | ConnectError::Client { .. })
     }
 }

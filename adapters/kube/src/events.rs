@@ -93,7 +93,6 @@ pub(super) struct EventLanes {
 
 impl EventLanes {
     /// Starts the tasks that write. They end when this value is dropped. Called in a tokio runtime.
-    #[cfg(feature = "controllers")]
     pub(super) fn start(client: Client, source: &EventSource, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
         Self::over(|| KubeEventApi { client: client.clone() }, source, clock, metrics)
     }
@@ -141,7 +140,6 @@ impl EventLanes {
     }
 
     /// Whether later events are dropped.
-    #[cfg(feature = "controllers")]
     pub(super) fn is_closing(&self) -> bool {
         self.closing.is_cancelled()
     }

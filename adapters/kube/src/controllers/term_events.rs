@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use podwright_actors::ports::{Clock, PodEvent};
 use podwright_metrics::EventMetrics;
 
-use crate::adapters::kube::events::EventLanes;
+use crate::events::EventLanes;
 
 /// The events of a controller. Each term as the leader has a recorder of its own, which ends with the term.
 pub(super) struct TermEvents {

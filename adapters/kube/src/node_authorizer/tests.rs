@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use crate::adapters::kube::KubeObjects;
-use crate::adapters::kube::pods::object;
+use crate::KubeObjects;
+use crate::pods::object;
 
 const UNRELATED: &str = "configmaps \"settings\" is forbidden: User \"system:node:n1\" cannot list resource \"configmaps\" in \
                          API group \"\" in the namespace \"default\": no relationship found between node 'n1' and this object";
@@ -121,13 +121,12 @@ async fn object_that_stays_refused_is_named_with_the_sentence_of_the_server() {
     assert_eq!(error_chain(&error).to_string(), format!("the node may not read configmap \"settings\": {UNRELATED}"));
 }
 
-#[cfg(feature = "dra")]
 #[tokio::test(start_paused = true)]
 async fn claim_of_a_new_pod_is_read_soon_after_the_authorizer_knows_it() {
     use podwright_actors::ids::ClaimName;
     use podwright_actors::ports::ClaimApi;
 
-    use crate::adapters::kube::KubeClaimApi;
+    use crate::KubeClaimApi;
 
     let name = ClaimName::new("default", "gpu");
     let started = Instant::now();

@@ -85,7 +85,6 @@ where
 
 /// Watches all objects. The first list is one of pages, read from the storage of the server. kube-runtime ignores an object that is
 /// deleted before the end of a streaming list, and then shows it for ever.
-#[cfg(feature = "controllers")]
 pub(super) fn watch_in_pages<K>(api: Api<K>) -> impl Stream<Item = Result<Event<K>, KubeError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -317,7 +316,6 @@ mod tests {
         assert_eq!(lists.load(Ordering::Relaxed), 1);
     }
 
-    #[cfg(feature = "controllers")]
     #[tokio::test(start_paused = true)]
     async fn list_without_an_answer_is_repeated() {
         let lists = Arc::new(AtomicUsize::new(0));

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use podwright_actors::ports::{ApiFuture, LeaseApi};
 use podwright_controllers::leader_election::LeaseName;
 
-use crate::adapters::kube::call::limited_to;
+use crate::call::limited_to;
 
 /// How long one call may take. The election has a shorter limit of its own.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

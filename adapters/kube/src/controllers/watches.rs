@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::watch_problems::WatchProblems;
-use crate::adapters::kube::listing;
+use crate::listing;
 
 /// The delay before a watch that has ended starts again.
 const AFTER_END: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::adapters::kube::listing;
+use crate::listing;
 
 /// How long a read waits for the first list.
 const FIRST_LIST: Duration = Duration::from_secs(1);

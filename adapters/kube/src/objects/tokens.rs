@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::changes::Changes;
 use super::object_error;
 use super::renewed::{Answer, Renewed};
-use crate::adapters::kube::node_authorizer::until_related;
+use crate::node_authorizer::until_related;
 
 /// How long one request may take, with its repetitions.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -22,8 +22,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
 use super::object_error;
-use crate::adapters::kube::listing;
-use crate::adapters::kube::node_authorizer::EarlyRefusals;
+use crate::listing;
+use crate::node_authorizer::EarlyRefusals;
 
 /// How long a read waits for the first answer of the API server. Upstream waits for 1 s (`watchBasedManager`, 1.36). This wait is longer,
 /// because the last repetition of a request that the Node authorizer has refused too early is sent after 1,050 ms.

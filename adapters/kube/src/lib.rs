@@ -1,0 +1,68 @@
+//! The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of
+//! their statuses, of mirror pods and of events. Also the watches and the calls of the controllers.
+//!
+//! All requests use one [`Client`](kube::Client). Its credentials are those of the kubeconfig. When they change on disk, a
+//! [`Connection`] replaces them.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use podwright_actors::ports::TokioClock;
+//! use podwright_kube::{KubePodApi, PodSource, connect};
+//!
+//! # async fn example() -> Result<(), podwright_kube::ConnectError> {
+//! let client = connect(Path::new("/etc/kubernetes/kubelet.conf")).await?;
+//! // The source sends the pods of the node, and the port writes their statuses.
+//! let pods = PodSource::new(client.clone(), "node-1", Arc::new(TokioClock::new()));
+//! let statuses = KubePodApi::new(client);
+//! # let _ = (pods, statuses);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Parts
+//!
+//! - [`connect`], [`Credentials`] and [`Connection`]: a client from a kubeconfig, whose credentials can be replaced; [`client_over`]: a
+//!   client without a connection, for simulations.
+//! - [`PodSource`]: sends the pods of the node.
+//! - [`KubePodApi`], [`KubeNodeApi`], [`KubeObjects`], [`KubeClaimApi`] and [`KubeEvents`]: the ports of a node.
+//! - [`KubeReviews`] and [`KubeSigningRequests`]: who may call the node, and the certificates of the node.
+//!
+//! # Arrows
+//!
+//! The crate uses the node, for the updates of pod sources, and `podwright-kube-api`, `podwright-metrics` and `podwright-parts`. The agent
+//! and the simulation use it.
+
+mod call;
+mod claims;
+mod client;
+mod connection;
+mod controllers;
+mod credentials;
+mod events;
+mod listing;
+mod node_api;
+mod node_authorizer;
+mod objects;
+mod pod_api;
+mod pods;
+mod reviews;
+mod signing_requests;
+mod streaming_lists;
+
+pub use claims::KubeClaimApi;
+pub use client::{ConnectError, client_over, connect};
+pub use connection::Connection;
+pub use controllers::{
+    ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
+    WatchProblems,
+};
+pub use credentials::Credentials;
+pub use events::KubeEvents;
+pub use node_api::KubeNodeApi;
+pub use objects::KubeObjects;
+pub use pod_api::KubePodApi;
+pub use pods::PodSource;
+pub use reviews::KubeReviews;
+pub use signing_requests::KubeSigningRequests;
