@@ -15,8 +15,11 @@ pub(super) async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> R
     limited_to(CALL_TIMEOUT, call).await
 }
 
-/// Performs a call with another timeout.
-pub(super) async fn limited_to<T>(limit: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+/// Performs a call within `limit`. The server may still perform a call later that was too late.
+///
+/// # Errors
+/// [`ApiError`], which says whether and when the call may be repeated.
+pub async fn limited_to<T>(limit: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match timeout(limit, call).await {
         Ok(answer) => answer.map_err(|error| classify(error.into())),
         Err(elapsed) => Err(ApiError::unavailable(elapsed, None)),

@@ -80,8 +80,8 @@ impl EventRecorder for KubeEvents {
     }
 }
 
-/// The queues of one recorder, and the tasks that empty them.
-pub(super) struct EventLanes {
+/// The queues of the events of one component, and the tasks that write them to the API server.
+pub struct EventLanes {
     lanes: Vec<mpsc::Sender<RecordedEvent>>,
     /// Each lane as a part. Their stop token is cancelled when the queues are given up.
     parts: Parts,
@@ -93,7 +93,7 @@ pub(super) struct EventLanes {
 
 impl EventLanes {
     /// Starts the tasks that write. They end when this value is dropped. Called in a tokio runtime.
-    pub(super) fn start(client: Client, source: &EventSource, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
+    pub fn start(client: Client, source: &EventSource, clock: Arc<dyn Clock>, metrics: EventMetrics) -> Self {
         Self::over(|| KubeEventApi { client: client.clone() }, source, clock, metrics)
     }
 
@@ -125,7 +125,7 @@ impl EventLanes {
     /// and counted. Returns the number of the latter.
     ///
     /// Cancel safe: the tasks go on.
-    pub(super) async fn close(&self, limit: Duration) -> usize {
+    pub async fn close(&self, limit: Duration) -> usize {
         self.closing.cancel();
         if timeout(limit, self.parts.ended()).await.is_ok() {
             return 0;
@@ -140,12 +140,12 @@ impl EventLanes {
     }
 
     /// Whether later events are dropped.
-    pub(super) fn is_closing(&self) -> bool {
+    pub fn is_closing(&self) -> bool {
         self.closing.is_cancelled()
     }
 
     /// Queues an event of an object. Never waits. An event for a full queue is dropped and counted.
-    pub(super) fn record(&self, object: ObjectReference, event: PodEvent) {
+    pub fn record(&self, object: ObjectReference, event: PodEvent) {
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let lane = hasher.hash_one(&object.uid) as usize % self.lanes.len();
         let recorded = RecordedEvent { object, event, at: self.clock.now() };

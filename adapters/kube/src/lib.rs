@@ -27,6 +27,7 @@
 //!   client without a connection, for simulations.
 //! - [`PodSource`]: sends the pods of the node.
 //! - [`KubePodApi`], [`KubeNodeApi`], [`KubeObjects`], [`KubeClaimApi`] and [`KubeEvents`]: the ports of a node.
+//! - [`watch_in_pages`], [`limited_to`] and [`EventLanes`]: the watches, the calls and the events of others, such as the controllers.
 //! - [`KubeReviews`] and [`KubeSigningRequests`]: who may call the node, and the certificates of the node.
 //!
 //! # Arrows
@@ -51,6 +52,7 @@ mod reviews;
 mod signing_requests;
 mod streaming_lists;
 
+pub use call::limited_to;
 pub use claims::KubeClaimApi;
 pub use client::{ConnectError, client_over, connect};
 pub use connection::Connection;
@@ -59,7 +61,8 @@ pub use controllers::{
     WatchProblems,
 };
 pub use credentials::Credentials;
-pub use events::KubeEvents;
+pub use events::{EventLanes, KubeEvents};
+pub use listing::watch_in_pages;
 pub use node_api::KubeNodeApi;
 pub use objects::KubeObjects;
 pub use pod_api::KubePodApi;

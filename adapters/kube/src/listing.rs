@@ -83,9 +83,10 @@ where
     events.default_backoff().map_err(KubeError::from)
 }
 
-/// Watches all objects. The first list is one of pages, read from the storage of the server. kube-runtime ignores an object that is
-/// deleted before the end of a streaming list, and then shows it for ever.
-pub(super) fn watch_in_pages<K>(api: Api<K>) -> impl Stream<Item = Result<Event<K>, KubeError>> + Send + use<K>
+/// Watches all objects. After an error, the stream continues with the delays of a client of the API server. The first list is one of
+/// pages, read from the storage of the server. kube-runtime ignores an object that is deleted before the end of a streaming list, and then
+/// shows it for ever.
+pub fn watch_in_pages<K>(api: Api<K>) -> impl Stream<Item = Result<Event<K>, KubeError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
