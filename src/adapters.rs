@@ -22,14 +22,14 @@ pub use podwright_simulated as simulated;
 /// their statuses, of mirror pods and of events. With the feature `controllers`, also the watches and the calls of the controllers.
 #[cfg(feature = "kube")]
 pub mod kube {
-    #[cfg(feature = "controllers")]
-    pub use podwright_kube::{
-        ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
-        WatchProblems,
-    };
     pub use podwright_kube::{
         ConnectError, Connection, Credentials, KubeClaimApi, KubeEvents, KubeNodeApi, KubeObjects, KubePodApi,
         KubeReviews, KubeSigningRequests, PodSource, connect,
+    };
+    #[cfg(feature = "controllers")]
+    pub use podwright_kube_controllers::{
+        ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
+        WatchProblems,
     };
 }
 /// The logs of containers in the CRI format.

@@ -1,5 +1,5 @@
 //! The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of
-//! their statuses, of mirror pods and of events. Also the watches and the calls of the controllers.
+//! their statuses, of mirror pods and of events.
 //!
 //! All requests use one [`Client`](kube::Client). Its credentials are those of the kubeconfig. When they change on disk, a
 //! [`Connection`] replaces them.
@@ -32,14 +32,13 @@
 //!
 //! # Arrows
 //!
-//! The crate uses the node, for the updates of pod sources, and `podwright-kube-api`, `podwright-metrics` and `podwright-parts`. The agent
-//! and the simulation use it.
+//! The crate uses the node, for the updates of pod sources, and `podwright-kube-api`, `podwright-metrics` and `podwright-parts`. The agent,
+//! the simulation and `podwright-kube-controllers` use it.
 
 mod call;
 mod claims;
 mod client;
 mod connection;
-mod controllers;
 mod credentials;
 mod events;
 mod listing;
@@ -56,10 +55,6 @@ pub use call::limited_to;
 pub use claims::KubeClaimApi;
 pub use client::{ConnectError, client_over, connect};
 pub use connection::Connection;
-pub use controllers::{
-    ClaimTerms, DeviceTaintTerms, KubeDeviceTaints, KubeLeases, KubeResourceClaims, ListError, PreviewedCluster,
-    WatchProblems,
-};
 pub use credentials::Credentials;
 pub use events::{EventLanes, KubeEvents};
 pub use listing::watch_in_pages;

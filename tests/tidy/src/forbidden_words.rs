@@ -119,9 +119,9 @@ fn only_the_binary_uses_anyhow() {
 fn errors_of_kube_become_kube_errors() {
     let readers = [
         "adapters/kube/src/connection.rs",
-        "adapters/kube/src/controllers/calls.rs",
-        "adapters/kube/src/controllers/claims.rs",
-        "adapters/kube/src/controllers/watch_problems.rs",
+        "adapters/kube-controllers/src/calls.rs",
+        "adapters/kube-controllers/src/claims.rs",
+        "adapters/kube-controllers/src/watch_problems.rs",
         "adapters/kube/src/listing.rs",
         "adapters/kube/src/node_authorizer.rs",
         "adapters/kube-api/src/resource_api.rs",

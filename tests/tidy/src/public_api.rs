@@ -21,6 +21,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_dra", "adapters/dra/src"),
     ("podwright_kube", "adapters/kube/src"),
+    ("podwright_kube_controllers", "adapters/kube-controllers/src"),
     ("podwright_network", "adapters/network/src"),
     ("podwright_simulated", "adapters/simulated/src"),
     ("podwright_slices", "adapters/slices/src"),

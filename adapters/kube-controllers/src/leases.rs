@@ -6,10 +6,10 @@ use futures_util::FutureExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use podwright_actors::ports::{ApiFuture, LeaseApi};
 use podwright_controllers::leader_election::LeaseName;
+use podwright_ports::{ApiFuture, LeaseApi};
 
-use crate::call::limited_to;
+use podwright_kube::limited_to;
 
 /// How long one call may take. The election has a shorter limit of its own.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

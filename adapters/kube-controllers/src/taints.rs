@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use podwright_actors::ports::{Clock, PodEvent};
 use podwright_controllers::ports::device_taints::{
     Answer, ApiError, COMPONENT, DeviceTaintApi, EVENT_REASON, EvictionEvent, PodId, Request,
 };
 use podwright_metrics::EventMetrics;
+use podwright_ports::{Clock, PodEvent};
 
 use super::calls::perform;
 use super::term_events::TermEvents;

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::watch_problems::WatchProblems;
-use crate::listing;
+use podwright_kube::watch_in_pages;
 
 /// The delay before a watch that has ended starts again.
 const AFTER_END: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ impl<C: Send + Sync + 'static> Watch<'_, C> {
             async move {
                 loop {
                     // A watch begins with a list, so the controller misses nothing that happened since the last one ended or panicked.
-                    let events = listing::watch_in_pages(Api::<DeserializeGuard<K>>::all(client.clone()));
+                    let events = watch_in_pages(Api::<DeserializeGuard<K>>::all(client.clone()));
                     let events = pin!(events.map(|event| event.map(|event| convert(event, shrink, name))));
                     deliver_all(events, &problems, name, &*controller, until_room, deliver).await;
                     sleep(AFTER_END).await;

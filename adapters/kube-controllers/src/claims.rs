@@ -15,13 +15,13 @@ use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostPar
 use kube::client::Body;
 use kube::core::{Request as ApiRequest, Status};
 use kube::{Api, Client, Resource};
-use podwright_actors::ports::{Clock, PodEvent};
-use podwright_actors::text::plain;
 use podwright_controllers::ports::resource_claims::{
     Answer, ApiError, ApiErrorKind, COMPONENT, ClaimChange, ClaimEdit, EVENT_REASON, FIELD_MANAGER, ListedClaims,
     ObjectKey, OwnerKind, OwnerWarning, Request, ResourceClaimApi, StatusApply,
 };
 use podwright_metrics::EventMetrics;
+use podwright_model::text::plain;
+use podwright_ports::{Clock, PodEvent};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Semaphore;

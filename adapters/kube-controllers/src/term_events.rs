@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{EventSource, ObjectReference};
 use kube::Client;
 use parking_lot::Mutex;
-use podwright_actors::ports::{Clock, PodEvent};
 use podwright_metrics::EventMetrics;
+use podwright_ports::{Clock, PodEvent};
 
-use crate::events::EventLanes;
+use podwright_kube::EventLanes;
 
 /// The events of a controller. Each term as the leader has a recorder of its own, which ends with the term.
 pub(super) struct TermEvents {
@@ -62,8 +62,8 @@ mod tests {
     use http::{Request, Response};
     use http_body_util::BodyExt as _;
     use kube::client::Body;
-    use podwright_actors::ports::TokioClock;
     use podwright_metrics::ControllersMetrics;
+    use podwright_ports::TokioClock;
     use tokio::sync::watch;
     use tokio::time::timeout;
 

@@ -7,10 +7,10 @@ use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
-use podwright_actors::time::Time;
 use podwright_controllers::device_taint_eviction::{Core, Settings};
 use podwright_controllers::resource_claim::WatchEvent;
 use podwright_kube_api::KubeError;
+use podwright_model::time::Time;
 use serde::de::DeserializeOwned;
 
 use super::watches::{keep_claims_of_pod, keep_results_of_claim, keep_taints_of_slice, unserved};
