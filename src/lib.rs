@@ -55,7 +55,7 @@
 //! # What always holds
 //!
 //! - Crates depend on each other in one direction only: `metrics` knows no pod, `actors` opens no socket and no file,
-//!   and an adapter uses ports and shared helpers but no other adapter.
+//!   and an adapter of a node uses ports and shared helpers but no other adapter.
 //! - [`Engine::update_pod`] and all queries of the engine may be called from any thread and never wait. Updates are not
 //!   queued, and no lock is shared by all pods.
 //! - The hooks of one UID never overlap. Updates that arrive before the worker takes them are merged. The last call gets the

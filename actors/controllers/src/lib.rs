@@ -26,7 +26,8 @@
 //! # Arrows
 //!
 //! The crate uses `podwright-model`, `podwright-ports`, `podwright-parts`, `podwright-work-queue`, `podwright-work-loop` and
-//! `podwright-metrics`. It needs no actix, no engine and no node. The adapter of `podwright` that watches and calls the API server uses the crate.
+//! `podwright-metrics`. It needs no actix, no engine and no node. `podwright-kube-controllers`, which watches and calls the API server,
+//! uses the crate.
 
 pub mod claim_controller;
 pub mod device_taint_controller;

@@ -15,7 +15,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses no other crate of the workspace. The agent and the library for the authors of DRA drivers use it.
+//! The crate uses no other crate of the workspace. `podwright-dra`, the agent and the library for the authors of
+//! DRA drivers use it.
 
 /// The generated code of one package.
 macro_rules! package {

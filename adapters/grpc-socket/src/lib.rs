@@ -25,7 +25,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses no other crate of the workspace. The agent, its gRPC clients and the library for the authors of DRA drivers use it.
+//! The crate uses no other crate of the workspace. The adapters that call Unix sockets, the agent and the library for
+//! the authors of DRA drivers use it.
 
 mod authority;
 mod code;

@@ -36,8 +36,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-model`, `podwright-work-queue` and `podwright-kube-api`. The library for the authors of DRA drivers and the
-//! agent, which publishes for drivers without access to the API server, use the crate.
+//! The crate uses `podwright-model`, `podwright-work-queue` and `podwright-kube-api`. The library for the authors of DRA drivers and
+//! `podwright-dra`, which publishes for drivers without access to the API server, use the crate.
 
 mod api;
 mod compare;
