@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use podwright::adapters::cri::v1;
+use podwright::adapters::cri::v1::runtime_service_client::RuntimeServiceClient;
 use serde::Serialize;
 use tonic::transport::Channel;
 
 use super::instance::Instance;
-use super::v1::runtime_service_client::RuntimeServiceClient;
-use super::{Error, calls, image, v1};
+use super::{Error, calls, image};
 
 /// The numbers of concurrent calls to try. The floor is measured with the fastest one.
 const IN_FLIGHT: [usize; 3] = [4, 8, 16];

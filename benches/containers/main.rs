@@ -34,8 +34,6 @@ mod manifests;
 mod report;
 #[path = "../../tests/it/support/required.rs"]
 mod required;
-#[path = "../../tests/it/cri/v1.rs"]
-mod v1;
 
 use std::process::ExitCode;
 use std::thread::sleep;

@@ -64,7 +64,9 @@ mod streams;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod v1;
+/// The tests and the benches of this repository call a runtime directly.
+#[doc(hidden)]
+pub mod v1;
 
 pub use client::OpenError;
 pub use config::{CgroupDriver, ParseCgroupDriverError};

@@ -21,5 +21,4 @@ mod stops;
 mod storage_limits;
 mod streams;
 mod usage;
-mod v1;
 mod volumes;

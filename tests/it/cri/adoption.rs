@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use podwright::adapters::cri::v1;
+use podwright::adapters::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
 use super::containerd::Containerd;
-use super::v1;
-use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{calls, image};
 use crate::agent::harness::{AgentHome, container, eventually, is_ready, manifest};
 

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use podwright::adapters::cri::v1;
+use podwright::adapters::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tonic::{Code, Status};
-
-use super::v1;
-use super::v1::runtime_service_client::RuntimeServiceClient;
 
 /// A client that connects with its first call.
 pub(super) fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>, Error> {
