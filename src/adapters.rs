@@ -1,11 +1,7 @@
 //! The adapters: implementations of the engine's ports, most of them with real I/O. Each is behind a cargo feature.
 
-#[cfg(feature = "cri")]
-pub mod adoption;
 #[cfg(feature = "agent")]
 pub mod checkpoint;
-#[cfg(feature = "cri")]
-pub mod cri;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "process")]
@@ -13,11 +9,21 @@ pub mod process;
 #[cfg(feature = "agent")]
 pub mod sources;
 
+#[cfg(feature = "cri")]
+pub use podwright_cri::adoption;
 #[cfg(feature = "dra")]
 pub use podwright_dra as dra;
 #[cfg(feature = "simulated")]
 pub use podwright_simulated as simulated;
 
+/// Pods as containers of a container runtime such as containerd or CRI-O.
+#[cfg(feature = "cri")]
+pub mod cri {
+    pub use podwright_cri::{
+        Allocatable, CGROUP_ROOT, CgroupDriver, CriConfig, CriRuntime, Endpoint, NodeSettings, OpenError,
+        ParseCgroupDriverError, ParseEndpointError,
+    };
+}
 /// The API server: the node itself, the pods that the server binds to it, the objects that these pods refer to, and the writes of
 /// their statuses, of mirror pods and of events. With the feature `controllers`, also the watches and the calls of the controllers.
 #[cfg(feature = "kube")]
@@ -35,10 +41,9 @@ pub mod kube {
 /// The logs of containers in the CRI format.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub mod log {
-    #[cfg(feature = "process")]
-    pub(crate) use podwright_host::log::MAX_PIECE;
     pub use podwright_host::log::{LogDir, OpenLog, Record, WritesLogs, tail, tail_window};
-    pub(crate) use podwright_host::log::{end_of_log, remove_run};
+    #[cfg(feature = "process")]
+    pub(crate) use podwright_host::log::{MAX_PIECE, end_of_log, remove_run};
 
     /// Reads the log of one run: the rotated files, then the file that is written to, and follows it.
     #[cfg(feature = "agent")]
@@ -68,12 +73,11 @@ pub mod storage {
     pub use podwright_host::storage::{FileStorage, PodLogs, PodSpace, VolumeSpace};
 }
 
-// The adapters that are modules of this crate, and the API of a node, use the modules of the crate by these names.
-#[cfg(feature = "cri")]
-use podwright_host::POD_DIR;
-#[cfg(any(feature = "cri", feature = "process"))]
-use podwright_host::{cdi, changed_pods, disk_usage, mounts, record, regular, step_error, sub_path, tree};
+// The process runtime, which is a module of this crate, and the API of a node use the modules of the crate by these names.
 #[cfg(feature = "process")]
-use podwright_host::{dir_watch, pod_group, signals, trusted_dir};
-#[cfg(any(feature = "cri", feature = "process"))]
+use podwright_host::{
+    cdi, changed_pods, dir_watch, disk_usage, mounts, pod_group, record, regular, signals, step_error, sub_path, tree,
+    trusted_dir,
+};
+#[cfg(feature = "process")]
 pub(crate) use podwright_host::{stats, streaming};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use podwright::adapters::cri::v1;
-use podwright::adapters::cri::v1::runtime_service_client::RuntimeServiceClient;
+use podwright_cri::v1;
+use podwright_cri::v1::runtime_service_client::RuntimeServiceClient;
 use serde::Serialize;
 use tonic::transport::Channel;
 

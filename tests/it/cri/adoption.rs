@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use podwright::adapters::cri::v1;
-use podwright::adapters::cri::v1::runtime_service_client::RuntimeServiceClient;
+use podwright_cri::v1;
+use podwright_cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
 use super::containerd::Containerd;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use podwright::adapters::cri::v1;
-use podwright::adapters::cri::v1::runtime_service_client::RuntimeServiceClient;
+use podwright_cri::v1;
+use podwright_cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tonic::{Code, Status};
 

@@ -70,6 +70,25 @@ fn adapters_build_no_node() {
     }
 }
 
+/// An adapter uses what the adapters share, and no other adapter.
+#[test]
+fn an_adapter_builds_no_other_adapter() {
+    const ADAPTERS: [&str; 6] = [
+        "podwright-cri",
+        "podwright-dra",
+        "podwright-kube",
+        "podwright-process",
+        "podwright-simulated",
+        "podwright-sources",
+    ];
+    for package in ["podwright-cri"] {
+        let crates = crates_of(package, "");
+        let others: Vec<_> = ADAPTERS.into_iter().filter(|name| *name != package && crates.contains(*name)).collect();
+        assert!(others.is_empty(), "{package} builds {others:?}");
+        assert!(crates.contains("podwright-ports"), "the list is not complete");
+    }
+}
+
 /// Crates whose code decides by its arguments alone can neither wait, log nor count.
 #[test]
 fn pure_crates_build_no_tokio_and_no_tracing() {

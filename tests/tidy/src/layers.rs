@@ -78,8 +78,8 @@ const CORE: Layers = &[(
 )];
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
-pub(super) const HELPERS: &[&str] = &["adoption", "manifest"];
-pub(super) const ADAPTERS: &[&str] = &["checkpoint", "cri", "process", "sources"];
+pub(super) const HELPERS: &[&str] = &["manifest"];
+pub(super) const ADAPTERS: &[&str] = &["checkpoint", "process", "sources"];
 
 /// The rooms of `adapters/host/src`. They may use each other if no cycle results.
 pub(super) const HOST: Layers = &[(

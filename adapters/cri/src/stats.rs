@@ -1,0 +1,177 @@
+//! The usage of containers and pods, and the networks of pods.
+//!
+//! The runtime reports the usage of containers. The values that the kernel counts for their cgroups replace those of the runtime, as in a
+//! kubelet (`listPodStatsPartiallyFromCRI`, `pkg/kubelet/stats/cri_stats_provider.go`, 1.36). The runtime reports neither the swap space,
+//! nor the pressure, nor the absence of a memory limit, nor the usage of pods as a whole.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{FileSystemSpace, RuntimeError, UsedSpace};
+use podwright_actors::time::Time;
+use podwright_host::disk_usage;
+use podwright_host::stats::{
+    CgroupFiles, CgroupTree, ContainerUsage, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork, RuntimeUsage,
+    Usage,
+};
+
+use super::config::{Cgroups, labels};
+use super::inner::CriRuntimeInner;
+use super::tasks::blocking;
+use super::v1;
+
+impl CriRuntimeInner {
+    /// The usage of all containers of this agent, and of these pods.
+    pub(super) async fn usage(&self, pods: &[Arc<PodObject>]) -> Result<RuntimeUsage, RuntimeError> {
+        let label_selector = labels::selector(self.facts.layout(), None);
+        let filter = Some(v1::ContainerStatsFilter { label_selector, ..Default::default() });
+        let answer = self.client.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
+        let facts = self.facts.cached().await?;
+        // An adopted pod is left out: its containers are in the cgroup of the kubelet, and only its next containers are in the cgroup of
+        // the agent.
+        let adopted = self.adopted.uids();
+        let pods: Vec<_> = pods.iter().filter(|pod| !adopted.contains(pod.uid())).cloned().collect();
+        let tree = self.cgroups.tree();
+        blocking(move || {
+            let mut found = reported(answer.stats);
+            if facts.cgroups.shared {
+                add_counted(&mut found, &tree, &facts.cgroups, &pods);
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// The networks of all pods of this agent.
+    pub(super) async fn networks(&self) -> Result<Vec<PodNetwork>, RuntimeError> {
+        let label_selector = labels::selector(self.facts.layout(), None);
+        let filter = Some(v1::PodSandboxStatsFilter { label_selector, ..Default::default() });
+        let answer = self.client.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest { filter }).await?;
+        Ok(answer.stats.into_iter().filter_map(network).collect())
+    }
+}
+
+/// The network of one sandbox. The runtime reports none for a sandbox that shares the network of the node.
+fn network(stats: v1::PodSandboxStats) -> Option<PodNetwork> {
+    let pod = stats.attributes?.metadata?.uid;
+    let v1::NetworkUsage { timestamp, default_interface, interfaces } = stats.linux?.network?;
+    let default = default_interface.map(interface);
+    // The runtime reports the default interface only once.
+    let others =
+        interfaces.into_iter().map(interface).filter(|found| Some(&found.name) != default.as_ref().map(|it| &it.name));
+    let interfaces: Vec<_> = default.iter().cloned().chain(others).collect();
+    if interfaces.is_empty() {
+        return None;
+    }
+    Some(PodNetwork { pod: PodUid::new(&pod), at: time(timestamp), default, interfaces })
+}
+
+fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceUsage {
+    let value = |number: Option<v1::UInt64Value>| number.map(|number| number.value);
+    InterfaceUsage {
+        name: usage.name,
+        rx_bytes: value(usage.rx_bytes),
+        rx_errors: value(usage.rx_errors),
+        tx_bytes: value(usage.tx_bytes),
+        tx_errors: value(usage.tx_errors),
+    }
+}
+
+/// What the runtime reports. Measures each file system of a writable layer once. Blocks.
+fn reported(stats: Vec<v1::ContainerStats>) -> RuntimeUsage {
+    let mut spaces: HashMap<PathBuf, Option<FileSystemSpace>> = HashMap::new();
+    let mut layer = |usage: v1::FilesystemUsage| {
+        let space = mountpoint(&usage).and_then(|path| {
+            *spaces.entry(path.into()).or_insert_with_key(|path| disk_usage::of_file_system(path).ok())
+        });
+        file_system_usage(&usage, space)
+    };
+    let containers = stats.into_iter().filter_map(|mut stats| {
+        let layer_of_container = stats.writable_layer.take();
+        let container = usage(stats)?;
+        Some(ContainerUsage { layer: layer_of_container.map(&mut layer), ..container })
+    });
+    RuntimeUsage { containers: containers.collect(), ..RuntimeUsage::default() }
+}
+
+/// Adds what the kernel counts for the cgroups of pods and their containers. Blocks.
+fn add_counted(found: &mut RuntimeUsage, tree: &CgroupTree, cgroups: &Cgroups, pods: &[Arc<PodObject>]) {
+    found.all_pods = tree.cgroup(&cgroups.all_pods()).usage();
+    let mut of_containers: HashMap<String, CgroupFiles> = HashMap::new();
+    for pod in pods {
+        let of_pod = tree.cgroup(&cgroups.of_pod(pod));
+        let Some(usage) = of_pod.usage() else { continue };
+        found.pods.insert(pod.uid().clone(), usage);
+        let children = of_pod.children().into_iter();
+        of_containers.extend(children.filter_map(|(name, files)| Some((container_id(&name)?.to_owned(), files))));
+    }
+    for container in &mut found.containers {
+        let Some(files) = of_containers.get(container.id.as_str()) else { continue };
+        if let Some(counted) = files.usage() {
+            container.usage = counted.or(std::mem::take(&mut container.usage));
+        }
+        container.processes = files.processes();
+    }
+}
+
+/// The ID of the container that runs in a cgroup of this name: `ID`, `crio-ID` or `cri-containerd-ID.scope`.
+fn container_id(name: &str) -> Option<&str> {
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let (prefix, id) = name.rsplit_once('-').unwrap_or(("", name));
+    // CRI-O runs the monitor of a container in a cgroup of its own.
+    (!prefix.ends_with("conmon")).then_some(id)
+}
+
+/// The directory whose file system a usage is about.
+pub(super) fn mountpoint(usage: &v1::FilesystemUsage) -> Option<&str> {
+    usage.fs_id.as_ref().map(|id| id.mountpoint.as_str()).filter(|path| !path.is_empty())
+}
+
+/// A usage that the runtime reports, of the file system `space`.
+pub(super) fn file_system_usage(usage: &v1::FilesystemUsage, space: Option<FileSystemSpace>) -> FileSystemUsage {
+    let value = |number: Option<&v1::UInt64Value>| number.map_or(0, |number| number.value);
+    FileSystemUsage {
+        at: time(usage.timestamp),
+        used: UsedSpace::new(value(usage.used_bytes.as_ref()), value(usage.inodes_used.as_ref())),
+        space,
+    }
+}
+
+fn time(nanos: i64) -> Time {
+    Time::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+/// The usage of one container. The runtime reports neither CPU time nor memory of a container that has ended.
+fn usage(stats: v1::ContainerStats) -> Option<ContainerUsage> {
+    let value = |number: Option<v1::UInt64Value>| number.map(|number| number.value);
+    let id = stats.attributes?.id;
+    let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
+    if cpu.timestamp == 0 && memory.timestamp == 0 {
+        return None;
+    }
+    let swap = stats.swap.unwrap_or_default();
+    let usage = Usage {
+        at: time(cpu.timestamp.max(memory.timestamp)),
+        cpu: value(cpu.usage_core_nano_seconds),
+        nano_cores: value(cpu.usage_nano_cores),
+        memory: MemoryUsage {
+            working_set: value(memory.working_set_bytes),
+            used: value(memory.usage_bytes),
+            resident: value(memory.rss_bytes),
+            // containerd reports 0 for a container without a limit.
+            available: value(memory.available_bytes).filter(|bytes| *bytes > 0),
+            faults: value(memory.page_faults),
+            major_faults: value(memory.major_page_faults),
+            swap: value(swap.swap_usage_bytes),
+            swap_available: value(swap.swap_available_bytes),
+        },
+        ..Usage::default()
+    };
+    Some(ContainerUsage { id: id.into(), usage, processes: None, layer: None })
+}
+
+#[cfg(test)]
+mod tests;
