@@ -3,11 +3,11 @@
 
 #[cfg(feature = "process")]
 pub mod process_log {
-    pub use crate::adapters::process::log::*;
+    pub use crate::adapters::process::testing::log::*;
 }
 #[cfg(feature = "process")]
 pub mod process_record {
-    pub use crate::adapters::process::record::*;
+    pub use crate::adapters::process::testing::record::*;
 }
 
 #[cfg(feature = "kube")]

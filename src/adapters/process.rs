@@ -60,7 +60,7 @@ mod probe;
 mod procfs;
 mod pty;
 #[allow(missing_docs, reason = "the names of the fields are those of the files")]
-pub(crate) mod record;
+mod record;
 mod reserved;
 mod rootfs;
 mod runtime;
@@ -73,18 +73,16 @@ mod stats;
 mod stop;
 mod streams;
 mod table;
-#[cfg(test)]
-mod testing;
+#[doc(hidden)]
+pub mod testing;
 mod view;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-#[cfg(feature = "agent")]
-pub(crate) use create::unsupported;
+pub use create::unsupported;
 pub use runtime::ProcessRuntime;
-pub(crate) use shim::log;
 pub use shim::shim_main;
 
 use podwright_actors::HostIps;

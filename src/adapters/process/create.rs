@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "agent")]
-use k8s_openapi::api::core::v1::{Container, PodSpec};
-use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec, ResourceRequirements};
 use podwright_actors::config::oom_score::oom_score_adj;
 use podwright_actors::containers::definition::Definition;
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
@@ -134,14 +132,12 @@ pub(super) fn plan(
     Ok(ContainerPlan { record, run, links, in_pod_group })
 }
 
-/// The faults for which this runtime refuses the containers of a pod, whatever the rights of the agent are.
-#[cfg(feature = "agent")]
-pub(crate) fn unsupported(spec: &PodSpec) -> Vec<String> {
+/// The faults for which this runtime refuses the containers of a pod, whatever the rights of the agent are. Empty if there are none.
+pub fn unsupported(spec: &PodSpec) -> Vec<String> {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     containers.flat_map(|container| faults(spec, container)).map(|error| error.to_string()).collect()
 }
 
-#[cfg(feature = "agent")]
 fn faults(spec: &PodSpec, container: &Container) -> Vec<RuntimeError> {
     let name = container.name.as_str();
     let security = container.security_context.as_ref();

@@ -12,7 +12,7 @@ mod exit;
 mod init;
 mod input_relay;
 mod joined;
-pub(crate) mod log;
+pub(super) mod log;
 mod namespaces;
 mod probe;
 mod pump;

@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::Mount;
 use podwright_fixtures::hostile_files::{TestVolume, under_attack};
-#[cfg(feature = "agent")]
 use serde_json::json;
 
 use super::super::security::Namespaces;
@@ -98,7 +97,6 @@ fn plan_refuses_unsupported_containers_with_a_remedy() {
     }
 }
 
-#[cfg(feature = "agent")]
 #[test]
 fn what_every_agent_refuses_is_known_without_an_agent() {
     let faults = |container: serde_json::Value| {
