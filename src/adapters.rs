@@ -4,8 +4,6 @@
 pub mod checkpoint;
 #[cfg(feature = "agent")]
 pub mod manifest;
-#[cfg(feature = "process")]
-pub mod process;
 #[cfg(feature = "agent")]
 pub mod sources;
 
@@ -13,6 +11,8 @@ pub mod sources;
 pub use podwright_cri::adoption;
 #[cfg(feature = "dra")]
 pub use podwright_dra as dra;
+#[cfg(feature = "process")]
+pub use podwright_process as process;
 #[cfg(feature = "simulated")]
 pub use podwright_simulated as simulated;
 
@@ -42,8 +42,6 @@ pub mod kube {
 #[cfg(any(feature = "cri", feature = "process"))]
 pub mod log {
     pub use podwright_host::log::{LogDir, OpenLog, Record, WritesLogs, tail, tail_window};
-    #[cfg(feature = "process")]
-    pub(crate) use podwright_host::log::{MAX_PIECE, end_of_log, remove_run};
 
     /// Reads the log of one run: the rotated files, then the file that is written to, and follows it.
     #[cfg(feature = "agent")]
@@ -73,11 +71,6 @@ pub mod storage {
     pub use podwright_host::storage::{FileStorage, PodLogs, PodSpace, VolumeSpace};
 }
 
-// The process runtime, which is a module of this crate, and the API of a node use the modules of the crate by these names.
-#[cfg(feature = "process")]
-use podwright_host::{
-    cdi, changed_pods, dir_watch, disk_usage, mounts, pod_group, record, regular, signals, step_error, sub_path, tree,
-    trusted_dir,
-};
-#[cfg(feature = "process")]
+// The API of a node uses these modules by these names.
+#[cfg(feature = "agent")]
 pub(crate) use podwright_host::{stats, streaming};

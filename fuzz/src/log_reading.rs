@@ -5,7 +5,7 @@ use std::path::Path;
 
 use podwright::adapters::log::LogDir;
 use podwright::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
-use podwright::testing::process_log::Record;
+use podwright_process::testing::log::Record;
 use tempfile::TempDir;
 
 /// The names of a log's current file and of its older file.

@@ -1,6 +1,6 @@
 //! Writing container logs: output is cut into records, and reading the records gives the output again.
 
-use podwright::testing::process_log::{Lines, Record, tail, tail_window};
+use podwright_process::testing::log::{Lines, Record, tail, tail_window};
 
 /// The input is used twice: as the end of a log file with any content, and as container output. For the output, the first two
 /// bytes define the chunks in which it arrives and how often it is repeated.

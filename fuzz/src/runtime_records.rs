@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use podwright::testing::process_record::{
+use podwright_process::testing::record::{
     ContainerRecord, ExitRecord, RunRecord, SandboxRecord, ShimRecord, StartedRecord, decode, encode, seal,
 };
 

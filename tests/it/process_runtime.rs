@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use podwright::adapters::process::{OpenError, ProcessRuntime, UntrustedDirectory};
-use podwright::testing::process_record::{self as record, Durability, RunRecord};
 use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
+use podwright_process::testing::record::{self as record, Durability, RunRecord};
 use rustix::process::Signal;
 
 use crate::support::processes::{

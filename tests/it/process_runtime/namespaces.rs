@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use podwright::adapters::process::ProcessRuntime;
-use podwright::testing::process_record::{self as record, StartedRecord};
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::{ContainerRuntime, Mount, RuntimeError};
 use podwright_actors::text::error_chain;
+use podwright_process::testing::record::{self as record, StartedRecord};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;

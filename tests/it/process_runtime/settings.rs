@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext, Volume};
 use podwright::adapters::storage::FileStorage;
-use podwright::testing::process_record::StartedRecord;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
+use podwright_process::testing::record::StartedRecord;
 use serde_json::{Value, json};
 
 use crate::support::processes::{Root, ended, host_pod, parent, pod, run, sandbox, script, status};
@@ -434,6 +434,6 @@ pub(super) fn process_field<'a>(status: &'a str, name: &str) -> Option<&'a str> 
 /// The process of a container's own command.
 pub(super) fn main_pid(root: &Root, id: &ContainerId) -> u32 {
     let started = root.records(id).join("started");
-    let started: StartedRecord = podwright::testing::process_record::read(&started).unwrap();
+    let started: StartedRecord = podwright_process::testing::record::read(&started).unwrap();
     started.pid.cast_unsigned()
 }

@@ -79,7 +79,7 @@ const CORE: Layers = &[(
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
 pub(super) const HELPERS: &[&str] = &["manifest"];
-pub(super) const ADAPTERS: &[&str] = &["checkpoint", "process", "sources"];
+pub(super) const ADAPTERS: &[&str] = &["checkpoint", "sources"];
 
 /// The rooms of `adapters/host/src`. They may use each other if no cycle results.
 pub(super) const HOST: Layers = &[(
