@@ -22,14 +22,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{Clock, SourceUpdate};
 
-use super::adoption::Adoption;
 use super::manifest::UnknownFields;
 
 pub use files::FileSource;
-pub(crate) use manifest_cache::MAX_NAME;
+pub use manifest_cache::MAX_NAME;
 pub use scan::{contents, list};
 pub use url::UrlSource;
 
@@ -48,12 +48,16 @@ pub struct SourceContext {
     pub check_frequency: Duration,
     /// What an unknown field of a manifest means.
     pub unknown_fields: UnknownFields,
-    /// Adopts the pods that a kubelet started. `None` if the runtime has none.
-    pub adoption: Option<Adoption>,
+    /// Gives the pods of an update the UIDs under which they run, before the update is sent. `None` if all pods run under their own
+    /// UIDs. Must be cancel safe.
+    pub adopt: Option<Arc<Adopt>>,
     /// Whether this agent or an earlier one started a pod with this UID, and has not cleaned up after it. May block. If several
     /// manifests define one pod, a new agent keeps the pod that has started.
     pub has_started: Arc<dyn Fn(&PodUid) -> bool + Send + Sync>,
 }
+
+/// Takes an update of a source, and returns it as the engine gets it.
+pub type Adopt = dyn Fn(SourceUpdate) -> BoxFuture<'static, SourceUpdate> + Send + Sync;
 
 impl SourceContext {
     /// Settings with the default [`CHECK_FREQUENCY`], for a node on which no pod has started. Unknown fields of manifests are
@@ -64,15 +68,15 @@ impl SourceContext {
             clock,
             check_frequency: CHECK_FREQUENCY,
             unknown_fields: UnknownFields::Warn,
-            adoption: None,
+            adopt: None,
             has_started: Arc::new(|_: &PodUid| false),
         }
     }
 
     /// The update as the engine gets it: adopted pods have the UIDs under which they run.
     async fn adopt(&self, update: SourceUpdate) -> SourceUpdate {
-        match &self.adoption {
-            Some(adoption) => adoption.apply(update).await,
+        match &self.adopt {
+            Some(adopt) => adopt(update).await,
             None => update,
         }
     }

@@ -155,7 +155,7 @@ async fn serve(
     let storage = view.logs.clone();
     let cx = SourceContext {
         unknown_fields: args.manifest_fields.into(),
-        adoption,
+        adopt: adoption.map(manifests::adopt),
         has_started: Arc::new(move |uid: &PodUid| storage.pod_dir(uid).exists()),
         ..SourceContext::new(name.clone(), view.clock.clone())
     };

@@ -14,7 +14,7 @@ use super::holders::{DefinedPod, Holders};
 use crate::adapters::manifest::{self, Manifest};
 
 /// The longest name that an API object may have, in bytes.
-pub(crate) const MAX_NAME: usize = 253;
+pub const MAX_NAME: usize = 253;
 
 /// The pods of one manifest file or URL.
 #[derive(Debug, Default)]

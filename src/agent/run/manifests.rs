@@ -1,13 +1,16 @@
 //! The sources of manifests.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use actix::Recipient;
+use futures_util::FutureExt;
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
 use super::RunError;
-use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
+use crate::adapters::adoption::Adoption;
+use crate::adapters::sources::{Adopt, FileSource, Origin, SourceContext, UrlSource};
 use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
@@ -76,6 +79,14 @@ impl ManifestSources {
             actix::spawn(UrlSource::new(self.urls, context.clone()).run(to.clone(), stop.clone()));
         }
     }
+}
+
+/// What the sources do with each update, so that pods of a kubelet are adopted.
+pub(super) fn adopt(adoption: Adoption) -> Arc<Adopt> {
+    Arc::new(move |update| {
+        let adoption = adoption.clone();
+        async move { adoption.apply(update).await }.boxed()
+    })
 }
 
 #[cfg(test)]
