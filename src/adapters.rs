@@ -2,10 +2,6 @@
 
 #[cfg(feature = "agent")]
 pub mod checkpoint;
-#[cfg(feature = "agent")]
-pub mod manifest;
-#[cfg(feature = "agent")]
-pub mod sources;
 
 #[cfg(feature = "cri")]
 pub use podwright_cri::adoption;
@@ -15,6 +11,8 @@ pub use podwright_dra as dra;
 pub use podwright_process as process;
 #[cfg(feature = "simulated")]
 pub use podwright_simulated as simulated;
+#[cfg(feature = "agent")]
+pub use podwright_sources as sources;
 
 /// Pods as containers of a container runtime such as containerd or CRI-O.
 #[cfg(feature = "cri")]

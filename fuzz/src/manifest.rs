@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use podwright::PodObject;
-use podwright::adapters::manifest::{MAX_BYTES, Manifest, UnknownFields, Warning, read, read_with};
+use podwright::adapters::sources::manifest::{MAX_BYTES, Manifest, UnknownFields, Warning, read, read_with};
 use podwright_actors::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
 use podwright_actors::config::validate::{validate, validate_static};
 use podwright_actors::ports::SourceKind;

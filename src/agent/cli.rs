@@ -24,11 +24,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::adapters::manifest::UnknownFields;
-use crate::adapters::sources::Origin;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use podwright_actors::names::is_subdomain;
+use podwright_sources::Origin;
+use podwright_sources::manifest::UnknownFields;
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use admission::AdmissionArgs;

@@ -10,10 +10,9 @@ use podwright_controllers::device_taint_eviction::RulePreview;
 
 use super::cli::{ExplainOutput, PreviewArgs};
 use crate::adapters::kube::{ConnectError, ListError, PreviewedCluster, connect};
-use crate::adapters::manifest::{Fault, read_rule};
-use crate::adapters::sources;
 use podwright_actors::ports::{Clock, SystemClock};
 use podwright_actors::text::plain;
+use podwright_sources::manifest::{Fault, read_rule};
 
 /// The maximum length of a warning in bytes.
 const MAX_WARNING: usize = 8192;
@@ -81,7 +80,8 @@ fn default_kubeconfig(listed: Option<&OsStr>, home: Option<&OsStr>) -> Result<Pa
 /// [`PreviewError`] if the file has no valid rule, if there is no kubeconfig, or if the objects of the cluster cannot be listed.
 pub(crate) fn preview(args: &PreviewArgs) -> Result<String, PreviewError> {
     let path = args.file.clone();
-    let bytes = sources::contents(&path).map_err(|source| PreviewError::File { path: path.clone(), source })?;
+    let bytes =
+        podwright_sources::contents(&path).map_err(|source| PreviewError::File { path: path.clone(), source })?;
     let rule = read_rule(&bytes).map_err(|faults| PreviewError::Rule { path, faults })?;
     let kubeconfig = match &args.kubeconfig {
         Some(path) => path.clone(),

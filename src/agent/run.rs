@@ -15,7 +15,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adapters::sources::SourceContext;
 use podwright_actors::Registration;
 use podwright_actors::eviction::MissingGracePeriod;
 use podwright_actors::ids::PodUid;
@@ -23,6 +22,7 @@ use podwright_actors::node::{NodeHandle, ShutdownReport, StartNodeError};
 use podwright_actors::ports::EventRecorder;
 use podwright_actors::recorder::Note;
 use podwright_actors::shutdown::ShutdownConfig;
+use podwright_sources::SourceContext;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -6,9 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-
-use crate::adapters::manifest::{self, MAX_BYTES, Manifest};
-use crate::adapters::sources;
+use podwright_sources::manifest::{self, MAX_BYTES, Manifest};
 
 use super::error_text::reason;
 use super::machine;
@@ -114,13 +112,13 @@ fn refused_by(runtime: Option<&Runtime>, spec: &PodSpec) -> Vec<String> {
 /// The number of bytes by which the name of a static pod is too long. `run` appends the name of the node.
 fn too_long_by(pod: &str) -> Option<usize> {
     let name = format!("{pod}-{}", machine::node_name());
-    name.len().checked_sub(sources::MAX_NAME).filter(|over| *over > 0)
+    name.len().checked_sub(podwright_sources::MAX_NAME).filter(|over| *over > 0)
 }
 
 /// The bytes of a file, or of standard input. At most one byte more than a manifest may have.
 fn contents(file: &Path) -> io::Result<Vec<u8>> {
     if file != Path::new(STANDARD_INPUT) {
-        return sources::contents(file);
+        return podwright_sources::contents(file);
     }
     let mut bytes = Vec::new();
     io::stdin().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
@@ -133,7 +131,7 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     fs::symlink_metadata(path)?;
-    sources::list(path)
+    podwright_sources::list(path)
 }
 
 #[cfg(test)]

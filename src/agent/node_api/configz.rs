@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::access::{ALLOWED_TTL, DENIED_TTL, TOKEN_TTL};
 use super::streams::IDLE_LIMIT;
-use crate::adapters::sources::{CHECK_FREQUENCY, Origin};
 use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
 use crate::agent::runtime::Runtime;
 use podwright_actors::texts::format::duration;
+use podwright_sources::{CHECK_FREQUENCY, Origin};
 
 /// The answer of `/configz`.
 pub(crate) fn configz(args: &RunArgs) -> Value {

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use crate::adapters::adoption::Adoption;
-use crate::adapters::sources::{Adopt, FileSource, Origin, SourceContext, UrlSource};
 use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
 use podwright_actors::ports::{SourceKind, SourceUpdate};
+use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource};
 
 /// The paths and URLs that manifests are read from.
 #[derive(Debug, Default)]

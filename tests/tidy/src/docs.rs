@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::files::{documents, in_repository};
-use crate::layers::{ACTORS, ADAPTERS, AGENT, HELPERS, HOST};
+use crate::layers::{ACTORS, AGENT, HOST};
 use crate::root;
 
 /// The README is read in one sitting.
@@ -64,16 +64,6 @@ fn the_architecture_page_has_the_layers_of_the_test() {
         let expected = layers.iter().map(|(layer, rooms)| format!("| {layer} | {} |", rooms.join(", ")));
         let expected: Vec<_> = expected.collect();
         assert_eq!(rows_of_architecture(head), expected, "docs/architecture.md and layers.rs, {head}");
-    }
-}
-
-#[test]
-fn the_architecture_page_has_the_adapters_of_the_test() {
-    let rows = rows_of_architecture("| folder or file below `src/adapters`");
-    for (is_helper, expected) in [(true, HELPERS), (false, ADAPTERS)] {
-        let rows = rows.iter().filter(|row| row.contains("| helper") == is_helper);
-        let expected: BTreeSet<&str> = expected.iter().copied().collect();
-        assert_eq!(rooms(rows), expected, "docs/architecture.md and layers.rs, helpers: {is_helper}");
     }
 }
 

@@ -77,10 +77,6 @@ const CORE: Layers = &[(
     ],
 )];
 
-/// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
-pub(super) const HELPERS: &[&str] = &["manifest"];
-pub(super) const ADAPTERS: &[&str] = &["checkpoint", "sources"];
-
 /// The rooms of `adapters/host/src`. They may use each other if no cycle results.
 pub(super) const HOST: Layers = &[(
     "what adapters share",
@@ -186,21 +182,6 @@ fn upward_arrows(folder: &str, base: &str, table: Layers, table_name: &str) -> V
     arrows.retain(|(from, to), _| layers.get(from) == layers.get(to));
     faults.extend(cycles(&arrows));
     faults
-}
-
-#[test]
-fn adapters_share_helpers_and_not_each_other() {
-    let mut layers: BTreeMap<String, usize> = HELPERS.iter().map(|room| ((*room).to_owned(), 0)).collect();
-    layers.extend(ADAPTERS.iter().map(|room| ((*room).to_owned(), 1)));
-    let arrows = arrows("src/adapters", "adapters", &layers);
-    let mut faults = unknown_rooms(&arrows, &layers, "HELPERS or ADAPTERS");
-    for ((from, to), line) in &arrows {
-        if layers.get(to) == Some(&1) {
-            faults.push(format!("{line}: {from} uses the adapter {to}"));
-        }
-    }
-    faults.extend(cycles(&arrows));
-    assert!(faults.is_empty(), "an adapter uses helpers and no other adapter:\n{}", faults.join("\n"));
 }
 
 #[test]

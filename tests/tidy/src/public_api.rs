@@ -27,6 +27,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_process", "adapters/process/src"),
     ("podwright_simulated", "adapters/simulated/src"),
     ("podwright_slices", "adapters/slices/src"),
+    ("podwright_sources", "adapters/sources/src"),
     ("podwright_dra_driver", "adapters/dra-driver/src"),
     ("podwright", "src"),
 ];

@@ -15,7 +15,7 @@ use tracing::error;
 
 use super::manifest_cache::{CachedManifest, ManifestCache};
 use super::{ChangeFilter, SourceContext};
-use crate::adapters::manifest::MAX_BYTES;
+use crate::manifest::MAX_BYTES;
 
 /// How long one request may take, with its body (upstream `NewSourceURL`, kubelet 1.36).
 const TIMEOUT: Duration = Duration::from_secs(10);

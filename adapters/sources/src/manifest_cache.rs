@@ -11,7 +11,7 @@ use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
 
 use super::SourceContext;
 use super::holders::{DefinedPod, Holders};
-use crate::adapters::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest};
 
 /// The longest name that an API object may have, in bytes.
 pub const MAX_NAME: usize = 253;
@@ -166,7 +166,7 @@ fn in_order<'a>(
 mod tests {
     use podwright_actors::ports::TokioClock;
 
-    use crate::adapters::manifest::UnknownFields;
+    use crate::manifest::UnknownFields;
 
     use super::*;
 

@@ -1,5 +1,20 @@
 //! Sources of static pods: files and directories, and URLs.
 //!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use actix::Recipient;
+//! use podwright_actors::ports::{SourceUpdate, TokioClock};
+//! use podwright_sources::{FileSource, SourceContext};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! /// Sends the pods of a directory to a node until `stop` is cancelled. `node` is `NodeHandle::sources`.
+//! async fn run(node: Recipient<SourceUpdate>, stop: CancellationToken) {
+//!     let context = SourceContext::new("node-1", Arc::new(TokioClock::new()));
+//!     FileSource::new(["/etc/kubernetes/manifests".into()], context).run(node, stop).await;
+//! }
+//! ```
+//!
 //! A source sends a full [`SourceSet`](podwright_actors::ports::SourceSet) when it starts and whenever its pods or problems
 //! change. A file or URL that cannot be read or used is reported as a problem. The source keeps the pods of its last good
 //! content until the file or URL is readable again or removed, so a faulty edit does not stop any pod (POD-W27). Files and
@@ -7,9 +22,21 @@
 //!
 //! A file is read when it is whole (`settle`). If several manifests define one pod, the one of the pod that runs keeps it
 //! (`holders`).
+//!
+//! # Parts
+//!
+//! - [`FileSource`] and [`UrlSource`]: the sources, with the settings of [`SourceContext`].
+//! - [`manifest`]: the text of a manifest becomes pods, faults and warnings.
+//! - [`Origin`]: the file, directory or URL that a flag names.
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-actors`, to which it sends the pods, and no other adapter. Whoever adopts pods of a kubelet gives the
+//! sources a function for it ([`adopt`](field@SourceContext::adopt)).
 
 mod files;
 mod holders;
+pub mod manifest;
 mod manifest_cache;
 mod scan;
 mod settle;
@@ -26,7 +53,7 @@ use futures_util::future::BoxFuture;
 use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{Clock, SourceUpdate};
 
-use super::manifest::UnknownFields;
+use manifest::UnknownFields;
 
 pub use files::FileSource;
 pub use manifest_cache::MAX_NAME;

@@ -14,7 +14,7 @@ use super::SourceContext;
 use super::manifest_cache::{CachedManifest, ManifestCache};
 use super::settle::{LATE, QUIET, STEPS, Settling, Stamp};
 use super::watch::FileEvents;
-use crate::adapters::manifest::MAX_BYTES;
+use crate::manifest::MAX_BYTES;
 
 /// The files at some paths, with the content that was read last.
 #[derive(Debug)]
@@ -261,7 +261,7 @@ pub fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The bytes of a manifest file, at most one more than [`manifest::read`](crate::adapters::manifest::read) accepts. Blocks,
+/// The bytes of a manifest file, at most one more than [`manifest::read`](crate::manifest::read) accepts. Blocks,
 /// but does not wait for the writer of a named pipe.
 ///
 /// # Errors
