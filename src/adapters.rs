@@ -1,8 +1,7 @@
 //! The adapters: implementations of the engine's ports, most of them with real I/O. Each is behind a cargo feature.
 
 #[cfg(feature = "agent")]
-pub mod checkpoint;
-
+pub use podwright_checkpoint as checkpoint;
 #[cfg(feature = "cri")]
 pub use podwright_cri::adoption;
 #[cfg(feature = "dra")]

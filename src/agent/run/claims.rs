@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::checkpoint::{ClaimCheckpoint, HealthCheckpoint};
 use crate::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig, StartPluginsError};
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts, OpenClaimsError};
 use podwright_actors::ports::{ClaimApi, Clock};
+use podwright_checkpoint::{ClaimCheckpoint, HealthCheckpoint};
 use podwright_metrics::Metrics;
 
 /// The directory below the root directory in which drivers register.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::RunError;
 use super::manifests::ManifestSources;
 use crate::adapters::adoption::Adoption;
-use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::node_meter::LinuxNodeMeter;
 use crate::adapters::storage::FileStorage;
@@ -28,6 +27,7 @@ use podwright_actors::ports::{
 use podwright_actors::recorder::{Note, Recorder};
 use podwright_actors::time::Time;
 use podwright_actors::{HostIps, NodeRegistration};
+use podwright_checkpoint::FileCheckpoint;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::streaming::StreamingRuntime;
 use podwright_metrics::Metrics;

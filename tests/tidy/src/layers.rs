@@ -184,20 +184,6 @@ fn upward_arrows(folder: &str, base: &str, table: Layers, table_name: &str) -> V
     faults
 }
 
-#[test]
-fn adapters_do_not_use_the_agent() {
-    let library = Crate::read("src");
-    let mut faults = Vec::new();
-    for path in sources("src/adapters") {
-        for used in library.uses(&path) {
-            if used.path.first().is_some_and(|first| first == "agent") {
-                faults.push(format!("{}:{}", in_repository(&path), used.line));
-            }
-        }
-    }
-    assert!(faults.is_empty(), "src/adapters uses src/agent:\n{}", faults.join("\n"));
-}
-
 /// The arrows between the rooms in `folder`, whose module in its crate is `base`.
 fn arrows(folder: &str, base: &str, layers: &BTreeMap<String, usize>) -> Arrows {
     let members = Crate::read(if base.is_empty() { folder } else { "src" });

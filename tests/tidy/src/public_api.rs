@@ -17,6 +17,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_core", "actors/core/src"),
     ("podwright_engine", "actors/engine/src"),
     ("podwright_actors", "actors/src"),
+    ("podwright_checkpoint", "adapters/checkpoint/src"),
     ("podwright_cri", "adapters/cri/src"),
     ("podwright_host", "adapters/host/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
+use podwright_host::record::{self, Durability, ReadError};
+use podwright_ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 
-use super::super::record::{self, Durability, ReadError};
 use super::{FileWriter, SharedFile, WAIT};
 
 /// The name of the file in the root directory (upstream `draHealthStateFileName`, kubelet 1.36).

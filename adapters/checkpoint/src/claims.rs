@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
+use podwright_host::record::{self, Durability, ReadError};
+use podwright_ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::record::{self, Durability, ReadError};
 use super::reserve::ReservedFile;
 use super::{FileWriter, SharedFile, WAIT, append, lines};
 
@@ -210,7 +210,7 @@ mod tests {
 
     fn open(dir: &Path) -> Result<OpenCheckpoint, String> {
         let opened = ClaimCheckpoint::new(dir.to_owned()).open();
-        opened.map_err(|error| podwright_actors::text::error_chain(&error).to_string())
+        opened.map_err(|error| podwright_model::text::error_chain(&error).to_string())
     }
 
     /// DRA-K1: without a file, an empty one is written; its checksum is that of the kubelet's.

@@ -23,11 +23,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use podwright_host::record;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::retry_on_intr;
 use rustix::process::geteuid;
-
-use super::super::record;
 
 /// The space is a multiple of this: some hundred final statuses or claims.
 const STEP: u64 = 256 << 10;

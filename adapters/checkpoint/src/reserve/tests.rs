@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use podwright_actors::ports::{Checkpoint, CheckpointWriter};
 use podwright_fixtures::hostile_files::{clear, plants};
+use podwright_ports::{Checkpoint, CheckpointWriter};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::super::ClaimCheckpoint;

@@ -1,5 +1,19 @@
-//! The final statuses of pods, the allocations of pods, the facts of containers, or the times of the last shutdown, in one file, which
-//! outlives the agent. Each record is a line with a checksum. The first line is a header with the number of records that were saved
+//! Records that outlive the agent, in files: the final statuses of pods, the allocations of pods, the facts of containers, the times of
+//! the last shutdown, the claims of pods, and the health of devices.
+//!
+//! ```
+//! use podwright_checkpoint::FileCheckpoint;
+//! use podwright_ports::Checkpoint;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let checkpoint = FileCheckpoint::new(dir.path().join("final-statuses"));
+//! assert!(checkpoint.open()?.records.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The file of a [`FileCheckpoint`]
+//!
+//! Each record is a line with a checksum. The first line is a header with the number of records that were saved
 //! together. Later records were appended.
 //!
 //! If an agent was killed during an append, or the disk was full, the last line has no newline. That append was never
@@ -8,6 +22,16 @@
 //! A node that is dropped does not wait for its last write, which runs on a blocking thread. A later node of the same process may
 //! use the same file. So each opening of a file has a number, and a writer writes only while its opening is the last one. A
 //! write checks the number and changes the file under the lock that an opening holds while it reads.
+//!
+//! # Parts
+//!
+//! - [`FileCheckpoint`]: records of one kind in one file.
+//! - [`ClaimCheckpoint`]: the claims, in the file of a kubelet and a journal.
+//! - [`HealthCheckpoint`]: the health of devices.
+//!
+//! # Arrows
+//!
+//! The crate implements the port [`Checkpoint`] of `podwright-ports` over the checksummed files of `podwright-host`.
 
 mod claims;
 mod health;
@@ -23,10 +47,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
+use podwright_host::record::{self, Durability, ReadError};
+use podwright_ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 
 use self::reserve::ReservedFile;
-use super::record::{self, Durability, ReadError};
 
 pub use claims::ClaimCheckpoint;
 pub use health::HealthCheckpoint;

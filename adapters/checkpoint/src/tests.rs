@@ -1,4 +1,4 @@
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
 
 use super::*;
 
