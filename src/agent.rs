@@ -56,7 +56,7 @@ pub use admin::router;
 pub use events::EventLog;
 pub use node_api::{Stream, Streams, spdy};
 pub use page::{AgentInfo, ManifestLocation};
-pub use view::{NodeControl, NodeQueries, NodeView};
+pub use view::{NodeControl, NodeView};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {

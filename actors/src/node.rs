@@ -18,6 +18,7 @@ mod handle;
 mod mailboxes;
 mod pod_workers;
 mod ports;
+mod queries;
 mod shared;
 mod start;
 
@@ -36,6 +37,7 @@ use crate::status::NodeFacts;
 
 pub use handle::{NodeHandle, ShutdownReport};
 pub use ports::NodePorts;
+pub use queries::NodeQueries;
 
 /// A node agent that runs pods over ports. [`Node::builder`] makes one; [`NodeHandle`] is a running one.
 #[derive(Clone, Copy, Debug)]

@@ -1,21 +1,13 @@
 //! Queries of the node for the page, the live table, the admin endpoints and the node API. What changes the node is apart from them.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use k8s_openapi::api::core::v1::PodStatus;
-use tokio::sync::watch;
 
 use crate::adapters::dra::{DraPlugins, PluginSocket};
 use crate::adapters::storage::FileStorage;
-use podwright_actors::StoppedPart;
 use podwright_actors::claims::{ClaimManager, ContainerClaim, DevicesError};
-use podwright_actors::desired::MissingSource;
-use podwright_actors::eviction::NodePressure;
-use podwright_actors::explain::{Explainer, Explanation, Inspection, PodFacts};
+use podwright_actors::explain::{Explanation, Inspection, PodFacts};
 use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::node::NodeHandle;
-use podwright_actors::observer::Observer;
+use podwright_actors::node::{NodeHandle, NodeQueries};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, SourceProblem};
 use podwright_actors::time::Time;
@@ -34,10 +26,6 @@ pub struct NodeControl {
     /// The plugins of the node; `None` if it has none.
     pub plugins: Option<Arc<DraPlugins>>,
 }
-
-/// The queries of the running node. They change nothing.
-#[derive(Clone)]
-pub struct NodeQueries(Arc<NodeHandle>);
 
 /// Queries of the node and of what the agent knows about it. They change nothing.
 #[derive(Clone)]
@@ -65,7 +53,7 @@ impl NodeControl {
         logs: FileStorage,
     ) -> NodeView {
         NodeView {
-            node: NodeQueries(self.node.clone()),
+            node: NodeQueries::new(self.node.clone()),
             node_name: node_name.into(),
             events,
             clock,
@@ -74,73 +62,6 @@ impl NodeControl {
             claims: self.claims.clone(),
             plugins: self.plugins.clone(),
         }
-    }
-}
-
-impl NodeQueries {
-    /// The explainer of the pods' states and waits.
-    pub(crate) fn explainer(&self) -> &Explainer {
-        self.0.explainer()
-    }
-
-    /// The pods in the runtime, and whether the runtime answers.
-    pub(crate) fn observer(&self) -> &Observer {
-        self.0.observer()
-    }
-
-    /// Whether the runtime is healthy, and a signal for each change.
-    pub(crate) fn healthy(&self) -> watch::Receiver<bool> {
-        self.0.healthy()
-    }
-
-    /// The status of a pod.
-    pub(crate) fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
-        self.0.statuses().get(uid)
-    }
-
-    /// A signal for each change of a status.
-    pub(crate) fn status_changes(&self) -> watch::Receiver<u64> {
-        self.0.statuses().subscribe()
-    }
-
-    /// Whether every source has delivered at least once.
-    pub(crate) fn have_sources_delivered(&self) -> bool {
-        self.0.desired().is_ready()
-    }
-
-    /// The sources that have not delivered yet.
-    pub(crate) fn missing_sources(&self) -> Vec<MissingSource> {
-        self.0.desired().missing_sources()
-    }
-
-    /// The UID under which the node knows a pod. The UID of a mirror pod gives the UID of its static pod.
-    pub(crate) fn known_uid(&self, uid: &PodUid) -> Option<PodUid> {
-        self.0.desired().lock().pods.translate(uid).cloned()
-    }
-
-    /// The resources that the node lacks.
-    pub(crate) fn pressures(&self) -> Vec<NodePressure> {
-        self.0.pressures()
-    }
-
-    /// The longest time since the end of the last housekeeping pass with which the node counts as healthy.
-    pub(crate) fn housekeeping_limit(&self) -> Duration {
-        self.0.housekeeping_limit()
-    }
-
-    /// Whether the time since the end of the last housekeeping pass exceeds [`housekeeping_limit`](NodeQueries::housekeeping_limit).
-    pub(crate) fn is_housekeeping_late(&self) -> bool {
-        self.0.is_housekeeping_late()
-    }
-
-    /// The parts of the node that do not run, although the node has not stopped.
-    pub(crate) fn stopped_parts(&self) -> Vec<StoppedPart> {
-        self.0.stopped_parts()
-    }
-
-    /// The memory of the flight recorder, as a file; `None` if nothing is recorded. Takes long, so blocking threads call it.
-    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
-        self.0.engine().recording()
     }
 }
 
@@ -216,6 +137,6 @@ impl NodeView {
 
     /// The manifests that the sources cannot use at present.
     pub fn problems(&self) -> Vec<SourceProblem> {
-        self.node.0.desired().problems()
+        self.node.problems()
     }
 }

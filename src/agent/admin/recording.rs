@@ -6,9 +6,8 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
+use podwright_actors::node::NodeQueries;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::agent::view::NodeQueries;
 
 /// Serves one recording at a time. A recording is a copy of the recorder's memory, which may have megabytes, and stays in
 /// memory until its last byte is sent.
