@@ -15,7 +15,7 @@ mod boot;
 mod certificates;
 mod cli;
 mod client;
-mod container_logs;
+mod configz;
 mod controllers;
 mod error_text;
 mod events;

@@ -9,13 +9,10 @@
 //!
 //! [`endpoints`] listens, [`guard`] checks each request before it is routed, and the rest answers.
 
-mod blocking;
 mod claims;
 mod endpoints;
 mod guard;
 mod logs;
-mod negotiation;
-mod pods;
 mod recording;
 
 use axum::extract::{FromRef, Path, Query, State};
@@ -31,18 +28,16 @@ use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::text::plain;
 use serde::Deserialize;
 
-use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
-use super::http::Access;
+use super::error_text::MAX_PROBLEM_BYTES;
+use super::http::{Access, BlockingAnswers, MAX_ECHO_BYTES, negotiate};
+use super::node_api::pod_list;
 use super::page::{self, AgentInfo};
 use super::program::Program;
 use super::table;
 use super::unknown_pod::unknown_pod;
 use super::view::{NodeControl, NodeView};
-pub(crate) use blocking::BlockingAnswers;
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
-pub(crate) use negotiation::negotiate;
-pub(crate) use pods::list as list_pods;
 use recording::RecordingEndpoint;
 
 /// The state that handlers share.
@@ -83,7 +78,7 @@ fn for_trusted_clients(routes: Router) -> Router {
 
 /// The routes of all admin endpoints, without any check of the client.
 fn routes(view: NodeView, control: NodeControl, info: AgentInfo) -> Router {
-    let logs = logs::LogsEndpoint::new(info.stopping.clone());
+    let logs = logs::LogsEndpoint::new(&view, info.stopping.clone());
     let page = page::router(view.clone(), info);
     let recording = RecordingEndpoint::default();
     Router::new()
@@ -91,7 +86,7 @@ fn routes(view: NodeView, control: NodeControl, info: AgentInfo) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .route("/pods", get(pods::pods))
+        .route("/pods", get(pods))
         .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
         .route("/logs/{namespace}/{name}", get(move |state, path, query| logs.answer(state, path, query)))
@@ -150,8 +145,13 @@ async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>)
     (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
 }
 
+async fn pods(State(view): State<NodeView>, State(blocking): State<BlockingAnswers>) -> Response {
+    view.node.explainer().adopted().await;
+    blocking.answer(view, |view| pod_list(&view.pods())).await
+}
+
 async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {
-    let format = negotiation::negotiate(accept(&headers));
+    let format = negotiate(accept(&headers));
     ([(CONTENT_TYPE, format.content_type())], view.metrics.encode(format)).into_response()
 }
 

@@ -11,7 +11,9 @@
 //! another one.
 
 mod authentication;
+mod blocking;
 mod listener;
+mod negotiation;
 mod private_file;
 mod seated;
 mod seats;
@@ -20,9 +22,14 @@ mod socket;
 mod tls;
 
 pub(crate) use authentication::{Access, Authentication, Token, TokenError};
+pub(crate) use blocking::BlockingAnswers;
 pub(crate) use listener::Listener;
+pub(crate) use negotiation::negotiate;
 pub(crate) use private_file::{PrivateFileError, read_private, write_private};
 pub(crate) use seats::{SeatLimits, Seats};
 pub(crate) use server::{Connection, TimeLimits, connections, serve};
 pub(crate) use socket::ShortPath;
 pub(crate) use tls::{TlsError, TlsFiles, certificates};
+
+/// The maximum length in bytes of request text that an error answer repeats.
+pub(crate) const MAX_ECHO_BYTES: usize = 300;

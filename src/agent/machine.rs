@@ -6,9 +6,6 @@ mod system_info;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::time::Duration;
-
-use podwright_actors::time::Time;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -24,14 +21,6 @@ pub(crate) fn node_name() -> String {
         "" => "localhost".to_owned(),
         name => name.to_owned(),
     }
-}
-
-/// When the machine booted; [`Time::ZERO`] if the system does not report it.
-pub(crate) fn booted(now: Time) -> Time {
-    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let up = text.split(' ').next().and_then(|seconds| Duration::try_from_secs_f64(seconds.parse().ok()?).ok());
-    let up = up.and_then(|up| u64::try_from(up.as_nanos()).ok());
-    up.map_or(Time::ZERO, |up| Time::from_nanos(now.as_nanos().saturating_sub(up)))
 }
 
 /// The version of the running kernel, such as `(6, 1)`; `(0, 0)` if the system does not report it.

@@ -11,13 +11,14 @@
 mod access;
 mod attributes;
 mod client_authority;
-mod configz;
+mod container_logs;
 mod endpoint;
 mod expiring;
 mod find;
 mod health;
 mod log_query;
 mod log_route;
+mod pod_list;
 mod routes;
 pub mod spdy;
 mod stats;
@@ -25,7 +26,10 @@ mod stream_routes;
 mod streams;
 mod user;
 
+pub(crate) use access::{ALLOWED_TTL, DENIED_TTL, Reviews, TOKEN_TTL};
 pub(crate) use client_authority::ClientAuthorityError;
-pub(crate) use configz::configz;
+pub(crate) use container_logs::{LogPermit, LogReaders, LogRequest, NoRun, OpenLog, OpenLogError};
 pub(crate) use endpoint::{NodeApiClients, NodeApiContent, NodeApiEndpoint};
+pub(crate) use pod_list::pod_list;
+pub(crate) use streams::IDLE_LIMIT;
 pub use streams::{Stream, Streams};

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
+use podwright_actors::text::reason;
 use podwright_dra_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use podwright_dra_api::pod_resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
@@ -30,7 +31,6 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use self::rate::CallRate;
-use super::error_text::reason;
 use super::http::{Listener, SeatLimits, Seats, connections};
 use super::view::NodeView;
 use podwright_host::trusted_dir;

@@ -9,12 +9,11 @@ use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::recorder::ReadError;
 use podwright_actors::replay::{Difference, Line, Pick, Replay, replay as run_again};
-use podwright_actors::text::plain;
+use podwright_actors::text::{plain, reason};
 use podwright_actors::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};
-use super::error_text::reason;
 use super::pod_names::similar_names;
 
 /// The maximum length of a printed line in bytes.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::error_text::{reason, remedy};
+use super::error_text::remedy;
+use podwright_actors::text::reason;
 use podwright_host::trusted_dir::{self, UntrustedDirectory};
 
 /// The default root directory of an agent that runs as root.

@@ -6,9 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use podwright_actors::text::reason;
 use podwright_sources::manifest::{self, MAX_BYTES, Manifest};
 
-use super::error_text::reason;
 use super::machine;
 use super::runtime::Runtime;
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Write};
+use std::io;
 
 /// Makes a text safe for a log line or a terminal and limits it to `most` bytes. Characters that move the cursor, end
 /// the line or change the reading direction are escaped as in Rust. A text that is too long loses its middle, because
@@ -54,6 +55,14 @@ pub fn error_text<E: Error>(error: &E) -> String {
     if error.source().is_none() { error.to_string() } else { error_chain(error).to_string() }
 }
 
+/// The text of a system error as part of a sentence: without its number and without a capital letter.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
 /// Whether `last` is this text, or ends with it after a colon or in quotes.
 fn is_tail(last: &str, text: &str) -> bool {
     let after_colon = last.strip_suffix(text).is_some_and(|start| start.is_empty() || start.ends_with(": "));
@@ -88,6 +97,12 @@ mod tests {
     fn control_characters_are_escaped_and_other_text_stays() {
         assert!(matches!(plain("söme \"téxt\" 👍", 100), Cow::Borrowed("söme \"téxt\" 👍")));
         assert_eq!(plain("a\x1b[2Jb\nc\u{9b}d\u{202e}e\u{feff}", 100), "a\\u{1b}[2Jb\\nc\\u{9b}d\\u{202e}e\\u{feff}");
+    }
+
+    #[test]
+    fn reason_of_a_system_error_is_part_of_a_sentence() {
+        assert_eq!(reason(&io::Error::from_raw_os_error(2)), "no such file or directory");
+        assert_eq!(reason(&io::Error::other("")), "");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Measures the memory and the process ids of the machine.
+//! Measures the memory and the process ids of the machine, and finds out when it booted.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use podwright_actors::ports::{NodeMeter, ResourceSpace};
+use podwright_actors::time::Time;
 
 use super::stats::CgroupTree;
 use super::stats::kernel_file::bytes;
@@ -54,6 +56,14 @@ impl NodeMeter for LinuxNodeMeter {
         let used = self.read("loadavg", |text| text.split(' ').nth(3)?.split_once('/')?.1.parse().ok())?;
         Ok(ResourceSpace::new(most, most.saturating_sub(used)))
     }
+}
+
+/// When the machine booted; [`Time::ZERO`] if the system does not report it.
+pub fn booted(now: Time) -> Time {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let up = text.split(' ').next().and_then(|seconds| Duration::try_from_secs_f64(seconds.parse().ok()?).ok());
+    let up = up.and_then(|up| u64::try_from(up.as_nanos()).ok());
+    up.map_or(Time::ZERO, |up| Time::from_nanos(now.as_nanos().saturating_sub(up)))
 }
 
 #[cfg(test)]

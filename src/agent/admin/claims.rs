@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use crate::agent::error_text::MAX_ECHO_BYTES;
+use crate::agent::http::MAX_ECHO_BYTES;
 use crate::agent::view::NodeControl;
 use podwright_actors::ids::ClaimName;
 use podwright_actors::text::{error_chain, plain};

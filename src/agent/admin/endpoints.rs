@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::guard::{Guard, PUBLIC_ELSEWHERE, PUBLIC_ON_LOOPBACK, guard};
 use super::{for_trusted_clients, logs, routes};
 use crate::agent::client::{LINK_FILE, SOCKET_FILE, page_link};
-use crate::agent::error_text::reason;
 use crate::agent::http::{
     self, Authentication, Listener, SeatLimits, Seats, TimeLimits, TlsError, TlsFiles, Token, TokenError, write_private,
 };
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::program::Program;
 use crate::agent::view::{NodeControl, NodeView};
+use podwright_actors::text::reason;
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);

@@ -9,8 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::agent::error_text::MAX_ECHO_BYTES;
-use crate::agent::http::Access;
+use crate::agent::http::{Access, MAX_ECHO_BYTES};
 use crate::agent::program::Program;
 use podwright_actors::text::plain;
 

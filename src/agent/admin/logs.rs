@@ -17,8 +17,8 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::log::reader::ReadOptions;
-use crate::agent::container_logs::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
 use crate::agent::error_text::MAX_PROBLEM_BYTES;
+use crate::agent::node_api::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
 use crate::agent::unknown_pod::unknown_pod;
 use crate::agent::view::NodeView;
 use podwright_actors::explain::PodFacts;
@@ -92,8 +92,8 @@ pub(super) struct LogsEndpoint {
 }
 
 impl LogsEndpoint {
-    pub(super) fn new(stopping: CancellationToken) -> Self {
-        LogsEndpoint { readers: LogReaders::new(MAX_READERS, stopping) }
+    pub(super) fn new(view: &NodeView, stopping: CancellationToken) -> Self {
+        LogsEndpoint { readers: LogReaders::new(view.node.clone(), view.logs.clone(), MAX_READERS, stopping) }
     }
 
     pub(super) async fn answer(
@@ -125,15 +125,14 @@ impl LogsEndpoint {
         permit: LogPermit,
     ) -> Result<OpenLog, LogRefusal> {
         let (name, uid) = (name.clone(), query.uid.as_deref().map(PodUid::new));
-        let node = view.clone();
-        let found = spawn_blocking(move || find(&node, name, uid.as_ref())).await;
+        let found = spawn_blocking(move || find(&view, name, uid.as_ref())).await;
         let (pod, status) = found.unwrap_or_else(|error| Err(LogRefusal::NotFound(error.to_string())))?;
         let container = select_container(&pod, query.container.as_deref())?;
         let since = query.since(Timestamp::now())?;
         let options =
             ReadOptions { tail: query.tail_lines, since, timestamps: query.timestamps, ..ReadOptions::default() };
         let request = LogRequest { previous: query.previous, follow: query.follow, options, limit: None };
-        let opened = self.readers.open(view, &pod, status.as_deref(), &container, request, permit).await;
+        let opened = self.readers.open(&pod, status.as_deref(), &container, request, permit).await;
         opened.map_err(|error| match error {
             OpenLogError::NoRun(why) => no_run(&pod, &container, &why),
             OpenLogError::NoLog(why) => LogRefusal::NotFound(why),

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use clap::Args;
 
 use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
-use crate::agent::error_text::reason;
 use podwright_actors::ports::NamedRuntimeClasses;
+use podwright_actors::text::reason;
 
 /// The settings of a node with a container runtime.
 #[derive(Args, Debug)]

@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::adapters::kube::WatchProblems;
-use crate::agent::admin::{FormatQuery, negotiate};
+use crate::agent::admin::FormatQuery;
 use crate::agent::cli::ControllerKind;
-use crate::agent::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
+use crate::agent::error_text::MAX_PROBLEM_BYTES;
+use crate::agent::http::{MAX_ECHO_BYTES, negotiate};
 use podwright_actors::text::plain;
 use podwright_metrics::ControllersMetrics;
 

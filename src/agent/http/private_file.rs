@@ -5,9 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use podwright_actors::text::reason;
 use rustix::fs::OFlags;
-
-use crate::agent::error_text::reason;
 
 /// The largest file that is read. A token, a link or a private key is much smaller.
 const MAX_BYTES: u64 = 1 << 20;

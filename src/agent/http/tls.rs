@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
 use super::private_file::{PrivateFileError, read_private};
-use crate::agent::error_text::reason;
+use podwright_actors::text::reason;
 
 /// The files of a certificate and its private key, in PEM.
 #[derive(Clone, Debug)]

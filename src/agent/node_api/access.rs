@@ -17,7 +17,8 @@ use axum::http::{HeaderMap, Method};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authorization::v1::{SubjectAccessReviewSpec, SubjectAccessReviewStatus};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
@@ -28,17 +29,16 @@ use super::attributes::attributes;
 use super::client_authority::ClientAuthority;
 use super::expiring::ExpiringCache;
 use super::user::User;
-use crate::adapters::kube::KubeReviews;
 use podwright_actors::ports::ApiError;
 use podwright_actors::text::error_chain;
 
 /// How long the answer of a token review is cached, for valid and for invalid tokens (`authentication.webhook.cacheTTL` of
 /// `KubeletConfiguration`, default of 1.36).
-pub(super) const TOKEN_TTL: Duration = Duration::from_secs(2 * 60);
+pub(crate) const TOKEN_TTL: Duration = Duration::from_secs(2 * 60);
 /// How long a permission is cached (`authorization.webhook.cacheAuthorizedTTL`, same source).
-pub(super) const ALLOWED_TTL: Duration = Duration::from_secs(5 * 60);
+pub(crate) const ALLOWED_TTL: Duration = Duration::from_secs(5 * 60);
 /// How long a missing permission is cached (`authorization.webhook.cacheUnauthorizedTTL`, same source).
-pub(super) const DENIED_TTL: Duration = Duration::from_secs(30);
+pub(crate) const DENIED_TTL: Duration = Duration::from_secs(30);
 /// The most users, and the most decisions, that are cached. A node has fewer clients.
 const MAX_CACHED: usize = 4096;
 /// The most reviews that are requested at a time. Clients with random tokens must not overload the API server.
@@ -49,28 +49,22 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The token reviews and the access reviews of the API server.
-pub(super) trait Reviews: Send + Sync + 'static {
-    /// Returns the user of a token. `None` if the token is not valid.
-    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>>;
+pub(crate) trait Reviews: Send + Sync + 'static {
+    /// Requests the review of a token, which names the user of the token.
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<TokenReviewStatus, ApiError>>;
 
-    /// Whether the user of `spec` has the permission that `spec` names.
-    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>>;
+    /// Requests the review of the permission that `spec` names.
+    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<SubjectAccessReviewStatus, ApiError>>;
 }
 
-impl Reviews for KubeReviews {
-    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ApiError>> {
-        Box::pin(async move {
-            let status = KubeReviews::token(self, token).await?;
-            Ok(status.user.filter(|_| status.authenticated == Some(true)).map(User::of_review))
-        })
-    }
+/// The user that the review of a token authenticates. `None` if the token is not valid.
+fn authenticated(review: TokenReviewStatus) -> Option<User> {
+    review.user.filter(|_| review.authenticated == Some(true)).map(User::of_review)
+}
 
-    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<bool, ApiError>> {
-        Box::pin(async move {
-            let status = KubeReviews::access(self, spec).await?;
-            Ok(status.allowed && status.denied != Some(true))
-        })
-    }
+/// Whether a review permits the access.
+fn is_permitted(review: &SubjectAccessReviewStatus) -> bool {
+    review.allowed && review.denied != Some(true)
 }
 
 /// Why the gatekeeper refuses a request.
@@ -156,7 +150,8 @@ impl Gatekeeper {
         }
         let _running = self.running.acquire().await.ok()?;
         match self.reviews.token(&token).await {
-            Ok(user) => {
+            Ok(review) => {
+                let user = authenticated(review);
                 self.users.lock().insert(key, user.clone(), TOKEN_TTL, Instant::now());
                 user
             }
@@ -175,7 +170,7 @@ impl Gatekeeper {
             return Ok(allowed);
         }
         let _running = self.running.acquire().await;
-        let allowed = self.reviews.access(user.review(&self.node, verb, subresource)).await?;
+        let allowed = is_permitted(&self.reviews.access(user.review(&self.node, verb, subresource)).await?);
         let life = if allowed { ALLOWED_TTL } else { DENIED_TTL };
         self.decisions.lock().insert(key, allowed, life, Instant::now());
         Ok(allowed)

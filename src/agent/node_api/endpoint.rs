@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::ResolvesServerCert;
@@ -15,19 +14,20 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::access::Gatekeeper;
+use super::access::{Gatekeeper, Reviews};
 use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorityError};
+use super::container_logs::LogReaders;
 use super::routes::{NodeApi, router};
 use super::stats::VolumeMeter;
 use super::streams::Streams;
-use crate::adapters::kube::KubeReviews;
 use crate::adapters::stats::RuntimeStats;
+use crate::adapters::storage::FileStorage;
 use crate::adapters::streaming::StreamingRuntime;
-use crate::agent::admin::BlockingAnswers;
-use crate::agent::container_logs::LogReaders;
-use crate::agent::error_text::reason;
-use crate::agent::http::{self, Authentication, Listener, SeatLimits, Seats, TimeLimits};
-use crate::agent::view::NodeView;
+use crate::agent::http::{self, Authentication, BlockingAnswers, Listener, SeatLimits, Seats, TimeLimits};
+use podwright_actors::node::NodeQueries;
+use podwright_actors::ports::Clock;
+use podwright_actors::text::reason;
+use podwright_metrics::Metrics;
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -51,12 +51,20 @@ pub(crate) struct NodeApiEndpoint {
 /// Finds the clients that may use the node API.
 pub(crate) struct NodeApiClients {
     authority: Option<Arc<ClientAuthority>>,
-    reviews: KubeReviews,
+    reviews: Arc<dyn Reviews>,
 }
 
 /// The data that the node API serves.
 pub(crate) struct NodeApiContent {
-    pub(crate) view: NodeView,
+    pub(crate) node: NodeQueries,
+    /// The node's clock.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The node's metrics.
+    pub(crate) metrics: Metrics,
+    /// The directories of the pods and of their logs.
+    pub(crate) storage: FileStorage,
+    /// Whether plugins can register.
+    pub(crate) can_register_plugins: Arc<dyn Fn() -> bool + Send + Sync>,
     pub(crate) streams: Arc<dyn StreamingRuntime>,
     pub(crate) stats: Arc<dyn RuntimeStats>,
     /// The answer of `/configz`.
@@ -68,7 +76,7 @@ impl NodeApiClients {
     ///
     /// # Errors
     /// [`ClientAuthorityError`] if the file cannot be used.
-    pub(crate) fn new(client: Client, authority: Option<&Path>) -> Result<Self, ClientAuthorityError> {
+    pub(crate) fn new(reviews: Arc<dyn Reviews>, authority: Option<&Path>) -> Result<Self, ClientAuthorityError> {
         if authority.is_none() {
             tracing::warn!(
                 "the API server cannot read logs and run commands without a token: name the authority of its client certificate with \
@@ -76,7 +84,7 @@ impl NodeApiClients {
             );
         }
         let authority = authority.map(ClientAuthority::open).transpose()?;
-        Ok(NodeApiClients { authority, reviews: KubeReviews::new(client) })
+        Ok(NodeApiClients { authority, reviews })
     }
 }
 
@@ -118,20 +126,24 @@ impl NodeApiEndpoint {
             Err(error) => return tracing::error!(%error, "the node API is not served"),
         };
         let api = NodeApi {
-            streams: Arc::new(Streams::new(parts.streams).metrics(parts.view.metrics.streaming.clone())),
+            streams: Arc::new(Streams::new(parts.streams).metrics(parts.metrics.streaming.clone())),
             meters: Arc::default(),
-            volumes: Arc::new(VolumeMeter::new(parts.view.logs.clone())),
+            volumes: Arc::new(VolumeMeter::new(parts.storage.clone())),
             rates: Arc::default(),
-            started: parts.view.now(),
-            view: parts.view,
+            started: parts.clock.now(),
+            logs: LogReaders::new(parts.node.clone(), parts.storage.clone(), MAX_LOG_READERS, stop.clone()),
+            queries: parts.node,
+            clock: parts.clock,
+            metrics: parts.metrics,
+            storage: parts.storage,
+            can_register_plugins: parts.can_register_plugins,
             stats: parts.stats,
             node: node.as_str().into(),
-            logs: LogReaders::new(MAX_LOG_READERS, stop.clone()),
             blocking: BlockingAnswers::default(),
             config: Arc::new(parts.config),
         };
         let NodeApiClients { authority, reviews } = clients;
-        let gatekeeper = Arc::new(Gatekeeper::new(&node, Arc::new(reviews), authority.clone()));
+        let gatekeeper = Arc::new(Gatekeeper::new(&node, reviews, authority.clone()));
         let router = router(api, gatekeeper);
         let follow = async {
             match authority {

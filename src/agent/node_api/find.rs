@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::agent::view::NodeView;
 use podwright_actors::containers::definition::Definition;
 use podwright_actors::explain::PodFacts;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_actors::node::NodeQueries;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus, SandboxState};
 
@@ -18,17 +18,17 @@ pub(super) struct FoundPod {
 }
 
 /// The pod of this name: the desired pod, or else a pod that still terminates.
-pub(super) fn pod(view: &NodeView, namespace: &str, name: &str) -> Option<FoundPod> {
-    let facts = view.node.explainer().named(&FullName::new(namespace, name)).into_iter().next()?;
-    let runtime = view.node.observer().last(&facts.uid);
+pub(super) fn pod(node: &NodeQueries, namespace: &str, name: &str) -> Option<FoundPod> {
+    let facts = node.explainer().named(&FullName::new(namespace, name)).into_iter().next()?;
+    let runtime = node.observer().last(&facts.uid);
     Some(FoundPod { object: facts.object.clone()?, facts, runtime })
 }
 
 impl FoundPod {
     /// Whether the pod has this UID, or is the static pod of a mirror pod with this UID. Any pod matches if the request names no UID.
-    pub(super) fn has_uid(&self, view: &NodeView, uid: Option<&str>) -> bool {
+    pub(super) fn has_uid(&self, node: &NodeQueries, uid: Option<&str>) -> bool {
         let Some(uid) = uid.map(PodUid::new) else { return true };
-        uid == self.facts.uid || view.node.known_uid(&uid).as_ref() == Some(&self.facts.uid)
+        uid == self.facts.uid || node.known_uid(&uid).as_ref() == Some(&self.facts.uid)
     }
 
     /// The run of a container, if it runs now.

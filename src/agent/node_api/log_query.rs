@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::container_logs::LogRequest;
 use crate::adapters::log::reader::{LogStream, ReadOptions};
-use crate::agent::container_logs::LogRequest;
 
 /// Why a query is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

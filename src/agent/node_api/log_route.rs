@@ -6,10 +6,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 
+use super::container_logs::{NoRun, OpenLogError};
 use super::find;
 use super::log_query::{self, BadLogQuery};
 use super::routes::NodeApi;
-use crate::agent::container_logs::{NoRun, OpenLogError};
 use podwright_actors::texts::node_api as texts;
 
 pub(super) async fn container_logs(
@@ -22,7 +22,7 @@ pub(super) async fn container_logs(
         Err(BadLogQuery::Undecodable) => return (StatusCode::BAD_REQUEST, texts::UNDECODABLE_QUERY).into_response(),
         Err(BadLogQuery::Invalid) => return (StatusCode::UNPROCESSABLE_ENTITY, texts::INVALID_QUERY).into_response(),
     };
-    let Some(pod) = find::pod(&api.view, &namespace, &name) else {
+    let Some(pod) = find::pod(&api.queries, &namespace, &name) else {
         return (StatusCode::NOT_FOUND, texts::no_pod(&name)).into_response();
     };
     if pod.has_terminal(&container).is_none() {
@@ -30,7 +30,7 @@ pub(super) async fn container_logs(
     }
     let Some(permit) = api.logs.permit() else { return api.logs.busy() };
     let status = pod.facts.status.as_deref();
-    match api.logs.open(api.view.clone(), &pod.object, status, &container, request, permit).await {
+    match api.logs.open(&pod.object, status, &container, request, permit).await {
         Ok(log) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], log.into_body()).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, refusal(error, &container, &name)).into_response(),
     }

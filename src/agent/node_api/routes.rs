@@ -12,20 +12,20 @@ use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
 
 use super::access::{Gatekeeper, Refusal};
+use super::container_logs::LogReaders;
 use super::log_route::container_logs;
+use super::pod_list::pod_list;
 use super::streams::Streams;
 use super::{health, stats, stream_routes};
 use crate::adapters::stats::RuntimeStats;
-use crate::agent::admin::{BlockingAnswers, list_pods, negotiate};
-use crate::agent::container_logs::LogReaders;
-use crate::agent::error_text::MAX_ECHO_BYTES;
-use crate::agent::http::Connection;
-use crate::agent::view::NodeView;
-use podwright_actors::ports::ContainerState;
+use crate::adapters::storage::FileStorage;
+use crate::agent::http::{BlockingAnswers, Connection, MAX_ECHO_BYTES, negotiate};
+use podwright_actors::node::NodeQueries;
+use podwright_actors::ports::{Clock, ContainerState};
 use podwright_actors::text::plain;
 use podwright_actors::texts::node_api as texts;
 use podwright_actors::time::Time;
-use podwright_metrics::Format;
+use podwright_metrics::{Format, Metrics};
 
 /// The largest body of a request. No endpoint reads a body.
 const MAX_BODY_BYTES: u64 = 1 << 20;
@@ -35,7 +35,11 @@ const LONG_LIVED: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/
 /// The ports and the data of the endpoints. Clones share them.
 #[derive(Clone)]
 pub(super) struct NodeApi {
-    pub(super) view: NodeView,
+    pub(super) queries: NodeQueries,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    pub(super) storage: FileStorage,
+    pub(super) can_register_plugins: Arc<dyn Fn() -> bool + Send + Sync>,
     pub(super) streams: Arc<Streams>,
     pub(super) stats: Arc<dyn RuntimeStats>,
     pub(super) meters: Arc<stats::Meters>,
@@ -145,33 +149,33 @@ fn refused(refusal: Refusal) -> Response {
 
 async fn healthz(State(api): State<NodeApi>, Query(query): Query<Vec<(String, String)>>) -> Response {
     let is_verbose = query.iter().any(|(name, _)| name == "verbose");
-    health::all(&health_checks(&api.view), is_verbose)
+    health::all(&health_checks(&api), is_verbose)
 }
 
-fn health_checks(view: &NodeView) -> [health::Check; 4] {
-    health::checks(view.node.is_housekeeping_late(), view.plugins_problem().is_none())
+fn health_checks(api: &NodeApi) -> [health::Check; 4] {
+    health::checks(api.queries.is_housekeeping_late(), (api.can_register_plugins)())
 }
 
 async fn healthz_check(State(api): State<NodeApi>, Path(name): Path<String>, uri: Uri) -> Response {
-    match health::one(&health_checks(&api.view), &name) {
+    match health::one(&health_checks(&api), &name) {
         Some(answer) => answer,
         None => not_found(uri).await,
     }
 }
 
 async fn pods(State(api): State<NodeApi>) -> Response {
-    api.view.node.explainer().adopted().await;
-    api.blocking.answer(api.view, list_pods).await
+    api.queries.explainer().adopted().await;
+    api.blocking.answer(api.queries, |node| pod_list(&node.explainer().pods())).await
 }
 
 /// The pods with a container that runs, as the runtime reports them.
 async fn running_pods(State(api): State<NodeApi>) -> Response {
-    api.blocking.answer(api.view, |view| Json(running(view))).await
+    api.blocking.answer(api.queries, |node| Json(running(node))).await
 }
 
-fn running(view: &NodeView) -> Value {
-    let items = view.pods().into_iter().filter_map(|pod| {
-        let status = view.node.observer().last(&pod.uid)?;
+fn running(node: &NodeQueries) -> Value {
+    let items = node.explainer().pods().into_iter().filter_map(|pod| {
+        let status = node.observer().last(&pod.uid)?;
         let running = status.containers.iter().filter(|run| run.state == ContainerState::Running);
         let containers: Vec<Value> =
             running.map(|run| json!({"name": run.name.as_str(), "image": run.image, "resources": {}})).collect();
@@ -195,7 +199,7 @@ async fn probe_metrics(State(api): State<NodeApi>, headers: HeaderMap) -> Respon
 fn encoded(api: &NodeApi, headers: &HeaderMap, select: impl Fn(String, Format) -> String) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = negotiate(accept);
-    ([(CONTENT_TYPE, format.content_type())], select(api.view.metrics.encode(format), format)).into_response()
+    ([(CONTENT_TYPE, format.content_type())], select(api.metrics.encode(format), format)).into_response()
 }
 
 /// The metrics whose names begin with a prefix.

@@ -22,13 +22,13 @@ use jiff::Timestamp;
 
 use super::routes::NodeApi;
 use crate::adapters::stats::{PodNetwork, RuntimeUsage};
-use crate::agent::machine::booted;
 use fields::{FsStats, NodeStats, PodReference, Summary};
 use podwright_actors::explain::PodFacts;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::DiskMeter;
 use podwright_actors::text::error_chain;
+use podwright_host::node_meter::booted;
 use podwright_metrics::Format;
 use rates::Consumer;
 pub(super) use rates::CpuRates;
@@ -111,8 +111,8 @@ async fn with_rates(api: &NodeApi) -> Shared<NodeMeasurement> {
 /// # Errors
 /// The text of the error of the runtime.
 async fn measure(api: NodeApi) -> Result<NodeMeasurement, String> {
-    let view = api.view.clone();
-    let pods = api.blocking.compute(move || view.pods()).await.ok_or(PANIC)?;
+    let queries = api.queries.clone();
+    let pods = api.blocking.compute(move || queries.explainer().pods()).await.ok_or(PANIC)?;
     let objects: Vec<Arc<PodObject>> = pods.iter().filter_map(|pod| pod.object.clone()).collect();
     let usage = api.stats.usage(&objects).await.map_err(|error| error_chain(&error).to_string())?;
     let node = api.clone();
@@ -132,7 +132,7 @@ fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> No
     let (mut pods, mut objects) = (Vec::new(), Vec::new());
     let containers = assembly::by_id(&usage);
     for pod in listed {
-        let Some(status) = api.view.node.observer().last(&pod.uid) else { continue };
+        let Some(status) = api.queries.observer().last(&pod.uid) else { continue };
         let start = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.to_string());
         let pod_ref = PodReference {
             name: pod.full_name.name().to_owned(),
@@ -147,7 +147,7 @@ fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> No
     let node = NodeStats {
         node_name: api.node.to_string(),
         system_containers: assembly::system_containers(agent.as_ref(), &usage, api.started, node.at),
-        start_time: booted(api.view.now()).to_timestamp().to_string(),
+        start_time: booted(api.clock.now()).to_timestamp().to_string(),
         used: assembly::resources(&node),
         rlimit: machine::process_ids(),
         ..NodeStats::default()
@@ -161,7 +161,7 @@ fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> No
 /// As [`measure`].
 async fn full(api: NodeApi) -> Result<Summary, String> {
     let measured = with_rates(&api).await.map_err(|error| error.to_string())?;
-    let fs = api.view.logs.node_file_system().await.ok().map(|space| FsStats {
+    let fs = api.storage.node_file_system().await.ok().map(|space| FsStats {
         time: Timestamp::now().to_string(),
         used_bytes: Some(space.capacity.saturating_sub(space.available)),
         inodes_used: Some(space.inodes.saturating_sub(space.inodes_free)),

@@ -71,7 +71,7 @@ pub(super) async fn port_forward(
         Ok(pod) => pod,
         Err(refusal) => return refusal.into_response(),
     };
-    if !pod.has_uid(&api.view, path.get("uid").map(String::as_str)) {
+    if !pod.has_uid(&api.queries, path.get("uid").map(String::as_str)) {
         return (StatusCode::NOT_FOUND, texts::OTHER_POD).into_response();
     }
     let Some(sandbox) = pod.sandbox() else {
@@ -140,14 +140,14 @@ fn path_value<'a>(path: &'a Parameters, name: &str) -> &'a str {
 type Refused = (StatusCode, String);
 
 fn pod(api: &NodeApi, path: &Parameters) -> Result<FoundPod, Refused> {
-    let found = find::pod(&api.view, path_value(path, "namespace"), path_value(path, "pod"));
+    let found = find::pod(&api.queries, path_value(path, "namespace"), path_value(path, "pod"));
     found.ok_or_else(|| (StatusCode::NOT_FOUND, texts::NO_POD.to_owned()))
 }
 
 /// The pod of a request, and its container that runs.
 fn container(api: &NodeApi, path: &Parameters) -> Result<(FoundPod, podwright_actors::ids::ContainerId), Refused> {
     let (pod, name) = (pod(api, path)?, path_value(path, "container"));
-    let is_it = pod.has_uid(&api.view, path.get("uid").map(String::as_str));
+    let is_it = pod.has_uid(&api.queries, path.get("uid").map(String::as_str));
     match pod.running(name).filter(|_| is_it) {
         Some(container) => Ok((pod, container)),
         None => Err((StatusCode::INTERNAL_SERVER_ERROR, texts::container_not_found(name))),

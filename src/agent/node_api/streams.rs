@@ -43,7 +43,7 @@ pub use crate::adapters::streaming::StreamRequest as Stream;
 /// How many streams may be open at once. Each one holds a few buffers and, for a command of the process runtime, a process.
 const MAX_SESSIONS: usize = 128;
 /// How long a stream may have data in neither direction (`streamingConnectionIdleTimeout`, kubelet 1.36). Pings are not data.
-pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
+pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
 /// How long a client may take to create its streams (`DefaultStreamCreationTimeout`, kubelet 1.36).
 const CREATION_LIMIT: Duration = Duration::from_secs(30);
 /// How long the agent waits for the client to close a connection that has ended.

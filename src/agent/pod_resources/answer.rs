@@ -8,7 +8,7 @@ use podwright_dra_api::pod_resources::{
 };
 use tonic::Status;
 
-use crate::agent::error_text::MAX_ECHO_BYTES;
+use crate::agent::http::MAX_ECHO_BYTES;
 use crate::agent::view::NodeView;
 use podwright_actors::admission::{PodActivity, is_active};
 use podwright_actors::claims::ContainerClaim;

@@ -8,7 +8,6 @@ use super::RunError;
 use super::manifests::ManifestSources;
 use crate::adapters::adoption::Adoption;
 use crate::adapters::log::rotation::{Limits, Rotator};
-use crate::adapters::node_meter::LinuxNodeMeter;
 use crate::adapters::storage::FileStorage;
 use crate::agent::boot::{self, BootChange};
 use crate::agent::cli::RunArgs;
@@ -28,6 +27,7 @@ use podwright_actors::recorder::{Note, Recorder};
 use podwright_actors::time::Time;
 use podwright_actors::{HostIps, NodeRegistration};
 use podwright_checkpoint::FileCheckpoint;
+use podwright_host::node_meter::{self, LinuxNodeMeter};
 use podwright_host::stats::RuntimeStats;
 use podwright_host::streaming::StreamingRuntime;
 use podwright_metrics::Metrics;
@@ -118,7 +118,7 @@ pub(super) async fn start(
         Ok(BootChange::First | BootChange::Same) => {}
         Ok(BootChange::New) => {
             tracing::warn!("the machine rebooted since the last agent ran: containers of that agent have ended");
-            booted = machine::booted(clock.now());
+            booted = node_meter::booted(clock.now());
         }
         Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }

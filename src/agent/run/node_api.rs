@@ -1,16 +1,25 @@
 //! The server of the node API.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authorization::v1::{SubjectAccessReviewSpec, SubjectAccessReviewStatus};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use super::node::RuntimeHandles;
+use crate::adapters::kube::KubeReviews;
 use crate::agent::certificates::{ServingNode, ServingSource, serving};
 use crate::agent::cli::RunArgs;
-use crate::agent::node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, configz};
+use crate::agent::configz::configz;
+use crate::agent::node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, Reviews};
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_actors::HostIps;
+use podwright_actors::ports::ApiError;
 
 /// The port of the node API with its certificate, and the clients that may use it.
 pub(super) struct NodeApiServer {
@@ -32,7 +41,8 @@ impl NodeApiServer {
         client: Client,
     ) -> Result<Option<Self>, RunError> {
         let Some(address) = args.node_api.node_api.address() else { return Ok(None) };
-        let clients = NodeApiClients::new(client.clone(), args.node_api.client_ca_file.as_deref())?;
+        let reviews = Arc::new(ClusterReviews(KubeReviews::new(client.clone())));
+        let clients = NodeApiClients::new(reviews, args.node_api.client_ca_file.as_deref())?;
         let certificate = source(args, root, node, addresses, client);
         Ok(Some(NodeApiServer { endpoint: NodeApiEndpoint::bind(address).await, clients, certificate }))
     }
@@ -55,9 +65,31 @@ impl NodeApiServer {
         stop: CancellationToken,
     ) -> Result<(), RunError> {
         let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
-        let parts = NodeApiContent { view, streams: handles.streams, stats: handles.stats, config: configz(args) };
+        let parts = NodeApiContent {
+            node: view.node.clone(),
+            clock: view.clock.clone(),
+            metrics: view.metrics.clone(),
+            storage: view.logs.clone(),
+            can_register_plugins: Arc::new(move || view.plugins_problem().is_none()),
+            streams: handles.streams,
+            stats: handles.stats,
+            config: configz(args),
+        };
         actix::spawn(self.endpoint.serve(node.to_owned(), self.clients, certificate, parts, stop));
         Ok(())
+    }
+}
+
+/// The reviews of the cluster, for the gatekeeper of the node API.
+struct ClusterReviews(KubeReviews);
+
+impl Reviews for ClusterReviews {
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<TokenReviewStatus, ApiError>> {
+        self.0.token(token).boxed()
+    }
+
+    fn access(&self, spec: SubjectAccessReviewSpec) -> BoxFuture<'_, Result<SubjectAccessReviewStatus, ApiError>> {
+        self.0.access(spec).boxed()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Selects the container whose log a request reads, and explains why there is no log. Pure.
 
 use super::LogRefusal;
-use crate::agent::container_logs::NoRun;
+use crate::agent::node_api::NoRun;
 use podwright_actors::pod::PodObject;
 
 /// kubectl's annotation that names the container to use if the request names none.

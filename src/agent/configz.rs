@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::access::{ALLOWED_TTL, DENIED_TTL, TOKEN_TTL};
-use super::streams::IDLE_LIMIT;
 use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
+use crate::agent::node_api::{ALLOWED_TTL, DENIED_TTL, IDLE_LIMIT, TOKEN_TTL};
 use crate::agent::runtime::Runtime;
 use podwright_actors::texts::format::duration;
 use podwright_sources::{CHECK_FREQUENCY, Origin};

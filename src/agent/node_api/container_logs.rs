@@ -19,20 +19,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::log::LogDir;
 use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
-use crate::agent::error_text::reason;
-use crate::agent::view::NodeView;
+use crate::adapters::storage::FileStorage;
 use podwright_actors::ids::PodUid;
+use podwright_actors::node::NodeQueries;
 use podwright_actors::pod::PodObject;
-use podwright_actors::text::error_chain;
+use podwright_actors::text::{error_chain, reason};
 pub(crate) use selection::NoRun;
 use selection::{is_running, select_run};
 
 /// How often a followed log is read again at its end.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Limits how many logs are read at a time. Each one holds open files and a buffer. Clones share the limit.
-#[derive(Clone, Debug)]
+/// Reads the logs of a node's containers, and limits how many are read at a time. Each one holds open files and a buffer. Clones share
+/// the limit.
+#[derive(Clone)]
 pub(crate) struct LogReaders {
+    node: NodeQueries,
+    /// Finds the log directories of containers.
+    storage: FileStorage,
     readers: Arc<Semaphore>,
     most: usize,
     /// Cancelled when the agent stops. It ends the answers that follow a log.
@@ -63,8 +67,9 @@ pub(crate) enum OpenLogError {
 pub(crate) struct LogPermit(OwnedSemaphorePermit);
 
 impl LogReaders {
-    pub(crate) fn new(most: usize, stopping: CancellationToken) -> Self {
-        LogReaders { readers: Arc::new(Semaphore::new(most)), most, stopping }
+    /// At most `most` readers of the logs of this node. Answers that follow a log end when `stopping` is cancelled.
+    pub(crate) fn new(node: NodeQueries, storage: FileStorage, most: usize, stopping: CancellationToken) -> Self {
+        LogReaders { node, storage, readers: Arc::new(Semaphore::new(most)), most, stopping }
     }
 
     /// Takes the right to read one log. `None` if too many logs are being read.
@@ -85,14 +90,13 @@ impl LogReaders {
     /// [`OpenLogError`] if there is no log to read.
     pub(crate) async fn open(
         &self,
-        view: NodeView,
         pod: &PodObject,
         status: Option<&PodStatus>,
         container: &str,
         request: LogRequest,
         LogPermit(permit): LogPermit,
     ) -> Result<OpenLog, OpenLogError> {
-        let dir = log_dir(&view, pod, container)?;
+        let dir = log_dir(&self.storage, pod, container)?;
         let listed = dir.clone();
         let found = blocking(move || runs(&listed)).await.map_err(|error| unreadable(&dir, &error))?;
         let run = select_run(status, container, request.previous, &found).map_err(OpenLogError::NoRun)?;
@@ -100,7 +104,7 @@ impl LogReaders {
         let opened = blocking(move || Reader::open(&opened, run, request.options)).await;
         let reader = opened.map_err(|error| unreadable(&dir, &error))?;
         let follow = request.follow.then(|| FollowedContainer {
-            view,
+            node: self.node.clone(),
             uid: pod.uid().clone(),
             container: container.to_owned(),
             run,
@@ -111,8 +115,8 @@ impl LogReaders {
     }
 }
 
-fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<LogDir, OpenLogError> {
-    let dir = view.logs.log_dir(pod.full_name(), pod.uid(), container);
+fn log_dir(storage: &FileStorage, pod: &PodObject, container: &str) -> Result<LogDir, OpenLogError> {
+    let dir = storage.log_dir(pod.full_name(), pod.uid(), container);
     dir.map_err(|error| OpenLogError::NoLog(format!("there is no log: {}", error_chain(&error))))
 }
 
@@ -146,7 +150,7 @@ pub(crate) struct OpenLog {
 
 /// The container whose log is followed.
 struct FollowedContainer {
-    view: NodeView,
+    node: NodeQueries,
     uid: PodUid,
     container: String,
     run: u32,
@@ -156,7 +160,7 @@ struct FollowedContainer {
 impl FollowedContainer {
     /// Whether the container's run has ended, or the agent stops.
     fn has_ended(&self) -> bool {
-        let status = self.view.node.status(&self.uid);
+        let status = self.node.status(&self.uid);
         self.stopping.is_cancelled() || !status.is_some_and(|status| is_running(&status, &self.container, self.run))
     }
 }

@@ -1,14 +1,11 @@
-//! `/pods`: all desired and known pods, as a `v1.PodList`.
+//! The answer of `/pods`: all desired and known pods, as a `v1.PodList`.
 
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use podwright_actors::explain::PodFacts;
 use serde::Serialize;
-
-use super::blocking::BlockingAnswers;
-use crate::agent::view::NodeView;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,14 +28,8 @@ struct PodItem<'a> {
     status: Option<&'a PodStatus>,
 }
 
-pub(super) async fn pods(State(view): State<NodeView>, State(blocking): State<BlockingAnswers>) -> Response {
-    view.node.explainer().adopted().await;
-    blocking.answer(view, list).await
-}
-
 /// All pods with their statuses.
-pub(crate) fn list(view: &NodeView) -> Response {
-    let pods = view.pods();
+pub(crate) fn pod_list(pods: &[PodFacts]) -> Response {
     let items = pods
         .iter()
         .filter_map(|pod| {
