@@ -20,7 +20,6 @@ mod controllers;
 mod error_text;
 mod events;
 mod get;
-mod http;
 mod instance;
 mod logging;
 mod machine;

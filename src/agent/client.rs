@@ -17,9 +17,9 @@ use rustls::{ClientConfig, RootCertStore};
 
 pub(crate) use address::{AgentAddress, LINK_FILE, SOCKET_FILE, loopback_or_other, page_link};
 
-use super::http::{ShortPath, TlsError, Token, TokenError, certificates, read_private};
 use super::program::Program;
 use address::token_of_link;
+use podwright_http_server::{ShortPath, TlsError, Token, TokenError, certificates, read_private};
 
 /// How long a whole answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -31,9 +31,9 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use self::rate::CallRate;
-use super::http::{Listener, SeatLimits, Seats, connections};
 use super::view::NodeView;
 use podwright_host::trusted_dir;
+use podwright_http_server::{Listener, SeatLimits, Seats, connections};
 use podwright_metrics::PodResourcesMethod;
 
 /// The delay after a failure to listen before the agent tries again.

@@ -28,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::admin::{self, AdminEndpoints, AdminError, AdminServer, TlsSettings};
 use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs};
-use super::http::TlsFiles;
 use super::logging::{self, LogLines};
 use super::machine;
 use super::page::AgentInfo;
@@ -39,6 +38,7 @@ use super::shutdown::{MachineShutdown, wait_until_false};
 use super::view::{NodeControl, NodeView};
 use finished::{finished, log_outcome};
 use manifests::ManifestSources;
+use podwright_http_server::TlsFiles;
 use signals::Signals;
 
 /// Why the agent cannot start.

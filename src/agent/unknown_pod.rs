@@ -7,7 +7,7 @@ use podwright_actors::text::plain;
 
 use super::error_text::MAX_PROBLEM_BYTES;
 use super::pod_names::similar_names;
-use crate::agent::http::MAX_ECHO_BYTES;
+use podwright_http_server::MAX_ECHO_BYTES;
 
 /// Says that there is no such pod, and lists possible causes: other UIDs of the name, manifests that cannot be used,
 /// problems of the whole node, and similar names.

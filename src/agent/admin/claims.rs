@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use crate::agent::http::MAX_ECHO_BYTES;
 use crate::agent::view::NodeControl;
 use podwright_actors::ids::ClaimName;
 use podwright_actors::text::{error_chain, plain};
+use podwright_http_server::MAX_ECHO_BYTES;
 
 /// The driver to give up.
 #[derive(Deserialize)]

@@ -16,13 +16,14 @@ use tokio_util::sync::CancellationToken;
 use super::guard::{Guard, PUBLIC_ELSEWHERE, PUBLIC_ON_LOOPBACK, guard};
 use super::{for_trusted_clients, logs, routes};
 use crate::agent::client::{LINK_FILE, SOCKET_FILE, page_link};
-use crate::agent::http::{
-    self, Authentication, Listener, SeatLimits, Seats, TimeLimits, TlsError, TlsFiles, Token, TokenError, write_private,
-};
 use crate::agent::page::{self, AgentInfo};
 use crate::agent::program::Program;
 use crate::agent::view::{NodeControl, NodeView};
 use podwright_actors::text::reason;
+use podwright_http_server::{
+    Authentication, Listener, SeatLimits, Seats, TimeLimits, TlsError, TlsFiles, Token, TokenError, serve,
+    write_private,
+};
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -126,7 +127,7 @@ impl AdminServer {
         let bind = async || Listener::unix(path);
         let listener = bound(program, bind, &path.display(), "remove what is there").await;
         tracing::info!(path = %path.display(), "admin socket is served");
-        http::serve(
+        serve(
             listener,
             Seats::new(SEATS),
             Authentication::Listener,
@@ -169,7 +170,7 @@ impl AdminServer {
             None => Guard { is_loopback: true, public: Some(PUBLIC_ON_LOOPBACK), program },
         };
         let router = routes.layer(from_fn_with_state(checks, guard));
-        http::serve(listener, Seats::new(SEATS), Authentication::Token(token), TimeLimits::default(), router).await;
+        serve(listener, Seats::new(SEATS), Authentication::Token(token), TimeLimits::default(), router).await;
     }
 }
 

@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::agent::http::{Access, MAX_ECHO_BYTES};
 use crate::agent::program::Program;
 use podwright_actors::text::plain;
+use podwright_http_server::{Access, MAX_ECHO_BYTES};
 
 /// The checks of one listener.
 #[derive(Clone, Copy, Debug)]

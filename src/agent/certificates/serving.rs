@@ -23,9 +23,9 @@ use super::blocking::blocking;
 use super::directory::DIRECTORY;
 use super::pair::{CertificatePair, PairError};
 use super::self_signed;
-use crate::agent::http::{PrivateFileError, TlsFiles, read_private, write_private};
 use podwright_actors::HostIps;
 use podwright_actors::text::{error_chain, reason};
+use podwright_http_server::{PrivateFileError, TlsFiles, read_private, write_private};
 use podwright_metrics::CertificateMetrics;
 
 /// The file in the directory with the self-signed certificate and its key.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::agent::http::TlsFiles;
+use podwright_http_server::TlsFiles;
 
 /// The certificates of the node of `--kubeconfig`.
 #[derive(Args, Clone, Debug, Default)]

@@ -22,8 +22,8 @@ use crate::adapters::kube::WatchProblems;
 use crate::agent::admin::FormatQuery;
 use crate::agent::cli::ControllerKind;
 use crate::agent::error_text::MAX_PROBLEM_BYTES;
-use crate::agent::http::{MAX_ECHO_BYTES, negotiate};
 use podwright_actors::text::plain;
+use podwright_http_server::{MAX_ECHO_BYTES, negotiate};
 use podwright_metrics::ControllersMetrics;
 
 /// Why a leader without a controller is not ready: the events of its last term are written first.

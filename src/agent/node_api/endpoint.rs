@@ -23,10 +23,10 @@ use super::streams::Streams;
 use crate::adapters::stats::RuntimeStats;
 use crate::adapters::storage::FileStorage;
 use crate::adapters::streaming::StreamingRuntime;
-use crate::agent::http::{self, Authentication, BlockingAnswers, Listener, SeatLimits, Seats, TimeLimits};
 use podwright_actors::node::NodeQueries;
 use podwright_actors::ports::Clock;
 use podwright_actors::text::reason;
+use podwright_http_server::{Authentication, BlockingAnswers, Listener, SeatLimits, Seats, TimeLimits};
 use podwright_metrics::Metrics;
 
 /// The delay after a failure to listen on the port before the agent tries again.
@@ -158,7 +158,7 @@ impl NodeApiEndpoint {
             };
             tracing::info!(address = %listener.local_addr().unwrap_or(self.address), "the node API is served");
             let listener = Listener::Tls(listener, acceptor);
-            http::serve(listener, Seats::new(SEATS), Authentication::Router, LIMITS, router).await;
+            podwright_http_server::serve(listener, Seats::new(SEATS), Authentication::Router, LIMITS, router).await;
         };
         tokio::select! {
             () = serve => {}

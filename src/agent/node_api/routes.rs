@@ -19,12 +19,12 @@ use super::streams::Streams;
 use super::{health, stats, stream_routes};
 use crate::adapters::stats::RuntimeStats;
 use crate::adapters::storage::FileStorage;
-use crate::agent::http::{BlockingAnswers, Connection, MAX_ECHO_BYTES, negotiate};
 use podwright_actors::node::NodeQueries;
 use podwright_actors::ports::{Clock, ContainerState};
 use podwright_actors::text::plain;
 use podwright_actors::texts::node_api as texts;
 use podwright_actors::time::Time;
+use podwright_http_server::{BlockingAnswers, Connection, MAX_ECHO_BYTES, negotiate};
 use podwright_metrics::{Format, Metrics};
 
 /// The largest body of a request. No endpoint reads a body.

@@ -8,7 +8,6 @@ use podwright_dra_api::pod_resources::{
 };
 use tonic::Status;
 
-use crate::agent::http::MAX_ECHO_BYTES;
 use crate::agent::view::NodeView;
 use podwright_actors::admission::{PodActivity, is_active};
 use podwright_actors::claims::ContainerClaim;
@@ -16,6 +15,7 @@ use podwright_actors::explain::PodFacts;
 use podwright_actors::pod::{PodObject, is_sidecar};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::text::{error_chain, plain};
+use podwright_http_server::MAX_ECHO_BYTES;
 
 /// Answers with all active pods, including those without devices.
 pub(super) fn list(view: &NodeView) -> ListPodResourcesResponse {

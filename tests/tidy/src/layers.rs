@@ -112,7 +112,6 @@ pub(super) const AGENT: Layers = &[
             "client",
             "error_text",
             "events",
-            "http",
             "instance",
             "machine",
             "pod_names",

@@ -20,6 +20,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_checkpoint", "adapters/checkpoint/src"),
     ("podwright_cri", "adapters/cri/src"),
     ("podwright_host", "adapters/host/src"),
+    ("podwright_http_server", "adapters/http-server/src"),
     ("podwright_kube_api", "adapters/kube-api/src"),
     ("podwright_dra", "adapters/dra/src"),
     ("podwright_kube", "adapters/kube/src"),

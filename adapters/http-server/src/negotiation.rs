@@ -21,7 +21,7 @@ enum RangeSpecificity {
 ///
 /// The rules are those of RFC 9110, 12.5.1: the most specific range that matches a format gives its weight, and the
 /// format with the greater weight wins. Of two equal weights the more specific range wins, then the first one.
-pub(crate) fn negotiate(header: &str) -> Format {
+pub fn negotiate(header: &str) -> Format {
     let open_metrics = preference(header, "application", "openmetrics-text", "1.0.0");
     let classic = preference(header, "text", "plain", "0.0.4");
     match (open_metrics, classic) {

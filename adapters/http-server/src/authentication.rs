@@ -21,7 +21,7 @@ const MAX_CHARACTERS: usize = 1024;
 
 /// What a request may read. Each request carries it as an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// The client has authenticated itself.
     Full,
     /// The request carries no credentials.
@@ -32,7 +32,7 @@ pub(crate) enum Access {
 
 /// How the clients of a listener authenticate themselves.
 #[derive(Clone, Debug)]
-pub(crate) enum Authentication {
+pub enum Authentication {
     /// The listener accepts connections only from users that may read everything.
     Listener,
     /// A request carries the token in its `Authorization` header (RFC 6750, section 2.1).
@@ -43,7 +43,7 @@ pub(crate) enum Authentication {
 
 impl Authentication {
     /// What a request with these headers may read.
-    pub(crate) fn access(&self, headers: &HeaderMap) -> Access {
+    pub fn access(&self, headers: &HeaderMap) -> Access {
         let token = match self {
             Authentication::Listener => return Access::Full,
             Authentication::Token(token) => token,
@@ -62,19 +62,22 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 /// A secret that gives read access. `Debug` does not print it.
 #[derive(Clone)]
-pub(crate) struct Token(String);
+pub struct Token(String);
 
 /// Why there is no usable token.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TokenError {
+pub enum TokenError {
+    /// The file of the token cannot be read, or other users can read it.
     #[error("cannot read the token")]
     File(#[from] PrivateFileError),
+    /// The file has no token.
     #[error(
         "the token in {path} is not of {MIN_CHARACTERS} to {MAX_CHARACTERS} letters, digits and -._~+/=: write one with \
          `openssl rand -hex 32`",
         path = .0.display()
     )]
     Malformed(PathBuf),
+    /// The system has no source of random bytes.
     #[error("the system gives no random bytes for a token")]
     NoRandom,
 }
@@ -84,7 +87,7 @@ impl Token {
     ///
     /// # Errors
     /// [`TokenError::NoRandom`] if the system has no source of random bytes.
-    pub(crate) fn random() -> Result<Self, TokenError> {
+    pub fn random() -> Result<Self, TokenError> {
         let mut bytes = [0; RANDOM_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_| TokenError::NoRandom)?;
         Ok(Token(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
@@ -94,7 +97,7 @@ impl Token {
     ///
     /// # Errors
     /// [`TokenError`] if the file cannot be read, is readable for other users, or holds no token.
-    pub(crate) fn read(path: &Path) -> Result<Self, TokenError> {
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
         let text = read_private(path)?;
         let token = text.trim();
         let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -105,7 +108,7 @@ impl Token {
     }
 
     /// The secret text.
-    pub(crate) fn secret(&self) -> &str {
+    pub fn secret(&self) -> &str {
         &self.0
     }
 

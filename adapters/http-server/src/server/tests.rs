@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::*;
-use crate::agent::http::{SeatLimits, Token};
+use crate::{SeatLimits, Token};
 
 const SEATS: SeatLimits = SeatLimits { anonymous: 8, authenticated: 4 };
 /// More bytes than socket buffers hold.

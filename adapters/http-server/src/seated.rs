@@ -12,7 +12,7 @@ use super::listener::Bytes;
 use super::seats::Seat;
 
 /// A connection that has a seat. Reads fail after the connection has lost its seat to a new one.
-pub(crate) struct SeatedBytes {
+pub struct SeatedBytes {
     bytes: Box<dyn Bytes>,
     lost: Pin<Box<WaitForCancellationFutureOwned>>,
     _seat: Arc<Seat>,

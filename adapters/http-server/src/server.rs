@@ -32,11 +32,11 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The time limits of a listener.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TimeLimits {
+pub struct TimeLimits {
     /// How long a client may take to send a whole request after it connects and after each answer.
-    pub(crate) request: Duration,
+    pub request: Duration,
     /// How long an answer of unknown length may take. An upgraded connection has no limit.
-    pub(crate) stream: Option<Duration>,
+    pub stream: Option<Duration>,
 }
 
 impl Default for TimeLimits {
@@ -47,22 +47,22 @@ impl Default for TimeLimits {
 
 /// The connection of a request, as an extension of the request.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     seat: Arc<Seat>,
     /// The certificates of the client.
-    pub(crate) peer: PeerCertificates,
+    pub peer: PeerCertificates,
 }
 
 impl Connection {
     /// Records that the client has authenticated itself. Returns false if all seats for such clients are taken: a new connection can
     /// then displace this one.
-    pub(crate) fn authenticate(&self) -> bool {
+    pub fn authenticate(&self) -> bool {
         self.seat.authenticate()
     }
 }
 
 /// Accepts connections and answers requests. Each request carries its [`Access`] and its [`Connection`] as extensions. Never returns.
-pub(crate) async fn serve(
+pub async fn serve(
     listener: Listener,
     seats: Arc<Seats>,
     authentication: Authentication,
@@ -79,7 +79,7 @@ pub(crate) async fn serve(
 
 /// The connections of a listener whose clients may use it, each with a seat. For servers of another protocol than HTTP/1. A client that
 /// needs a TLS handshake delays the next one. Never ends.
-pub(crate) fn connections(listener: Listener, seats: Arc<Seats>) -> impl Stream<Item = SeatedBytes> {
+pub fn connections(listener: Listener, seats: Arc<Seats>) -> impl Stream<Item = SeatedBytes> {
     futures_util::stream::unfold((Accepting::new(listener), seats), async |(mut accepting, seats)| {
         loop {
             let accepted = accepting.next().await;

@@ -19,7 +19,7 @@ const MAX_UNREAD: usize = 4;
 
 /// Limits the CPU time and the memory of answers that visit all pods. Clones share the limits.
 #[derive(Clone, Debug)]
-pub(crate) struct BlockingAnswers {
+pub struct BlockingAnswers {
     computing: Arc<Semaphore>,
     unread: Arc<Semaphore>,
 }
@@ -35,7 +35,7 @@ impl Default for BlockingAnswers {
 
 impl BlockingAnswers {
     /// Computes an answer on a blocking thread. Cancel safe: a request that is dropped while it waits uses no permit.
-    pub(crate) async fn answer<V, A>(&self, view: V, answer: impl FnOnce(&V) -> A + Send + 'static) -> Response
+    pub async fn answer<V, A>(&self, view: V, answer: impl FnOnce(&V) -> A + Send + 'static) -> Response
     where
         V: Send + 'static,
         A: IntoResponse,
@@ -62,7 +62,7 @@ impl BlockingAnswers {
     }
 
     /// Computes a part of an answer on a blocking thread. `None` if it panics. Cancel safe, as [`answer`](Self::answer).
-    pub(crate) async fn compute<T: Send + 'static>(&self, part: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub async fn compute<T: Send + 'static>(&self, part: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let computing = self.computing.clone().acquire_owned().await;
         let computed = spawn_blocking(move || {
             let _computing = computing;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use podwright_actors::text::reason;
+use podwright_model::text::reason;
 use rustix::fs::OFlags;
 
 /// The largest file that is read. A token, a link or a private key is much smaller.
@@ -15,18 +15,41 @@ const FORBIDDEN: u32 = 0o027;
 
 /// Why a file with a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PrivateFileError {
+pub enum PrivateFileError {
+    /// The file cannot be read.
     #[error("cannot read {path} ({why})", path = .path.display(), why = reason(.error))]
-    Read { path: PathBuf, error: io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        error: io::Error,
+    },
+    /// The path names a directory, a FIFO or a device.
     #[error("{path} is not a regular file: name a file", path = .0.display())]
     NotAFile(PathBuf),
+    /// The file is larger than any secret.
     #[error("{path} is larger than {MAX_BYTES} bytes: name another file", path = .0.display())]
     TooLarge(PathBuf),
+    /// The file belongs to another user.
     #[error("{path} belongs to user {owner}: make it belong to user {user} (chown)", path = .path.display())]
-    Owner { path: PathBuf, owner: u32, user: u32 },
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The user that owns it.
+        owner: u32,
+        /// The user of this process.
+        user: u32,
+    },
+    /// Other users can read or change the file.
     #[error("other users can read or change {path} (mode {mode:04o}): remove their permissions (chmod 600)",
         path = .path.display())]
-    Mode { path: PathBuf, mode: u32 },
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The file is no text in UTF-8.
     #[error("{path} is not text in UTF-8: write it again", path = .0.display())]
     NotText(PathBuf),
 }
@@ -36,7 +59,7 @@ pub(crate) enum PrivateFileError {
 ///
 /// # Errors
 /// [`PrivateFileError`] if the file cannot be read, or if other users can read or change it.
-pub(crate) fn read_private(path: &Path) -> Result<String, PrivateFileError> {
+pub fn read_private(path: &Path) -> Result<String, PrivateFileError> {
     let read = |error| PrivateFileError::Read { path: path.to_owned(), error };
     // Without O_NONBLOCK, opening a FIFO would block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -66,7 +89,7 @@ pub(crate) fn read_private(path: &Path) -> Result<String, PrivateFileError> {
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     // A file that an earlier agent left may have another mode.

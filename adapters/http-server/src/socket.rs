@@ -16,7 +16,7 @@ const BACKLOG: u32 = 1024;
 
 /// A path of a socket that the system accepts. A longer path is reached through its open directory, which stays open as long
 /// as this value exists.
-pub(crate) struct ShortPath {
+pub struct ShortPath {
     path: PathBuf,
     _dir: Option<File>,
 }
@@ -26,7 +26,7 @@ impl ShortPath {
     ///
     /// # Errors
     /// The system's error if the directory of a long path cannot be opened.
-    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+    pub fn new(path: &Path) -> io::Result<Self> {
         if path.as_os_str().as_bytes().len() <= MAX_PATH_BYTES {
             return Ok(ShortPath { path: path.to_owned(), _dir: None });
         }
@@ -39,7 +39,7 @@ impl ShortPath {
     }
 
     /// The path for the system.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 /// How many connections a listener has open at most.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SeatLimits {
+pub struct SeatLimits {
     /// Connections that have not authenticated themselves.
-    pub(crate) anonymous: usize,
+    pub anonymous: usize,
     /// Connections that have authenticated themselves.
-    pub(crate) authenticated: usize,
+    pub authenticated: usize,
 }
 
 /// The seats of one listener.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub struct Seats {
     anonymous: Arc<Semaphore>,
     authenticated: Arc<Semaphore>,
     open: Mutex<AnonymousConnections>,
@@ -47,7 +47,7 @@ pub(crate) struct Seat {
 
 impl Seats {
     /// Free seats.
-    pub(crate) fn new(limits: SeatLimits) -> Arc<Self> {
+    pub fn new(limits: SeatLimits) -> Arc<Self> {
         Arc::new(Seats {
             anonymous: Arc::new(Semaphore::new(limits.anonymous)),
             authenticated: Arc::new(Semaphore::new(limits.authenticated)),

@@ -16,10 +16,12 @@ use tokio_rustls::TlsAcceptor;
 use super::socket;
 
 /// A listening socket.
-pub(crate) enum Listener {
+pub enum Listener {
     /// Only processes of the agent's own user and of root get an answer.
     Unix(UnixListener),
+    /// A TCP port without TLS.
     Tcp(TcpListener),
+    /// A TCP port with TLS.
     Tls(TcpListener, TlsAcceptor),
 }
 
@@ -38,7 +40,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The certificates that a client presented, its own one first. Empty without TLS. The listener does not check who signed them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
+pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
 /// The bytes of a connection.
 pub(super) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -50,7 +52,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) fn unix(path: &Path) -> io::Result<Self> {
+    pub fn unix(path: &Path) -> io::Result<Self> {
         socket::listen(path).map(Listener::Unix)
     }
 
@@ -58,7 +60,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) async fn tcp(address: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
+    pub async fn tcp(address: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(match tls {
             None => Listener::Tcp(listener),
@@ -67,7 +69,7 @@ impl Listener {
     }
 
     /// The address of a TCP port.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Listener::Unix(_) => None,
             Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.local_addr().ok(),
