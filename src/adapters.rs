@@ -67,7 +67,3 @@ pub mod node_meter {
 pub mod storage {
     pub use podwright_host::storage::{FileStorage, PodLogs, PodSpace, VolumeSpace};
 }
-
-// The API of a node uses these modules by these names.
-#[cfg(feature = "agent")]
-pub(crate) use podwright_host::{stats, streaming};

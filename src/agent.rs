@@ -23,7 +23,6 @@ mod get;
 mod instance;
 mod logging;
 mod machine;
-mod node_api;
 mod page;
 mod pod_names;
 mod pod_resources;
@@ -53,8 +52,8 @@ use podwright_host::signals;
 
 pub use admin::router;
 pub use events::EventLog;
-pub use node_api::{Stream, Streams, spdy};
 pub use page::{AgentInfo, ManifestLocation};
+pub use podwright_node_api::{Stream, Streams, spdy};
 pub use view::{NodeControl, NodeView};
 
 /// Runs the command line of this process and returns its exit code.

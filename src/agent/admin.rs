@@ -29,7 +29,6 @@ use podwright_actors::text::plain;
 use serde::Deserialize;
 
 use super::error_text::MAX_PROBLEM_BYTES;
-use super::node_api::pod_list;
 use super::page::{self, AgentInfo};
 use super::program::Program;
 use super::table;
@@ -38,6 +37,7 @@ use super::view::{NodeControl, NodeView};
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
 use podwright_http_server::{Access, BlockingAnswers, MAX_ECHO_BYTES, negotiate};
+use podwright_node_api::pod_list;
 use recording::RecordingEndpoint;
 
 /// The state that handlers share.

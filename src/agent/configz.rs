@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::agent::cli::{LogFormat, NodeApiArgs, RunArgs};
-use crate::agent::node_api::{ALLOWED_TTL, DENIED_TTL, IDLE_LIMIT, TOKEN_TTL};
 use crate::agent::runtime::Runtime;
 use podwright_actors::texts::format::duration;
+use podwright_node_api::{ALLOWED_TTL, DENIED_TTL, IDLE_LIMIT, TOKEN_TTL};
 use podwright_sources::{CHECK_FREQUENCY, Origin};
 
 /// The answer of `/configz`.

@@ -53,7 +53,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Cluster(#[from] super::certificates::ClientError),
     #[error(transparent)]
-    ClientAuthority(#[from] super::node_api::ClientAuthorityError),
+    ClientAuthority(#[from] podwright_node_api::ClientAuthorityError),
     #[error(transparent)]
     Serving(#[from] super::certificates::ServingError),
     #[error("cannot keep the identity of the agent: make the root directory writable")]

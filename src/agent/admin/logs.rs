@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::log::reader::ReadOptions;
 use crate::agent::error_text::MAX_PROBLEM_BYTES;
-use crate::agent::node_api::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
 use crate::agent::unknown_pod::unknown_pod;
 use crate::agent::view::NodeView;
 use podwright_actors::explain::PodFacts;
@@ -26,6 +25,7 @@ use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::text::plain;
+use podwright_node_api::{LogPermit, LogReaders, LogRequest, OpenLog, OpenLogError};
 use selection::{no_run, select_container};
 
 /// How many logs may be read at a time.

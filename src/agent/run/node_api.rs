@@ -15,11 +15,11 @@ use crate::adapters::kube::KubeReviews;
 use crate::agent::certificates::{ServingNode, ServingSource, serving};
 use crate::agent::cli::RunArgs;
 use crate::agent::configz::configz;
-use crate::agent::node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, Reviews};
 use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_actors::HostIps;
 use podwright_actors::ports::ApiError;
+use podwright_node_api::{NodeApiClients, NodeApiContent, NodeApiEndpoint, Reviews};
 
 /// The port of the node API with its certificate, and the clients that may use it.
 pub(super) struct NodeApiServer {

@@ -215,7 +215,7 @@ async fn api_server_reads_logs_and_runs_commands_on_the_node() {
 /// a check.
 fn has_the_fields_of_a_kubelet(summary: &Value) {
     let kubelet: Value =
-        serde_json::from_str(include_str!("../../../src/agent/node_api/stats/tests/kubelet.json")).unwrap();
+        serde_json::from_str(include_str!("../../../adapters/node-api/src/stats/tests/kubelet.json")).unwrap();
     let (node, pod) = (&summary["node"], &summary["pods"][0]);
     let main = &pod["containers"][0];
     let systems = node["systemContainers"].as_array().unwrap();

@@ -89,6 +89,16 @@ fn an_adapter_builds_no_other_adapter() {
     }
 }
 
+/// What the node API needs of a runtime and of an API server is an argument.
+#[test]
+fn node_api_builds_no_runtime_and_no_client() {
+    let crates = crates_of("podwright-node-api", "");
+    let unwanted: Vec<_> =
+        ["kube", "podwright", "tonic", "zbus"].into_iter().filter(|name| crates.contains(*name)).collect();
+    assert!(unwanted.is_empty(), "podwright-node-api builds {unwanted:?}");
+    assert!(crates.contains("podwright-http-server"), "the list is not complete");
+}
+
 /// Crates whose code decides by its arguments alone can neither wait, log nor count.
 #[test]
 fn pure_crates_build_no_tokio_and_no_tracing() {

@@ -125,19 +125,7 @@ pub(super) const AGENT: Layers = &[
     ("access to the node", &["logging", "runtime_ports", "unknown_pod", "until", "view"]),
     (
         "commands and displays",
-        &[
-            "admin",
-            "configz",
-            "get",
-            "node_api",
-            "page",
-            "pod_resources",
-            "preview",
-            "replay",
-            "screen",
-            "shutdown",
-            "validate",
-        ],
+        &["admin", "configz", "get", "page", "pod_resources", "preview", "replay", "screen", "shutdown", "validate"],
     ),
     ("run", &["run", "controllers"]),
 ];

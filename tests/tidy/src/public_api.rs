@@ -26,6 +26,7 @@ const CRATES: &[(&str, &str)] = &[
     ("podwright_kube", "adapters/kube/src"),
     ("podwright_kube_controllers", "adapters/kube-controllers/src"),
     ("podwright_network", "adapters/network/src"),
+    ("podwright_node_api", "adapters/node-api/src"),
     ("podwright_process", "adapters/process/src"),
     ("podwright_simulated", "adapters/simulated/src"),
     ("podwright_slices", "adapters/slices/src"),

@@ -1,8 +1,8 @@
 //! Selects the container whose log a request reads, and explains why there is no log. Pure.
 
 use super::LogRefusal;
-use crate::agent::node_api::NoRun;
 use podwright_actors::pod::PodObject;
+use podwright_node_api::NoRun;
 
 /// kubectl's annotation that names the container to use if the request names none.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
