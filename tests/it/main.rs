@@ -11,5 +11,4 @@ mod node;
 mod process_runtime;
 mod recordings;
 mod simulated;
-mod sources;
 mod support;

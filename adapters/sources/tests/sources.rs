@@ -1,5 +1,7 @@
 //! Sources of static pods on real directories and a real HTTP server.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,10 +13,10 @@ use actix::{Actor, Context, Handler, Recipient};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use podwright::adapters::sources::{FileSource, SourceContext, UrlSource};
 use podwright_actors::config::mux::{Change, SourceConfig};
 use podwright_actors::ports::{Clock, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet, SourceUpdate, TokioClock};
 use podwright_actors::time::Time;
+use podwright_sources::{FileSource, SourceContext, UrlSource};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -326,7 +328,7 @@ async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
 
 #[actix::test]
 async fn every_example_manifest_is_valid() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let set = Running::files(&[examples]).next().await;
     assert_eq!(set.problems, []);
     assert!(set.pods.len() >= 8, "{}", set.pods.len());
