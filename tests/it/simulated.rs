@@ -5,9 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 use serde_json::json;
 
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node with the simulated runtime and these default settings.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use podwright::adapters::adoption::AdoptedPods;
 use podwright::adapters::cri::{CriConfig, CriRuntime, NodeSettings};
 use podwright_actors::ports::{NamedRuntimeClasses, NoPullSecrets, RuntimeName};
+use podwright_fixtures::fake_ports::Events;
 use podwright_metrics::Metrics;
 
 use super::calls;
 use super::image;
 use super::instance::Instance;
 use crate::agent::harness::{Agent, AgentHome, eventually};
-use crate::support::fake_ports::Events;
 use crate::support::required::{Program, found_or_skip};
 
 /// A containerd, while a test holds its lock.

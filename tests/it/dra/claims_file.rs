@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use podwright::adapters::checkpoint::ClaimCheckpoint;
+use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ResourcePhase, TokioClock};
 use podwright_actors::time::Time;
+use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers};
+use podwright_metrics::Metrics;
 use serde_json::{Value, json};
-
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener};
-use crate::support::pods::pod;
+use tokio_util::sync::CancellationToken;
 
 fn with_claim(name: &str, claim: &str) -> Arc<PodObject> {
     let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
@@ -35,8 +37,17 @@ async fn stopped_agent_leaves_all_claims_in_the_file_of_the_kubelet() {
     let (drivers, claims) = (FakeDrivers::of(&["gpu"]), Arc::<FakeClaims>::default());
     let clock = TokioClock::starting_at(Time::from_secs(1_800_000_000));
     let open = || {
-        let file = Arc::new(ClaimCheckpoint::new(root.path().to_owned()));
-        ManagerOpener::new(&claims, &drivers, clock).file(file).open()
+        let ports = ClaimPorts {
+            api: Some(claims.clone()),
+            drivers: drivers.clone(),
+            checkpoint: Arc::new(ClaimCheckpoint::new(root.path().to_owned())),
+            clock: Arc::new(clock),
+            metrics: Metrics::new().dra.clone(),
+        };
+        let (manager, tasks) = ClaimManager::open(ports, ClaimFeatures::default()).unwrap();
+        let stop = CancellationToken::new();
+        actix::spawn(tasks.run(stop.clone()));
+        (manager, stop)
     };
     let (manager, stop) = open();
     for (claim, pod) in [("cam", "a"), ("mic", "b"), ("gone", "c"), ("called", "d")] {

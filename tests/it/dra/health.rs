@@ -10,6 +10,9 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ResourcePhase, SystemClock};
 use podwright_dra_api::health::{DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse};
 use podwright_dra_api::{V1_SERVICE, v1};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::fake_claims::FakeClaims;
+use podwright_fixtures::fake_ports::FakeFinalStatuses;
 use podwright_metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -17,10 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::agent::harness::eventually;
-use crate::support::fake_claims::FakeClaims;
 use crate::support::fake_driver::{Answer, FakeDriver, Serve, Served};
-use crate::support::fake_ports::FakeFinalStatuses;
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::polling::{PATIENCE, until};
 
 const DRIVER: &str = "gpu.acme.test";

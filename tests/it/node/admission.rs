@@ -15,10 +15,10 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::SourceKind;
 use podwright_actors::replay::{Pick, replay};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 use serde_json::json;
 
 use crate::support::fake_runtime::Script;
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 // Scenario POD-S93.

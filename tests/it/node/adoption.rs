@@ -2,9 +2,9 @@
 
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 
 use crate::support::fake_runtime::Op;
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node whose runtime already runs a pod's container, which an earlier agent created from this definition.

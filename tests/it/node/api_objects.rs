@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwright_fixtures::api_pods::pod;
 use serde_json::{Value, json};
 
 use super::explain::reading::waits;
 use crate::support::fake_objects::FakeObjects;
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 async fn start() -> (TestNode, Arc<FakeObjects>) {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_fixtures::api_pods::pod;
 
 use super::explain::reading::waits;
 use crate::support::fake_cgroups::FakeCgroups;
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 async fn start(cgroups: &Arc<FakeCgroups>) -> TestNode {

@@ -8,15 +8,16 @@ use podwright_actors::ids::ClaimName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, ResourcePhase};
 use podwright_actors::text::error_chain;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers};
+use podwright_fixtures::fake_ports::FakeFinalStatuses;
 use podwright_metrics::{Format, Metrics};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::explain::reading::{explain, waits};
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener};
-use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::fake_runtime::Script;
-use crate::support::pods::{PodBuilder, pod};
+use crate::support::manager_opener::ManagerOpener;
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node whose pods may have claims.

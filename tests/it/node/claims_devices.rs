@@ -8,12 +8,13 @@ use podwright_actors::ids::ClaimName;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
 use podwright_actors::text::error_chain;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers, prepared_device};
+use podwright_fixtures::fake_ports::FakeFinalStatuses;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::fake_claims::{FakeClaims, FakeDrivers, ManagerOpener, prepared_device};
-use crate::support::fake_ports::FakeFinalStatuses;
-use crate::support::pods::{PodBuilder, pod};
+use crate::support::manager_opener::ManagerOpener;
 use crate::support::test_node::Setup;
 
 /// A manager of claims without a node.

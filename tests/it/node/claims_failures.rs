@@ -5,14 +5,14 @@ use std::time::Duration;
 use podwright_actors::ids::{ClaimName, FullName};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{DeviceHealth, DeviceHealthSink, DeviceReport, PreparedDevice, ResourcePhase};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::fake_claims::prepared_device;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::claims::{ClaimNode, with_claim};
 use super::explain::reading::waits;
-use crate::support::fake_claims::prepared_device;
 use crate::support::fake_runtime::Script;
-use crate::support::pods::{PodBuilder, pod};
 
 /// A pod whose claim was created from a template.
 fn of_template(name: &str) -> PodBuilder {

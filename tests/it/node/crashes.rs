@@ -1,9 +1,9 @@
 //! Containers that exit, active deadlines, and runtime calls that fail or panic.
 
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_fixtures::api_pods::pod;
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 // A retry waits for the end of the backoff, and at most half of the resync interval or of the backoff longer (POD-S67).

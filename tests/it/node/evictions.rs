@@ -6,12 +6,12 @@ use std::time::Duration;
 use podwright_actors::eviction::{EvictionPolicy, EvictionThresholds, Pressure};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerState, RuntimeError};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 use serde_json::json;
 
 use super::explain::reading::explain;
 use crate::support::fake_disks::{FakeDisks, FakeMeter, Fault};
 use crate::support::fake_runtime::{FakeRuntime, Op, Script};
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node with a disk of 1000 MiB, of which `available` MiB are free. Both of its sources have delivered no pods.

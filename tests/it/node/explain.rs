@@ -8,11 +8,11 @@ use std::time::Duration;
 use podwright_actors::ids::FullName;
 use podwright_actors::ports::{EventType, Severity, SourceKind, SourceProblem};
 use podwright_actors::shutdown::ShutdownConfig;
+use podwright_fixtures::api_pods::pod;
 use serde_json::json;
 
 use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 use reading::{Retry, assert_text, explain, retry, waits};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright_actors::ports::Checkpoint;
+use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::fake_ports::has_end_of;
 
-use crate::support::fake_ports::has_end_of;
 use crate::support::fake_runtime::Script;
-use crate::support::pods::pod;
 use crate::support::test_node::Setup;
 
 /// Two nodes run one after the other over one `FileCheckpoint`. The first is dropped while one of its appends waits for the only

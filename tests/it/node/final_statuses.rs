@@ -5,10 +5,10 @@ use std::sync::Arc;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::SourceKind;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::fake_ports::FakeFinalStatuses;
 
-use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::fake_runtime::Script;
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// The next agent, in whose runtime all containers are gone.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use podwright_actors::housekeeping::PassError;
 use podwright_actors::ports::{SourceKind, SourceSet};
+use podwright_fixtures::api_pods::pod;
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
 #[actix::test]

@@ -8,9 +8,9 @@ use podwright_actors::housekeeping::PassError;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{RuntimeError, SourceKind};
 use podwright_actors::replay::{Pick, replay};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// Makes a pod desired without the dispatcher, as if its update had been lost.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use podwright_actors::ports::{ApiError, ContainerState, ExecOutput};
+use podwright_fixtures::api_pods::pod;
 use serde_json::json;
 
 use crate::support::api_node::ApiNode;
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::Setup;
 
 // KF2

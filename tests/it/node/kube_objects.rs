@@ -11,10 +11,9 @@ use podwright::adapters::kube::KubeObjects;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ApiObjects, Clock, ObjectError, TokenNeed, TokioClock, TrustBundleNeed};
 use podwright_actors::time::Time;
+use podwright_fixtures::api_pods::pod;
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance, sleep};
-
-use crate::support::pods::pod;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -9,9 +9,8 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use podwright::adapters::kube::{KubeNodeApi, KubePodApi};
 use podwright_actors::ports::{NodeApi, PodApi};
+use podwright_fixtures::api_pods::pod;
 use serde_json::{Value, json};
-
-use crate::support::pods::pod;
 
 /// The requests with their bodies.
 type Sent = Arc<Mutex<Vec<(String, Value)>>>;

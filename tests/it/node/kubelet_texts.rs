@@ -11,11 +11,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
 use podwright_actors::admission::{NodeCapacity, NodePredicates};
 use podwright_actors::ports::{EventType, ExecOutput, PodEvent, StorageError};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 const RECORDED: &str = include_str!("kubelet_texts/recorded.json");

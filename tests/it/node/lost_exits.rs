@@ -2,10 +2,10 @@
 
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::ContainerProcess;
+use podwright_fixtures::api_pods::pod;
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::Op;
-use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
 /// What the pod waits for and its `RuntimeLied` events.

@@ -7,13 +7,13 @@ use podwright_actors::NodeRegistration;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ApiError, ExecOutput, NodeApi, SourceKind};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_node_api::FakeNodeApi;
 use crate::support::fake_pod_api::FakePodApi;
 use crate::support::fake_runtime::Script;
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::Setup;
 
 /// A node with files and an API server. The Node object exists, and the node adopts it.

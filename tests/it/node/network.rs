@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use podwright_actors::ports::Unready;
+use podwright_fixtures::api_pods::pod;
 
 use super::explain::reading::explain;
-use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
 // Scenario POD-S95.

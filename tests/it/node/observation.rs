@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerState, SourceKind};
+use podwright_fixtures::api_pods::pod;
 use serde_json::json;
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::Setup;
 
 // Scenario POD-S91 and rule POD-W17.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::ContainerState;
+use podwright_fixtures::api_pods::pod;
 
 use crate::support::fake_runtime::Script;
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 async fn with_runtime_only_pod(prepare: impl FnOnce(&Setup)) -> TestNode {

@@ -1,9 +1,9 @@
 //! Probes of containers.
 
 use podwright_actors::ports::ExecOutput;
+use podwright_fixtures::api_pods::pod;
 use serde_json::json;
 
-use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
 fn exit(code: i32) -> ExecOutput {

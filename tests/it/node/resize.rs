@@ -10,14 +10,14 @@ use std::sync::Arc;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{AppliedSettings, SourceKind};
+use podwright_fixtures::api_pods::pod;
+use podwright_fixtures::fake_ports::FakeFinalStatuses;
 use serde_json::{Value, json};
 
 use super::explain::reading::waits;
 use crate::support::fake_cgroups::FakeCgroups;
 use crate::support::fake_pod_api::FakePodApi;
-use crate::support::fake_ports::FakeFinalStatuses;
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 /// A node of an API server with 4 CPUs.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{Clock, ContainerState, ExecOutput, SourceKind, TokioClock, Unready};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 
 use super::explain::reading::waits;
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 /// The start of a container is cancelled, because the agent that requested it died. containerd reports it like a failed one.

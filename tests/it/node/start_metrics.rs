@@ -1,11 +1,11 @@
 //! The metrics of pod starts.
 
 use podwright_actors::ports::SourceKind;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 use serde_json::{Value, json};
 
 use crate::support::api_node::ApiNode;
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
 
 /// The node's clock begins at 1 800 000 000.

@@ -2,9 +2,9 @@
 
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{Severity, SourceKind, SourceProblem};
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 
 use crate::support::fake_runtime::Script;
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
 
 fn version(n: usize) -> PodBuilder {

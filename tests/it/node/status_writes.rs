@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use podwright_actors::pod::{Phase, PodObject};
 use podwright_actors::ports::{ApiError, ContainerState, SourceKind};
+use podwright_fixtures::api_pods::pod;
 use serde_json::{Value, json};
 
 use crate::support::api_node::{ApiNode, unavailable};
 use crate::support::fake_pod_api::FakePodApi;
 use crate::support::fake_runtime::{FakeRuntime, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::Setup;
 
 #[actix::test]

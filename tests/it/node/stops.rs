@@ -3,9 +3,9 @@
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::{Completed, KillOptions, Lifecycle, Notifier, Update};
 use podwright_actors::ports::RunningPod;
+use podwright_fixtures::api_pods::{PodBuilder, pod};
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
 
 fn kill(node: &TestNode, pod: &PodBuilder) -> Completed {

@@ -11,12 +11,12 @@ use podwright_actors::ids::FullName;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{DiskMeter, FileSystemSpace, PodDiskUsage, SourceKind, SourceSet, StorageError};
+use podwright_fixtures::fake_ports::NoNetwork;
 use podwright_metrics::{Format, Metrics};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::support::fake_ports::NoNetwork;
 use crate::support::processes::{PATIENCE, Root};
 
 /// A pod with a volume of at most 1 MiB and a container of at most 1 MiB, in which a script runs and then waits.

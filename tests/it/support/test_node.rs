@@ -18,15 +18,15 @@ use podwright_actors::ports::{
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 use podwright_actors::{HostIps, NodeRegistration};
+use podwright_fixtures::api_pods::PodBuilder;
+use podwright_fixtures::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
 use super::fake_disks::{FakeDisks, FakeMeter};
 use super::fake_pod_api::FakePodApi;
-use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
-use super::pods::PodBuilder;
 
 /// The metric families whose 23 series [`TestNode::pod_counts`] checks.
 const FAMILIES: [&str; 6] = [

@@ -6,10 +6,10 @@ use podwright_actors::explain::WaitKind;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::SourceKind;
+use podwright_fixtures::api_pods::pod;
 
 use super::critical;
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 /// Whether a pod waits for admission: it has no record and no status, and no call was made for it.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_fixtures::api_pods::pod;
 
 use super::reading::{Retry, assert_text, retry, waits};
 use crate::support::fake_runtime::Script;
-use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
 // The hook waits and runs in turn, so consecutive checks see different waits.

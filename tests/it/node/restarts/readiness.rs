@@ -5,10 +5,10 @@ use std::time::Duration;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{Clock, ExecOutput, TokioClock};
 use podwright_actors::time::Time;
+use podwright_fixtures::api_pods::pod;
 
 use super::graces;
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
 /// A container with a readiness probe every 5 seconds.
