@@ -7,6 +7,8 @@ mod controllers;
 mod cri;
 mod dra;
 mod examples;
+mod final_status_file;
+mod kube;
 mod node;
 mod process_runtime;
 mod recordings;

@@ -12,8 +12,8 @@ use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{
-    ApiObjects, Checkpoint, ContainerRuntime, NetworkClient, NodeApi, ResourcePhase, SourceKind, SourceProblem,
-    SourceSet, TokioClock,
+    ApiObjects, ContainerRuntime, NetworkClient, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet,
+    TokioClock,
 };
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
@@ -78,8 +78,6 @@ pub(crate) struct Setup {
     pub(crate) run_facts: Arc<FakeFinalStatuses>,
     /// The store of the times of the last shutdown.
     pub(crate) shutdown_times: Arc<FakeFinalStatuses>,
-    /// The store of final statuses to use instead of the fake.
-    pub(crate) checkpoint: Option<Arc<dyn Checkpoint>>,
     pub(crate) cpu_millis: i64,
     /// The addresses of the node.
     pub(crate) host_ips: HostIps,
@@ -117,7 +115,6 @@ impl Setup {
             allocations: Arc::default(),
             run_facts: Arc::default(),
             shutdown_times: Arc::default(),
-            checkpoint: None,
             cpu_millis: 4000,
             host_ips: vec!["192.0.2.1".parse().unwrap()].into(),
             resync: Duration::from_secs(60),
@@ -144,7 +141,6 @@ impl Setup {
             allocations,
             run_facts,
             shutdown_times,
-            checkpoint,
             cpu_millis,
             host_ips,
             resync,
@@ -159,7 +155,7 @@ impl Setup {
         let capacity = NodeCapacity::new(cpu_millis, 1 << 30, 500);
         let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
         let mut ports = NodePorts::new(below, network, storage.clone())
-            .final_statuses(checkpoint.unwrap_or_else(|| final_statuses.clone()))
+            .final_statuses(final_statuses.clone())
             .allocations(allocations)
             .run_facts(run_facts.clone())
             .shutdown_times(shutdown_times)
