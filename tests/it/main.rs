@@ -12,5 +12,4 @@ mod kube;
 mod node;
 mod process_runtime;
 mod recordings;
-mod simulated;
 mod support;

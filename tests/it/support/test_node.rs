@@ -11,10 +11,7 @@ use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{
-    ApiObjects, ContainerRuntime, NetworkClient, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet,
-    TokioClock,
-};
+use podwright_actors::ports::{ApiObjects, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet, TokioClock};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 use podwright_actors::{HostIps, NodeRegistration};
@@ -86,8 +83,6 @@ pub(crate) struct Setup {
     pub(crate) clock: TokioClock,
     /// An admission handler that runs after the node capacity.
     pub(crate) admission: Option<Arc<dyn AdmissionHandler>>,
-    /// The runtime and network to use instead of the fakes.
-    pub(crate) over: Option<(Arc<dyn ContainerRuntime>, Arc<dyn NetworkClient>)>,
 }
 
 impl Setup {
@@ -121,7 +116,6 @@ impl Setup {
             sources: vec![SourceKind::File, SourceKind::Api],
             clock,
             admission: None,
-            over: None,
         }
     }
 
@@ -147,14 +141,11 @@ impl Setup {
             sources,
             clock,
             admission,
-            over,
         } = self;
-        let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
-        let (below, network) = over.unwrap_or_else(fakes);
         let (events, metrics) = (Arc::new(Events::default()), Metrics::new());
         let capacity = NodeCapacity::new(cpu_millis, 1 << 30, 500);
         let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
-        let mut ports = NodePorts::new(below, network, storage.clone())
+        let mut ports = NodePorts::new(runtime.clone(), Arc::new(NoNetwork), storage.clone())
             .final_statuses(final_statuses.clone())
             .allocations(allocations)
             .run_facts(run_facts.clone())

@@ -1,30 +1,99 @@
 //! Pods of the simulated runtime through a whole node, in paused time.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ContainerStatus;
-use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use parking_lot::Mutex;
+use podwright_actors::engine::{EngineConfig, Threads};
+use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{SourceKind, SourceSet, TokioClock};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
+use podwright_fixtures::fake_ports::FakeStorage;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_simulated::{SimulatedConfig, SimulatedRuntime};
 use serde_json::json;
+use tokio::time::{Instant, pause, sleep};
 
-use crate::support::test_node::{Setup, TestNode};
-
-/// A node with the simulated runtime and these default settings.
-async fn node(defaults: &[(&str, &str)]) -> TestNode {
-    node_of(Setup::new(true), defaults).await
+/// A node with the simulated runtime.
+struct TestNode {
+    node: NodeHandle,
+    begin: Instant,
+    last_set: Mutex<Vec<Arc<PodObject>>>,
 }
 
-async fn node_of(mut setup: Setup, defaults: &[(&str, &str)]) -> TestNode {
-    let mut config = SimulatedConfig { clock: Arc::new(setup.clock), ..SimulatedConfig::default() };
-    for (key, value) in defaults {
-        config.set(key, value).unwrap();
+impl TestNode {
+    /// A node without pods, whose runtime has these default settings.
+    async fn start(defaults: &[(&str, &str)]) -> Self {
+        let clock = Arc::new(TokioClock::starting_at(Time::from_secs(1_800_000_000)));
+        let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
+        for (key, value) in defaults {
+            config.set(key, value).unwrap();
+        }
+        let runtime = SimulatedRuntime::new(config);
+        let network = Arc::new(runtime.network());
+        let ports = NodePorts::new(Arc::new(runtime), network, Arc::new(FakeStorage::default())).clock(clock);
+        let engine = EngineConfig::default().threads(Threads::Current).seed(7);
+        let node = Node::builder(ports).sources([SourceKind::Api]).engine(engine).start().unwrap();
+        let node = TestNode { node, begin: Instant::now(), last_set: Mutex::default() };
+        node.deliver(&[]).await;
+        node
     }
-    let runtime = SimulatedRuntime::new(config);
-    setup.over = Some((Arc::new(runtime.clone()), Arc::new(runtime.network())));
-    let node = setup.start();
-    node.deliver(&[]).await;
-    node
+
+    /// Delivers a full set, and lets the node do all work that needs no waiting.
+    async fn deliver(&self, pods: &[PodBuilder]) {
+        // A source delivers the same object for an unchanged pod.
+        let pods = {
+            let mut last = self.last_set.lock();
+            let same = |pod: Arc<PodObject>| last.iter().find(|old| old.pod() == pod.pod()).unwrap_or(&pod).clone();
+            let pods: Vec<_> = pods.iter().map(PodBuilder::build).map(same).collect();
+            last.clone_from(&pods);
+            pods
+        };
+        let set = SourceSet { source: SourceKind::Api, pods, problems: Vec::new() };
+        self.node.sources().send(set.into()).await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    async fn wait(&self, seconds: f64) {
+        sleep(Duration::from_secs_f64(seconds)).await;
+    }
+
+    /// Seconds since the node started.
+    fn now(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Waits for a condition. Fails after a minute.
+    async fn eventually(&self, what: &str, mut is: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is() {
+            assert!(Instant::now() < end, "not within a minute: {what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn lifecycle(&self, uid: &str) -> Option<Lifecycle> {
+        self.node.engine().lifecycle(&uid.into())
+    }
+
+    fn status(&self, uid: &str) -> PodStatus {
+        self.node.statuses().get(&uid.into()).map(|status| PodStatus::clone(&status)).unwrap_or_default()
+    }
+
+    fn phase(&self, uid: &str) -> String {
+        self.status(uid).phase.unwrap_or_default()
+    }
+}
+
+/// A node with these default settings, in paused time.
+async fn node(defaults: &[(&str, &str)]) -> TestNode {
+    pause();
+    TestNode::start(defaults).await
 }
 
 /// A pod with annotations of the simulated runtime.
@@ -46,7 +115,7 @@ fn waiting(node: &TestNode, uid: &str) -> (String, String) {
 
 /// The time at which a pod first has this phase, in seconds.
 async fn phase_at(node: &TestNode, uid: &str, phase: &str) -> f64 {
-    node.eventually(60.0, phase, || node.phase(uid) == phase).await;
+    node.eventually(phase, || node.phase(uid) == phase).await;
     node.now()
 }
 
@@ -85,7 +154,7 @@ async fn simulated_failures_are_retried_until_they_succeed() {
             let all = node.status(uid).container_statuses.unwrap_or_default();
             all.iter().any(|c| c.ready && c.restart_count == restarts)
         };
-        node.eventually(60.0, uid, running).await;
+        node.eventually(uid, running).await;
     }
     node.wait(begin + 600.0 - node.now()).await;
     for (uid, restarts) in [("start", 2), ("crash", 2), ("never", 0)] {
@@ -107,7 +176,7 @@ async fn simulated_stop_takes_its_configured_time_or_the_grace_period() {
         node.deliver(std::slice::from_ref(&pod)).await;
         let begin = node.now();
         node.deliver(&[pod.deleting(grace)]).await;
-        node.eventually(60.0, uid, || node.lifecycle(uid) == Some(Lifecycle::Finished)).await;
+        node.eventually(uid, || node.lifecycle(uid) == Some(Lifecycle::Finished)).await;
         assert_eq!((node.now() - begin).round() as i64, took, "{uid}");
         assert_eq!(container(&node, uid, "main").state.unwrap().terminated.unwrap().exit_code, code, "{uid}");
     }
@@ -118,7 +187,7 @@ async fn simulated_stop_takes_its_configured_time_or_the_grace_period() {
     node.deliver(&[deaf.clone().deleting(1000)]).await;
     node.wait(2.0).await;
     node.deliver(&[deaf.deleting(3)]).await;
-    node.eventually(60.0, "killed", || node.lifecycle("deaf-2") == Some(Lifecycle::Finished)).await;
+    node.eventually("killed", || node.lifecycle("deaf-2") == Some(Lifecycle::Finished)).await;
     assert_eq!((node.now() - begin).round(), 5.0);
 }
 
@@ -162,14 +231,14 @@ async fn invalid_simulation_annotation_prevents_container_starts() {
     assert_eq!(node.phase("c"), "Running");
     // The agent applies a corrected annotation.
     node.deliver(&[that("a", &[("run-for", "1h")])]).await;
-    node.eventually(60.0, "a starts", || node.phase("a") == "Running").await;
+    node.eventually("a starts", || node.phase("a") == "Running").await;
 }
 
 /// The restarts and the last run's duration of 60 pods after a minute.
-async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i128>)> {
+async fn fates(seed: &str, reversed: bool) -> Vec<(i32, Option<i128>)> {
     let defaults =
         [("seed", seed), ("run-for", "1s..20s"), ("exits", "0.5"), ("start-failures", "0.2"), ("exit-code", "1")];
-    let node = node_of(setup, &defaults).await;
+    let node = TestNode::start(&defaults).await;
     let mut pods: Vec<PodBuilder> = (0..60).map(|n| pod(&format!("p{n}"))).collect();
     if reversed {
         pods.reverse();
@@ -189,8 +258,9 @@ async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i12
 
 #[actix::test]
 async fn simulated_runtime_seed_determines_every_random_choice() {
-    let one = fates(Setup::new(true), "1", false).await;
-    assert_eq!(one, fates(Setup::again(true), "1", true).await);
-    assert_ne!(one, fates(Setup::again(true), "2", false).await);
+    pause();
+    let one = fates("1", false).await;
+    assert_eq!(one, fates("1", true).await);
+    assert_ne!(one, fates("2", false).await);
     assert!(one.iter().any(|(restarts, _)| *restarts > 1) && one.iter().any(|(restarts, _)| *restarts == 0));
 }
