@@ -9,7 +9,6 @@ mod dra;
 mod examples;
 mod final_status_file;
 mod kube;
-mod node;
 mod process_runtime;
 mod recordings;
 mod support;

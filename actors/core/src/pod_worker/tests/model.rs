@@ -29,22 +29,22 @@
 //!
 //! | weakness | tested in |
 //! |---|---|
-//! | POD-W1 beyond "the spec is published": admission counts it | `engine/tests/queries.rs`, `tests/it/node/admission.rs` |
+//! | POD-W1 beyond "the spec is published": admission counts it | `engine/tests/queries.rs`, `actors/tests/node/admission.rs` |
 //! | POD-W3 beyond the cancellation: it reaches pulls and stops | `container_manager/tests` |
-//! | POD-W15, POD-W16, POD-W24: status | `status/tests/cache.rs`, `tests/it/node/start_metrics.rs` |
-//! | POD-W17: gauges | `tests/it/node/observation.rs` |
-//! | POD-W18, and times from updates | `pod_worker/tests.rs`, `tests/it/node/start_metrics.rs` |
+//! | POD-W15, POD-W16, POD-W24: status | `status/tests/cache.rs`, `actors/tests/node/start_metrics.rs` |
+//! | POD-W17: gauges | `actors/tests/node/observation.rs` |
+//! | POD-W18, and times from updates | `pod_worker/tests.rs`, `actors/tests/node/start_metrics.rs` |
 //! | POD-W19, POD-W22, POD-W23, POD-W34: containers | `container_manager/tests`, `containers/plan/tests`, `containers/backoff/tests.rs` |
-//! | POD-W27: sources | `tests/it/sources.rs`, `tests/it/node/static_pods.rs`, `tests/it/agent/bad_input.rs` |
-//! | POD-W30: no waits in dispatch and pass | `tests/it/node/stops.rs` |
+//! | POD-W27: sources | `tests/it/sources.rs`, `actors/tests/node/static_pods.rs`, `tests/it/agent/bad_input.rs` |
+//! | POD-W30: no waits in dispatch and pass | `actors/tests/node/stops.rs` |
 //! | POD-W36: waits for a stop | `engine/tests/stops.rs` |
-//! | POD-W10: volumes that cannot be unmounted | `tests/it/node/orphans.rs`, `tests/it/node/shutdown.rs` |
-//! | POD-W11: an end is observed at once and not lost | `tests/it/node/crashes.rs`, `status/tests/containers.rs` |
-//! | POD-W25, POD-W26: events, relists and slow reads | `tests/it/node/observation.rs`, `observer/pod_cache/tests.rs` |
-//! | POD-W20, POD-W21: claims | `claims/tests.rs`, `claims/tests/model.rs`, `tests/it/node/claims.rs` |
-//! | POD-W28: a static pod that ended stays ended | `tests/it/node/static_pods.rs`, `tests/it/node/final_statuses.rs` |
+//! | POD-W10: volumes that cannot be unmounted | `actors/tests/node/orphans.rs`, `actors/tests/node/shutdown.rs` |
+//! | POD-W11: an end is observed at once and not lost | `actors/tests/node/crashes.rs`, `status/tests/containers.rs` |
+//! | POD-W25, POD-W26: events, relists and slow reads | `actors/tests/node/observation.rs`, `observer/pod_cache/tests.rs` |
+//! | POD-W20, POD-W21: claims | `claims/tests.rs`, `claims/tests/model.rs`, `actors/tests/node/claims.rs` |
+//! | POD-W28: a static pod that ended stays ended | `actors/tests/node/static_pods.rs`, `actors/tests/node/final_statuses.rs` |
 //! | POD-W28: which ends of a static pod are final | `final_statuses/tests.rs` |
-//! | POD-W28 in a mirror, POD-W29 | `tests/it/node/mirrors.rs`, `tests/it/node/status_writes.rs` |
+//! | POD-W28 in a mirror, POD-W29 | `actors/tests/node/mirrors.rs`, `actors/tests/node/status_writes.rs` |
 //!
 //! The others are laws of this model. Those of POD-W2, POD-W4 to POD-W9, POD-W13, POD-W14, POD-W31 to POD-W33 and POD-W35 are also tested
 //! on the whole engine or node.

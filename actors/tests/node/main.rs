@@ -1,5 +1,7 @@
 //! Whole nodes over a runtime in memory, in paused time.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 mod admission;
 mod adoption;
 mod api_faults;
@@ -32,3 +34,4 @@ mod start_metrics;
 mod static_pods;
 mod status_writes;
 mod stops;
+mod support;

@@ -11,7 +11,9 @@ use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::eviction::EvictionPolicy;
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{ApiObjects, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright_actors::ports::{
+    ApiObjects, ContainerRuntime, NodeApi, ResourcePhase, SourceKind, SourceProblem, SourceSet, TokioClock,
+};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 use podwright_actors::{HostIps, NodeRegistration};

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::test_node::TestNode;
 
-pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
+pub(crate) fn explain(node: &TestNode, name: &str) -> Explanation {
     let explanation = node.node.explainer().explain(&FullName::new("test", name), None, &|_| Vec::new());
     let explanation = explanation.unwrap_or_else(|| panic!("no pod {name}"));
     assert_shape(&explanation);
@@ -17,7 +17,7 @@ pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
 }
 
 /// The heading and the lines below `waits for`.
-pub(in crate::node) fn waits(node: &TestNode, name: &str) -> String {
+pub(crate) fn waits(node: &TestNode, name: &str) -> String {
     let text = explain(node, name).to_string();
     let (heading, _) = text.split_once('\n').unwrap();
     let waits = text.split("\nwaits for\n").nth(1).unwrap().split("\n\n").next().unwrap();
