@@ -8,7 +8,6 @@ mod cri;
 mod dra;
 mod examples;
 mod final_status_file;
-mod kube;
 mod process_runtime;
 mod recordings;
 mod support;
