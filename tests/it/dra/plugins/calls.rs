@@ -218,7 +218,7 @@ async fn a_connection_is_opened_again_by_itself() {
     assert!(node.plugins().drivers().is_registered(&name()), "the socket is still there");
     let _endpoint = driver.serve(Serve::All);
     node.until("it is connected again", |drivers| drivers.is_usable(&name())).await;
-    until("the driver has accepted it", || driver.accepted() == 2).await;
+    until("the driver has accepted it", || driver.accepted() >= 2).await;
 }
 
 /// A driver that limits the age of its connections gets its calls over new ones, while a stream goes on.
