@@ -30,7 +30,7 @@ const READMISSION_PAUSE: Duration = Duration::from_millis(100);
 /// How often the resizes that wait are decided again, besides each time that resources become free (upstream `retryDelay`, kubelet 1.36).
 const RESIZE_PERIOD: Duration = Duration::from_secs(3 * 60);
 
-/// The accepted updates, and what else has to be done. `Reply` is what a source waits for.
+/// The source updates that wait for a turn, and the times of the next turns. A source that is too fast waits for its `Reply`.
 #[derive(Debug)]
 pub(super) struct Turns<Reply> {
     /// Source updates that were accepted and not applied yet.

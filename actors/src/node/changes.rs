@@ -14,7 +14,7 @@ use crate::pod_worker::Lifecycle;
 use crate::ports::ResourcePhase;
 use crate::time::Time;
 
-/// Starts to follow the changes. Returns what fires when a housekeeping pass is needed because of them.
+/// Follows the changes of objects and resources. The returned signal fires when a change needs a housekeeping pass.
 pub(super) fn start(shared: &Shared, mailboxes: &Mailboxes, engine: &Engine) -> Arc<Notify> {
     if let Some(objects) = shared.objects.clone() {
         let pods: Outbox<PodObjectsChanged> = mailboxes.outbox();

@@ -21,9 +21,9 @@ use super::registration::{NodeRegistration, Registration};
 use super::renewal::Hold;
 use crate::eviction::EvictionState;
 use crate::observer::Observer;
-use crate::ports::HostIps;
 use crate::ports::{
-    ApiError, ApiFuture, Clock, EventRecorder, Freshness, ImageStore, NamedImage, NodeApi, PodEvent, RuntimeName,
+    ApiError, ApiFuture, Clock, EventRecorder, Freshness, HostIps, ImageStore, NamedImage, NodeApi, PodEvent,
+    RuntimeName,
 };
 use crate::shutdown::ShutdownGate;
 use crate::text::error_chain;

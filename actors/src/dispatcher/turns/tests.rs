@@ -1,4 +1,4 @@
-//! The order of turns, and what every order of events has to keep.
+//! Tests the order of turns, and the laws that hold under every order of events.
 
 use std::collections::BTreeSet;
 
@@ -253,7 +253,7 @@ fn any_op() -> impl Strategy<Value = (Op, u64)> {
     (op, prop_oneof![4 => Just(0u64), 4 => 0u64..300, 1 => 0u64..20_000])
 }
 
-/// What a dispatcher with these turns does, and what it has to keep.
+/// A dispatcher with these turns, and the laws that it keeps.
 struct World {
     turns: Turns<u32>,
     now: Instant,
@@ -338,7 +338,7 @@ impl World {
         assert!(!self.under_way, "turns do not end");
     }
 
-    /// Lets time pass, and reports each time that was asked for.
+    /// Lets time pass. Reports each requested time to the turns.
     fn pass(&mut self, pause: Duration) {
         let then = self.now + pause;
         while let Some(at) = self.wakes.first().copied().filter(|at| *at <= then) {

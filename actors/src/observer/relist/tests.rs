@@ -1,4 +1,4 @@
-//! When lists and reads are due, and what every order of events has to keep.
+//! Tests when lists and reads are due, and the laws that hold under every order of events.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
