@@ -1,7 +1,7 @@
 //! The dispatcher turns changes of the sources, of the runtime and of the probes into updates of the engine.
 //!
 //! ```text
-//!   sources ---- SourceUpdate ----------+
+//!   sources ---- AcceptUpdate ----------+
 //!   probes ----- ProbeChange -----------+--> DispatcherActor --> Dispatcher --> Engine::update_pod
 //!   observer --- RuntimePodChanged -----+                            |
 //!            `-- RuntimeHealthChanged --+                            +--> statuses and events of rejected pods
@@ -22,6 +22,7 @@
 
 mod actor;
 mod admit;
+mod inbox;
 mod messages;
 mod preemption;
 mod resize;
@@ -53,6 +54,7 @@ use crate::time::Time;
 
 pub(crate) use actor::{DispatcherActor, MAILBOX};
 use admit::Admission;
+pub(crate) use inbox::inbox;
 pub(crate) use messages::{PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
 
 /// The dispatcher's decisions. Every method that is not async is one step.

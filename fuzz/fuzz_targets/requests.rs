@@ -4,11 +4,10 @@
 
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use actix::{Actor, Context, Handler, Recipient};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use libfuzzer_sys::Corpus;
@@ -20,7 +19,9 @@ use podwright::agent::{AgentInfo, EventLog, NodeControl, NodeView, router};
 use podwright::metrics::Metrics;
 use podwright::{Node, NodePorts};
 use podwright_actors::admission::NodeCapacity;
-use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceUpdate, TokioClock};
+use podwright_actors::ports::{
+    Clock, NodeStopped, Severity, SourceInbox, SourceKind, SourceProblem, SourceUpdate, TokioClock,
+};
 use podwright_actors::recorder::Recorder;
 use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
 use tempfile::TempDir;
@@ -100,21 +101,15 @@ fn node() -> (NodeView, NodeControl) {
 }
 
 /// Adds a problem to each set of a source, and passes it on to the node.
-struct AddProblem(Recipient<SourceUpdate>);
+struct AddProblem(Arc<dyn SourceInbox>);
 
-impl Actor for AddProblem {
-    type Context = Context<Self>;
-}
-
-impl Handler<SourceUpdate> for AddProblem {
-    type Result = ();
-
-    fn handle(&mut self, mut update: SourceUpdate, _: &mut Self::Context) {
+impl SourceInbox for AddProblem {
+    fn send(&self, mut update: SourceUpdate) -> Pin<Box<dyn Future<Output = Result<(), NodeStopped>> + Send>> {
         if let SourceUpdate::Set(set) = &mut update {
             let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
             set.problems.push(SourceProblem { what, message, pods: vec![], severity: Severity::Fault });
         }
-        self.0.try_send(update).unwrap();
+        self.0.send(update)
     }
 }
 
@@ -136,7 +131,7 @@ async fn start(root: &Path) -> (NodeView, NodeControl) {
     let node = Node::builder(ports).name("n1").runtime_name("process").sources([SourceKind::File]);
     let node = Arc::new(node.start().unwrap());
     let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
-    let sets = AddProblem(node.sources()).start().recipient();
+    let sets = Arc::new(AddProblem(node.sources()));
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
     let logs = FileStorage::new(root, Default::default());
     let control = NodeControl { node, claims: None, plugins: None };

@@ -23,6 +23,7 @@
 //! - Of the engine: [`PodSyncer`], its hooks, and [`RuntimeView`], what the runtime was seen to run.
 //! - Of a node, below it: [`ContainerRuntime`], [`ImageStore`], [`PodStorage`], [`PodCgroups`], [`NodeMeter`], [`DiskMeter`],
 //!   [`NetworkClient`] and [`Checkpoint`].
+//! - Of a node, for what decides on its pods: [`SourceInbox`] takes the [`SourceUpdate`]s of the pod sources.
 //! - Of a node, in a cluster: [`PodApi`], [`NodeApi`], [`ApiObjects`], [`EventRecorder`], [`PullSecrets`], [`RuntimeClasses`] and
 //!   [`ResourcePhase`].
 //! - Of dynamic resource allocation: [`ClaimApi`] reads ResourceClaims, which [`ClaimRef`] and [`PreparedDevice`] name in the calls to
@@ -33,8 +34,7 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-model`. The ports that only the controllers need are in `podwright-controllers`, and the messages of pod
-//! sources are in `podwright-actors`.
+//! The crate uses `podwright-model`. The ports that only the controllers need are in `podwright-controllers`.
 
 use std::error::Error;
 use std::mem::discriminant;
@@ -62,6 +62,7 @@ mod pull_secrets;
 mod resources;
 mod runtime;
 mod runtime_class;
+mod source;
 mod source_kind;
 mod storage;
 mod syncer;
@@ -95,6 +96,7 @@ pub use runtime::{
     RuntimePodSandbox, SandboxConfig, SandboxState, SandboxStatus, Unready, VolumeImage,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
+pub use source::{NodeStopped, SOURCE_CHANNEL_DEPTH, Severity, SourceInbox, SourceProblem, SourceSet, SourceUpdate};
 pub use source_kind::SourceKind;
 pub use storage::{PodStorage, StorageError, Unused, VolumeFile, VolumeFiles, VolumeMounts, VolumesSetUp, within};
 pub use syncer::{

@@ -13,10 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Dispatcher;
 use super::admit::Admission;
-use super::messages::{PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
+use super::messages::{AcceptUpdate, PodObjectsChanged, RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
 use super::turns::{Effect, Event, Turn, Turns, Waiting};
 use crate::mailbox::stop_with;
-use crate::ports::SourceUpdate;
 use crate::probe_manager::ProbeChange;
 use crate::time::Time;
 
@@ -192,10 +191,10 @@ impl StreamHandler<PodsResized> for DispatcherActor {
     }
 }
 
-impl Handler<SourceUpdate> for DispatcherActor {
+impl Handler<AcceptUpdate> for DispatcherActor {
     type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, update: SourceUpdate, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, AcceptUpdate(update): AcceptUpdate, ctx: &mut Self::Context) -> Self::Result {
         let (reply, accepted) = oneshot::channel();
         self.drive(Event::Accept { update, reply }, ctx);
         // The sender is dropped only with the actor.

@@ -11,9 +11,9 @@ use crate::probe_manager::ProbeChange;
 /// The reply comes once the update is accepted. While the runtime is unhealthy, the dispatcher accepts up to
 /// [`SOURCE_CHANNEL_DEPTH`](crate::ports::SOURCE_CHANNEL_DEPTH) updates and applies them later, in their order; the reply to
 /// a further update comes once enough earlier updates have been applied. Sending the same set again changes nothing.
-impl Message for SourceUpdate {
-    type Result = ();
-}
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct AcceptUpdate(pub(super) SourceUpdate);
 
 /// Sent by the probe manager: a probe of a container has a new result. No reply. Repeating it changes nothing.
 impl Message for ProbeChange {

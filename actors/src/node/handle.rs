@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Recipient;
 use k8s_openapi::api::core::v1::NodeCondition;
 use podwright_parts::{Parts, StoppedPart};
 use tokio::sync::watch;
@@ -13,7 +12,7 @@ use tokio::time::timeout;
 use super::mailboxes::Actors;
 use crate::container_manager::ContainerManager;
 use crate::desired::DesiredPods;
-use crate::dispatcher::RefuseNewPods;
+use crate::dispatcher::{self, RefuseNewPods};
 use crate::engine::Engine;
 use crate::eviction::{EvictionState, NodePressure, Pressure};
 use crate::explain::Explainer;
@@ -22,7 +21,7 @@ use crate::housekeeping::{PassError, RunPass};
 use crate::node_status::{NodePresence, Registration};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{ApiError, Clock, SourceUpdate};
+use crate::ports::{ApiError, Clock, SourceInbox};
 use crate::shutdown::{self, ShutdownConfig, ShutdownGate, ShutdownParts, ShutdownProgress, ShutdownTimes, stop_all};
 use crate::status_writer::StatusWriter;
 use crate::statuses::Statuses;
@@ -124,9 +123,9 @@ impl NodeHandle {
         self.evictions.node_conditions(self.clock.now())
     }
 
-    /// The recipient of the sources' updates. `send` waits while the mailbox is full, and returns once the update is accepted.
-    pub fn sources(&self) -> Recipient<SourceUpdate> {
-        self.actors.dispatcher.clone().recipient()
+    /// Where the sources send their updates. [`send`](SourceInbox::send) ends once the update is accepted.
+    pub fn sources(&self) -> Arc<dyn SourceInbox> {
+        dispatcher::inbox(&self.actors.dispatcher)
     }
 
     /// Whether the runtime is healthy, and a signal for each change. See [`Observer::healthy`].

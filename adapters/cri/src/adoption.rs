@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::pod::{HASH_ANNOTATION, PodObject};
-use podwright_actors::ports::{RuntimeError, RuntimeFuture, SourceKind, SourceSet, SourceUpdate};
-use podwright_actors::text::error_chain;
-use podwright_actors::time::Time;
 use podwright_host::record::{self, Durability, ReadError};
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::pod::{HASH_ANNOTATION, PodObject};
+use podwright_model::text::error_chain;
+use podwright_model::time::Time;
+use podwright_ports::{RuntimeError, RuntimeFuture, SourceKind, SourceSet, SourceUpdate};
 use serde::{Deserialize, Serialize};
 
 /// The file below the root directory that keeps the adoptions.

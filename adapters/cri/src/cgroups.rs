@@ -27,10 +27,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::CgroupError;
 use podwright_host::stats::CgroupTree;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::CgroupError;
 
 use self::leftovers::remove_cgroup;
 use self::systemd::{Slices, Systemd};

@@ -6,8 +6,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use podwright_actors::ports::{RuntimeError, RuntimeName};
 use podwright_metrics::{Metrics, RuntimeOperation};
+use podwright_ports::{RuntimeError, RuntimeName};
 use tokio::time::{Instant, timeout};
 use tonic::transport::{Channel, Uri};
 use tonic::{Response, Status, Streaming};

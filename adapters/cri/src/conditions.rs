@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::{RuntimeCapabilities, RuntimeHandler, Unready};
-use podwright_actors::texts::pods::runtime_condition;
+use podwright_model::texts::pods::runtime_condition;
+use podwright_ports::{RuntimeCapabilities, RuntimeHandler, Unready};
 
 use super::client::Client;
 use super::v1;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::RuntimeError;
+use podwright_model::ids::ContainerId;
+use podwright_ports::RuntimeError;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 

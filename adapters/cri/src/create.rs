@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use podwright_actors::ids::{ContainerId, SandboxId};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, PodEvent, RuntimeError, SandboxConfig};
-use podwright_actors::text::error_chain;
-use podwright_actors::texts::pods as texts;
+use podwright_model::ids::{ContainerId, SandboxId};
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_model::texts::pods as texts;
+use podwright_ports::{ContainerConfig, PodEvent, RuntimeError, SandboxConfig};
 
 use super::client::is_name_taken;
 use super::config::{

@@ -49,7 +49,7 @@ impl fmt::Debug for Login {
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::ports::Confidential;
+    use podwright_ports::Confidential;
 
     use super::*;
 

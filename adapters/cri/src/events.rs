@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{RuntimeError, RuntimeName};
 use podwright_metrics::Metrics;
+use podwright_model::ids::PodUid;
+use podwright_ports::{RuntimeError, RuntimeName};
 
 use super::client::Client;
 use super::config::labels;
 use super::node_facts::NodeFactsCache;
 use super::v1;
-use podwright_actors::text::error_chain;
 use podwright_host::changed_pods::ChangedPods;
+use podwright_model::text::error_chain;
 
 /// The first and the longest interval between two connection attempts. A pod worker that needs the runtime now makes its own
 /// call, which connects too.

@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, Mount, RuntimeError};
-use podwright_actors::text::error_chain;
-use podwright_actors::texts::containers::{config as texts, termination};
 use podwright_host::log::{end_of_log, remove_run};
 use podwright_host::step_error::StepError;
 use podwright_host::{POD_DIR, regular, sub_path, tree};
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_model::texts::containers::{config as texts, termination};
+use podwright_ports::{ContainerConfig, Mount, RuntimeError};
 use rustix::fs::OFlags;
 
 use super::config::{NodeFacts, hosts, labels};
@@ -214,7 +214,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hosts");
         let error = node_hosts(&path).unwrap_err();
-        let text = podwright_actors::text::error_chain(&error).to_string();
+        let text = podwright_model::text::error_chain(&error).to_string();
         assert!(matches!(error, RuntimeError::Config(_)) && text.contains("hosts readable: No such file"), "{text}");
         fs::write(&path, b"10.0.0.1 a # caf\xe9\n").unwrap();
         assert!(node_hosts(&path).unwrap().starts_with("10.0.0.1 a # caf"));

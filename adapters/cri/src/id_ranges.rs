@@ -9,9 +9,9 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::RuntimeError;
 use podwright_host::record::{self, Durability};
 use podwright_host::step_error::StepError;
+use podwright_ports::RuntimeError;
 use serde::{Deserialize, Serialize};
 
 use super::config::HostIdRange;
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&other).unwrap(), "other");
 
         fs::write(pods.path().join("c").join(FILE), "{}").unwrap();
-        let refused = podwright_actors::text::error_chain(&of(&ranges, "e").unwrap_err()).to_string();
+        let refused = podwright_model::text::error_chain(&of(&ranges, "e").unwrap_err()).to_string();
         assert!(refused.contains("c/userns") && refused.contains("remove the file"), "{refused}");
     }
 }

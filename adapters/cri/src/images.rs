@@ -8,9 +8,9 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use podwright_actors::ports::{ImageError, ImageRequest, PodEvent, RuntimeError};
-use podwright_actors::texts::images as texts;
 use podwright_metrics::Metrics;
+use podwright_model::texts::images as texts;
+use podwright_ports::{ImageError, ImageRequest, PodEvent, RuntimeError};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;

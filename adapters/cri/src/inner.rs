@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeError};
 use podwright_host::cdi::SpecCache;
+use podwright_model::pod::PodObject;
+use podwright_ports::{EventRecorder, RuntimeClasses, RuntimeError};
 
 use super::cgroups::CgroupTrees;
 use super::client::Client;

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all, try_join};
 use jiff::Timestamp;
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{
-    ContainerState, ContainerStatus, PodRuntimeStatus, RuntimeError, RuntimePod, SandboxStatus,
-};
-use podwright_actors::time::Time;
+use podwright_model::ids::PodUid;
+use podwright_model::time::Time;
+use podwright_ports::{ContainerState, ContainerStatus, PodRuntimeStatus, RuntimeError, RuntimePod, SandboxStatus};
 
 use super::config::labels;
 use super::inner::CriRuntimeInner;

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{ContainerProcesses, ProcessUsage, RuntimeError, UsedSpace, WritableLayer};
+use podwright_model::ids::PodUid;
+use podwright_ports::{ContainerProcesses, ProcessUsage, RuntimeError, UsedSpace, WritableLayer};
 
 use super::config::labels;
 use super::inner::CriRuntimeInner;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use podwright_actors::pod::PodObject;
 use podwright_host::log::LogDir;
 use podwright_host::mounts;
+use podwright_model::pod::PodObject;
 
 /// The longest file name, in bytes (`NAME_MAX` of Linux).
 const MAX_FILE_NAME: usize = 255;

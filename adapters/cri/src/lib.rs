@@ -8,7 +8,7 @@
 //! use std::num::NonZeroUsize;
 //! use std::sync::Arc;
 //!
-//! use podwright_actors::ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, RuntimeName};
+//! use podwright_ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, RuntimeName};
 //! use podwright_cri::adoption::AdoptedPods;
 //! use podwright_cri::{CriConfig, CriRuntime, NodeSettings};
 //! use podwright_metrics::Metrics;
@@ -40,7 +40,7 @@
 //! everything there, and so do `crictl` and log collectors.
 //!
 //! While the runtime does not answer, pods keep running. Every call fails with
-//! [`RuntimeError::Unreachable`](podwright_actors::ports::RuntimeError::Unreachable), and the engine leaves the pods as they
+//! [`RuntimeError::Unreachable`](podwright_ports::RuntimeError::Unreachable), and the engine leaves the pods as they
 //! are.
 //!
 //! # Parts
@@ -69,7 +69,7 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-actors`, `podwright-metrics`, `podwright-host` and, for the names of gRPC codes, `podwright-grpc-socket`. It
+//! The crate uses `podwright-core`, `podwright-model`, `podwright-ports`, `podwright-metrics`, `podwright-host` and, for the names of gRPC codes, `podwright-grpc-socket`. It
 //! uses no other adapter. The library `podwright` exports it as `adapters::cri` and `adapters::adoption`.
 
 mod access;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
-use podwright_actors::text::error_chain;
-use podwright_actors::texts::images::no_secrets;
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_model::texts::images::no_secrets;
+use podwright_ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
 
 use super::access::{Access, SecretIdentity};
 use super::credentials::{Keyring, Login, parse};

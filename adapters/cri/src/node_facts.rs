@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
-use podwright_actors::ports::RuntimeError;
 use podwright_host::stats::kernel_file;
 use podwright_host::step_error::StepError;
+use podwright_ports::RuntimeError;
 use tokio::runtime::Handle;
 
 use super::client::Client;
@@ -294,7 +294,7 @@ fn file_names(dir: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::text::error_chain;
+    use podwright_model::text::error_chain;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::{fs, io};
 
-use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::{ContainerProcess, RuntimeError};
+use podwright_model::ids::ContainerId;
+use podwright_ports::{ContainerProcess, RuntimeError};
 use rustix::io::Errno;
 
 use super::inner::CriRuntimeInner;

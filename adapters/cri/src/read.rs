@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use podwright_actors::ids::{FullName, PodUid, SandboxId};
-use podwright_actors::ports::{
+use podwright_host::log::OpenLog;
+use podwright_model::ids::{FullName, PodUid, SandboxId};
+use podwright_model::time::{Grace, Time};
+use podwright_ports::{
     AppliedSettings, ContainerState, ContainerStatus, LinuxUser, PodRuntimeStatus, RuntimePod, RuntimePodContainer,
     RuntimePodSandbox, SandboxState, SandboxStatus,
 };
-use podwright_actors::time::{Grace, Time};
-use podwright_host::log::OpenLog;
 
 use super::config::labels;
 use super::layout::Layout;

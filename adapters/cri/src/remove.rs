@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::containers::stop::SHORTEST_STOP;
-use podwright_actors::ids::{ContainerId, SandboxId};
-use podwright_actors::ports::RuntimeError;
+use podwright_core::containers::stop::SHORTEST_STOP;
+use podwright_model::ids::{ContainerId, SandboxId};
+use podwright_ports::RuntimeError;
 
 use super::client::names_running_task;
 use super::config::labels;

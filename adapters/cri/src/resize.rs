@@ -1,10 +1,10 @@
 //! Changes the resources of running containers.
 
 use k8s_openapi::api::core::v1::Container;
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::ContainerKind;
-use podwright_actors::ports::{ContainerUpdate, RuntimeError};
+use podwright_core::containers::definition::Definition;
+use podwright_model::ids::ContainerId;
+use podwright_model::pod::ContainerKind;
+use podwright_ports::{ContainerUpdate, RuntimeError};
 
 use super::config::updated_resources;
 use super::inner::CriRuntimeInner;

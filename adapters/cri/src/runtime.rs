@@ -8,19 +8,19 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
-    CgroupError, CgroupLimits, ContainerConfig, ContainerProcess, ContainerRuntime, ContainerUpdate, DiskUsage,
-    ExecOutput, FileSystemSpace, ImageError, ImageRequest, ImageStore, NamedImage, PodCgroups, PodRuntimeStatus,
-    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
-    StoredImage, Unready, Unused, WritableLayer,
-};
 use podwright_host::cdi::SpecCache;
 use podwright_host::changed_pods::ChangedPods;
 use podwright_host::log::{OpenLog, WritesLogs};
 use podwright_host::stats::{FileSystemUsage, PodNetwork, RuntimeStats, RuntimeUsage};
 use podwright_host::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
+use podwright_model::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
+use podwright_model::pod::PodObject;
+use podwright_ports::{
+    CgroupError, CgroupLimits, ContainerConfig, ContainerProcess, ContainerRuntime, ContainerUpdate, DiskUsage,
+    ExecOutput, FileSystemSpace, ImageError, ImageRequest, ImageStore, NamedImage, PodCgroups, PodRuntimeStatus,
+    ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
+    StoredImage, Unready, Unused, WritableLayer,
+};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use podwright_actors::ports::{EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
 use podwright_metrics::Metrics;
+use podwright_ports::{EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
 
 use super::config::CgroupDriver;
 use super::endpoint::Endpoint;

@@ -8,15 +8,15 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{FileSystemSpace, RuntimeError, UsedSpace};
-use podwright_actors::time::Time;
 use podwright_host::disk_usage;
 use podwright_host::stats::{
     CgroupFiles, CgroupTree, ContainerUsage, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork, RuntimeUsage,
     Usage,
 };
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{FileSystemSpace, RuntimeError, UsedSpace};
 
 use super::config::{Cgroups, labels};
 use super::inner::CriRuntimeInner;

@@ -1,7 +1,7 @@
 //! The URLs at which the runtime's streaming server serves exec, attach and port-forward streams.
 
-use podwright_actors::ports::RuntimeError;
 use podwright_host::streaming::StreamRequest;
+use podwright_ports::RuntimeError;
 
 use super::inner::CriRuntimeInner;
 use super::v1;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
-use podwright_actors::ports::RuntimeError;
 use podwright_host::step_error::StepError;
+use podwright_ports::RuntimeError;
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use podwright_actors::ids::SandboxId;
-use podwright_actors::pod::{ContainerKind, PodObject};
-use podwright_actors::ports::{
+use podwright_metrics::{Format, Metrics};
+use podwright_model::ids::SandboxId;
+use podwright_model::pod::{ContainerKind, PodObject};
+use podwright_ports::{
     ContainerConfig, ContainerProcess, ContainerRuntime, ContainerUpdate, ImageError, ImageRequest, PodCgroups,
     RuntimeClassError, RuntimeClasses, RuntimeError, SandboxConfig,
 };
-use podwright_metrics::{Format, Metrics};
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
+use podwright_model::ids::PodUid;
 use tokio::sync::Notify;
 
 /// The pods that changed, each once, in the order of their first change.

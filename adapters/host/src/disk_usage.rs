@@ -10,7 +10,7 @@ mod tree;
 use std::io;
 use std::path::Path;
 
-use podwright_actors::ports::FileSystemSpace;
+use podwright_ports::FileSystemSpace;
 use rustix::fs::{CWD, Mode, OFlags, fstat, fstatvfs, openat};
 use rustix::io::Errno;
 

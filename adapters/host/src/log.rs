@@ -18,8 +18,8 @@ pub mod rotation;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::RuntimeFuture;
+use podwright_model::ids::ContainerId;
+use podwright_ports::RuntimeFuture;
 
 pub use dir::{LogDir, OpenLogDir};
 

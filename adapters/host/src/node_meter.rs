@@ -5,8 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use podwright_actors::ports::{NodeMeter, ResourceSpace};
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
+use podwright_ports::{NodeMeter, ResourceSpace};
 
 use super::stats::CgroupTree;
 use super::stats::kernel_file::bytes;

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::{ContainerId, PodUid};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{FileSystemSpace, RuntimeError, UsedSpace};
-use podwright_actors::time::Time;
+use podwright_model::ids::{ContainerId, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{FileSystemSpace, RuntimeError, UsedSpace};
 
 pub use cgroup::{CgroupFiles, CgroupTree};
 

@@ -45,10 +45,10 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeFiles, VolumeMounts, VolumesSetUp};
+use podwright_core::containers::definition::Definition;
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_ports::{PodStorage, StorageError, Unused, VolumeFiles, VolumeMounts, VolumesSetUp};
 use rustix::fs::{Mode, fchmod, fstat};
 
 use super::log::LogDir;

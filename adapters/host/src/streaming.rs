@@ -6,8 +6,8 @@ use std::future::Future;
 use std::net::IpAddr;
 
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::{ContainerId, SandboxId};
-use podwright_actors::ports::RuntimeError;
+use podwright_model::ids::{ContainerId, SandboxId};
+use podwright_ports::RuntimeError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -11,8 +11,8 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use podwright_actors::ports::RuntimeError;
-use podwright_actors::texts::containers::config as texts;
+use podwright_model::texts::containers::config as texts;
+use podwright_ports::RuntimeError;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
 

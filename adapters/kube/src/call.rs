@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use podwright_actors::ports::ApiError;
 use podwright_kube_api::KubeError;
+use podwright_ports::ApiError;
 use tokio::time::timeout;
 
 /// The timeout of one call. The server may still perform the call later. The caller then repeats it, and the repetition changes

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Client;
-use podwright_actors::ids::ClaimName;
-use podwright_actors::ports::{ApiFuture, ClaimApi};
 use podwright_kube_api::resource_api::Claims;
+use podwright_model::ids::ClaimName;
+use podwright_ports::{ApiFuture, ClaimApi};
 
 use super::call::limited;
 use super::node_authorizer::until_related;

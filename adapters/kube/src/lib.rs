@@ -8,7 +8,7 @@
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
-//! use podwright_actors::ports::TokioClock;
+//! use podwright_ports::TokioClock;
 //! use podwright_kube::{KubePodApi, PodSource, connect};
 //!
 //! # async fn example() -> Result<(), podwright_kube::ConnectError> {
@@ -32,8 +32,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses the node, for the updates of pod sources, and `podwright-kube-api`, `podwright-metrics` and `podwright-parts`. The agent,
-//! the simulation and `podwright-kube-controllers` use it.
+//! The crate uses the ports, `podwright-core`, `podwright-kube-api`, `podwright-metrics` and `podwright-parts`. It knows no node but a
+//! [`SourceInbox`](podwright_ports::SourceInbox) for its pods. The agent, the simulation and `podwright-kube-controllers` use it.
 
 mod call;
 mod claims;

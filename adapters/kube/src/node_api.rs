@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
-use podwright_actors::ports::{ApiError, ApiFuture, Freshness, NodeApi};
+use podwright_ports::{ApiError, ApiFuture, Freshness, NodeApi};
 use serde_json::Value;
 
 use super::call::limited_to;

@@ -19,14 +19,14 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::objects::{ObjectRef, references};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
+use podwright_core::objects::{ObjectRef, references};
+use podwright_kube_api::KubeError;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_ports::{
     ApiObjects, Clock, Confidential, ObjectError, ObjectFuture, ObjectKind, PullSecret, PullSecretError, PullSecrets,
     ServiceAddress, TokenNeed, TrustBundleNeed,
 };
-use podwright_kube_api::KubeError;
 
 use bundles::Bundles;
 use changes::Changes;

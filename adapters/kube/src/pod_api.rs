@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiError, ApiFuture, PodApi};
+use podwright_model::pod::PodObject;
+use podwright_ports::{ApiError, ApiFuture, PodApi};
 use serde_json::Value;
 
 use super::call::limited;

@@ -8,15 +8,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 
-use actix::Recipient;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{InvalidPod, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
-use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
 use podwright_kube_api::KubeError;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::{InvalidPod, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+use podwright_ports::{Clock, Severity, SourceInbox, SourceKind, SourceProblem, SourceSet, SourceUpdate};
 use tokio_util::sync::CancellationToken;
 
 use super::listing;
@@ -39,8 +38,8 @@ impl PodSource {
         PodSource { client, node: node.into(), clock }
     }
 
-    /// Sends sets until `stop` is cancelled or the receiver is gone.
-    pub async fn run(self, updates: Recipient<SourceUpdate>, stop: CancellationToken) {
+    /// Sends sets until `stop` is cancelled or the node has stopped.
+    pub async fn run(self, updates: Arc<dyn SourceInbox>, stop: CancellationToken) {
         let on_node = format!("spec.nodeName={}", self.node);
         let events = listing::watch(Api::<Pod>::all(self.client.clone()), Some(&on_node));
         let mut batches = pin!(events.ready_chunks(BATCH));

@@ -6,7 +6,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenRe
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use podwright_actors::ports::ApiError;
+use podwright_ports::ApiError;
 use tokio::time::sleep;
 
 use super::call::limited_to;

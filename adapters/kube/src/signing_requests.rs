@@ -4,7 +4,7 @@ use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use podwright_actors::ports::{ApiError, ApiFuture};
+use podwright_ports::{ApiError, ApiFuture};
 
 use super::call::limited;
 use super::listing;

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use podwright_actors::ports::{NetworkClient, TcpTarget};
+//! use podwright_ports::{NetworkClient, TcpTarget};
 //! use podwright_network::Network;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,7 +21,7 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-actors`, for the port, and `podwright-grpc-socket`, for the names of gRPC codes. The agent and embedders use
+//! The crate uses `podwright-ports`, for the port, `podwright-core`, and `podwright-grpc-socket`, for the names of gRPC codes. The agent and embedders use
 //! the crate.
 
 mod tls;
@@ -34,9 +34,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
-use podwright_actors::probes::target::PROBE_USER_AGENT;
+use podwright_core::probes::target::PROBE_USER_AGENT;
 use podwright_grpc_socket::code_name;
+use podwright_ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 use reqwest::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect;
 use tokio::net::TcpStream;

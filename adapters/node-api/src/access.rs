@@ -29,8 +29,8 @@ use super::attributes::attributes;
 use super::client_authority::ClientAuthority;
 use super::expiring::ExpiringCache;
 use super::user::User;
-use podwright_actors::ports::ApiError;
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
+use podwright_ports::ApiError;
 
 /// How long the answer of a token review is cached, for valid and for invalid tokens (`authentication.webhook.cacheTTL` of
 /// `KubeletConfiguration`, default of 1.36).

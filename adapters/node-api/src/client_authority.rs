@@ -16,8 +16,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::user::User;
-use podwright_actors::text::error_chain;
 use podwright_http_server::{TlsError, certificates};
+use podwright_model::text::error_chain;
 
 /// How often the file is read again (upstream `DynamicFileCAContent.Run`, 1.36).
 const RELOAD: Duration = Duration::from_secs(60);

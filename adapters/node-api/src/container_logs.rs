@@ -17,13 +17,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use podwright_actors::ids::PodUid;
 use podwright_actors::node::NodeQueries;
-use podwright_actors::pod::PodObject;
-use podwright_actors::text::{error_chain, reason};
 use podwright_host::log::LogDir;
 use podwright_host::log::reader::{LogRead, ReadOptions, Reader, runs};
 use podwright_host::storage::FileStorage;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::text::{error_chain, reason};
 pub use selection::NoRun;
 use selection::{is_running, select_run};
 

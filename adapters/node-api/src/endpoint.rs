@@ -21,13 +21,13 @@ use super::routes::{NodeApi, router};
 use super::stats::VolumeMeter;
 use super::streams::Streams;
 use podwright_actors::node::NodeQueries;
-use podwright_actors::ports::Clock;
-use podwright_actors::text::reason;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_host::streaming::StreamingRuntime;
 use podwright_http_server::{Authentication, BlockingAnswers, Listener, SeatLimits, Seats, TimeLimits};
 use podwright_metrics::Metrics;
+use podwright_model::text::reason;
+use podwright_ports::Clock;
 
 /// The delay after a failure to listen on the port before the agent tries again.
 const RETRY: Duration = Duration::from_secs(10);

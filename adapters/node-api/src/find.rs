@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use podwright_actors::containers::definition::Definition;
 use podwright_actors::explain::PodFacts;
-use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::node::NodeQueries;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerState, PodRuntimeStatus, SandboxState};
+use podwright_core::containers::definition::Definition;
+use podwright_model::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerState, PodRuntimeStatus, SandboxState};
 
 /// A pod that a request names.
 pub(super) struct FoundPod {

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use podwright_actors::texts::node_api::SYNC_LOOP_LATE;
+use podwright_model::texts::node_api::SYNC_LOOP_LATE;
 
 /// One check, and why it fails.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use super::container_logs::{NoRun, OpenLogError};
 use super::find;
 use super::log_query::{self, BadLogQuery};
 use super::routes::NodeApi;
-use podwright_actors::texts::node_api as texts;
+use podwright_model::texts::node_api as texts;
 
 pub(super) async fn container_logs(
     State(api): State<NodeApi>,

@@ -18,14 +18,14 @@ use super::pod_list::pod_list;
 use super::streams::Streams;
 use super::{health, stats, stream_routes};
 use podwright_actors::node::NodeQueries;
-use podwright_actors::ports::{Clock, ContainerState};
-use podwright_actors::text::plain;
-use podwright_actors::texts::node_api as texts;
-use podwright_actors::time::Time;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_http_server::{BlockingAnswers, Connection, MAX_ECHO_BYTES, negotiate};
 use podwright_metrics::{Format, Metrics};
+use podwright_model::text::plain;
+use podwright_model::texts::node_api as texts;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, ContainerState};
 
 /// The largest body of a request. No endpoint reads a body.
 const MAX_BODY_BYTES: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::find::{self, FoundPod};
 use super::routes::NodeApi;
 use super::streams::Stream;
-use podwright_actors::texts::node_api as texts;
+use podwright_model::texts::node_api as texts;
 
 type Parameters = HashMap<String, String>;
 type Pairs = Vec<(String, String)>;
@@ -145,7 +145,7 @@ fn pod(api: &NodeApi, path: &Parameters) -> Result<FoundPod, Refused> {
 }
 
 /// The pod of a request, and its container that runs.
-fn container(api: &NodeApi, path: &Parameters) -> Result<(FoundPod, podwright_actors::ids::ContainerId), Refused> {
+fn container(api: &NodeApi, path: &Parameters) -> Result<(FoundPod, podwright_model::ids::ContainerId), Refused> {
     let (pod, name) = (pod(api, path)?, path_value(path, "container"));
     let is_it = pod.has_uid(&api.queries, path.get("uid").map(String::as_str));
     match pod.running(name).filter(|_| is_it) {

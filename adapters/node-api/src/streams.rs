@@ -30,11 +30,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::spdy::{self, Frame};
 use command::CommandStreams;
-use podwright_actors::ports::RuntimeError;
-use podwright_actors::text::{error_chain, plain};
-use podwright_actors::texts::streams::UPGRADE_REQUIRED;
 use podwright_host::streaming::{LocalSession, Opened, StreamError, StreamingRuntime};
 use podwright_metrics::{StreamSubresource, StreamingMetrics};
+use podwright_model::text::{error_chain, plain};
+use podwright_model::texts::streams::UPGRADE_REQUIRED;
+use podwright_ports::RuntimeError;
 use upgrade::Upgrade;
 
 /// The stream that a client requests.

@@ -6,9 +6,9 @@ use std::process::Child;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::ports::{AppliedSettings, ContainerState, ContainerStatus, LinuxUser, RuntimePodContainer};
-use podwright_actors::time::Time;
+use podwright_model::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_model::time::Time;
+use podwright_ports::{AppliedSettings, ContainerState, ContainerStatus, LinuxUser, RuntimePodContainer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec, ResourceRequirements};
-use podwright_actors::config::oom_score::oom_score_adj;
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::ports::{ContainerConfig, RuntimeError};
-use podwright_actors::quantity::Amount;
+use podwright_core::config::oom_score::oom_score_adj;
+use podwright_core::containers::definition::Definition;
+use podwright_model::quantity::Amount;
+use podwright_ports::{ContainerConfig, RuntimeError};
 use rustix::process::Signal;
 
 use super::files::Layout;

@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use podwright_actors::ports::{ContainerConfig, Mount};
 use podwright_host::cdi::{self, CdiError, DeviceNode, NodePropagation, SpecCache};
 use podwright_host::pod_group;
+use podwright_ports::{ContainerConfig, Mount};
 use rustix::fs::{CWD, Mode, StatVfsMountFlags, mknodat, statvfs};
 use rustix::io::Errno;
 

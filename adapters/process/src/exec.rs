@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::{ExecOutput, RuntimeError};
 use podwright_host::step_error::StepError;
+use podwright_ports::{ExecOutput, RuntimeError};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;

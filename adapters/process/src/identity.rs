@@ -1,9 +1,9 @@
 //! Decides the user and groups of a container. Pure.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
-use podwright_actors::config::linux_id::linux_id;
-use podwright_actors::ports::RuntimeError;
+use podwright_core::config::linux_id::linux_id;
 use podwright_host::pod_group;
+use podwright_ports::RuntimeError;
 
 use super::record::User;
 

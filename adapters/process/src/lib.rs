@@ -1,4 +1,4 @@
-//! The embedded process runtime: a [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) that needs no daemon,
+//! The embedded process runtime: a [`ContainerRuntime`](podwright_ports::ContainerRuntime) that needs no daemon,
 //! no images and no root.
 //!
 //! A container is a command in a session of its own. Between the agent and the command stands a **shim**: this same
@@ -34,7 +34,7 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-actors`, whose ports it implements, and `podwright-host`. It uses no other adapter.
+//! The crate uses `podwright-ports`, whose traits it implements, `podwright-core`, `podwright-model` and `podwright-host`. It uses no other adapter.
 //!
 //! # How it works
 //!
@@ -114,7 +114,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use podwright_actors::HostIps;
+use podwright_ports::HostIps;
 
 pub use create::unsupported;
 pub use podwright_host::trusted_dir::UntrustedDirectory;

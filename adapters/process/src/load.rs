@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use podwright_actors::ids::PodUid;
-use podwright_actors::text::error_chain;
 use podwright_host::dir_watch::DirWatch;
 use podwright_host::tree;
+use podwright_model::ids::PodUid;
+use podwright_model::text::error_chain;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};

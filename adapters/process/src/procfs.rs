@@ -6,8 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use podwright_actors::ports::ContainerProcesses;
 use podwright_host::stats::kernel_file;
+use podwright_ports::ContainerProcesses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;

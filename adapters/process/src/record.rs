@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use podwright_actors::time::Time;
 use podwright_host::mounts::SUB_PATHS;
 pub use podwright_host::record::{Damage, Durability, ReadError, decode, encode, read, seal, sync_parent, write};
+use podwright_model::time::Time;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 

@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use podwright_actors::ports::{Mount, RuntimeError};
 use podwright_host::cdi::CdiError;
 use podwright_host::sub_path::{self, SubPathError};
+use podwright_ports::{Mount, RuntimeError};
 
 use super::files::make_dir;
 use super::record::{RunRecord, User, ViewMount};

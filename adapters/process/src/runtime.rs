@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
-    ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest,
-    PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
-    WritableLayer,
-};
-use podwright_actors::text::error_chain;
 use podwright_host::disk_usage;
 use podwright_host::log::{OpenLog, WritesLogs};
 use podwright_host::stats::{RuntimeStats, RuntimeUsage};
 use podwright_host::streaming::{Opened, StreamError, StreamRequest, StreamingRuntime};
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_ports::{
+    ContainerConfig, ContainerProcesses, ContainerRuntime, ContainerUpdate, ExecOutput, ImageError, ImageRequest,
+    PodRuntimeStatus, ProcessUsage, RuntimeCapabilities, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
+    WritableLayer,
+};
 use rustix::process::Pid;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};

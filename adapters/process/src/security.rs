@@ -4,7 +4,7 @@
 //! more rights than its manifest permits.
 
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, SecurityContext};
-use podwright_actors::ports::RuntimeError;
+use podwright_ports::RuntimeError;
 use rustix::thread::CapabilitySet;
 
 use super::record::Confinement;

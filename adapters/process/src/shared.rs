@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use podwright_actors::HostIps;
-use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::ports::{ContainerConfig, RuntimeError, SandboxConfig};
 use podwright_host::cdi::SpecCache;
 use podwright_host::log::remove_run;
 use podwright_host::pod_group;
 use podwright_host::step_error::StepError;
 use podwright_host::tree;
 use podwright_host::trusted_dir;
+use podwright_model::ids::{ContainerId, PodUid, SandboxId};
+use podwright_ports::HostIps;
+use podwright_ports::{ContainerConfig, RuntimeError, SandboxConfig};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinHandle;
@@ -396,7 +396,7 @@ const BLOCKING_AT_ONCE: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::text::error_chain;
+    use podwright_model::text::error_chain;
     use rustix::io::Errno;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::RuntimeError;
+use podwright_ports::RuntimeError;
 use rustix::process::Pid;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;

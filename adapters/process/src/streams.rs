@@ -14,10 +14,10 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use podwright_actors::ports::RuntimeError;
 use podwright_host::streaming::{
     CHUNK_BYTES, CHUNKS, CommandEnd, LocalCommand, LocalSession, StartCommand, StreamError, StreamRequest,
 };
+use podwright_ports::RuntimeError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};

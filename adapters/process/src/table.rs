@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
-use podwright_actors::ports::{
-    ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus,
-};
-use podwright_actors::time::{Grace, Time};
 use podwright_host::changed_pods::ChangedPods;
+use podwright_model::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_model::time::{Grace, Time};
+use podwright_ports::{ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus};
 
 use super::container::{Container, RunState};
 use super::record::SandboxRecord;

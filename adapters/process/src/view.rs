@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::VolumeMount;
-use podwright_actors::ports::{Mount, RuntimeError};
-use podwright_actors::texts::containers::config::unknown_propagation;
 use podwright_host::mounts;
 use podwright_host::sub_path::volume;
+use podwright_model::texts::containers::config::unknown_propagation;
+use podwright_ports::{Mount, RuntimeError};
 
 use super::record::{Confinement, Processes, Propagation, View, ViewMount};
 use super::security::AgentRights;

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use actix::Recipient;
-use podwright_actors::ports::SourceUpdate;
+use podwright_ports::SourceInbox;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::sleep_until;
@@ -31,13 +30,13 @@ impl FileSource {
         FileSource { roots: paths.into_iter().map(absolute).collect(), cx }
     }
 
-    /// Sends updates until `stop` is cancelled or the receiver is closed.
-    pub async fn run(self, out: Recipient<SourceUpdate>, stop: CancellationToken) {
+    /// Sends updates until `stop` is cancelled or the node has stopped.
+    pub async fn run(self, out: Arc<dyn SourceInbox>, stop: CancellationToken) {
         // Stopping the source must not wait for a file system that hangs.
         stop.run_until_cancelled(self.send_updates(out)).await;
     }
 
-    async fn send_updates(self, out: Recipient<SourceUpdate>) {
+    async fn send_updates(self, out: Arc<dyn SourceInbox>) {
         let changed = Arc::new(Notify::new());
         let mut reader = WatchedScan {
             watch: Watch::new(&self.roots, changed.clone()),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use podwright_actors::ids::{FullName, PodUid};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Severity, SourceProblem};
+use podwright_model::ids::{FullName, PodUid};
+use podwright_model::pod::PodObject;
+use podwright_ports::{Severity, SourceProblem};
 
 /// A pod, and the path or URL of its manifest.
 pub(super) type DefinedPod<'a> = (&'a str, &'a Arc<PodObject>);

@@ -3,19 +3,18 @@
 //! ```no_run
 //! use std::sync::Arc;
 //!
-//! use actix::Recipient;
-//! use podwright_actors::ports::{SourceUpdate, TokioClock};
+//! use podwright_ports::{SourceInbox, TokioClock};
 //! use podwright_sources::{FileSource, SourceContext};
 //! use tokio_util::sync::CancellationToken;
 //!
 //! /// Sends the pods of a directory to a node until `stop` is cancelled. `node` is `NodeHandle::sources`.
-//! async fn run(node: Recipient<SourceUpdate>, stop: CancellationToken) {
+//! async fn run(node: Arc<dyn SourceInbox>, stop: CancellationToken) {
 //!     let context = SourceContext::new("node-1", Arc::new(TokioClock::new()));
 //!     FileSource::new(["/etc/kubernetes/manifests".into()], context).run(node, stop).await;
 //! }
 //! ```
 //!
-//! A source sends a full [`SourceSet`](podwright_actors::ports::SourceSet) when it starts and whenever its pods or problems
+//! A source sends a full [`SourceSet`](podwright_ports::SourceSet) when it starts and whenever its pods or problems
 //! change. A file or URL that cannot be read or used is reported as a problem. The source keeps the pods of its last good
 //! content until the file or URL is readable again or removed, so a faulty edit does not stop any pod (POD-W27). Files and
 //! URLs do not affect one another.
@@ -31,8 +30,9 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-actors`, to which it sends the pods, and no other adapter. Whoever adopts pods of a kubelet gives the
-//! sources a function for it ([`adopt`](field@SourceContext::adopt)).
+//! The crate uses `podwright-core` to validate pods, and the ports. It knows no node but a
+//! [`SourceInbox`](podwright_ports::SourceInbox), and no other adapter. Whoever adopts pods of a kubelet gives the sources a function
+//! for it ([`adopt`](field@SourceContext::adopt)).
 
 mod files;
 mod holders;
@@ -50,8 +50,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{Clock, SourceUpdate};
+use podwright_model::ids::PodUid;
+use podwright_ports::{Clock, SourceUpdate};
 
 use manifest::UnknownFields;
 

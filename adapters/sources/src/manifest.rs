@@ -9,8 +9,8 @@ mod typed;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
-use podwright_actors::config::validate::{self, Problem};
-use podwright_actors::text::plain;
+use podwright_core::config::validate::{self, Problem};
+use podwright_model::text::plain;
 
 pub use rule::read_rule;
 pub use tree::Position;

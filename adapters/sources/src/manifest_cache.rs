@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use podwright_actors::config::defaults::{StaticContext, apply_static_defaults};
-use podwright_actors::ids::FullName;
-use podwright_actors::pod::{PodObject, SEEN_ANNOTATION};
-use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
+use podwright_core::config::defaults::{StaticContext, apply_static_defaults};
+use podwright_model::ids::FullName;
+use podwright_model::pod::{PodObject, SEEN_ANNOTATION};
+use podwright_ports::{Severity, SourceKind, SourceProblem, SourceSet};
 
 use super::SourceContext;
 use super::holders::{DefinedPod, Holders};
@@ -164,7 +164,7 @@ fn in_order<'a>(
 
 #[cfg(test)]
 mod tests {
-    use podwright_actors::ports::TokioClock;
+    use podwright_ports::TokioClock;
 
     use crate::manifest::UnknownFields;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
+use podwright_ports::{Severity, SourceKind, SourceProblem, SourceSet};
 use rustix::fs::OFlags;
 
 use super::SourceContext;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Recipient;
-use podwright_actors::ports::{Severity, SourceKind, SourceUpdate};
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
+use podwright_ports::{Severity, SourceInbox, SourceKind, SourceUpdate};
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
@@ -48,15 +47,15 @@ impl UrlSource {
         UrlSource { urls: urls.into_iter().map(target).collect(), cx }
     }
 
-    /// Sends updates until `stop` is cancelled or the receiver is closed.
+    /// Sends updates until `stop` is cancelled or the node has stopped.
     ///
     /// The first set is sent when every URL has answered once. Before that, a pod that is missing from the set may still be
     /// desired, so the updates are [`SourceUpdate::NotYet`], with the reasons.
-    pub async fn run(self, out: Recipient<SourceUpdate>, stop: CancellationToken) {
+    pub async fn run(self, out: Arc<dyn SourceInbox>, stop: CancellationToken) {
         stop.run_until_cancelled(self.send_updates(out)).await;
     }
 
-    async fn send_updates(mut self, out: Recipient<SourceUpdate>) {
+    async fn send_updates(mut self, out: Arc<dyn SourceInbox>) {
         let mut cache = ManifestCache::default();
         let mut filter = ChangeFilter::default();
         loop {

@@ -9,13 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use actix::{Actor, Context, Handler, Recipient};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use podwright_actors::config::mux::{Change, SourceConfig};
-use podwright_actors::ports::{Clock, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet, SourceUpdate, TokioClock};
-use podwright_actors::time::Time;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use podwright_core::config::mux::{Change, SourceConfig};
+use podwright_model::time::Time;
+use podwright_ports::{
+    Clock, NodeStopped, SOURCE_CHANNEL_DEPTH, SourceInbox, SourceKind, SourceSet, SourceUpdate, TokioClock,
+};
 use podwright_sources::{FileSource, SourceContext, UrlSource};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -25,18 +28,13 @@ use tokio_util::sync::CancellationToken;
 /// How long a test waits for an update. The limit guards only against hanging.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Stands in for the dispatcher.
+/// Stands in for a node, which has stopped once the receiver is dropped.
 struct Collector(mpsc::Sender<SourceUpdate>);
 
-impl Actor for Collector {
-    type Context = Context<Self>;
-}
-
-impl Handler<SourceUpdate> for Collector {
-    type Result = ();
-
-    fn handle(&mut self, update: SourceUpdate, _: &mut Self::Context) {
-        self.0.try_send(update).expect("a test reads its updates");
+impl SourceInbox for Collector {
+    fn send(&self, update: SourceUpdate) -> BoxFuture<'static, Result<(), NodeStopped>> {
+        let updates = self.0.clone();
+        async move { updates.send(update).await.map_err(|_| NodeStopped) }.boxed()
     }
 }
 
@@ -60,11 +58,11 @@ impl Running {
     }
 
     fn start<F: Future<Output = ()> + Send + 'static>(
-        run: impl FnOnce(Recipient<SourceUpdate>, CancellationToken) -> F,
+        run: impl FnOnce(Arc<dyn SourceInbox>, CancellationToken) -> F,
     ) -> Running {
         let (out, sets) = mpsc::channel(SOURCE_CHANNEL_DEPTH);
         let stop = CancellationToken::new();
-        tokio::spawn(run(Collector(out).start().recipient(), stop.clone()));
+        tokio::spawn(run(Arc::new(Collector(out)), stop.clone()));
         Running { sets, stop }
     }
 
@@ -108,7 +106,7 @@ fn pod(name: &str, image: &str) -> String {
 
 /// `name image` of each pod.
 fn held(set: &SourceSet) -> Vec<String> {
-    let line = |pod: &Arc<podwright_actors::pod::PodObject>| {
+    let line = |pod: &Arc<podwright_model::pod::PodObject>| {
         format!("{} {}", pod.full_name().name(), pod.containers()[0].image.as_deref().unwrap())
     };
     set.pods.iter().map(line).collect()
@@ -124,7 +122,7 @@ fn replace(path: &Path, text: &str) {
     fs::rename(temporary, path).unwrap();
 }
 
-#[actix::test]
+#[tokio::test]
 async fn manifest_directory_is_watched_file_by_file() {
     let dir = TempDir::new().unwrap();
     let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.json"));
@@ -154,7 +152,7 @@ async fn manifest_directory_is_watched_file_by_file() {
 }
 
 // POD-W27.
-#[actix::test]
+#[tokio::test]
 async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     let dir = TempDir::new().unwrap();
     let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
@@ -189,7 +187,7 @@ async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["b-node two"]);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn unlistable_manifest_directory_keeps_its_pods() {
     let parent = TempDir::new().unwrap();
     let dir = parent.path().join("pods");
@@ -213,7 +211,7 @@ async fn unlistable_manifest_directory_keeps_its_pods() {
     assert_eq!(source.until(|set| set.pods.len() == 2).await.problems, []);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
     let parent = TempDir::new().unwrap();
     let (dir, file) = (parent.path().join("later/pods"), parent.path().join("single.yaml"));
@@ -231,7 +229,7 @@ async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
 }
 
 // Some versions may be skipped, but the last edit is always delivered (POD-S31).
-#[actix::test]
+#[tokio::test]
 async fn last_of_many_manifest_edits_is_delivered() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
@@ -261,7 +259,7 @@ async fn last_of_many_manifest_edits_is_delivered() {
     assert_eq!(*again.pods[0].uid(), uid);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn manifest_edit_with_fixed_uid_is_an_update() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
@@ -277,7 +275,7 @@ async fn manifest_edit_with_fixed_uid_is_an_update() {
     assert!(matches!(&changes[..], [Change::Update(pods)] if pods[0].first_seen() == first_seen));
 }
 
-#[actix::test]
+#[tokio::test]
 async fn manifest_is_read_when_its_writer_closes_it() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
@@ -295,7 +293,7 @@ async fn manifest_is_read_when_its_writer_closes_it() {
     assert_eq!(held(&source.next().await), ["a-node two", "c-node two", "b-node one"]);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn copy_of_a_manifest_does_not_replace_its_pod() {
     let dir = TempDir::new().unwrap();
     let (web, copy) = (dir.path().join("web.yaml"), dir.path().join("a-copy.yaml"));
@@ -316,7 +314,7 @@ async fn copy_of_a_manifest_does_not_replace_its_pod() {
     assert_eq!((held(&set), set.problems), (vec!["web-node one".to_owned()], vec![]));
 }
 
-#[actix::test]
+#[tokio::test]
 async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.yaml"), pod("a", "one")).unwrap();
@@ -326,7 +324,7 @@ async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
     assert_eq!((held(&set), blamed(&set)), (vec!["a-node one".to_owned()], vec![dir.path().join("pipe").as_path()]));
 }
 
-#[actix::test]
+#[tokio::test]
 async fn every_example_manifest_is_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let set = Running::files(&[examples]).next().await;
@@ -374,7 +372,7 @@ impl Server {
 
 const OFTEN: Duration = Duration::from_millis(5);
 
-#[actix::test]
+#[tokio::test]
 async fn url_source_keeps_its_last_pods_while_requests_fail() {
     let server = Server::start(StatusCode::OK, &pod("a", "one")).await;
     let mut source = Running::urls(std::slice::from_ref(&server.url), OFTEN);
@@ -417,7 +415,7 @@ impl Clock for WatchedClock {
 }
 
 // The source shares its thread with the engine, and a manifest may have 10 MiB.
-#[actix::test]
+#[tokio::test]
 async fn manifests_of_urls_are_parsed_on_another_thread() {
     let server = Server::start(StatusCode::OK, &pod("a", "one")).await;
     // The source reads the clock for each pod that it parses.
@@ -431,7 +429,7 @@ async fn manifests_of_urls_are_parsed_on_another_thread() {
 }
 
 // A source that was never reached has not delivered. Pods of an earlier agent must not be stopped for that reason.
-#[actix::test]
+#[tokio::test]
 async fn first_url_set_waits_until_every_url_answered() {
     let (up, down) = (
         Server::start(StatusCode::OK, &pod("a", "one")).await,
@@ -453,11 +451,21 @@ async fn first_url_set_waits_until_every_url_answered() {
     assert_eq!(held(&source.next().await), ["a-node one", "b-node one"]);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn manifest_source_ends_when_cancelled() {
     let dir = TempDir::new().unwrap();
     let mut source = Running::files(&[dir.path().to_owned()]);
     source.next().await;
     source.stop.cancel();
     assert!(timeout(PATIENCE, source.sets.recv()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn manifest_source_ends_when_the_node_has_stopped() {
+    let dir = TempDir::new().unwrap();
+    let (node, updates) = mpsc::channel(1);
+    drop(updates);
+    let source = FileSource::new([dir.path().to_owned()], context());
+    let run = source.run(Arc::new(Collector(node)), CancellationToken::new());
+    assert!(timeout(PATIENCE, run).await.is_ok(), "the source sends to a node that has stopped");
 }

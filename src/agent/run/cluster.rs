@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Recipient;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -17,7 +16,7 @@ use crate::agent::root::RootDirectory;
 use crate::agent::view::NodeView;
 use podwright_actors::Registration;
 use podwright_actors::node::NodeHandle;
-use podwright_actors::ports::{ApiError, Severity, SourceKind, SourceProblem, SourceUpdate, SystemClock};
+use podwright_actors::ports::{ApiError, Severity, SourceInbox, SourceKind, SourceProblem, SourceUpdate, SystemClock};
 use podwright_actors::text::error_chain;
 
 /// How long the deletion of the node may take when the agent ends.
@@ -83,7 +82,7 @@ impl Cluster {
         let (updates, registration) = (node.sources(), node.registration());
         actix::spawn(async move {
             if let Some(registration) = registration {
-                let registered = until_registered(registration, &updates);
+                let registered = until_registered(registration, &*updates);
                 if stop.run_until_cancelled(registered).await != Some(true) {
                     return;
                 }
@@ -95,7 +94,7 @@ impl Cluster {
 
 /// Waits until the node is registered. If the registration takes long, publishes the reason as a problem of the source. Returns false
 /// if the node is never registered.
-async fn until_registered(mut registration: watch::Receiver<Registration>, updates: &Recipient<SourceUpdate>) -> bool {
+async fn until_registered(mut registration: watch::Receiver<Registration>, updates: &dyn SourceInbox) -> bool {
     loop {
         let problem = match &*registration.borrow_and_update() {
             Registration::Registered(_) | Registration::Deleted(_) => return true,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use actix::Recipient;
 use futures_util::FutureExt;
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +12,7 @@ use crate::adapters::adoption::Adoption;
 use crate::agent::cli::RunArgs;
 use crate::agent::page::ManifestLocation;
 use crate::agent::root::DefaultDirectories;
-use podwright_actors::ports::{SourceKind, SourceUpdate};
+use podwright_actors::ports::{SourceInbox, SourceKind};
 use podwright_sources::{Adopt, FileSource, Origin, SourceContext, UrlSource};
 
 /// The paths and URLs that manifests are read from.
@@ -68,7 +67,7 @@ impl ManifestSources {
     }
 
     /// Starts the sources. They send their pods to `to` until `stop` is cancelled.
-    pub(super) fn start(self, context: &SourceContext, to: &Recipient<SourceUpdate>, stop: &CancellationToken) {
+    pub(super) fn start(self, context: &SourceContext, to: &Arc<dyn SourceInbox>, stop: &CancellationToken) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::SourceKind;
+use podwright_model::pod::PodObject;
+use podwright_ports::SourceKind;
 use serde_json::json;
 
 use super::*;

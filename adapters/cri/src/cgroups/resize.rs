@@ -1,7 +1,7 @@
 //! Changes the limits of pod cgroups in which containers run.
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{CgroupError, CgroupLimits};
+use podwright_model::pod::PodObject;
+use podwright_ports::{CgroupError, CgroupLimits};
 
 use super::{CgroupTrees, below, io_error, set};
 use crate::config::limits::{changed_properties, changes};

@@ -15,10 +15,10 @@
 
 use std::path::{Path, PathBuf};
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::CgroupError;
-use podwright_actors::text::error_chain;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_ports::CgroupError;
 
 use super::leftovers::{children, kill_processes, remove_cgroup};
 use super::systemd::SliceError;

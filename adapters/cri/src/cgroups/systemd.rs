@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
-use podwright_actors::ports::CgroupError;
+use podwright_ports::CgroupError;
 use tokio::runtime::Handle;
 use zbus::{Connection, MatchRule, MessageStream, OwnedObjectPath, Variant, message};
 

@@ -2,7 +2,7 @@
 
 mod slices;
 
-use podwright_actors::ports::CgroupLimits;
+use podwright_ports::CgroupLimits;
 use serde_json::json;
 
 use super::super::config::fixtures::pod_with;

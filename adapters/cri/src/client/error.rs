@@ -7,9 +7,9 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use podwright_actors::ports::{ImageError, RuntimeError};
-use podwright_actors::texts::images::{REGISTRY_UNAVAILABLE, SIGNATURE_VALIDATION_FAILED};
 use podwright_grpc_socket::code_name;
+use podwright_model::texts::images::{REGISTRY_UNAVAILABLE, SIGNATURE_VALIDATION_FAILED};
+use podwright_ports::{ImageError, RuntimeError};
 use tonic::{Code, Status};
 
 use crate::endpoint::Endpoint;

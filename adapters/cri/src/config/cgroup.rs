@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use podwright_actors::config::pod_resources::qos_class;
-use podwright_actors::pod::PodObject;
+use podwright_core::config::pod_resources::qos_class;
+use podwright_model::pod::PodObject;
 
 /// How the node's cgroups are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]

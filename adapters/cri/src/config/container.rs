@@ -1,7 +1,7 @@
 //! The container configuration in a request to create a container.
 
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::ports::{ContainerConfig, Device};
+use podwright_core::containers::definition::Definition;
+use podwright_ports::{ContainerConfig, Device};
 
 use super::error::ConfigError;
 use super::inputs::{ContainerLookups, NodeFacts, PodAssignments};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::PodDNSConfigOption;
-use podwright_actors::pod::PodObject;
+use podwright_model::pod::PodObject;
 
 use super::inputs::NodeFacts;
 use super::resolver::{ClusterDns, Resolver, without_final_dot};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use podwright_actors::ports::RuntimeError;
+use podwright_ports::RuntimeError;
 use serde::Deserialize;
 
 use super::cgroup::CgroupDriver;

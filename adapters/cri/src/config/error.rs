@@ -1,7 +1,7 @@
 //! The error of the conversion.
 
-use podwright_actors::ports::RuntimeError;
-use podwright_actors::texts::containers as texts;
+use podwright_model::texts::containers as texts;
+use podwright_ports::RuntimeError;
 
 /// The pod requests a setting that the node or the runtime cannot provide. A retry fails until the spec, the image or the node
 /// changes. Published as `CreateContainerConfigError` on containers.
@@ -26,7 +26,7 @@ pub(crate) enum ConfigError {
         /// The field of the spec.
         field: String,
         /// The number that is not an ID.
-        invalid: podwright_actors::config::linux_id::InvalidId,
+        invalid: podwright_core::config::linux_id::InvalidId,
     },
     /// A field is not a valid quantity.
     #[error("{field}")]
@@ -34,7 +34,7 @@ pub(crate) enum ConfigError {
         /// The field of the spec.
         field: String,
         /// The parse error.
-        source: podwright_actors::quantity::ParseQuantityError,
+        source: podwright_model::quantity::ParseQuantityError,
     },
     /// The node or the runtime does not support a field's value.
     #[error("{field} {reason}: {remedy}")]

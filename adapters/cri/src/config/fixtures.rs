@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use podwright_actors::pod::{ContainerKind, PodObject};
-use podwright_actors::ports::{ContainerConfig, Mount};
+use podwright_model::pod::{ContainerKind, PodObject};
+use podwright_ports::{ContainerConfig, Mount};
 use serde_json::{Value, json};
 
 use super::limits::Bounds;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use podwright_actors::pod::PodObject;
+use podwright_model::pod::PodObject;
 
 use super::error::ConfigError;
 use super::inputs::NodeFacts;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use podwright_actors::ids::ContainerId;
+use podwright_model::ids::ContainerId;
 
 use super::cdi::CdiSupport;
 use super::cgroup::Cgroups;

@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
-use podwright_actors::ports::ContainerConfig;
+use podwright_core::containers::definition::Definition;
+use podwright_model::ids::PodUid;
+use podwright_model::pod::{PodObject, SOURCE_ANNOTATION};
+use podwright_ports::ContainerConfig;
 use serde::Serialize;
 
 use super::mounts::absolute_path;

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::config::pod_resources::{pod_bounds, resources_without_overhead};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::CgroupLimits;
-use podwright_actors::quantity::Amount;
+use podwright_core::config::pod_resources::{pod_bounds, resources_without_overhead};
+use podwright_model::pod::PodObject;
+use podwright_model::quantity::Amount;
+use podwright_ports::CgroupLimits;
 
 use super::cgroup::{CgroupVersion, QosClass};
 use super::resources::{PERIOD, page_size, quota, shares};

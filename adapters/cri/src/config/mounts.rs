@@ -1,10 +1,10 @@
 //! The mounts of a container.
 
 use k8s_openapi::api::core::v1::{Volume, VolumeMount};
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, Mount};
-use podwright_actors::texts::containers::config::unknown_propagation;
+use podwright_core::containers::definition::Definition;
+use podwright_model::pod::PodObject;
+use podwright_model::texts::containers::config::unknown_propagation;
+use podwright_ports::{ContainerConfig, Mount};
 
 use super::error::ConfigError;
 use super::inputs::{NodeFacts, PodAssignments};

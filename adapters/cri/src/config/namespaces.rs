@@ -1,9 +1,9 @@
 //! The Linux namespaces of a pod and its containers.
 
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::ContainerConfig;
-use podwright_actors::texts::containers::config as texts;
+use podwright_core::containers::definition::Definition;
+use podwright_model::pod::PodObject;
+use podwright_model::texts::containers::config as texts;
+use podwright_ports::ContainerConfig;
 
 use super::error::ConfigError;
 use super::inputs::{ContainerLookups, NodeFacts, PodAssignments};

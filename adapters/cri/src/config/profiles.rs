@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, SELinuxOptions, SeccompProfile};
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::pod::PodObject;
-use podwright_actors::texts::containers::config as texts;
+use podwright_core::containers::definition::Definition;
+use podwright_model::pod::PodObject;
+use podwright_model::texts::containers::config as texts;
 
 use super::error::ConfigError;
 use super::inputs::NodeFacts;

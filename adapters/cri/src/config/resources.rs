@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::config::oom_score::{InvalidMemoryRequest, oom_score_adj};
-use podwright_actors::config::pod_resources::resources_without_overhead;
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::pod::PodObject;
-use podwright_actors::quantity::Amount;
+use podwright_core::config::oom_score::{InvalidMemoryRequest, oom_score_adj};
+use podwright_core::config::pod_resources::resources_without_overhead;
+use podwright_core::containers::definition::Definition;
+use podwright_model::pod::PodObject;
+use podwright_model::quantity::Amount;
 
 use super::cgroup::CgroupVersion;
 use super::error::ConfigError;

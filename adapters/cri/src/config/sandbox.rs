@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Sysctl};
-use podwright_actors::config::sysctl::{dotted_sysctl_name, is_sysctl_name};
-use podwright_actors::pod::{PodObject, is_sidecar};
+use podwright_core::config::sysctl::{dotted_sysctl_name, is_sysctl_name};
+use podwright_model::pod::{PodObject, is_sidecar};
 
 use super::error::ConfigError;
 use super::inputs::{NodeFacts, PodAssignments};

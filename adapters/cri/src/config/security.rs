@@ -1,11 +1,11 @@
 //! The security contexts of sandboxes and containers: users, groups, capabilities and masked paths.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
-use podwright_actors::config::linux_id::linux_id;
-use podwright_actors::containers::definition::Definition;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::ContainerConfig;
-use podwright_actors::texts::containers::non_root;
+use podwright_core::config::linux_id::linux_id;
+use podwright_core::containers::definition::Definition;
+use podwright_model::pod::PodObject;
+use podwright_model::texts::containers::non_root;
+use podwright_ports::ContainerConfig;
 
 use super::error::ConfigError;
 use super::inputs::{ContainerLookups, ImageUser, NodeFacts, PodAssignments};

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use podwright_actors::ports::PullSecretFormat;
+use podwright_ports::PullSecretFormat;
 use serde_json::{Map, Value};
 
 use super::Login;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::RuntimeError;
-use podwright_actors::text::error_chain;
-use podwright_actors::texts::format::aggregate;
 use podwright_host::step_error::StepError;
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_model::texts::format::aggregate;
+use podwright_ports::RuntimeError;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use podwright_actors::ids::ImageId;
-use podwright_actors::ports::{DiskUsage, FileSystemSpace, ImageNeed, NamedImage, RuntimeError, StoredImage};
+use podwright_model::ids::ImageId;
+use podwright_ports::{DiskUsage, FileSystemSpace, ImageNeed, NamedImage, RuntimeError, StoredImage};
 use tokio::time::Instant;
 
 use super::Images;
@@ -14,10 +14,10 @@ use crate::remove::ignore_not_found;
 use crate::stats::{file_system_usage, mountpoint};
 use crate::tasks::blocking;
 use crate::v1;
-use podwright_actors::text::error_chain;
 use podwright_host::disk_usage;
 use podwright_host::stats::FileSystemUsage;
 use podwright_host::step_error::StepError;
+use podwright_model::text::error_chain;
 
 /// How long an image is reserved for a container that is not created yet.
 const RESERVATION: Duration = Duration::from_secs(120);

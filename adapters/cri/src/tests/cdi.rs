@@ -1,6 +1,6 @@
 //! CDI devices with a runtime that applies them and one that does not.
 
-use podwright_actors::ports::{ContainerRuntime, RuntimeError};
+use podwright_ports::{ContainerRuntime, RuntimeError};
 use serde_json::json;
 
 use super::fake::FakeRuntime;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use futures_util::stream;
 use parking_lot::Mutex;
-use podwright_actors::ids::SandboxId;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
+use podwright_model::ids::SandboxId;
+use podwright_model::pod::PodObject;
+use podwright_ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, PodEvent, RuntimeName};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{
+use podwright_model::pod::PodObject;
+use podwright_ports::{
     ContainerRuntime, ImageError, ImageNeed, ImageStore, PullSecret, PullSecretError, PullSecretFormat, PullSecrets,
     RuntimeError,
 };

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use podwright_actors::ports::RuntimeError;
-use podwright_actors::text::plain;
+use podwright_model::text::plain;
+use podwright_ports::RuntimeError;
 
 /// Why a container cannot get a device of CDI. The container must not start.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ pub(super) fn check(document: &Document) -> Result<(), SpecError> {
     let declared = document.cdi_version.as_str();
     let index = |version: &str| KNOWN.iter().position(|known| *known == version);
     let own = index(declared.strip_prefix('v').unwrap_or(declared));
-    let own = own.ok_or_else(|| SpecError::Version(podwright_actors::text::plain(declared, 50).into_owned()))?;
+    let own = own.ok_or_else(|| SpecError::Version(podwright_model::text::plain(declared, 50).into_owned()))?;
     for (what, needed) in needs(document) {
         if index(needed).is_some_and(|needed| own < needed) {
             return Err(SpecError::TooOld { what, needed, declared: declared.to_owned() });

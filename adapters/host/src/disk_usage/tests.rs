@@ -3,7 +3,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use podwright_actors::ports::UsedSpace;
+use podwright_ports::UsedSpace;
 use tempfile::TempDir;
 
 use super::scan::Scan;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use podwright_actors::ports::UsedSpace;
+use podwright_ports::UsedSpace;
 
 use super::scan::Scan;
 

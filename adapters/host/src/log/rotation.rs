@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use jiff::ToSpan;
 use jiff::civil::DateTime;
-use podwright_actors::ports::RuntimeError;
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
+use podwright_ports::RuntimeError;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, sleep, timeout};

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
 
 use super::kernel_file::value;
 use super::{MemoryUsage, Pressure, Stall, StallTime, Usage};

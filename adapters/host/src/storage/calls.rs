@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
+use podwright_model::ids::PodUid;
 use tokio::sync::OwnedMutexGuard;
 
 type PodLock = Arc<tokio::sync::Mutex<()>>;

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::config::pod_resources::pod_bounds;
-use podwright_actors::pod::PodObject;
-use podwright_actors::quantity::Amount;
+use podwright_core::config::pod_resources::pod_bounds;
+use podwright_model::pod::PodObject;
+use podwright_model::quantity::Amount;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use podwright_actors::config::linux_id::linux_id;
-use podwright_actors::pod::PodObject;
+use podwright_core::config::linux_id::linux_id;
+use podwright_model::pod::PodObject;
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 
 use crate::pod_group;

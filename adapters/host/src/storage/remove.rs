@@ -5,8 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::StorageError;
+use podwright_model::ids::PodUid;
+use podwright_ports::StorageError;
 
 use super::calls::CallProgress;
 use super::empty_dir::TMPFS;

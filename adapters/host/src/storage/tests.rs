@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::mounts;
-use podwright_actors::text::error_chain;
+use podwright_model::text::error_chain;
 
 struct Node {
     root: TempDir,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Volume;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{DiskMeter, FileSystemSpace, PodDiskUsage, StorageError, UsedSpace};
+use podwright_model::pod::PodObject;
+use podwright_ports::{DiskMeter, FileSystemSpace, PodDiskUsage, StorageError, UsedSpace};
 
 use super::{FileStorage, component, io_error, volume};
 use crate::disk_usage;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::step_error::StepError;
 use crate::tree;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, Volume};
-use podwright_actors::objects::downward_files;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ErrorSource, StorageError, VolumeFile};
-use podwright_actors::texts::volumes;
+use podwright_core::objects::downward_files;
+use podwright_model::pod::PodObject;
+use podwright_model::texts::volumes;
+use podwright_ports::{ErrorSource, StorageError, VolumeFile};
 use serde::Serialize;
 
 use super::calls::CallProgress;

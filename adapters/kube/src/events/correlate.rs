@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use lru::LruCache;
-use podwright_actors::time::Time;
+use podwright_model::time::Time;
 
 /// From this number of different messages on, events of one object, type and reason are combined into one event.
 const COMBINED_FROM: usize = 10;

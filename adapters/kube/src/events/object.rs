@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventType, PodEvent};
-use podwright_actors::time::Time;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{EventType, PodEvent};
 
 /// The component that reports the events of a node. Programs search for it, so it is the kubelet's name.
 pub(super) const COMPONENT: &str = "kubelet";
@@ -104,7 +104,7 @@ fn name(of: &str, number: u64) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use podwright_actors::pod::ContainerKind;
+    use podwright_model::pod::ContainerKind;
     use serde_json::json;
 
     use super::*;

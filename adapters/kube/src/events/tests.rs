@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::{ApiError, TokioClock};
 use podwright_metrics::{Format, Metrics};
+use podwright_ports::{ApiError, TokioClock};
 use tokio::time::sleep;
 
 use super::*;
@@ -86,7 +86,7 @@ async fn settled() {
     sleep(Duration::from_millis(20)).await;
 }
 
-#[actix::test]
+#[tokio::test]
 async fn repeated_event_is_a_patch_and_a_create_once_the_server_has_forgotten_it() {
     let recorder = Recorder::start();
     recorder.record("web", "BackOff");
@@ -100,7 +100,7 @@ async fn repeated_event_is_a_patch_and_a_create_once_the_server_has_forgotten_it
     assert_eq!(recorder.count("written"), 3);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn refused_event_is_not_written_again() {
     let recorder = Recorder::start();
     for failure in [ApiError::NotFound, ApiError::conflict("exists"), ApiError::refused("no")] {
@@ -117,7 +117,7 @@ async fn refused_event_is_not_written_again() {
 }
 
 /// The events of one object are in one lane.
-#[actix::test]
+#[tokio::test]
 async fn panic_loses_one_event_and_the_next_ones_follow() {
     let recorder = Recorder::start();
     recorder.record("web", "Pulled");
@@ -132,7 +132,7 @@ async fn panic_loses_one_event_and_the_next_ones_follow() {
     assert_eq!(recorder.events.close(Duration::from_secs(1)).await, 0);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn events_of_an_outage_are_bounded_and_recording_never_waits() {
     let recorder = Recorder::start();
     recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
@@ -151,7 +151,7 @@ async fn events_of_an_outage_are_bounded_and_recording_never_waits() {
     assert_eq!(recorder.count("written") + dropped, 4000);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn an_event_is_given_up_after_twelve_tries() {
     let recorder = Recorder::start();
     recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
@@ -161,7 +161,7 @@ async fn an_event_is_given_up_after_twelve_tries() {
     assert_eq!(recorder.count("failed"), 1);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn hanging_calls_of_one_lane_do_not_delay_the_others() {
     let recorder = Recorder::start();
     recorder.api.0.lock().latency = Duration::from_millis(20);
@@ -170,7 +170,7 @@ async fn hanging_calls_of_one_lane_do_not_delay_the_others() {
     assert_eq!(recorder.count("written"), 200, "four lanes write at once");
 }
 
-#[actix::test]
+#[tokio::test]
 async fn close_writes_the_events_that_were_recorded() {
     let recorder = Recorder::start();
     recorder.api.0.lock().latency = Duration::from_millis(20);
@@ -181,7 +181,7 @@ async fn close_writes_the_events_that_were_recorded() {
     assert_eq!(recorder.count("dropped"), 1);
 }
 
-#[actix::test]
+#[tokio::test]
 async fn close_of_an_unreachable_server_is_bounded() {
     let recorder = Recorder::start();
     recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
@@ -196,7 +196,7 @@ async fn close_of_an_unreachable_server_is_bounded() {
 }
 
 /// The lane waits for 10 s between two tries when the recorder begins to close.
-#[actix::test]
+#[tokio::test]
 async fn close_writes_the_events_to_a_server_that_comes_back() {
     let recorder = Recorder::start();
     recorder.api.0.lock().failure = Some(ApiError::unavailable("connection refused", None));
@@ -214,7 +214,7 @@ async fn close_writes_the_events_to_a_server_that_comes_back() {
     assert!(started.elapsed() < Duration::from_millis(4100), "{:?}", started.elapsed());
 }
 
-#[actix::test]
+#[tokio::test]
 async fn close_makes_no_call_before_the_time_that_the_server_requested() {
     let recorder = Recorder::start();
     let busy = ApiError::unavailable("too many requests", Some(Duration::from_secs(20)));

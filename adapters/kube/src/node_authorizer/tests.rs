@@ -6,9 +6,9 @@ use std::sync::Arc;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiObjects, TokenNeed, TokioClock};
-use podwright_actors::text::error_chain;
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_ports::{ApiObjects, TokenNeed, TokioClock};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -123,8 +123,8 @@ async fn object_that_stays_refused_is_named_with_the_sentence_of_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn claim_of_a_new_pod_is_read_soon_after_the_authorizer_knows_it() {
-    use podwright_actors::ids::ClaimName;
-    use podwright_actors::ports::ClaimApi;
+    use podwright_model::ids::ClaimName;
+    use podwright_ports::ClaimApi;
 
     use crate::KubeClaimApi;
 

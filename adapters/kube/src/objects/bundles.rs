@@ -9,9 +9,9 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::core::Selector;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::objects::RenewalTimes;
-use podwright_actors::ports::{Clock, ObjectError, ObjectKind, TrustBundleNeed};
+use podwright_core::objects::RenewalTimes;
+use podwright_model::ids::PodUid;
+use podwright_ports::{Clock, ObjectError, ObjectKind, TrustBundleNeed};
 use tokio::time::timeout;
 
 use super::changes::Changes;

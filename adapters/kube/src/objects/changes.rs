@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
+use podwright_model::ids::PodUid;
 use tokio::sync::Notify;
 
 /// Collects pods until they are taken. Each pod is in it once.

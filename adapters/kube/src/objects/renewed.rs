@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::objects::{Failures, ReadPlan, RenewalTimes};
-use podwright_actors::ports::{Clock, ObjectError, ObjectKind};
-use podwright_actors::text::error_chain;
-use podwright_actors::time::Time;
+use podwright_core::objects::{Failures, ReadPlan, RenewalTimes};
+use podwright_model::ids::PodUid;
+use podwright_model::text::error_chain;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, ObjectError, ObjectKind};
 use tokio::sync::watch;
 
 /// The answer to a request: the value, and how long it is used.
@@ -152,7 +152,7 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use podwright_actors::ports::TokioClock;
+    use podwright_ports::TokioClock;
     use tokio::sync::oneshot;
     use tokio::time::{advance, sleep};
 

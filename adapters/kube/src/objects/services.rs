@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use podwright_actors::ports::{ObjectError, ObjectKind, ServiceAddress, ServiceAddressPort};
+use podwright_ports::{ObjectError, ObjectKind, ServiceAddress, ServiceAddressPort};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use podwright_actors::ids::PodUid;
-use podwright_actors::objects::{MAX_JITTER, RenewalTimes};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, Confidential, ObjectError, ObjectKind, TokenNeed};
-use podwright_actors::time::Time;
+use podwright_core::objects::{MAX_JITTER, RenewalTimes};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{Clock, Confidential, ObjectError, ObjectKind, TokenNeed};
 use tokio::time::timeout;
 
 use super::changes::Changes;

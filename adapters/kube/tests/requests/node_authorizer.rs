@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodePorts};
-use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{Clock, SourceKind, SourceSet, TokioClock};
-use podwright_actors::time::Time;
+use podwright_engine::engine::{EngineConfig, Threads};
 use podwright_fixtures::fake_ports::{Events, FakeStorage};
 use podwright_kube::KubeObjects;
+use podwright_model::pod::{Phase, PodObject};
+use podwright_model::time::Time;
+use podwright_ports::{Clock, SourceKind, SourceSet, TokioClock};
 use podwright_simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_stand_in::{StandIn, User};
 use serde_json::json;

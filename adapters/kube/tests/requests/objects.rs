@@ -7,11 +7,11 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ApiObjects, Clock, ObjectError, TokenNeed, TokioClock, TrustBundleNeed};
-use podwright_actors::time::Time;
 use podwright_fixtures::api_pods::pod;
 use podwright_kube::KubeObjects;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{ApiObjects, Clock, ObjectError, TokenNeed, TokioClock, TrustBundleNeed};
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance, sleep};
 

@@ -7,9 +7,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use podwright_actors::ports::{NodeApi, PodApi};
 use podwright_fixtures::api_pods::pod;
 use podwright_kube::{KubeNodeApi, KubePodApi};
+use podwright_ports::{NodeApi, PodApi};
 use serde_json::{Value, json};
 
 /// The requests with their bodies.

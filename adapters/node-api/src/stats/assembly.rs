@@ -7,10 +7,10 @@ use super::fields::{
     PsiStats, ResourceUsage, SwapStats,
 };
 use super::volumes::of_file_system;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::ContainerStatus;
-use podwright_actors::time::Time;
 use podwright_host::stats::{ContainerUsage, FileSystemUsage, MemoryUsage, RuntimeUsage, Stall, StallTime, Usage};
+use podwright_model::ids::ContainerId;
+use podwright_model::time::Time;
+use podwright_ports::ContainerStatus;
 
 /// The measured containers of a runtime, by their IDs.
 pub(super) type Containers<'a> = HashMap<&'a ContainerId, &'a ContainerUsage>;

@@ -5,10 +5,10 @@ use std::fs;
 use rustix::param::clock_ticks_per_second;
 
 use super::fields::RlimitStats;
-use podwright_actors::ports::NodeMeter;
 use podwright_host::node_meter::LinuxNodeMeter;
 use podwright_host::stats::kernel_file::{bytes, value};
 use podwright_host::stats::{CgroupTree, MemoryUsage, Usage};
+use podwright_ports::NodeMeter;
 
 /// What the machine uses. Blocks.
 pub(super) fn node() -> Usage {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use podwright_actors::ids::{ContainerId, PodUid};
-use podwright_actors::time::Time;
 use podwright_host::stats::{RuntimeUsage, Usage};
+use podwright_model::ids::{ContainerId, PodUid};
+use podwright_model::time::Time;
 
 /// The shortest time between two measurements. A shorter time says more about the kernel's clock ticks than about the processes.
 pub(super) const SHORTEST: Duration = Duration::from_millis(500);

@@ -8,12 +8,12 @@ use super::assembly::tests::{pod, used};
 use super::fields::RlimitStats;
 use super::volumes::MeasuredSpace;
 use super::*;
-use podwright_actors::ports::{FileSystemSpace, UsedSpace};
-use podwright_actors::time::Time;
 use podwright_host::stats::{
     ContainerUsage, FileSystemUsage, InterfaceUsage, MemoryUsage, PodNetwork, Pressure, RuntimeUsage, Stall, Usage,
 };
 use podwright_host::storage::{PodSpace, VolumeSpace};
+use podwright_model::time::Time;
+use podwright_ports::{FileSystemSpace, UsedSpace};
 
 const KUBELET: &str = include_str!("tests/kubelet.json");
 

@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::fields::{FsStats, PodStats, VolumeStats};
-use podwright_actors::ids::PodUid;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{FileSystemSpace, UsedSpace};
-use podwright_actors::text::error_chain;
 use podwright_host::storage::{FileStorage, PodSpace, VolumeSpace};
+use podwright_model::ids::PodUid;
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_ports::{FileSystemSpace, UsedSpace};
 
 /// How long a measurement is kept at least (`volumeStatsAggPeriod`, kubelet 1.36). Up to as much again is added, at random, so that
 /// pods that started together are not measured together.

@@ -12,8 +12,8 @@ use super::upgrade::{Upgrade, UpgradeKind, UpgradedConnection, V1, V1_BASE64, V4
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Stream, Writer, drive};
 use crate::spdy::{Connection, Side};
-use podwright_actors::texts::streams::no_common_protocol;
 use podwright_host::streaming::{CommandEnd, LocalCommand, StartCommand, WindowSize};
+use podwright_model::texts::streams::no_common_protocol;
 
 /// The protocols over SPDY. All clients since Kubernetes 1.4 offer version 4.
 const SPDY_PROTOCOLS: &[&str] = &[V5, V4];

@@ -22,8 +22,8 @@ use super::upgrade::{PORT_FORWARD, SPDY_IN_WEBSOCKET, Upgrade, UpgradeKind, Upgr
 use super::websocket::{self, Inputs, MessageFormat};
 use super::{Activity, CREATION_LIMIT, Refusal, SessionTarget, Writer, drive};
 use crate::spdy::{Connection, Side, SpdyStream};
-use podwright_actors::texts::streams::cannot_forward;
 use podwright_host::streaming::CHUNK_BYTES;
+use podwright_model::texts::streams::cannot_forward;
 
 /// How long a connection attempt may take. The ports are on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use super::command::CommandStreams;
 use super::{Refusal, Stream, Streams, remote};
-use podwright_actors::ids::ContainerId;
-use podwright_actors::texts::containers::hooks;
-use podwright_actors::texts::streams::EXIT_CODE;
 use podwright_host::streaming::{CommandEnd, LocalSession, Opened};
+use podwright_model::ids::ContainerId;
+use podwright_model::texts::containers::hooks;
+use podwright_model::texts::streams::EXIT_CODE;
 
 /// The most bytes of standard output and of standard error in an answer. A kubelet accepts 16 MiB of each.
 const MAX_OUTPUT: usize = 1 << 20;

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Refusal, Stream};
-use podwright_actors::texts::streams::no_common_protocol;
+use podwright_model::texts::streams::no_common_protocol;
 
 /// The header with the protocols that a client offers over SPDY, and with the one that the server chose.
 pub(super) const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");

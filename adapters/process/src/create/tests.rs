@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright_actors::pod::{ContainerKind, PodObject};
-use podwright_actors::ports::Mount;
 use podwright_fixtures::hostile_files::{TestVolume, under_attack};
+use podwright_model::pod::{ContainerKind, PodObject};
+use podwright_ports::Mount;
 use serde_json::json;
 
 use super::super::security::Namespaces;

@@ -10,9 +10,9 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use podwright_actors::texts::containers::termination;
 use podwright_host::log::end_of_log;
 use podwright_host::regular;
+use podwright_model::texts::containers::termination;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 

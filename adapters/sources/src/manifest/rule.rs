@@ -1,7 +1,7 @@
 //! Parses a file with one DeviceTaintRule.
 
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
-use podwright_actors::names;
+use podwright_model::names;
 
 use super::tree::{Value, YamlNode};
 use super::{Fault, documents, shortened, typed};

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, CreateKind, DataChange, ModifyKind, RemoveKind, RenameMode};
 use notify::{Event, EventKind};
-use podwright_actors::ports::TokioClock;
+use podwright_ports::TokioClock;
 
 use super::*;
 
@@ -96,7 +96,7 @@ impl Rig {
 }
 
 fn lines(set: &SourceSet) -> Vec<String> {
-    let line = |pod: &Arc<podwright_actors::pod::PodObject>| {
+    let line = |pod: &Arc<podwright_model::pod::PodObject>| {
         format!("{} {}", pod.full_name().name(), pod.containers()[0].image.as_deref().unwrap())
     };
     set.pods.iter().map(line).collect()

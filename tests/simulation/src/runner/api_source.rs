@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, Context, Handler, Recipient, ResponseFuture};
+use futures_util::future::BoxFuture;
 use kube::Client;
 use podwright::adapters::kube::PodSource;
-use podwright_actors::ports::{Clock, SourceUpdate};
+use podwright_actors::ports::{Clock, NodeStopped, SourceInbox, SourceUpdate};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -23,26 +23,22 @@ pub(super) struct HeldUpdate {
 pub(super) struct ApiSource {
     /// The source, until it is started.
     source: Option<PodSource>,
-    inbox: Recipient<SourceUpdate>,
+    inbox: Arc<dyn SourceInbox>,
     updates: Receiver<HeldUpdate>,
 }
 
-struct Inbox(Sender<HeldUpdate>);
+/// Holds the updates of the source until the simulation has passed them on.
+struct HoldingInbox(Sender<HeldUpdate>);
 
-impl Actor for Inbox {
-    type Context = Context<Self>;
-}
-
-impl Handler<SourceUpdate> for Inbox {
-    type Result = ResponseFuture<()>;
-
-    fn handle(&mut self, update: SourceUpdate, _: &mut Self::Context) -> Self::Result {
+impl SourceInbox for HoldingInbox {
+    fn send(&self, update: SourceUpdate) -> BoxFuture<'static, Result<(), NodeStopped>> {
         let (accepted, is_accepted) = oneshot::channel();
         let updates = self.0.clone();
         Box::pin(async move {
             // The receivers are dropped when the agent ends.
-            let _ended = updates.send(HeldUpdate { update, accepted }).await;
+            updates.send(HeldUpdate { update, accepted }).await.map_err(|_| NodeStopped)?;
             let _dropped = is_accepted.await;
+            Ok(())
         })
     }
 }
@@ -51,7 +47,7 @@ impl ApiSource {
     pub(super) fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
         let (sender, updates) = channel(1);
         let source = Some(PodSource::new(client, NODE_NAME, clock));
-        ApiSource { source, inbox: Inbox(sender).start().recipient(), updates }
+        ApiSource { source, inbox: Arc::new(HoldingInbox(sender)), updates }
     }
 
     /// Starts the watch, if it is not started.
@@ -82,17 +78,15 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_source_waits_until_the_agent_has_accepted_its_update() {
-        actix::System::new().block_on(async {
-            let (sender, mut updates) = channel(1);
-            let inbox = Inbox(sender).start();
-            let update = SourceUpdate::NotYet { source: SourceKind::Api, problems: Vec::new() };
-            let mut sending = Box::pin(inbox.send(update));
-            let HeldUpdate { accepted, .. } = updates.recv().await.unwrap();
-            assert!((&mut sending).now_or_never().is_none(), "the simulation has not passed it on");
-            drop(accepted);
-            sending.await.unwrap();
-        });
+    #[tokio::test]
+    async fn a_source_waits_until_the_agent_has_accepted_its_update() {
+        let (sender, mut updates) = channel(1);
+        let update = SourceUpdate::NotYet { source: SourceKind::Api, problems: Vec::new() };
+        let mut sending = HoldingInbox(sender).send(update);
+        assert!((&mut sending).now_or_never().is_none(), "the simulation has not taken it");
+        let HeldUpdate { accepted, .. } = updates.recv().await.unwrap();
+        assert!((&mut sending).now_or_never().is_none(), "the simulation has not passed it on");
+        drop(accepted);
+        assert_eq!(sending.await, Ok(()));
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the mounts.
 
-use podwright_actors::ports::{Mount, VolumeImage};
+use podwright_ports::{Mount, VolumeImage};
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use podwright_actors::pod::ContainerKind;
-use podwright_actors::ports::Device;
+use podwright_model::pod::ContainerKind;
+use podwright_ports::Device;
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;

@@ -1,6 +1,6 @@
 //! Tests of CPU, memory, huge pages, swap, cgroup paths and OOM scores.
 
-use podwright_actors::pod::ContainerKind;
+use podwright_model::pod::ContainerKind;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -163,7 +163,7 @@ fn an_invalid_quantity_error_names_its_field() {
     let pod = pod(json!({"containers": [{"name": "a", "resources": {"limits": {"memory": "lots"}}}]}));
     let error =
         container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups()).unwrap_err();
-    let error = podwright_actors::text::error_chain(&error).to_string();
+    let error = podwright_model::text::error_chain(&error).to_string();
     assert!(error.starts_with("a: resources.limits.memory: \"lots\" is not a quantity"), "{error}");
 }
 

@@ -1,6 +1,6 @@
 //! Tests of namespaces, ports and kernel parameters.
 
-use podwright_actors::pod::ContainerKind;
+use podwright_model::pod::ContainerKind;
 use serde_json::{Value, json};
 
 use super::super::fixtures::{container, facts, lookups, pod};

@@ -1,6 +1,6 @@
 //! Tests of users, groups, privileges and profiles.
 
-use podwright_actors::ports::RuntimeError;
+use podwright_ports::RuntimeError;
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;

@@ -7,9 +7,9 @@ use std::io::Write;
 use futures_util::FutureExt;
 use jiff::civil::date;
 use parking_lot::Mutex;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::RuntimeFuture;
 use podwright_fixtures::hostile_files::{clear, plants};
+use podwright_model::ids::ContainerId;
+use podwright_ports::RuntimeFuture;
 
 use super::*;
 use crate::log::LogDir;

@@ -1,6 +1,6 @@
 //! Volumes that are made of API objects.
 
-use podwright_actors::ports::{ErrorSource, VolumeFile, VolumesSetUp};
+use podwright_ports::{ErrorSource, VolumeFile, VolumesSetUp};
 
 use super::*;
 

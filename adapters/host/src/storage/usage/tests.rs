@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use podwright_actors::ports::{PodStorage, UsedSpace};
+use podwright_ports::{PodStorage, UsedSpace};
 use serde_json::json;
 use tempfile::TempDir;
 

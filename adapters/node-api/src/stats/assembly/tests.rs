@@ -1,6 +1,6 @@
 use super::*;
-use podwright_actors::ids::PodUid;
-use podwright_actors::ports::{ContainerState, UsedSpace};
+use podwright_model::ids::PodUid;
+use podwright_ports::{ContainerState, UsedSpace};
 
 /// The usage of a container whose ID is its name.
 pub(in crate::stats) fn used(name: &str, cpu: u64, memory: MemoryUsage) -> ContainerUsage {

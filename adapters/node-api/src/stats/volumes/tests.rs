@@ -8,7 +8,7 @@ use tokio::time::advance;
 
 use super::super::fields::ContainerStats;
 use super::*;
-use podwright_actors::ports::PodStorage;
+use podwright_ports::PodStorage;
 
 fn pod(name: &str) -> Arc<PodObject> {
     let pod = json!({

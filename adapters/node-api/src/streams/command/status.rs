@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::streams::SessionTarget;
-use podwright_actors::texts::streams::{
+use podwright_host::streaming::CommandEnd;
+use podwright_model::texts::streams::{
     EXIT_CODE, NON_ZERO_EXIT_CODE, cannot_attach, cannot_execute, internal_error, non_zero_exit,
 };
-use podwright_host::streaming::CommandEnd;
 
 /// The `metav1.Status` in JSON.
 pub(super) fn json(end: &CommandEnd, target: &SessionTarget) -> Vec<u8> {

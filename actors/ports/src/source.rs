@@ -2,13 +2,34 @@
 
 use std::sync::Arc;
 
-use crate::ids::FullName;
-use crate::pod::PodObject;
+use futures_util::future::BoxFuture;
+use podwright_model::ids::FullName;
+use podwright_model::pod::PodObject;
 
 use super::SourceKind;
 
 /// The capacity of the channel from a source to the engine, in updates (the kubelet's config channel, 1.36).
 pub const SOURCE_CHANNEL_DEPTH: usize = 50;
+
+/// Takes the updates of pod sources. A node implements it.
+pub trait SourceInbox: Send + Sync + 'static {
+    /// Hands an update over. The future ends once the update is accepted, and a source sends its next update only after that.
+    ///
+    /// A node applies the accepted updates one after another, and none while its runtime is unhealthy. It accepts up to
+    /// [`SOURCE_CHANNEL_DEPTH`] updates before it applies them, and a further one once enough earlier ones have been applied. Sending
+    /// the same set again changes nothing.
+    ///
+    /// Not cancel safe: if the future is dropped, the update may or may not be applied. It is never applied in part.
+    ///
+    /// # Errors
+    /// [`NodeStopped`] if the node has stopped. No later call succeeds.
+    fn send(&self, update: SourceUpdate) -> BoxFuture<'static, Result<(), NodeStopped>>;
+}
+
+/// The node has stopped, so it takes no updates of pod sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the node has stopped and takes no pods: start a new node, and send the pods of the source to that one")]
+pub struct NodeStopped;
 
 /// An update from a pod source.
 #[derive(Clone, Debug)]
