@@ -37,7 +37,7 @@ use super::view::{NodeControl, NodeView};
 pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
 use guard::{Guard, guard};
 use podwright_http_server::{Access, BlockingAnswers, MAX_ECHO_BYTES, negotiate};
-use podwright_node_api::pod_list;
+use podwright_node_api::{ServedNode, pod_list};
 use recording::RecordingEndpoint;
 
 /// The state that handlers share.
@@ -147,7 +147,7 @@ async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>)
 
 async fn pods(State(view): State<NodeView>, State(blocking): State<BlockingAnswers>) -> Response {
     view.node.explainer().adopted().await;
-    blocking.answer(view, |view| pod_list(&view.pods())).await
+    blocking.answer(view, |view| pod_list(&ServedNode::pods(view))).await
 }
 
 async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::PodStatus;
+
 use crate::adapters::dra::{DraPlugins, PluginSocket};
 use crate::adapters::storage::FileStorage;
 use podwright_actors::claims::{ClaimManager, ContainerClaim, DevicesError};
@@ -9,9 +13,10 @@ use podwright_actors::explain::{Explanation, Inspection, PodFacts};
 use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::node::{NodeHandle, NodeQueries};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, SourceProblem};
+use podwright_actors::ports::{Clock, PodRuntimeStatus, SourceProblem};
 use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
+use podwright_node_api::{ServedNode, ServedPod};
 
 use super::events::EventLog;
 use super::pod_names::is_known_as;
@@ -139,4 +144,38 @@ impl NodeView {
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.node.problems()
     }
+}
+
+impl ServedNode for NodeView {
+    fn pods(&self) -> Vec<ServedPod> {
+        self.node.explainer().pods().into_iter().map(served).collect()
+    }
+
+    fn named(&self, name: &FullName) -> Option<ServedPod> {
+        self.node.explainer().named(name).into_iter().next().map(served)
+    }
+
+    fn known_uid(&self, uid: &PodUid) -> Option<PodUid> {
+        self.node.known_uid(uid)
+    }
+
+    fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.node.status(uid)
+    }
+
+    fn runtime_status(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
+        self.node.observer().last(uid)
+    }
+
+    fn adopted(&self) -> BoxFuture<'_, ()> {
+        self.node.explainer().adopted().boxed()
+    }
+
+    fn is_housekeeping_late(&self) -> bool {
+        self.node.is_housekeeping_late()
+    }
+}
+
+fn served(pod: PodFacts) -> ServedPod {
+    ServedPod { uid: pod.uid, full_name: pod.full_name, object: pod.object, status: pod.status }
 }

@@ -17,7 +17,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use podwright_actors::node::NodeQueries;
 use podwright_host::log::LogDir;
 use podwright_host::log::reader::{LogRead, ReadOptions, Reader, runs};
 use podwright_host::storage::FileStorage;
@@ -27,6 +26,8 @@ use podwright_model::text::{error_chain, reason};
 pub use selection::NoRun;
 use selection::{is_running, select_run};
 
+use super::served_node::ServedNode;
+
 /// How often a followed log is read again at its end.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -34,7 +35,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// the limit.
 #[derive(Clone)]
 pub struct LogReaders {
-    node: NodeQueries,
+    node: Arc<dyn ServedNode>,
     /// Finds the log directories of containers.
     storage: FileStorage,
     readers: Arc<Semaphore>,
@@ -71,7 +72,7 @@ pub struct LogPermit(OwnedSemaphorePermit);
 
 impl LogReaders {
     /// At most `most` readers of the logs of this node. Answers that follow a log end when `stopping` is cancelled.
-    pub fn new(node: NodeQueries, storage: FileStorage, most: usize, stopping: CancellationToken) -> Self {
+    pub fn new(node: Arc<dyn ServedNode>, storage: FileStorage, most: usize, stopping: CancellationToken) -> Self {
         LogReaders { node, storage, readers: Arc::new(Semaphore::new(most)), most, stopping }
     }
 
@@ -153,7 +154,7 @@ pub struct OpenLog {
 
 /// The container whose log is followed.
 struct FollowedContainer {
-    node: NodeQueries,
+    node: Arc<dyn ServedNode>,
     uid: PodUid,
     container: String,
     run: u32,

@@ -18,9 +18,9 @@ use super::access::{Gatekeeper, Reviews};
 use super::client_authority::{AnyClientVerifier, ClientAuthority, ClientAuthorityError};
 use super::container_logs::LogReaders;
 use super::routes::{NodeApi, router};
+use super::served_node::ServedNode;
 use super::stats::VolumeMeter;
 use super::streams::Streams;
-use podwright_actors::node::NodeQueries;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_host::streaming::StreamingRuntime;
@@ -56,8 +56,8 @@ pub struct NodeApiClients {
 
 /// The data that the node API serves.
 pub struct NodeApiContent {
-    /// The queries of the node.
-    pub node: NodeQueries,
+    /// The node.
+    pub node: Arc<dyn ServedNode>,
     /// The node's clock.
     pub clock: Arc<dyn Clock>,
     /// The node's metrics.

@@ -32,14 +32,15 @@
 //! # Parts
 //!
 //! - [`NodeApiEndpoint`]: the port, which serves [`NodeApiContent`] to [`NodeApiClients`].
+//! - [`ServedNode`]: the queries of the node, which a user of the crate implements.
 //! - [`Reviews`]: what the gatekeeper requests from the API server, which a user of the crate implements.
 //! - [`Streams`]: commands, attached terminals and forwarded ports, over WebSocket and [`spdy`].
 //! - [`LogReaders`] and [`pod_list()`]: answers that the admin endpoints of an agent give too.
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-actors` for the node, `podwright-host` for logs, disks and usage, and `podwright-http-server`. It knows no
-//! runtime and no client of an API server.
+//! The crate uses `podwright-host` for logs, disks and usage, `podwright-http-server`, `podwright-metrics`, `podwright-core` and the
+//! ports. It knows no node, no runtime and no client of an API server.
 
 mod access;
 mod attributes;
@@ -53,6 +54,7 @@ mod log_query;
 mod log_route;
 mod pod_list;
 mod routes;
+mod served_node;
 pub mod spdy;
 mod stats;
 mod stream_routes;
@@ -64,4 +66,5 @@ pub use client_authority::ClientAuthorityError;
 pub use container_logs::{LogPermit, LogReaders, LogRequest, NoRun, OpenLog, OpenLogError};
 pub use endpoint::{NodeApiClients, NodeApiContent, NodeApiEndpoint};
 pub use pod_list::pod_list;
+pub use served_node::{ServedNode, ServedPod};
 pub use streams::{IDLE_LIMIT, Stream, Streams};

@@ -22,14 +22,14 @@ pub(super) async fn container_logs(
         Err(BadLogQuery::Undecodable) => return (StatusCode::BAD_REQUEST, texts::UNDECODABLE_QUERY).into_response(),
         Err(BadLogQuery::Invalid) => return (StatusCode::UNPROCESSABLE_ENTITY, texts::INVALID_QUERY).into_response(),
     };
-    let Some(pod) = find::pod(&api.queries, &namespace, &name) else {
+    let Some(pod) = find::pod(&*api.queries, &namespace, &name) else {
         return (StatusCode::NOT_FOUND, texts::no_pod(&name)).into_response();
     };
     if pod.has_terminal(&container).is_none() {
         return (StatusCode::NOT_FOUND, texts::no_container(&container, &name)).into_response();
     }
     let Some(permit) = api.logs.permit() else { return api.logs.busy() };
-    let status = pod.facts.status.as_deref();
+    let status = pod.status.as_deref();
     match api.logs.open(&pod.object, status, &container, request, permit).await {
         Ok(log) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], log.into_body()).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, refusal(error, &container, &name)).into_response(),

@@ -4,8 +4,9 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use podwright_actors::explain::PodFacts;
 use serde::Serialize;
+
+use super::served_node::ServedPod;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +30,7 @@ struct PodItem<'a> {
 }
 
 /// All pods with their statuses.
-pub fn pod_list(pods: &[PodFacts]) -> Response {
+pub fn pod_list(pods: &[ServedPod]) -> Response {
     let items = pods
         .iter()
         .filter_map(|pod| {

@@ -15,9 +15,9 @@ use super::access::{Gatekeeper, Refusal};
 use super::container_logs::LogReaders;
 use super::log_route::container_logs;
 use super::pod_list::pod_list;
+use super::served_node::ServedNode;
 use super::streams::Streams;
 use super::{health, stats, stream_routes};
-use podwright_actors::node::NodeQueries;
 use podwright_host::stats::RuntimeStats;
 use podwright_host::storage::FileStorage;
 use podwright_http_server::{BlockingAnswers, Connection, MAX_ECHO_BYTES, negotiate};
@@ -35,7 +35,7 @@ const LONG_LIVED: &[&str] = &["/exec/", "/attach/", "/portForward/", "/run/", "/
 /// The ports and the data of the endpoints. Clones share them.
 #[derive(Clone)]
 pub(super) struct NodeApi {
-    pub(super) queries: NodeQueries,
+    pub(super) queries: Arc<dyn ServedNode>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     pub(super) storage: FileStorage,
@@ -164,18 +164,18 @@ async fn healthz_check(State(api): State<NodeApi>, Path(name): Path<String>, uri
 }
 
 async fn pods(State(api): State<NodeApi>) -> Response {
-    api.queries.explainer().adopted().await;
-    api.blocking.answer(api.queries, |node| pod_list(&node.explainer().pods())).await
+    api.queries.adopted().await;
+    api.blocking.answer(api.queries, |node| pod_list(&node.pods())).await
 }
 
 /// The pods with a container that runs, as the runtime reports them.
 async fn running_pods(State(api): State<NodeApi>) -> Response {
-    api.blocking.answer(api.queries, |node| Json(running(node))).await
+    api.blocking.answer(api.queries, |node| Json(running(&**node))).await
 }
 
-fn running(node: &NodeQueries) -> Value {
-    let items = node.explainer().pods().into_iter().filter_map(|pod| {
-        let status = node.observer().last(&pod.uid)?;
+fn running(node: &dyn ServedNode) -> Value {
+    let items = node.pods().into_iter().filter_map(|pod| {
+        let status = node.runtime_status(&pod.uid)?;
         let running = status.containers.iter().filter(|run| run.state == ContainerState::Running);
         let containers: Vec<Value> =
             running.map(|run| json!({"name": run.name.as_str(), "image": run.image, "resources": {}})).collect();

@@ -21,8 +21,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 
 use super::routes::NodeApi;
+use super::served_node::ServedPod;
 use fields::{FsStats, NodeStats, PodReference, Summary};
-use podwright_actors::explain::PodFacts;
 use podwright_host::node_meter::booted;
 use podwright_host::stats::{PodNetwork, RuntimeUsage};
 use podwright_metrics::Format;
@@ -112,7 +112,7 @@ async fn with_rates(api: &NodeApi) -> Shared<NodeMeasurement> {
 /// The text of the error of the runtime.
 async fn measure(api: NodeApi) -> Result<NodeMeasurement, String> {
     let queries = api.queries.clone();
-    let pods = api.blocking.compute(move || queries.explainer().pods()).await.ok_or(PANIC)?;
+    let pods = api.blocking.compute(move || queries.pods()).await.ok_or(PANIC)?;
     let objects: Vec<Arc<PodObject>> = pods.iter().filter_map(|pod| pod.object.clone()).collect();
     let usage = api.stats.usage(&objects).await.map_err(|error| error_chain(&error).to_string())?;
     let node = api.clone();
@@ -121,7 +121,7 @@ async fn measure(api: NodeApi) -> Result<NodeMeasurement, String> {
 }
 
 /// Blocking: reads the usage of the node and of the agent.
-fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> NodeMeasurement {
+fn assemble(api: &NodeApi, listed: Vec<ServedPod>, mut usage: RuntimeUsage) -> NodeMeasurement {
     let (mut node, mut agent) = (machine::node(), machine::agent());
     api.rates.set_all(&mut usage);
     if let Some(agent) = &mut agent {
@@ -132,7 +132,7 @@ fn assemble(api: &NodeApi, listed: Vec<PodFacts>, mut usage: RuntimeUsage) -> No
     let (mut pods, mut objects) = (Vec::new(), Vec::new());
     let containers = assembly::by_id(&usage);
     for pod in listed {
-        let Some(status) = api.queries.observer().last(&pod.uid) else { continue };
+        let Some(status) = api.queries.runtime_status(&pod.uid) else { continue };
         let start = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.to_string());
         let pod_ref = PodReference {
             name: pod.full_name.name().to_owned(),

@@ -49,7 +49,7 @@ pub(super) async fn attach(
     };
     // Whether a process has a terminal cannot change, so the setting of the container counts.
     let Some(tty) = pod.has_terminal(path_value(&path, "container")) else {
-        let why = texts::no_container_to_attach(path_value(&path, "container"), pod.facts.full_name.as_str());
+        let why = texts::no_container_to_attach(path_value(&path, "container"), pod.object.full_name().as_str());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     };
     let RequestedStreams { stdin, stdout, stderr, .. } = streams;
@@ -71,11 +71,11 @@ pub(super) async fn port_forward(
         Ok(pod) => pod,
         Err(refusal) => return refusal.into_response(),
     };
-    if !pod.has_uid(&api.queries, path.get("uid").map(String::as_str)) {
+    if !pod.has_uid(&*api.queries, path.get("uid").map(String::as_str)) {
         return (StatusCode::NOT_FOUND, texts::OTHER_POD).into_response();
     }
     let Some(sandbox) = pod.sandbox() else {
-        let why = texts::pod_not_found(pod.facts.full_name.as_str());
+        let why = texts::pod_not_found(pod.object.full_name().as_str());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     };
     api.streams.serve(request, Stream::PortForward { sandbox, ports }).await
@@ -140,14 +140,14 @@ fn path_value<'a>(path: &'a Parameters, name: &str) -> &'a str {
 type Refused = (StatusCode, String);
 
 fn pod(api: &NodeApi, path: &Parameters) -> Result<FoundPod, Refused> {
-    let found = find::pod(&api.queries, path_value(path, "namespace"), path_value(path, "pod"));
+    let found = find::pod(&*api.queries, path_value(path, "namespace"), path_value(path, "pod"));
     found.ok_or_else(|| (StatusCode::NOT_FOUND, texts::NO_POD.to_owned()))
 }
 
 /// The pod of a request, and its container that runs.
 fn container(api: &NodeApi, path: &Parameters) -> Result<(FoundPod, podwright_model::ids::ContainerId), Refused> {
     let (pod, name) = (pod(api, path)?, path_value(path, "container"));
-    let is_it = pod.has_uid(&api.queries, path.get("uid").map(String::as_str));
+    let is_it = pod.has_uid(&*api.queries, path.get("uid").map(String::as_str));
     match pod.running(name).filter(|_| is_it) {
         Some(container) => Ok((pod, container)),
         None => Err((StatusCode::INTERNAL_SERVER_ERROR, texts::container_not_found(name))),

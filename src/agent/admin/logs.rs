@@ -93,7 +93,7 @@ pub(super) struct LogsEndpoint {
 
 impl LogsEndpoint {
     pub(super) fn new(view: &NodeView, stopping: CancellationToken) -> Self {
-        LogsEndpoint { readers: LogReaders::new(view.node.clone(), view.logs.clone(), MAX_READERS, stopping) }
+        LogsEndpoint { readers: LogReaders::new(Arc::new(view.clone()), view.logs.clone(), MAX_READERS, stopping) }
     }
 
     pub(super) async fn answer(

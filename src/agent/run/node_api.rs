@@ -66,7 +66,7 @@ impl NodeApiServer {
     ) -> Result<(), RunError> {
         let certificate = serving(self.certificate, view.metrics.certificates.clone(), stop.clone()).await?;
         let parts = NodeApiContent {
-            node: view.node.clone(),
+            node: Arc::new(view.clone()),
             clock: view.clock.clone(),
             metrics: view.metrics.clone(),
             storage: view.logs.clone(),
