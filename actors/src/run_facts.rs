@@ -163,21 +163,22 @@ impl RunFacts {
 
     /// Records that runs of a pod are about to be stopped to start their containers again with other resources, each with how long its
     /// stop may take at most from `now` on. Waits until the file has it. Returns whether the file has it: otherwise the record is undone,
-    /// and the runs must not be stopped. Cancel safe.
+    /// and the runs must not be stopped.
+    ///
+    /// Cancel safe: a call that is dropped while it waits undoes the record too, because its caller stops no run. The next agent may find the
+    /// record if this one dies before the file has the undo; then the record counts until the limit of its stop.
     pub(crate) async fn stops_for_resize(&self, pod: &PodUid, now: Time, runs: &[(&ContainerId, Duration)]) -> bool {
         let stop_of = |run: &ContainerId| self.kept.lock().facts.fact(pod, run).and_then(|fact| fact.for_resize);
-        // An earlier stop may still take effect.
-        let before: Vec<_> = runs.iter().map(|&(run, _)| (run, stop_of(run))).collect();
+        let before = runs.iter().map(|&(run, _)| (run, stop_of(run))).collect();
+        let unwritten = UnwrittenStops { facts: self, pod, before };
         for &(run, limit) in runs {
             let stop = StopFact { killed_at: now + limit, limit };
             self.change(Event::StopsForResize { pod, run, stop: Some(stop) });
         }
         let version = self.kept.lock().lines.version();
         let is_written = self.until_written(version).await;
-        if !is_written {
-            for (run, stop) in before {
-                self.change(Event::StopsForResize { pod, run, stop });
-            }
+        if is_written {
+            unwritten.keep();
         }
         is_written
     }
@@ -267,5 +268,28 @@ impl RunFacts {
             self.journal.wake();
         }
         version
+    }
+}
+
+/// The recorded stops of runs for a resize, until the file has them. Undoes them when it is dropped.
+struct UnwrittenStops<'a> {
+    facts: &'a RunFacts,
+    pod: &'a PodUid,
+    /// Each run with its earlier stop for a resize, which may still take effect.
+    before: Vec<(&'a ContainerId, Option<StopFact>)>,
+}
+
+impl UnwrittenStops<'_> {
+    /// Keeps the recorded stops, because the file has them.
+    fn keep(mut self) {
+        self.before.clear();
+    }
+}
+
+impl Drop for UnwrittenStops<'_> {
+    fn drop(&mut self) {
+        for (run, stop) in self.before.drain(..) {
+            self.facts.change(Event::StopsForResize { pod: self.pod, run, stop });
+        }
     }
 }

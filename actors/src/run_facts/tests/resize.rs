@@ -68,6 +68,27 @@ async fn stop_for_a_resize_that_is_not_in_the_file_is_undone() {
     }
 }
 
+// The sync is cancelled, so the run is not stopped, and may complete its work by itself.
+#[tokio::test(start_paused = true)]
+async fn stop_for_a_resize_whose_caller_waits_no_longer_is_undone() {
+    let (running, ended) = ([run("a", Is::Running)], [run("a", Is::Exited(0))]);
+    let disk = Disk::default();
+    let facts = disk.agent();
+    assert_eq!(stops_for_resize(&facts, 10).now_or_never(), None);
+    assert_eq!(reasons(&facts, &ended, 20), [""]);
+    facts.written().await;
+    assert_eq!(reasons(&disk.agent(), &ended, 20), [""], "the next agent");
+
+    // The earlier stop is over at 40 s, and the later one would be at 45 s.
+    for (seconds, expected) in [(39, STOPPED_FOR_RESIZE), (40, "")] {
+        let facts = Disk::default().agent();
+        assert!(stops_for_resize(&facts, 10).await);
+        assert_eq!(stops_for_resize(&facts, 15).now_or_never(), None);
+        assert_eq!(reasons(&facts, &running, seconds), [""]);
+        assert_eq!(reasons(&facts, &ended, seconds), [expected], "it ran at {seconds} s");
+    }
+}
+
 /// Begins a stop of the run `a` that takes at most 30 s.
 async fn stops_for_resize(facts: &RunFacts, seconds: u64) -> bool {
     facts.stops_for_resize(&uid(), Time::from_secs(seconds), &[(&"a".into(), Duration::from_secs(30))]).await
