@@ -134,28 +134,39 @@ impl NodePresence {
         }
     }
 
-    /// Renews the lease once, before the node with this UID is deleted. The server compares the resource version, so no other agent claims
+    /// Renews the lease before the node with this UID is deleted. The server compares the resource version, so no other agent claims
     /// the lease between the read and the write, and none takes it for the next 40 s.
     ///
+    /// The server may perform a write late that this agent requested before it ended. So a lease that has changed after the read is read
+    /// again, and written once more unless another agent or a kubelet has claimed it. Such a late write changes the lease only once: the
+    /// server refuses others of the same resource version.
+    ///
     /// # Errors
-    /// [`ApiError`] if the server does not answer the read or the write.
+    /// [`ApiError`] if the server does not answer a read or a write, or if it refuses the second write because the lease has changed again.
     pub(super) async fn hold_lease(&self, uid: &str) -> Result<Hold, ApiError> {
         let found = self.found_lease.lock().clone();
-        let base = match self.parts.api.lease().await {
-            Ok(lease) if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) => {
-                return Ok(Hold::Taken);
+        let mut is_second = false;
+        loop {
+            let base = match self.parts.api.lease().await {
+                Ok(lease) if lease::is_claimed_by_another(&lease, found.as_ref(), &self.parts.settings.instance) => {
+                    return Ok(Hold::Taken);
+                }
+                Ok(lease) => Some(lease),
+                Err(ApiError::NotFound) => None,
+                Err(ApiError::Refused(_)) => return Ok(Hold::Refused),
+                Err(error) => return Err(error),
+            };
+            match self.write_lease(base, uid).await {
+                Ok(lease) => return Ok(Hold::Held(Box::new(lease))),
+                Err(ApiError::Refused(_)) => return Ok(Hold::Refused),
+                // Somebody wrote or deleted the lease after the read. The next read tells who.
+                Err(ApiError::Conflict(_) | ApiError::NotFound) if !is_second => is_second = true,
+                // For the caller, a conflict is one about the node.
+                Err(error @ (ApiError::Conflict(_) | ApiError::NotFound)) => {
+                    return Err(ApiError::unavailable(error, None));
+                }
+                Err(error) => return Err(error),
             }
-            Ok(lease) => Some(lease),
-            Err(ApiError::NotFound) => None,
-            Err(ApiError::Refused(_)) => return Ok(Hold::Refused),
-            Err(error) => return Err(error),
-        };
-        match self.write_lease(base, uid).await {
-            Ok(lease) => Ok(Hold::Held(Box::new(lease))),
-            Err(ApiError::Refused(_)) => Ok(Hold::Refused),
-            // Somebody wrote or deleted the lease after the read.
-            Err(ApiError::Conflict(_) | ApiError::NotFound) => Ok(Hold::Taken),
-            Err(error) => Err(error),
         }
     }
 

@@ -43,14 +43,39 @@ impl Registered {
     /// The agent ends. Each call of its deregistration takes 100 ms: it reads the node and the lease, writes the lease, and deletes the node
     /// and the lease. Another agent writes the lease after a while. Returns the answers to both.
     async fn end_while<T>(&self, after: u64, write: impl FnOnce() -> T) -> (Result<bool, ApiError>, T) {
-        self.node.node.shutdown(Duration::ZERO).await;
-        self.node.wait(0.2).await;
-        self.api.server.latency(100);
         let other = async {
             sleep(Duration::from_millis(after)).await;
             write()
         };
-        tokio::join!(self.node.node.deregister(), other)
+        self.end_during(other).await
+    }
+
+    /// The agent ends, while others do something from the beginning of its deregistration on.
+    async fn end_during<T>(&self, others: impl Future<Output = T>) -> (Result<bool, ApiError>, T) {
+        self.node.node.shutdown(Duration::ZERO).await;
+        self.node.wait(0.2).await;
+        self.api.server.latency(100);
+        tokio::join!(self.node.node.deregister(), others)
+    }
+
+    /// The server performs a renewal that this agent requested before it ended.
+    fn renews_late(&self) {
+        let renewed = format!("{:.6}", Clock::now(&self.node.clock).to_timestamp());
+        let annotations = json!({"podwright.dev/renewed": renewed});
+        let renewal = json!({"metadata": {"annotations": annotations}, "spec": {"renewTime": renewed}});
+        self.api.server.request("PATCH", &format!("{LEASES}/node1"), STRATEGIC, &renewal).unwrap();
+    }
+
+    fn delete_lease(&self) {
+        self.api.server.request("DELETE", &format!("{LEASES}/node1"), JSON, &Value::Null).unwrap();
+    }
+
+    /// Checks that the agent deletes its node and its lease although the server writes or deletes the lease, on behalf of the agent or of a
+    /// user, between the read and the write of the agent.
+    async fn deletes_its_node_while(&self, write: impl FnOnce()) {
+        let (answer, ()) = self.end_while(250, write).await;
+        assert!(matches!(answer, Ok(true)), "{answer:?}");
+        assert_eq!((self.api.read(), self.api.read_lease()), (None, None));
     }
 
     /// Another agent replaces this version of the lease. Returns the status of a refusal.
@@ -133,6 +158,42 @@ async fn node_whose_lease_another_agent_takes_before_the_deletion_is_left() {
     let this = Registered::with_permission_to_delete().await;
     let (answer, taken) = this.end_while(250, || this.replace(this.api.read_lease().unwrap())).await;
     assert!(matches!((&answer, taken), (Ok(false), Ok(()))), "{answer:?} {taken:?}");
+    assert!(this.api.read().is_some() && this.api.read_lease().is_some());
+}
+
+#[actix::test]
+async fn late_renewal_by_the_agent_itself_is_no_claim() {
+    let this = Registered::with_permission_to_delete().await;
+    this.deletes_its_node_while(|| this.renews_late()).await;
+}
+
+#[actix::test]
+async fn late_creation_of_the_lease_by_the_agent_itself_is_no_claim() {
+    let this = Registered::with_permission_to_delete().await;
+    let mut lease = this.api.read_lease().unwrap();
+    lease["metadata"] = json!({"name": "node1", "annotations": lease["metadata"]["annotations"]});
+    this.delete_lease();
+    let create = || drop(this.api.server.request("POST", LEASES, JSON, &lease).unwrap());
+    this.deletes_its_node_while(create).await;
+}
+
+#[actix::test]
+async fn deletion_of_the_lease_is_no_claim() {
+    let this = Registered::with_permission_to_delete().await;
+    this.deletes_its_node_while(|| this.delete_lease()).await;
+}
+
+#[actix::test]
+async fn node_whose_lease_changes_during_both_writes_is_left() {
+    let this = Registered::with_permission_to_delete().await;
+    let changes = async {
+        for millis in [250, 200] {
+            sleep(Duration::from_millis(millis)).await;
+            this.renews_late();
+        }
+    };
+    let (answer, ()) = this.end_during(changes).await;
+    assert!(matches!(answer, Err(ApiError::Unavailable { .. })), "{answer:?}");
     assert!(this.api.read().is_some() && this.api.read_lease().is_some());
 }
 
