@@ -56,9 +56,13 @@ impl Allocation {
     /// A status reports nothing for a container that has not been created. Such a container has the resources of the spec. A container also
     /// reports a limit that it inherits from its pod, so an amount that the spec does not have for the container is left out.
     ///
-    /// `None` if nothing is reported, if a request would be above its limit, if the pod as a whole would have less than its containers, or if
-    /// the pod would have another class, which no resize changes: then nobody knows what was allocated. While a resize is in progress, the
-    /// limits of a status are those in use.
+    /// While a resize is in progress, a status has the allocated requests and the limits in use. A limit below its request is raised to it,
+    /// because no allocation has such a limit. A container runtime causes no such limit: containerd and CRI-O report the limits that were
+    /// requested, not what the kernel makes of them, which rounds a memory limit down to whole pages.
+    ///
+    /// `None` if nothing is reported, if the pod as a whole would have less than its containers, or if the pod would have another class,
+    /// which no resize changes: then nobody knows what was allocated. The same holds for a request of the pod as a whole above its limit if a
+    /// container is not reported, because the limit may be the sum of the containers.
     pub fn of_status(pod: &Arc<PodObject>) -> Option<Self> {
         let status = pod.status()?;
         let statuses = [&status.container_statuses, &status.init_container_statuses];
@@ -82,10 +86,13 @@ impl Allocation {
         let all_reported = resizable(pod).all(|it| containers.contains_key(&it.container.name));
         let mut allocation = Allocation { pod: pod.spec().resources.clone(), containers };
         allocation.pod = whole_of_status(allocation.apply(pod).spec(), all_reported, status);
+        // Not before: the status has the sum of the limits in use.
+        let whole = allocation.pod.as_mut().filter(|_| all_reported);
+        allocation.containers.values_mut().chain(whole).for_each(raise_limits);
         let allocated = allocation.apply(pod);
         let spec = allocated.spec();
         let is_possible =
-            requests_are_within_limits(&allocated) && whole_suffices(spec) && class_of(spec) == class_of(pod.spec());
+            whole_is_within_limits(spec) && whole_suffices(spec) && class_of(spec) == class_of(pod.spec());
         is_possible.then_some(allocation)
     }
 
@@ -163,16 +170,24 @@ fn whole_of_status(spec: &PodSpec, all_reported: bool, status: &PodStatus) -> Op
     Some(if has_class { allocated } else { whole(false) })
 }
 
-/// Whether no request of a container or of the pod as a whole is above its limit, as the API server requires.
-fn requests_are_within_limits(pod: &PodObject) -> bool {
-    let is_within = |resources: &ResourceRequirements| {
-        RESIZABLE.iter().all(|name| {
-            let of = |requirement| amount(Some(resources), requirement, name);
-            of("limits").is_none_or(|limit| of("requests").is_none_or(|request| request <= limit))
-        })
-    };
-    let of_containers = resizable(pod).filter_map(|it| it.container.resources.as_ref());
-    pod.spec().resources.as_ref().into_iter().chain(of_containers).all(is_within)
+/// Raises each limit that is below its request to the request.
+fn raise_limits(resources: &mut ResourceRequirements) {
+    for name in RESIZABLE {
+        let of = |requirement| amount(Some(&*resources), requirement, name);
+        let is_below = of("limits").is_some_and(|limit| of("requests").is_some_and(|request| limit < request));
+        let request = resources.requests.as_ref().and_then(|requests| requests.get(name)).filter(|_| is_below);
+        if let (Some(limits), Some(request)) = (&mut resources.limits, request) {
+            limits.insert(name.to_owned(), request.clone());
+        }
+    }
+}
+
+/// Whether no request of the pod as a whole is above its limit, as the API server requires.
+fn whole_is_within_limits(spec: &PodSpec) -> bool {
+    RESIZABLE.iter().all(|name| {
+        let of = |requirement| amount(spec.resources.as_ref(), requirement, name);
+        of("limits").is_none_or(|limit| of("requests").is_none_or(|request| request <= limit))
+    })
 }
 
 /// Whether the pod as a whole has what its containers have, as the API server requires: the requests of all, and the limit of each.

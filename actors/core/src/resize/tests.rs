@@ -93,19 +93,42 @@ fn allocation_is_read_from_a_status() {
     assert_eq!(read(amounts("1", "1Mi"), actual.clone()).unwrap().spec(), old.spec());
     assert_eq!(read(Value::Null, actual).unwrap().spec(), old.spec(), "a kubelet before 1.36");
     assert!(read(Value::Null, Value::Null).is_none());
-    let in_use = json!({"limits": amounts("1", "1Mi"), "requests": amounts("1", "1Mi")});
-    // The pod is guaranteed. With its new requests and the limits in use, it would not be.
-    assert!(read(amounts("2", "1Mi"), in_use).is_none(), "a resize is in progress");
+}
+
+#[test]
+fn limit_of_a_status_is_at_least_its_request() {
+    let status = |requests: Value, limits: Value| {
+        let mut status = json!({"name": "a", "image": IMAGE, "imageID": "", "ready": true, "restartCount": 0});
+        status["allocatedResources"] = requests;
+        status["resources"] = json!({"requests": {"cpu": "1"}, "limits": limits});
+        serde_json::from_value(json!({"containerStatuses": [status]})).unwrap()
+    };
+    // A guaranteed pod stays guaranteed. Rows: the requests that are reported; the limits in use; what was allocated.
+    let desired = one("3", "1000000");
+    for (requests, limits, allocated) in [
+        (amounts("2", "1000000"), amounts("1", "1000000"), Some(one("2", "1000000"))),
+        (amounts("2", "1000000"), amounts("1", "999424"), Some(one("2", "1000000"))),
+        // The limit in use is still that of the earlier allocation.
+        (amounts("2", "1000000"), amounts("4", "1000000"), None),
+    ] {
+        let pod = desired.with_status(status(requests, limits.clone()));
+        let read = Allocation::of_status(&pod).map(|allocation| allocation.apply(&pod).spec().clone());
+        assert_eq!(read, allocated.map(|pod| pod.spec().clone()), "{limits}");
+    }
+    // Rows: the request that is reported; the limit, which is 2 in use.
     let burstable =
         with(json!([{"name": "a", "image": IMAGE, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}]));
-    let is_read = |request: &str| {
-        let mut status = json!({"name": "a", "image": IMAGE, "imageID": "", "ready": true, "restartCount": 0});
-        status["allocatedResources"] = json!({"cpu": request});
-        status["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
-        let status = serde_json::from_value(json!({"containerStatuses": [status]})).unwrap();
-        Allocation::of_status(&burstable.with_status(status)).is_some()
-    };
-    assert_eq!(["2", "3"].map(is_read), [true, false], "a request above its limit");
+    for (request, limit) in [("2", "2"), ("3", "3")] {
+        let pod = burstable.with_status(status(json!({"cpu": request}), json!({"cpu": "2"})));
+        let read = Allocation::of_status(&pod).unwrap().apply(&pod);
+        let resources = serde_json::to_value(&read.containers()[0].resources).unwrap();
+        assert_eq!(resources, json!({"requests": {"cpu": request}, "limits": {"cpu": limit}}));
+    }
+    // With the raised limits, this pod would be guaranteed.
+    let nearly = json!({"requests": amounts("1", "1Mi"), "limits": amounts("4", "1Mi")});
+    let nearly = with(json!([{"name": "a", "image": IMAGE, "resources": nearly}]));
+    let pod = nearly.with_status(status(amounts("3", "1Mi"), amounts("2", "1Mi")));
+    assert!(Allocation::of_status(&pod).is_none());
 }
 
 #[test]

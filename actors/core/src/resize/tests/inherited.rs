@@ -219,6 +219,8 @@ fn limit_of_a_pod_as_a_whole_that_is_only_desired_is_not_allocated() {
         (vec![request, limit], vec![request, limit_sum], vec![request]),
         (vec![request, limit], vec![request_sum, lower], vec![request_sum, lower]),
         (vec![request, limit, cpu[0], cpu[1]], vec![request, limit], vec![request, limit]),
+        // A resize is in progress, and the limit in use is below the new request.
+        (vec![request, limit], vec![request, lower], vec![request, limit]),
     ] {
         assert_eq!(read(&desired, &reported, true), Some(whole(&allocated)), "{desired:?} {reported:?}");
     }
