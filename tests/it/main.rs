@@ -8,6 +8,7 @@ mod cri;
 mod dra;
 mod examples;
 mod final_status_file;
+mod node_authorizer;
 mod process_runtime;
 mod recordings;
 mod support;

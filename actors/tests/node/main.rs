@@ -30,6 +30,7 @@ mod registration;
 mod resize;
 mod restarts;
 mod shutdown;
+mod simulated;
 mod start_metrics;
 mod static_pods;
 mod status_writes;

@@ -53,7 +53,7 @@ async fn new_pods_start_without_a_warning() {
     }
     let events = cluster.server.all("events").into_iter();
     // A busy machine may need more than the time that a pod waits for the objects of its volumes. The test in
-    // `adapters/kube/tests/requests/node_authorizer.rs` checks that wait in paused time.
+    // `tests/it/node_authorizer.rs` checks that wait in paused time.
     let of_pods = events.filter(|event| {
         event["involvedObject"]["kind"] == "Pod" && event["type"] == "Warning" && event["reason"] != "FailedMount"
     });

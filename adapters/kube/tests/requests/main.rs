@@ -2,6 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod node_authorizer;
 mod objects;
 mod pod_api;

@@ -1,20 +1,18 @@
-//! Pods of the simulated runtime through a whole node, in paused time.
-
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+//! Pods of the simulated runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use parking_lot::Mutex;
+use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
-use podwright_core::pod_worker::Lifecycle;
-use podwright_engine::engine::{EngineConfig, Threads};
+use podwright_actors::pod::PodObject;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{SourceKind, SourceSet, TokioClock};
+use podwright_actors::time::Time;
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_ports::FakeStorage;
-use podwright_model::pod::PodObject;
-use podwright_model::time::Time;
-use podwright_ports::{SourceKind, SourceSet, TokioClock};
 use podwright_simulated::{SimulatedConfig, SimulatedRuntime};
 use serde_json::json;
 use tokio::time::{Instant, pause, sleep};
