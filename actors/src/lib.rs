@@ -44,7 +44,7 @@ pub use podwright_ports::HostIps;
 pub use shutdown::ShutdownConfig;
 pub use statuses::Statuses;
 
-// The adapters, the binary, the benches and the tests use the rooms below by their own paths. They are not part of the API,
+// The binary, the benches and the tests use the rooms below by their own paths. They are not part of the API,
 // and may change in any release.
 #[doc(hidden)]
 pub mod claims;

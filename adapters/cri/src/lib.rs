@@ -69,8 +69,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-core`, `podwright-model`, `podwright-ports`, `podwright-metrics`, `podwright-host` and, for the names of gRPC codes, `podwright-grpc-socket`. It
-//! uses no other adapter. The library `podwright` exports it as `adapters::cri` and `adapters::adoption`.
+//! The crate uses `podwright-core`, `podwright-model`, `podwright-ports`, `podwright-metrics`, `podwright-host` and, for the names of gRPC
+//! codes, `podwright-grpc-socket`. It uses no other adapter. The library `podwright` exports it as `adapters::cri` and `adapters::adoption`.
 
 mod access;
 pub mod adoption;

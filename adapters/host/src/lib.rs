@@ -28,7 +28,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-ports`, `podwright-core` and `podwright-model`. Other adapters and the agent use the crate; it uses no other adapter.
+//! The crate uses `podwright-ports`, `podwright-core` and `podwright-model`. Other adapters and the agent use the crate; it uses no other
+//! adapter.
 
 pub mod cdi;
 pub mod changed_pods;

@@ -21,8 +21,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-ports`, for the port, `podwright-core`, and `podwright-grpc-socket`, for the names of gRPC codes. The agent and embedders use
-//! the crate.
+//! The crate uses `podwright-ports`, for the port, `podwright-core`, and `podwright-grpc-socket`, for the names of gRPC codes. The agent
+//! and embedders use the crate.
 
 mod tls;
 

@@ -34,7 +34,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-ports`, whose traits it implements, `podwright-core`, `podwright-model` and `podwright-host`. It uses no other adapter.
+//! The crate uses `podwright-ports`, whose traits it implements, `podwright-core`, `podwright-model` and `podwright-host`. It uses no
+//! other adapter.
 //!
 //! # How it works
 //!

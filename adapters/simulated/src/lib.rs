@@ -38,7 +38,8 @@
 //!
 //! # Arrows
 //!
-//! The crate uses `podwright-model` and `podwright-ports`. The agent, the simulation and the benches of the node use it.
+//! The crate uses `podwright-model` and `podwright-ports`. The agent, the simulation, and the tests and
+//! benches of the node use it.
 
 mod behaviour;
 mod draw;
