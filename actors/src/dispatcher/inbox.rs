@@ -19,7 +19,7 @@ struct DispatcherInbox(Recipient<AcceptUpdate>);
 
 impl SourceInbox for DispatcherInbox {
     fn send(&self, update: SourceUpdate) -> BoxFuture<'static, Result<(), NodeStopped>> {
-        // Without a timeout, the mailbox is closed in the only error.
+        // The request has no timeout, so the only error is that of a closed mailbox.
         self.0.send(AcceptUpdate(update)).map(|sent| sent.map_err(|_closed| NodeStopped)).boxed()
     }
 }

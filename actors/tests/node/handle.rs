@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::housekeeping::PassError;
-use podwright_actors::ports::{SourceKind, SourceSet};
+use podwright_actors::ports::{NodeStopped, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet};
 use podwright_fixtures::api_pods::pod;
+use tokio::time::timeout;
 
 use crate::support::fake_runtime::{Op, Script};
-use crate::support::test_node::TestNode;
+use crate::support::test_node::{Setup, TestNode};
 
 #[actix::test]
 async fn two_nodes_run_in_one_process_and_do_not_share_pods() {
     let first = TestNode::start().await;
-    let second = crate::support::test_node::Setup::again(true).start();
+    let second = Setup::again(true).start();
     second.deliver(&[pod("b")]).await;
     first.deliver(&[pod("a")]).await;
     assert_eq!((first.phase("a"), second.phase("b")), ("Running".into(), "Running".into()));
@@ -39,8 +40,26 @@ async fn dropping_the_handle_ends_actors_workers_hooks_and_probes() {
     drop(node);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((Arc::strong_count(&runtime), Arc::strong_count(&storage)), (1, 1), "something still holds the ports");
-    let set = SourceSet { source: SourceKind::File, pods: Vec::new(), problems: Vec::new() };
-    assert!(sources.send(set.into()).await.is_err(), "the dispatcher has ended");
+    assert_eq!(sources.send(no_pods().into()).await, Err(NodeStopped));
+}
+
+#[actix::test]
+async fn a_source_waits_while_the_runtime_does_not_answer() {
+    let setup = Setup::new(false);
+    setup.runtime.fail(Op::List);
+    let node = setup.start();
+    let sources = node.node.sources();
+    for _ in 0..SOURCE_CHANNEL_DEPTH {
+        assert_eq!(sources.send(no_pods().into()).await, Ok(()));
+    }
+    let mut next = sources.send(no_pods().into());
+    assert!(timeout(Duration::from_secs(60), &mut next).await.is_err(), "the node holds too many updates");
+    node.runtime.heal();
+    assert_eq!(timeout(Duration::from_secs(60), next).await, Ok(Ok(())));
+}
+
+fn no_pods() -> SourceSet {
+    SourceSet { source: SourceKind::File, pods: Vec::new(), problems: Vec::new() }
 }
 
 #[actix::test]
