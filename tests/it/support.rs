@@ -4,7 +4,8 @@ pub(crate) mod browser;
 pub(crate) mod disks;
 pub(crate) mod fake_driver;
 pub(crate) mod logind;
-pub(crate) mod polling;
 pub(crate) mod processes;
 pub(crate) mod required;
 pub(crate) mod tls_files;
+
+pub(crate) use podwright_fixtures::polling;
