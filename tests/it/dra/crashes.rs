@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use podwright::dra_driver::{
     CallError, Claim, ClaimRef, ClaimResults, ClaimUid, Driver, DriverBuilder, Failure, PreparedDevice,
 };
+use podwright_stand_in::User;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::claim_cluster::{ClaimCluster, DRIVER, recorded};
-use super::support::client;
 use crate::agent::harness::eventually;
 use crate::support::processes::kill;
 
@@ -161,7 +161,7 @@ async fn round(at: usize, moments_are_writes: bool) -> bool {
     fs::create_dir_all(&data).unwrap();
     // The agent may not have created its directory yet.
     fs::create_dir_all(root.join("plugins_registry")).unwrap();
-    let driver = DriverBuilder::new(DRIVER, driver).node_name("n1").client(client(&cluster.server).await);
+    let driver = DriverBuilder::new(DRIVER, driver).node_name("n1").client(cluster.server.client(&User::admin()).await);
     let driver = driver.registrar_dir(root.join("plugins_registry")).data_dir(data).start().await.unwrap();
     if moments_are_writes {
         killer.watch(&root);

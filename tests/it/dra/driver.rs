@@ -17,14 +17,14 @@ use podwright_dra_api::registration::{InfoRequest, PluginInfo, RegistrationStatu
 use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
 use podwright_dra_api::v1::{NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
 use podwright_dra_api::v1beta1;
-use podwright_stand_in::StandIn;
+use podwright_stand_in::{StandIn, User};
 use serde_json::json;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::support::{Act, DRIVER, Folders, TestDriver, claim, client, connect};
+use super::support::{Act, DRIVER, Folders, TestDriver, claim, connect};
 use crate::support::polling::{PATIENCE, until};
 
 pub(crate) mod kubelet;
@@ -249,7 +249,7 @@ async fn one_bad_claim_does_not_fail_the_others() {
     }
     let (test, _reports) = TestDriver::new();
     let calls = test.calls.clone();
-    let driver = folders.builder(test).client(client(&server).await).start().await.unwrap();
+    let driver = folders.builder(test).client(server.client(&User::admin()).await).start().await.unwrap();
     let mut node = DraPluginClient::new(connect(driver.endpoint()).await);
 
     let claims =
@@ -434,7 +434,13 @@ async fn running_driver_publishes_its_devices() {
     };
     let folders = Folders::new();
     let (test, _reports) = TestDriver::new();
-    let driver = folders.builder(test.clone()).client(client(&server).await).node_name("n7").start().await.unwrap();
+    let driver = folders
+        .builder(test.clone())
+        .client(server.client(&User::admin()).await)
+        .node_name("n7")
+        .start()
+        .await
+        .unwrap();
     driver.publish(offer("a")).unwrap();
     until("the offer is published", || !server.all("resourceslices").is_empty()).await;
     driver.publish(offer("b")).unwrap();
@@ -444,7 +450,7 @@ async fn running_driver_publishes_its_devices() {
     assert_eq!(server.all("resourceslices").len(), 1, "slices outlive the driver, so that an update reuses them");
     assert!(driver.publish(DriverResources::default()).is_err());
 
-    let nameless = folders.builder(test.clone()).client(client(&server).await).start().await.unwrap();
+    let nameless = folders.builder(test.clone()).client(server.client(&User::admin()).await).start().await.unwrap();
     assert!(nameless.publish(DriverResources::default()).is_err());
     drop(nameless);
     let offline = folders.builder(test).without_api().node_name("n7").start().await.unwrap();

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use podwright::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig};
 use podwright::metrics::{Format, Metrics};
 use podwright_dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
@@ -38,9 +37,7 @@ impl Node {
     }
 
     async fn start(&mut self) {
-        let kubeconfig = Kubeconfig::from_yaml(&self.server.kubeconfig(&User::node("n7"))).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        let mut slices = SlicesConfig::new(kube::Client::try_from(config).unwrap(), "n7");
+        let mut slices = SlicesConfig::new(self.server.client(&User::node("n7")).await, "n7");
         slices.wipe_delay = Duration::from_millis(200);
         let registry = self.dir.path().join("plugins_registry");
         let plugins = DraPlugins::start(PluginsConfig::new(registry), &self.metrics, &self.stop).unwrap();

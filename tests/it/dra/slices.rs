@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use podwright::slices::{DriverResources, Owner, Pool, Slice, SliceEngine, SliceError, SliceOptions, WriteCounts};
-use podwright_stand_in::{Fault, Refusal, Rule, StandIn, Verb};
+use podwright_stand_in::{Fault, Refusal, Rule, StandIn, User, Verb};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::support::{DRIVER, client};
+use super::support::DRIVER;
 use crate::support::polling::until;
 
 /// An engine for the node `n7`, and its API server.
@@ -25,7 +25,7 @@ impl Published {
         let node = server.create("/api/v1/nodes", json!({"metadata": {"name": "n7"}})).unwrap();
         let (report, errors) = mpsc::unbounded_channel();
         let options = SliceOptions::new(DRIVER, move |error| report.send(error).unwrap());
-        let engine = SliceEngine::start(client(&server).await, change(options));
+        let engine = SliceEngine::start(server.client(&User::admin()).await, change(options));
         let node_uid = node["metadata"]["uid"].as_str().unwrap().to_owned();
         Published { server, engine, errors, node_uid }
     }
@@ -183,7 +183,7 @@ async fn slices_of_an_earlier_process_are_reused_and_superfluous_ones_deleted() 
 
     let (report, errors) = mpsc::unbounded_channel();
     let options = SliceOptions::new(DRIVER, move |error| report.send(error).unwrap()).owner(Owner::node("n7", None));
-    let engine = SliceEngine::start(client(&server).await, options);
+    let engine = SliceEngine::start(server.client(&User::admin()).await, options);
     let node_uid = String::new();
     server.forget_requests();
     let next = Published { server, engine, errors, node_uid };

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use podwright::dra_driver::{
     CallError, Claim, ClaimRef, ClaimResults, DeviceHealth, DeviceMetadata, Driver, DriverBuilder, Failure,
     PreparedDevice,
 };
 use podwright_dra_api::v1;
-use podwright_stand_in::{StandIn, User};
 use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::transport::{Channel, Endpoint};
@@ -157,13 +155,6 @@ impl Folders {
 /// The connection of a node to a socket.
 pub(crate) async fn connect(socket: &Path) -> Channel {
     Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap().connect().await.unwrap()
-}
-
-/// A client of the stand-in API server, with all permissions.
-pub(crate) async fn client(server: &StandIn) -> kube::Client {
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&User::admin())).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    kube::Client::try_from(config).unwrap()
 }
 
 pub(crate) fn claim(name: &str, uid: &str) -> v1::Claim {

@@ -18,7 +18,8 @@
 //! [`Store`] is the state machine without I/O. [`Call`] is a request to the store. [`StandIn`] is the server around the store.
 //! [`Faults`] are the faults that tests set.
 //!
-//! [`StandIn::service`] answers requests without a connection, so that a client works in virtual time and in a simulation.
+//! [`StandIn::client`] is a client of a user. [`StandIn::service`] answers requests without a connection, so that a client works in
+//! virtual time and in a simulation.
 //!
 //! The server has no scheduler, no quotas, no custom resources, no disruption controller and no field validation beyond
 //! names and the fields that its tests name. One port serves TLS and plain HTTP.

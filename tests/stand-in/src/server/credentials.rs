@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
 use super::StandIn;
 use crate::access::{Grant, User};
 use crate::authority::ClientCertificate;
@@ -95,6 +98,18 @@ impl StandIn {
             Credential::Certificate(user) => UserEntry::Certificate(self.client_certificate(&user)),
         };
         kubeconfig::text(&self.url(), &self.ca_certificate(), &entry)
+    }
+
+    /// A client with the settings of [`Self::kubeconfig`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::kubeconfig`] does.
+    pub async fn client(&self, credential: impl Into<Credential>) -> Client {
+        let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig(credential)).expect("the text is YAML");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let config = config.expect("the context names the cluster and the user");
+        Client::try_from(config).expect("the stand-in issued the certificates")
     }
 
     /// Writes a kubeconfig file that only its owner can read.

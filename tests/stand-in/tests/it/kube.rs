@@ -6,17 +6,14 @@ use futures_util::{Stream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use podwright_stand_in::StandIn;
 use serde_json::json;
 
 async fn client(server: &StandIn) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&server.admin_token())).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
+    server.client(&server.admin_token()).await
 }
 
 fn map(name: &str) -> ConfigMap {
