@@ -21,7 +21,7 @@ async fn claims_of_pods_are_generated_and_named_in_their_statuses() {
     for at in 0..10 {
         cluster.pod(&format!("p{at}"), &["one", "two"], &json!({}));
     }
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     cluster.has_all_claims().await;
     replica.until_idle().await;
     let requests = cluster.server.requests();
@@ -59,7 +59,7 @@ async fn missing_template_is_reported_and_its_claim_follows_when_it_appears() {
     let cluster = Cluster::start().await;
     cluster.template("one");
     cluster.pod("p", &["one", "late"], &json!({}));
-    let _replica = Replica::alone(cluster.client().await);
+    let _replica = Replica::alone(client(&cluster).await);
     let event = eventually("the pod has an event", || async {
         cluster.server.all("events").into_iter().find(|event| event["reason"] == "FailedResourceClaimCreation")
     })
@@ -79,7 +79,7 @@ async fn claim_is_reserved_for_a_pod_on_a_node_and_deleted_when_the_pod_has_ende
     let cluster = Cluster::start().await;
     cluster.template("one");
     cluster.pod("p", &["one"], &json!({"nodeName": "n1"}));
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     cluster.has_all_claims().await;
     let name = cluster.recorded("p")["c0"].clone();
     cluster.allocate(&name, &[]);
@@ -104,7 +104,7 @@ async fn claim_of_a_user_outlives_its_consumers() {
         cluster.pod_with(pod, &entry, &json!({}));
     }
     cluster.allocate("shared", &["p", "q"]);
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     assert_eq!(cluster.consumers("shared"), 2);
     cluster.delete(PODS, "p");
@@ -125,7 +125,7 @@ async fn claim_of_a_user_outlives_its_consumers() {
 #[tokio::test]
 async fn claims_with_any_parameters_are_released_and_deleted() {
     let cluster = Cluster::start().await;
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     let spellings = [
         r#"{"apiVersion":"v1","kind":"P"}"#,
         r#"{"kind":"P","apiVersion":"v1"}"#,
@@ -173,7 +173,7 @@ async fn server_without_the_protobuf_encoding_gets_patches() {
         cluster.pod_with("p", &json!([{"name": "c0", "resourceClaimName": "c"}]), &json!({}));
         cluster.allocate_with("c", &["p"], parameters);
         cluster.delete(PODS, "p");
-        let replica = Replica::alone(cluster.client().await);
+        let replica = Replica::alone(client(&cluster).await);
         eventually("the claim is free", || async {
             let claim = cluster.object("resourceclaims", "c");
             let finalizers = claim["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
@@ -199,7 +199,7 @@ async fn claim_that_another_writer_has_changed_is_not_written() {
         cluster.pod_with(pod, &json!([{"name": "c0", "resourceClaimName": "c"}]), &json!({}));
     }
     cluster.allocate("c", &["p", "q"]);
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     cluster.server.hold("resourceclaims");
     cluster.server.replace(&format!("{CLAIMS}/c"), |claim| claim["metadata"]["labels"] = json!({"a": "b"})).unwrap();
@@ -223,7 +223,7 @@ async fn handlers_of_an_embedder_follow_the_watch_while_they_are_added() {
     let cluster = Cluster::start().await;
     cluster.template("one");
     cluster.pod("before", &["one"], &json!({}));
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     cluster.has_all_claims().await;
     let controller = replica.current.borrow().clone().unwrap();
@@ -258,7 +258,7 @@ async fn handlers_of_an_embedder_follow_the_watch_while_they_are_added() {
 async fn stopped_controller_ends_its_watches_and_calls() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     // The calls of all workers never end.
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(50);
@@ -277,7 +277,7 @@ async fn stopped_controller_ends_its_watches_and_calls() {
     cluster.server.forget_requests();
     cluster.pod("later", &["one"], &json!({}));
     // A second controller, which makes all claims, shows that the first one makes none.
-    let second = Replica::alone(cluster.client().await);
+    let second = Replica::alone(client(&cluster).await);
     cluster.has_all_claims().await;
     second.until_idle().await;
     let watches = cluster.server.requests().iter().filter(|served| served.verb == Some(Verb::Watch)).count();

@@ -7,7 +7,8 @@ use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Grant, Rule, Verb};
 use serde_json::json;
 
-use super::taint_cluster::{TaintReplica, forever};
+use super::cluster::taints::forever;
+use super::taint_replica::TaintReplica;
 use super::*;
 
 /// A permission: the namespace (empty for all), the API group, the resource, the name (empty for all) and the verb.
@@ -127,7 +128,7 @@ impl Account {
     }
 
     async fn client(&self, cluster: &Cluster) -> Client {
-        cluster.client_of(&User::new(&self.user, &[])).await
+        client_of(cluster, &User::new(&self.user, &[])).await
     }
 
     /// Asserts that each request of the user was permitted, and that each permission was used, except for these.

@@ -26,7 +26,7 @@ async fn failed_writes_and_lost_watches_leave_exactly_one_claim_for_each_entry()
     cluster.template("one");
     cluster.template("two");
     inject_failures(&cluster.server, 10);
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     for at in 0..120 {
         cluster.pod(&format!("p{at}"), &["one", "two"], &json!({}));
         match at % 30 {
@@ -51,7 +51,7 @@ async fn failed_writes_and_lost_watches_leave_exactly_one_claim_for_each_entry()
 async fn create_that_is_performed_and_answered_with_504_makes_one_claim() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(5);
     let slow = Fault::RefuseAfter(Refusal::plain(504, "Timeout", "the storage did not answer in time"));
@@ -69,7 +69,7 @@ async fn create_that_is_performed_and_answered_with_504_makes_one_claim() {
 async fn claims_that_no_watch_shows_are_not_generated_again() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     cluster.server.hold("resourceclaims");
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(10);
@@ -106,7 +106,7 @@ async fn lost_answers_of_many_creates_cost_two_lists() {
     const PODS: usize = 40;
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     // No watch shows that the creates are performed.
     cluster.server.hold("resourceclaims");
@@ -133,7 +133,7 @@ async fn claim_that_cannot_be_decoded_keeps_no_pod_from_its_claim() {
     cluster.template("one");
     cluster.claim("odd", PARAMETERS);
     cluster.server.edit_unchecked("resourceclaims", "default", "odd", |claim| claim["spec"] = json!("odd"));
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     cluster.server.hold("resourceclaims");
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
@@ -150,7 +150,7 @@ async fn claim_that_cannot_be_decoded_keeps_no_pod_from_its_claim() {
 async fn new_list_of_the_watch_settles_a_create() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
     cluster.server.faults().inject(creates, Fault::DropBefore);
@@ -172,7 +172,7 @@ async fn new_list_of_the_watch_settles_a_create() {
 #[tokio::test]
 async fn deletions_during_an_outage_are_found_by_the_next_list() {
     let cluster = Cluster::start().await;
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     for name in ["a", "b"] {
         cluster.claim(name, PARAMETERS);
         cluster.pod_with(&format!("pod-{name}"), &json!([{"name": "c0", "resourceClaimName": name}]), &json!({}));
@@ -195,7 +195,7 @@ async fn claim_whose_pod_was_deleted_before_the_start_is_released() {
     cluster.pod_with("p", &json!([{"name": "c0", "resourceClaimName": "a"}]), &json!({}));
     cluster.allocate("a", &["p"]);
     cluster.delete(PODS, "p");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     eventually("the claim is free", || async { (cluster.consumers("a") == 0).then_some(()) }).await;
     replica.stop().await;
 }
@@ -206,13 +206,13 @@ async fn claim_that_is_deleted_during_the_first_list_is_generated_again() {
     let cluster = Cluster::start().await;
     cluster.template("one");
     cluster.pod("p", &["one"], &json!({}));
-    let first = Replica::alone(cluster.client().await);
+    let first = Replica::alone(client(&cluster).await);
     cluster.has_all_claims().await;
     first.stop().await;
     let claim = cluster.recorded("p")["c0"].clone();
     cluster.server.faults().hold_list_ends("resourceclaims");
     cluster.server.forget_requests();
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     eventually("the claims are read", || async {
         cluster.server.requests().iter().any(|served| served.resource == "resourceclaims").then_some(())
     })
@@ -231,7 +231,7 @@ async fn claim_that_is_deleted_during_the_first_list_is_generated_again() {
 async fn create_that_is_performed_after_a_list_makes_one_claim() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     let creates = Rule::new().verb(Verb::Create).resource("resourceclaims").times(1);
     cluster.server.faults().inject(creates, Fault::DropBefore);
@@ -248,7 +248,7 @@ async fn deleted_claim_is_generated_again() {
     let cluster = Cluster::start().await;
     cluster.template("one");
     cluster.pod("p", &["one"], &json!({}));
-    let _replica = Replica::alone(cluster.client().await);
+    let _replica = Replica::alone(client(&cluster).await);
     cluster.has_all_claims().await;
     let first = cluster.recorded("p")["c0"].clone();
     cluster.delete(CLAIMS, &first);

@@ -24,7 +24,7 @@ async fn pods_of_a_group_share_the_claim_of_the_group() {
     }
     let features = Features { pod_groups: true, ..Features::default() };
     let config = ClaimControllerConfig { features, ..ClaimControllerConfig::default() };
-    let replica = Replica::alone_with(cluster.client().await, config);
+    let replica = Replica::alone_with(client(&cluster).await, config);
     let claim = eventually("both pods have the claim", || async {
         let (p, q) = (cluster.recorded("p"), cluster.recorded("q"));
         (p == q).then(|| p.get("c0").cloned()).flatten()

@@ -13,11 +13,11 @@ use super::*;
 async fn next_leader_completes_the_work_of_a_leader_that_ended_in_the_middle() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let mut leader = Replica::elected(cluster.client().await, "replica-0");
+    let mut leader = Replica::elected(client(&cluster).await, "replica-0");
     let mut created = 0;
     for round in 1..4 {
         eventually("the replica leads", || async { leader.leads().then_some(()) }).await;
-        let next = Replica::elected(cluster.client().await, &format!("replica-{round}"));
+        let next = Replica::elected(client(&cluster).await, &format!("replica-{round}"));
         let before = cluster.server.all("resourceclaims").len();
         for _ in 0..60 {
             cluster.pod(&format!("p{created}"), &["one"], &json!({}));
@@ -67,9 +67,9 @@ async fn until_stalled(stalled: &AtomicUsize, count: usize) {
 async fn create_in_flight_at_the_end_of_a_term_makes_one_claim() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let leader = Replica::elected(cluster.client().await, "leader");
+    let leader = Replica::elected(client(&cluster).await, "leader");
     leader.until_idle().await;
-    let next = Replica::elected(cluster.client().await, "next");
+    let next = Replica::elected(client(&cluster).await, "next");
     let stalled = stall_creates(&cluster, "resourceclaims");
     for at in 0..5 {
         cluster.pod(&format!("p{at}"), &["one"], &json!({}));
@@ -88,7 +88,7 @@ async fn create_in_flight_at_the_end_of_a_term_makes_one_claim() {
 async fn term_that_begins_at_once_does_not_repeat_a_create() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     replica.until_idle().await;
     let stalled = stall_creates(&cluster, "resourceclaims");
     cluster.pod("p", &["one"], &json!({}));
@@ -114,7 +114,7 @@ async fn events_of_a_term_are_written_after_the_loss_of_the_lease() {
     let cluster = Cluster::start().await;
     let stalled = stall_creates(&cluster, "events");
     cluster.pod("p", &["none"], &json!({}));
-    let replica = Replica::alone(cluster.client().await);
+    let replica = Replica::alone(client(&cluster).await);
     until_stalled(&stalled, 1).await;
     let leads = replica.term.as_ref().unwrap();
     leads.send_replace(Leadership::Following { holder: None, address: None, problem: None });
@@ -130,10 +130,10 @@ async fn events_of_a_term_are_written_after_the_loss_of_the_lease() {
 async fn replica_that_follows_watches_and_writes_nothing() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let leader = Replica::elected(cluster.client().await, "leader");
+    let leader = Replica::elected(client(&cluster).await, "leader");
     eventually("the replica leads", || async { leader.leads().then_some(()) }).await;
     let user = User::new("follower", &["system:masters"]);
-    let follower = Replica::elected(cluster.client_of(&user).await, "follower");
+    let follower = Replica::elected(client_of(&cluster, &user).await, "follower");
     cluster.pod("p", &["one"], &json!({}));
     cluster.has_all_claims().await;
     eventually("the follower knows the leader", || async {
@@ -151,7 +151,7 @@ async fn replica_that_follows_watches_and_writes_nothing() {
 async fn replica_that_loses_its_lease_ends_its_work_and_may_lead_again() {
     let cluster = Cluster::start().await;
     cluster.template("one");
-    let replica = Replica::elected(cluster.client().await, "replica");
+    let replica = Replica::elected(client(&cluster).await, "replica");
     replica.until_idle().await;
     let term = replica.current.borrow().as_ref().map(Arc::downgrade).unwrap();
     // As if this replica had paused for longer than its lease.

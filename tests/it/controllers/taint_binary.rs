@@ -4,7 +4,7 @@ use podwright_stand_in::{Fault, Rule};
 use rustix::process::Signal;
 
 use super::binary::home_of;
-use super::taint_cluster::LEASE;
+use super::cluster::taints::LEASE;
 use super::*;
 use crate::agent::harness::{AgentHome, podwright, text};
 

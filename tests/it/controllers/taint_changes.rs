@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Verb};
 
-use super::taint_cluster::{LONG_AGO, RULES, TaintReplica, forever};
+use super::cluster::taints::{LONG_AGO, RULES, forever};
+use super::taint_replica::TaintReplica;
 use super::*;
 
 /// The notes of the events of a pod.
@@ -63,7 +64,7 @@ async fn all_consumers_of_a_shared_claim_are_evicted_whatever_entries_precede_th
     ]);
     cluster.reserve("shared", &consumers);
     cluster.tainted_slice();
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     eventually("both pods are deleted", || async {
         ["a", "b"].iter().all(|pod| cluster.is_deleted(pod)).then_some(())
     })
@@ -82,7 +83,7 @@ async fn taint_that_is_lifted_at_each_step_keeps_the_pod_and_evicts_it_when_it_r
         cluster.users(1, &json!([]));
         let stalled = stall(&cluster, verb, resource, 0);
         cluster.tainted_slice();
-        let replica = TaintReplica::start(cluster.client().await, Settings::default());
+        let replica = TaintReplica::start(client(&cluster).await, Settings::default());
         replica.until_pending(1).await;
         until_stalled(&stalled, 1).await;
         cluster.set_taints(&json!([]));
@@ -120,7 +121,7 @@ async fn claim_that_gets_another_device_during_an_outage_evicts_its_pod() {
     cluster.pod_with("p0", &json!([{"name": "c0", "resourceClaimName": "c0"}]), &json!({"nodeName": "n1"}));
     cluster.reserve("c0", &json!([cluster.consumer("p0")]));
     cluster.tainted_slice();
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     replica.until_pending(0).await;
     during_an_outage(&cluster, || {
         let none = json!({"status": {"allocation": null, "reservedFor": null}});
@@ -140,7 +141,7 @@ async fn pod_and_rule_that_are_replaced_during_an_outage_are_others() {
     let cluster = Cluster::start().await;
     cluster.users(1, &forever());
     cluster.rule();
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     replica.until_pending(1).await;
     eventually("the rule is in progress", || async {
         (cluster.progress()? == (json!("True"), json!("PodsPendingEviction"))).then_some(())
@@ -170,7 +171,7 @@ async fn rule_that_is_deleted_during_an_outage_keeps_the_pods() {
     let cluster = Cluster::start().await;
     cluster.users(2, &forever());
     cluster.rule();
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     replica.until_pending(2).await;
     during_an_outage(&cluster, || cluster.delete(RULES, "r")).await;
     replica.until_pending(0).await;
@@ -191,8 +192,8 @@ async fn leaders_that_overlap_delete_all_pods_and_no_other() {
     cluster.pod_with("other", &json!([{"name": "c0", "resourceClaimName": "other"}]), &json!({"nodeName": "n1"}));
     cluster.reserve("other", &json!([cluster.consumer("other")]));
     let leaders = [
-        TaintReplica::start(cluster.client().await, Settings::default()),
-        TaintReplica::start(cluster.client().await, Settings::default()),
+        TaintReplica::start(client(&cluster).await, Settings::default()),
+        TaintReplica::start(client(&cluster).await, Settings::default()),
     ];
     for leader in &leaders {
         leader.until_pending(0).await;
@@ -220,14 +221,14 @@ async fn next_leader_deletes_the_pods_that_are_left() {
     let cluster = Cluster::start().await;
     cluster.users(PODS, &json!([]));
     let stalled = stall(&cluster, Verb::Delete, "pods", 10);
-    let leader = TaintReplica::elected(cluster.client().await, Settings::default(), "leader");
+    let leader = TaintReplica::elected(client(&cluster).await, Settings::default(), "leader");
     cluster.rule();
     // All workers wait.
     until_stalled(&stalled, 8).await;
     leader.crash();
     // The server may perform the calls of the dead leader, or not.
     cluster.server.faults().clear();
-    let next = TaintReplica::elected(cluster.client().await, Settings::default(), "next");
+    let next = TaintReplica::elected(client(&cluster).await, Settings::default(), "next");
     eventually("all pods are deleted", || async {
         (0..PODS).all(|at| cluster.is_deleted(&format!("p{at}"))).then_some(())
     })

@@ -5,7 +5,7 @@ use std::fs;
 use podwright_stand_in::Verb;
 
 use super::binary::home_of;
-use super::taint_cluster::{LEASE, RULES, forever};
+use super::cluster::taints::{LEASE, RULES, forever};
 use super::*;
 use crate::agent::harness::{AgentHome, podwright, text};
 

@@ -6,7 +6,7 @@ use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Rule, Verb};
 use tokio::time::{sleep, timeout};
 
-use super::taint_cluster::TaintReplica;
+use super::taint_replica::TaintReplica;
 use super::*;
 
 /// 2027-01-15T08:00:00Z.
@@ -14,16 +14,13 @@ const T0: Time = Time::from_secs(1_800_000_000);
 /// The limit of a wait.
 const DAY: Duration = Duration::from_secs(86_400);
 
-impl Cluster {
-    /// A cluster without a port, with this clock.
-    fn in_virtual_time(clock: TokioClock) -> Self {
-        let server = StandIn::builder().clock(move || clock.now().to_timestamp()).without_port();
-        Cluster { server, dir: tempfile::tempdir().unwrap() }
-    }
+/// A cluster without a port, with this clock.
+fn in_virtual_time(clock: TokioClock) -> Cluster {
+    Cluster { server: StandIn::builder().clock(move || clock.now().to_timestamp()).without_port() }
+}
 
-    fn direct_client(&self) -> Client {
-        Client::new(self.server.service(User::admin()), "default")
-    }
+fn direct_client(cluster: &Cluster) -> Client {
+    Client::new(cluster.server.service(User::admin()), "default")
 }
 
 /// The whole seconds since the start.
@@ -52,9 +49,9 @@ fn calls(cluster: &Cluster, clock: TokioClock) -> Arc<parking_lot::Mutex<Vec<(u6
 #[tokio::test(start_paused = true)]
 async fn pod_goes_when_its_toleration_ends_and_the_rule_completes_ten_seconds_later() {
     let clock = TokioClock::starting_at(T0);
-    let cluster = Cluster::in_virtual_time(clock);
+    let cluster = in_virtual_time(clock);
     cluster.users(1, &json!([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]));
-    let replica = TaintReplica::start_with(cluster.direct_client(), Settings::default(), Arc::new(clock));
+    let replica = TaintReplica::start_with(direct_client(&cluster), Settings::default(), Arc::new(clock));
     replica.until_pending(0).await;
     let (calls, begin) = (calls(&cluster, clock), second(clock));
     let time_added = (T0 + Duration::from_secs(30)).to_timestamp().to_string();
@@ -84,9 +81,9 @@ async fn pod_goes_when_its_toleration_ends_and_the_rule_completes_ten_seconds_la
 async fn server_that_fails_half_of_all_calls_loses_each_pod_once() {
     const PODS: usize = 300;
     let clock = TokioClock::starting_at(T0);
-    let cluster = Cluster::in_virtual_time(clock);
+    let cluster = in_virtual_time(clock);
     cluster.users(PODS, &json!([]));
-    let replica = TaintReplica::start_with(cluster.direct_client(), Settings::default(), Arc::new(clock));
+    let replica = TaintReplica::start_with(direct_client(&cluster), Settings::default(), Arc::new(clock));
     replica.until_pending(0).await;
     let calls = [
         (Verb::Get, "pods"),

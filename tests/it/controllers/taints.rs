@@ -3,7 +3,8 @@
 use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Refusal, Rule, Verb};
 
-use super::taint_cluster::{SLICES, TaintReplica};
+use super::cluster::taints::SLICES;
+use super::taint_replica::TaintReplica;
 use super::*;
 
 #[tokio::test]
@@ -11,7 +12,7 @@ async fn tainted_device_evicts_its_pod_with_three_calls_and_an_event() {
     let cluster = Cluster::start().await;
     cluster.users(2, &json!([]));
     let off = Settings { rules: false, ..Settings::default() };
-    let replica = TaintReplica::start(cluster.client().await, off);
+    let replica = TaintReplica::start(client(&cluster).await, off);
     cluster.rule();
     replica.until_pending(0).await;
     cluster.server.forget_requests();
@@ -49,7 +50,7 @@ async fn rule_shows_its_evictions() {
         &json!([{"key": "t", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2_000_000_000}]),
     );
     cluster.rule();
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     replica.until_pending(3).await;
     eventually("the rule is in progress", || async {
         (cluster.progress()? == (json!("True"), json!("PodsPendingEviction"))).then_some(())
@@ -64,7 +65,7 @@ async fn slice_that_is_deleted_during_an_outage_cancels_the_eviction() {
     let cluster = Cluster::start().await;
     cluster.users(1, &json!([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2_000_000_000}]));
     cluster.tainted_slice();
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     replica.until_pending(1).await;
     cluster.server.stop().await;
     cluster.delete(SLICES, "s");
@@ -91,7 +92,7 @@ async fn server_that_fails_half_of_the_writes_deletes_each_pod_once() {
             cluster.server.faults().inject(rule, fault.clone());
         }
     }
-    let replica = TaintReplica::start(cluster.client().await, Settings::default());
+    let replica = TaintReplica::start(client(&cluster).await, Settings::default());
     replica.until_pending(0).await;
     cluster.rule();
     eventually("all pods are deleted", || async {
