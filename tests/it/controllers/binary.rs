@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use podwright_stand_in::{Fault, Rule, Verb};
+use podwright_cluster::Cluster;
+use podwright_stand_in::{Fault, Rule, User, Verb};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::*;
-use crate::agent::harness::{AgentHome, podwright, text};
+use crate::agent::harness::{AgentHome, eventually, podwright, text};
 use crate::support::tls_files::write_tls_files;
 
 /// A home with the kubeconfig of a user.

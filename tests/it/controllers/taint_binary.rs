@@ -1,12 +1,13 @@
 //! `podwright controllers --controllers device-taint-eviction`.
 
-use podwright_stand_in::{Fault, Rule};
+use podwright_cluster::Cluster;
+use podwright_cluster::taints::LEASE;
+use podwright_stand_in::{Fault, Rule, User};
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::binary::home_of;
-use super::cluster::taints::LEASE;
-use super::*;
-use crate::agent::harness::{AgentHome, podwright, text};
+use crate::agent::harness::{AgentHome, eventually, podwright, text};
 
 #[tokio::test]
 async fn both_controllers_run_in_one_process_with_a_lease_each() {

@@ -2,12 +2,13 @@
 
 use std::fs;
 
-use podwright_stand_in::Verb;
+use podwright_cluster::taints::{LEASE, RULES, forever};
+use podwright_cluster::{Cluster, MERGE};
+use podwright_stand_in::{User, Verb};
+use serde_json::{Value, json};
 
 use super::binary::home_of;
-use super::cluster::taints::{LEASE, RULES, forever};
-use super::*;
-use crate::agent::harness::{AgentHome, podwright, text};
+use crate::agent::harness::{AgentHome, eventually, podwright, text};
 
 const RULE: &str = "apiVersion: resource.k8s.io/v1beta2\nkind: DeviceTaintRule\nmetadata:\n  name: r\nspec:\n  deviceSelector:\n    driver: d\n  \
                     taint:\n    key: t\n    value: v\n    effect: NoExecute\n";

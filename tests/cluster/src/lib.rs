@@ -1,57 +1,91 @@
-//! An API server with what the controllers work on.
+//! An API server with pods, claims, slices and device taints, for the tests of the controllers and of the binary.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use podwright_cluster::Cluster;
+//! use serde_json::json;
+//!
+//! let cluster = Cluster::start().await;
+//! cluster.template("gpu");
+//! cluster.pod("web", &["gpu"], &json!({"nodeName": "n1"}));
+//! // A controller on `cluster.server` creates the claim of the pod.
+//! cluster.has_all_claims().await;
+//! # }
+//! ```
+//!
+//! # Parts
+//!
+//! - [`Cluster`]: the server, with pods, templates and claims.
+//! - [`taints`]: slices with tainted devices, rules, and the pods that use the devices.
+//!
+//! # Arrows
+//!
+//! The crate uses `podwright-stand-in`, and the waits of `podwright-fixtures`. Only tests use the crate.
 
-pub(crate) mod taints;
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+pub mod taints;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use podwright_fixtures::polling::eventually;
 use podwright_stand_in::{StandIn, opaque};
 use serde_json::{Value, json};
 
-use crate::agent::harness::eventually;
-
-pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
-pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
-pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-pub(crate) const MERGE: &str = "application/merge-patch+json";
-pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-pub(crate) const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+/// The path of the pods.
+pub const PODS: &str = "/api/v1/namespaces/default/pods";
+const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+/// The path of the claims.
+pub const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+/// The content type of a merge patch.
+pub const MERGE: &str = "application/merge-patch+json";
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// The annotation of a claim that names the entry of its pod.
+pub const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
 /// Parameters whose bytes no client and no server writes when it encodes the object anew.
-pub(crate) const PARAMETERS: &str = r#"{"kind": "P", "apiVersion": "v1", "text": "<&>", "number": 1.0}"#;
+pub const PARAMETERS: &str = r#"{"kind": "P", "apiVersion": "v1", "text": "<&>", "number": 1.0}"#;
 
 /// An API server with pods, templates and claims.
-pub(crate) struct Cluster {
-    pub(crate) server: StandIn,
+pub struct Cluster {
+    /// The server.
+    pub server: StandIn,
 }
 
 impl Cluster {
-    pub(crate) async fn start() -> Self {
+    /// A cluster with a namespace for leases.
+    ///
+    /// # Panics
+    /// If the server cannot listen. The other methods panic if the server refuses what they do.
+    pub async fn start() -> Self {
         let cluster = Cluster { server: StandIn::start().await.unwrap() };
         cluster.server.create_namespace("kube-system");
         cluster
     }
 
-    pub(crate) fn template(&self, name: &str) {
+    /// Creates a template of claims.
+    pub fn template(&self, name: &str) {
         let spec = claim_spec(PARAMETERS);
         let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{{"spec":{spec}}}}}"#);
         self.server.request_text("POST", TEMPLATES, "application/json", &body).unwrap();
     }
 
     /// Creates the claim of a user.
-    pub(crate) fn claim(&self, name: &str, parameters: &str) {
+    pub fn claim(&self, name: &str, parameters: &str) {
         let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{}}}"#, claim_spec(parameters));
         self.server.request_text("POST", CLAIMS, "application/json", &body).unwrap();
     }
 
     /// Creates a pod with one claim for each template, named `c0`, `c1` and so on.
-    pub(crate) fn pod(&self, name: &str, templates: &[&str], spec: &Value) {
+    pub fn pod(&self, name: &str, templates: &[&str], spec: &Value) {
         let claim =
             |(at, template): (usize, &&str)| json!({"name": format!("c{at}"), "resourceClaimTemplateName": template});
         let claims: Vec<_> = templates.iter().enumerate().map(claim).collect();
         self.pod_with(name, &json!(claims), spec);
     }
 
-    pub(crate) fn pod_with(&self, name: &str, claims: &Value, spec: &Value) {
+    /// Creates a pod with these claims, whose spec also has these fields.
+    pub fn pod_with(&self, name: &str, claims: &Value, spec: &Value) {
         let mut pod = json!({"metadata": {"name": name}, "spec": {
             "containers": [{"name": "main", "image": "img"}], "resourceClaims": claims}});
         for (field, value) in spec.as_object().into_iter().flatten() {
@@ -61,7 +95,7 @@ impl Cluster {
     }
 
     /// Creates the claim of a pod, as if the server performed late a create whose answer a replica has lost.
-    pub(crate) fn create_late(&self, pod: &str) {
+    pub fn create_late(&self, pod: &str) {
         let uid = self.object("pods", pod)["metadata"]["uid"].clone();
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid, "controller": true});
         let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}});
@@ -70,26 +104,30 @@ impl Cluster {
         self.server.create(CLAIMS, json!({"metadata": metadata, "spec": spec})).unwrap();
     }
 
-    pub(crate) fn object(&self, plural: &str, name: &str) -> Value {
+    /// An object of the namespace `default`. `Null` if it does not exist.
+    pub fn object(&self, plural: &str, name: &str) -> Value {
         self.server.get(plural, "default", name).map(|object| Value::clone(&object)).unwrap_or_default()
     }
 
-    pub(crate) fn delete(&self, collection: &str, name: &str) {
+    /// Deletes an object at once.
+    pub fn delete(&self, collection: &str, name: &str) {
         let options = json!({"gracePeriodSeconds": 0});
         self.server.request("DELETE", &format!("{collection}/{name}"), "application/json", &options).unwrap();
     }
 
-    pub(crate) fn set_phase(&self, pod: &str, phase: &str) {
+    /// Sets the phase of a pod.
+    pub fn set_phase(&self, pod: &str, phase: &str) {
         let status = json!({"status": {"phase": phase}});
         self.server.request("PATCH", &format!("{PODS}/{pod}/status"), MERGE, &status).unwrap();
     }
 
     /// Allocates a device to a claim as a scheduler does, with these consumers. The driver writes the status of the device.
-    pub(crate) fn allocate(&self, claim: &str, consumers: &[&str]) {
+    pub fn allocate(&self, claim: &str, consumers: &[&str]) {
         self.allocate_with(claim, consumers, PARAMETERS);
     }
 
-    pub(crate) fn allocate_with(&self, claim: &str, consumers: &[&str], parameters: &str) {
+    /// Allocates a device with these parameters.
+    pub fn allocate_with(&self, claim: &str, consumers: &[&str], parameters: &str) {
         let path = format!("{CLAIMS}/{claim}");
         self.server.replace(&path, |claim| claim["metadata"]["finalizers"] = json!([FINALIZER])).unwrap();
         let results = json!([{"request": "r", "driver": "d", "pool": "p", "device": claim}]);
@@ -106,17 +144,17 @@ impl Cluster {
     }
 
     /// The number of consumers of a claim.
-    pub(crate) fn consumers(&self, claim: &str) -> usize {
+    pub fn consumers(&self, claim: &str) -> usize {
         self.object("resourceclaims", claim)["status"]["reservedFor"].as_array().map_or(0, Vec::len)
     }
 
     /// The names of the claims in the status of a pod, by the names in its spec.
-    pub(crate) fn recorded(&self, pod: &str) -> BTreeMap<String, String> {
+    pub fn recorded(&self, pod: &str) -> BTreeMap<String, String> {
         recorded(&self.object("pods", pod))
     }
 
     /// Waits until the status of each pod names all of its claims. Then each of these claims exists, and there is no other claim.
-    pub(crate) async fn has_all_claims(&self) {
+    pub async fn has_all_claims(&self) {
         let is_complete = |pod: &Arc<Value>| {
             let claims = pod["spec"]["resourceClaims"].as_array().map_or(0, Vec::len);
             recorded(pod).len() == claims
@@ -149,7 +187,7 @@ fn claim_spec(parameters: &str) -> String {
 }
 
 /// The names of the claims in the status of a pod or a pod group, by the names in its spec.
-pub(crate) fn recorded(pod: &Value) -> BTreeMap<String, String> {
+pub fn recorded(pod: &Value) -> BTreeMap<String, String> {
     let statuses = pod["status"]["resourceClaimStatuses"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     statuses.iter().map(|status| (text(&status["name"]), text(&status["resourceClaimName"]))).collect()

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use podwright_cluster::taints::{LONG_AGO, RULES, forever};
 use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Verb};
 
-use super::cluster::taints::{LONG_AGO, RULES, forever};
 use super::taint_replica::TaintReplica;
 use super::*;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use podwright_cluster::taints::forever;
 use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Grant, Rule, Verb};
 use serde_json::json;
 
-use super::cluster::taints::forever;
 use super::taint_replica::TaintReplica;
 use super::*;
 
@@ -45,7 +45,7 @@ const TAINT_ROLE: &str = "podwright-device-taint-eviction-controller";
 const RULE_ROLE: &str = "podwright-device-taint-rules";
 
 fn documents(file: &str) -> Vec<Value> {
-    let path = format!("{}/examples/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../examples/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()
 }

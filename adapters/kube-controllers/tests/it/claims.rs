@@ -11,7 +11,6 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::*;
-use crate::support::polling::PATIENCE;
 
 #[tokio::test]
 async fn claims_of_pods_are_generated_and_named_in_their_statuses() {

@@ -1,8 +1,8 @@
 //! The device taint eviction controller and its API server in virtual time.
 
-use podwright_actors::ports::Clock;
-use podwright_actors::time::Time;
 use podwright_controllers::device_taint_eviction::Settings;
+use podwright_model::time::Time;
+use podwright_ports::Clock;
 use podwright_stand_in::{Fault, Rule, Verb};
 use tokio::time::{sleep, timeout};
 

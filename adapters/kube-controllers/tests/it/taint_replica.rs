@@ -1,13 +1,13 @@
 //! The device taint eviction controller in tasks of the test.
 
-use podwright::adapters::kube::{DeviceTaintTerms, KubeDeviceTaints};
-use podwright_actors::ports::Clock;
+use podwright_cluster::taints::LEASE;
 use podwright_controllers::device_taint_controller::{
     DeviceTaintController, DeviceTaintControllerConfig, DeviceTaintControllerPorts,
 };
 use podwright_controllers::device_taint_eviction::Settings;
+use podwright_kube_controllers::{DeviceTaintTerms, KubeDeviceTaints};
+use podwright_ports::Clock;
 
-use super::cluster::taints::LEASE;
 use super::*;
 
 /// A replica of the controller, in tasks of the test.

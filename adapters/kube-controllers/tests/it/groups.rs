@@ -55,7 +55,7 @@ async fn pods_of_a_group_share_the_claim_of_the_group() {
 
 /// Replays the requests for pod groups against the rules that the manifest has as a comment, for the feature gate.
 fn assert_rules_permit_all_requests(cluster: &Cluster) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/deploy/controllers.yaml");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/deploy/controllers.yaml");
     let manifest = std::fs::read_to_string(path).unwrap();
     let lines = manifest.lines().skip_while(|line| !line.contains("DRAWorkloadResourceClaims=true, add:")).skip(1);
     let lines: Vec<_> = lines.map_while(|line| line.strip_prefix("# ")).collect();

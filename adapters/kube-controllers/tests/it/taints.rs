@@ -1,9 +1,9 @@
 //! The device taint eviction controller: pods of tainted devices are deleted, once each.
 
+use podwright_cluster::taints::SLICES;
 use podwright_controllers::device_taint_eviction::Settings;
 use podwright_stand_in::{Fault, Refusal, Rule, Verb};
 
-use super::cluster::taints::SLICES;
 use super::taint_replica::TaintReplica;
 use super::*;
 
