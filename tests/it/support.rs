@@ -2,7 +2,6 @@
 
 pub(crate) mod browser;
 pub(crate) mod disks;
-pub(crate) mod fake_driver;
 pub(crate) mod logind;
 pub(crate) mod processes;
 pub(crate) mod required;

@@ -11,6 +11,8 @@ use podwright_dra_api::pod_resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerResources,
     DynamicResource, GetPodResourcesRequest, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };
+use podwright_dra_tests::connect;
+use podwright_dra_tests::http2::{SETTINGS, call, field, frame, response};
 use prost::Message;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -20,8 +22,6 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::claim_cluster::{ClaimCluster, DRIVER};
-use super::driver::kubelet::{SETTINGS, call, field, frame, response};
-use super::support::connect;
 use crate::agent::harness::{AgentHome, eventually};
 
 const SHARE: &str = "8a5cc1c5-46bb-4a2c-8a43-1e05e6f4ca27";

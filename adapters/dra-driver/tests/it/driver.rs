@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use k8s_openapi::api::resource::v1::Device;
 use parking_lot::Mutex;
-use podwright::dra_driver::{DeviceHealth, DriverResources, Health, PreparedDevice, Registration, StartError};
 use podwright_dra_api::health::NodeWatchResourcesRequest;
 use podwright_dra_api::health::dra_resource_health_client::DraResourceHealthClient;
 use podwright_dra_api::registration::registration_client::RegistrationClient;
@@ -17,6 +16,9 @@ use podwright_dra_api::registration::{InfoRequest, PluginInfo, RegistrationStatu
 use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
 use podwright_dra_api::v1::{NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
 use podwright_dra_api::v1beta1;
+use podwright_dra_driver::{DeviceHealth, DriverResources, Health, PreparedDevice, Registration, StartError};
+use podwright_dra_tests::connect;
+use podwright_fixtures::polling::{PATIENCE, until};
 use podwright_stand_in::{StandIn, User};
 use serde_json::json;
 use tokio::net::UnixListener;
@@ -24,10 +26,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::support::{Act, DRIVER, Folders, TestDriver, claim, connect};
-use crate::support::polling::{PATIENCE, until};
+use super::support::{Act, DRIVER, Folders, TestDriver, claim};
 
-pub(crate) mod kubelet;
+mod kubelet;
 mod metadata;
 
 const REGISTRATION: &str = "gpu.acme.test-reg.sock";
@@ -84,7 +85,7 @@ async fn custom_listeners_get_the_paths_and_own_the_files() {
 async fn start_refuses_options_that_cannot_work() {
     let folders = Folders::new();
     let builder = || folders.builder(TestDriver::new().0).without_api();
-    let nameless = podwright::dra_driver::DriverBuilder::new("", TestDriver::new().0).without_api();
+    let nameless = podwright_dra_driver::DriverBuilder::new("", TestDriver::new().0).without_api();
     assert!(matches!(nameless.start().await, Err(StartError::Name(_))));
     assert!(matches!(folders.builder(TestDriver::new().0).start().await, Err(StartError::NoClient)));
     let fixed = builder().rolling_update("u9").registrar_file("fixed.sock").start().await;

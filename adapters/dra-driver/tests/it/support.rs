@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
-use podwright::dra_driver::{
+use podwright_dra_api::v1;
+use podwright_dra_driver::{
     CallError, Claim, ClaimRef, ClaimResults, DeviceHealth, DeviceMetadata, Driver, DriverBuilder, Failure,
     PreparedDevice,
 };
-use podwright_dra_api::v1;
 use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc, watch};
-use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const DRIVER: &str = "gpu.acme.test";
 
@@ -150,11 +149,6 @@ impl Folders {
     pub(crate) fn data(&self, file: &str) -> PathBuf {
         self.root.path().join("plugins").join(DRIVER).join(file)
     }
-}
-
-/// The connection of a node to a socket.
-pub(crate) async fn connect(socket: &Path) -> Channel {
-    Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap().connect().await.unwrap()
 }
 
 pub(crate) fn claim(name: &str, uid: &str) -> v1::Claim {

@@ -17,6 +17,7 @@ use podwright_dra_api::registration::{InfoRequest, PluginInfo, RegistrationStatu
 use podwright_dra_api::v1::dra_plugin_server::{DraPlugin, DraPluginServer};
 use podwright_dra_api::v1beta1::dra_plugin_server as v1beta1_server;
 use podwright_dra_api::{HEALTH_SERVICE, PLUGIN_TYPE, V1_SERVICE, V1BETA1_SERVICE, v1, v1beta1};
+use podwright_fixtures::polling::PATIENCE;
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -25,32 +26,32 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::polling::PATIENCE;
-
 /// What a fake driver does. Change it at any time through [`FakeDriver::set`].
 #[derive(Clone, Debug)]
-pub(crate) struct Behaviour {
-    /// What it announces. The endpoint is the path given to [`FakeDriver::serve`] unless it is set here.
-    pub(crate) kind: String,
-    pub(crate) endpoint: Option<String>,
-    pub(crate) versions: Vec<String>,
+pub struct Behaviour {
+    /// The type that it announces.
+    pub kind: String,
+    /// The endpoint that it announces, unless it is the one of [`FakeDriver::new`].
+    pub endpoint: Option<String>,
+    /// The versions that it announces.
+    pub versions: Vec<String>,
     /// `GetInfo` fails.
-    pub(crate) get_info_fails: bool,
+    pub get_info_fails: bool,
     /// The positive notification fails.
-    pub(crate) notify_fails: bool,
+    pub notify_fails: bool,
     /// How long prepare and unprepare take.
-    pub(crate) delay: Duration,
+    pub delay: Duration,
     /// Prepare and unprepare fail as a whole.
-    pub(crate) call_fails: Option<(tonic::Code, String)>,
+    pub call_fails: Option<(tonic::Code, String)>,
     /// The answer for each claim.
-    pub(crate) answer: Answer,
+    pub answer: Answer,
     /// How old a connection of a socket that is served from now on becomes before the driver asks for another one.
-    pub(crate) max_age: Option<Duration>,
+    pub max_age: Option<Duration>,
 }
 
 /// The answer of a fake driver for a claim.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// One device for each claim. Its CDI name contains the UID of the claim.
     Device,
     /// The default message for each claim.
@@ -81,21 +82,25 @@ impl Default for Behaviour {
 
 /// A call that a fake driver got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub enum Call {
+    /// The first call of a registration.
     GetInfo,
     /// The result that the node sent, and its error.
     Notified(bool, String),
     /// The version, and namespace, name and UID of each claim.
     Prepare(&'static str, Vec<[String; 3]>),
+    /// As [`Call::Prepare`].
     Unprepare(&'static str, Vec<[String; 3]>),
+    /// A stream of the health of devices.
     WatchHealth,
+    /// A stream of node resources.
     WatchResources,
 }
 
 /// A driver. Its sockets are served while the values that [`serve`](FakeDriver::serve) and [`announce`](FakeDriver::announce) return
 /// exist.
 #[derive(Clone)]
-pub(crate) struct FakeDriver(Arc<Shared>);
+pub struct FakeDriver(Arc<Shared>);
 
 struct Shared {
     name: String,
@@ -111,25 +116,26 @@ struct Shared {
 
 /// The services that a socket serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Serve {
+pub enum Serve {
     /// All versions, health and node resources.
     All,
     /// Only the calls of this version.
     V1,
+    /// Only the calls of this version.
     V1Beta1,
     /// The registration.
     Registration,
 }
 
 /// A socket that is served. When it is dropped, its connections are closed, and the socket is removed.
-pub(crate) struct Served {
+pub struct Served {
     path: PathBuf,
     runtime: Option<Runtime>,
 }
 
 impl FakeDriver {
     /// A driver that announces a name and an endpoint. Serves nothing yet.
-    pub(crate) fn new(name: &str, endpoint: impl Into<PathBuf>) -> Self {
+    pub fn new(name: &str, endpoint: impl Into<PathBuf>) -> Self {
         FakeDriver(Arc::new(Shared {
             name: name.to_owned(),
             endpoint: endpoint.into(),
@@ -143,17 +149,17 @@ impl FakeDriver {
     }
 
     /// Changes what the driver does.
-    pub(crate) fn set(&self, change: impl FnOnce(&mut Behaviour)) {
+    pub fn set(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.0.behaviour.lock());
     }
 
     /// Serves the endpoint.
-    pub(crate) fn serve(&self, services: Serve) -> Served {
+    pub fn serve(&self, services: Serve) -> Served {
         self.serve_at(&self.0.endpoint.clone(), services)
     }
 
     /// Creates a registration socket, as a driver does once it serves its endpoint.
-    pub(crate) fn announce(&self, path: &Path) -> Served {
+    pub fn announce(&self, path: &Path) -> Served {
         self.serve_at(path, Serve::Registration)
     }
 
@@ -192,12 +198,12 @@ impl FakeDriver {
     }
 
     /// The calls until now.
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<Call> {
         self.0.calls.borrow().clone()
     }
 
     /// Waits until the calls meet a condition, and returns them.
-    pub(crate) async fn until(&self, condition: impl Fn(&[Call]) -> bool) -> Vec<Call> {
+    pub async fn until(&self, condition: impl Fn(&[Call]) -> bool) -> Vec<Call> {
         let mut calls = self.0.calls.subscribe();
         let met = tokio::time::timeout(PATIENCE, calls.wait_for(|calls| condition(calls))).await;
         match met {
@@ -207,32 +213,32 @@ impl FakeDriver {
     }
 
     /// Waits for the positive notification.
-    pub(crate) async fn registered(&self) -> Vec<Call> {
+    pub async fn registered(&self) -> Vec<Call> {
         self.until(|calls| calls.contains(&Call::Notified(true, String::new()))).await
     }
 
     /// The connections to the endpoint until now.
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.0.accepted.load(Relaxed)
     }
 
     /// The time limit that each prepare came with.
-    pub(crate) fn deadlines(&self) -> Vec<Option<String>> {
+    pub fn deadlines(&self) -> Vec<Option<String>> {
         self.0.deadlines.lock().clone()
     }
 
     /// The health that streams send at once and after each change.
-    pub(crate) fn send_health(&self, health: NodeWatchResourcesResponse) {
+    pub fn send_health(&self, health: NodeWatchResourcesResponse) {
         let _previous = self.0.health.send_replace(Ok(health));
     }
 
     /// Ends the streams of health, with an error if there is one.
-    pub(crate) fn end_health(&self, error: Option<Status>) {
+    pub fn end_health(&self, error: Option<Status>) {
         let _previous = self.0.health.send_replace(Err(error));
     }
 
     /// The resources that streams send at once and after each change.
-    pub(crate) fn send_resources(&self, resources: NodeListAndWatchResourcesResponse) {
+    pub fn send_resources(&self, resources: NodeListAndWatchResourcesResponse) {
         let _previous = self.0.resources.send_replace(Ok(resources));
     }
 
@@ -277,7 +283,7 @@ impl FakeDriver {
 
 impl Served {
     /// Closes the connections and leaves the file of the socket, as a process that is killed does.
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.path = PathBuf::new();
     }
 }

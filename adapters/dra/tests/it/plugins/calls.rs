@@ -4,15 +4,15 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use podwright::adapters::dra::{CallError, Drivers};
-use podwright::ports::DriverError;
-use podwright_actors::ids::DriverName;
+use podwright_dra::{CallError, Drivers};
 use podwright_dra_api::health::dra_resource_health_client::DraResourceHealthClient;
 use podwright_dra_api::health::{DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
+use podwright_dra_tests::fake_driver::{Answer, Call, FakeDriver, Serve};
+use podwright_fixtures::polling::{PATIENCE, until};
+use podwright_model::ids::DriverName;
+use podwright_ports::DriverError;
 
 use super::{NAME, Node, claim, name, positive};
-use crate::support::fake_driver::{Answer, Call, FakeDriver, Serve};
-use crate::support::polling::{PATIENCE, until};
 
 /// The claims as the fake driver records them.
 fn recorded(uids: &[&str]) -> Vec<[String; 3]> {

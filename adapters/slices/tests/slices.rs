@@ -1,15 +1,17 @@
 //! The slices of a driver in an API server.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
-use podwright::slices::{DriverResources, Owner, Pool, Slice, SliceEngine, SliceError, SliceOptions, WriteCounts};
+use podwright_fixtures::polling::until;
+use podwright_slices::{DriverResources, Owner, Pool, Slice, SliceEngine, SliceError, SliceOptions, WriteCounts};
 use podwright_stand_in::{Fault, Refusal, Rule, StandIn, User, Verb};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::support::DRIVER;
-use crate::support::polling::until;
+const DRIVER: &str = "gpu.acme.test";
 
 /// An engine for the node `n7`, and its API server.
 struct Published {

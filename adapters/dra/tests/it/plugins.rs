@@ -10,16 +10,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright::adapters::dra::{
+use podwright_dra::{
     ApiVersion, DraPlugins, Drivers, HandlerError, Plugin, PluginHandler, PluginsConfig, StartPluginsError,
 };
-use podwright::metrics::{Format, Metrics};
-use podwright::ports::{ClaimRef, DriverError};
-use podwright_actors::ids::{ClaimName, ClaimUid, DriverName};
+use podwright_dra_tests::fake_driver::{Call, FakeDriver, Serve, Served};
+use podwright_fixtures::polling::{PATIENCE, eventually, until};
+use podwright_metrics::{Format, Metrics};
+use podwright_model::ids::{ClaimName, ClaimUid, DriverName};
+use podwright_ports::{ClaimRef, DriverError, PreparedDevice};
 use tokio_util::sync::CancellationToken;
-
-use crate::support::fake_driver::{Call, FakeDriver, Serve, Served};
-use crate::support::polling::{PATIENCE, eventually, until};
 
 const NAME: &str = "gpu.acme.test";
 
@@ -98,9 +97,8 @@ impl Node {
     async fn prepare(&self, uids: &[&str]) -> Result<Vec<(String, Result<Vec<String>, String>)>, DriverError> {
         let claims: Vec<_> = uids.iter().map(|uid| claim(uid)).collect();
         let answers = self.plugins().drivers().prepare(&name(), &claims).await?;
-        let devices = |devices: Vec<podwright::ports::PreparedDevice>| {
-            devices.into_iter().map(|device| device.cdi_devices.join(",")).collect()
-        };
+        let devices =
+            |devices: Vec<PreparedDevice>| devices.into_iter().map(|device| device.cdi_devices.join(",")).collect();
         Ok(answers.into_iter().map(|(uid, answer)| (uid.as_str().to_owned(), answer.map(devices))).collect())
     }
 

@@ -4,24 +4,22 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
-use podwright::adapters::dra::{DraPlugins, HealthStreams, PluginsConfig};
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ResourcePhase, SystemClock};
+use podwright_dra::{DraPlugins, HealthStreams, PluginsConfig};
 use podwright_dra_api::health::{DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse};
 use podwright_dra_api::{V1_SERVICE, v1};
+use podwright_dra_tests::fake_driver::{Answer, FakeDriver, Serve, Served};
 use podwright_fixtures::api_pods::{PodBuilder, pod};
 use podwright_fixtures::fake_claims::FakeClaims;
 use podwright_fixtures::fake_ports::FakeFinalStatuses;
+use podwright_fixtures::polling::{PATIENCE, eventually, until};
 use podwright_metrics::Metrics;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ResourcePhase, SystemClock};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-
-use crate::agent::harness::eventually;
-use crate::support::fake_driver::{Answer, FakeDriver, Serve, Served};
-use crate::support::polling::{PATIENCE, until};
 
 const DRIVER: &str = "gpu.acme.test";
 

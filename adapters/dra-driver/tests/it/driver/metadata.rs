@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{NetworkDeviceData, ResourceClaim};
-use podwright::dra_driver::{
+use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
+use podwright_dra_api::v1::{NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest};
+use podwright_dra_driver::{
     ApiError, ClaimApi, ClaimMetadata, ClaimName, ClaimRef, DescribedDevice, DeviceMetadata, MetadataError,
     PreparedDevice, ReadMetadataError, RunningDriver, StartError,
 };
-use podwright_actors::ports::ApiFuture;
-use podwright_dra_api::v1::dra_plugin_client::DraPluginClient;
-use podwright_dra_api::v1::{NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest};
+use podwright_dra_tests::connect;
+use podwright_ports::ApiFuture;
 use serde_json::{Value, json};
 
-use super::{Act, DRIVER, Folders, TestDriver, claim, connect};
+use super::{Act, DRIVER, Folders, TestDriver, claim};
 
 /// The claims of the API server: `cam`, and `pod-gpu-x7` from a template.
 struct Claims;

@@ -9,19 +9,18 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use k8s_openapi::api::resource::v1::Device;
-use podwright::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig};
-use podwright::adapters::kube::KubeClaimApi;
-use podwright::metrics::Metrics;
-use podwright::slices::{DriverResources, Owner, SliceEngine, SliceOptions};
-use podwright_actors::ids::ClaimName;
-use podwright_actors::ports::{ApiError, ClaimApi};
+use podwright_dra::{DraPlugins, PluginsConfig, SlicesConfig};
+use podwright_kube::KubeClaimApi;
+use podwright_metrics::Metrics;
+use podwright_model::ids::ClaimName;
+use podwright_ports::{ApiError, ClaimApi};
+use podwright_slices::{DriverResources, Owner, SliceEngine, SliceOptions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::support::DRIVER;
-
+const DRIVER: &str = "gpu.acme.test";
 const BETA: &str = "/apis/resource.k8s.io/v1beta1";
 
 /// Reports each request of another path than the watch: its method, its path and its body.

@@ -4,18 +4,17 @@
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use podwright::adapters::dra::{DraPlugins, PluginsConfig, SlicesConfig};
-use podwright::metrics::{Format, Metrics};
+use podwright_dra::{DraPlugins, PluginsConfig, SlicesConfig};
 use podwright_dra_api::node_resources::{NodeListAndWatchResourcesResponse, NodePool, NodeSlice};
 use podwright_dra_api::{NODE_RESOURCES_SERVICE, V1_SERVICE};
+use podwright_dra_tests::fake_driver::{FakeDriver, Serve, Served};
+use podwright_fixtures::polling::{eventually, until};
+use podwright_metrics::{Format, Metrics};
 use podwright_stand_in::{Fault, Rule, StandIn, User, Verb};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::support::DRIVER;
-use crate::support::fake_driver::{FakeDriver, Serve, Served};
-use crate::support::polling::{eventually, until};
-
+const DRIVER: &str = "gpu.acme.test";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// A node `n7` with an API server, and the credentials of a node.

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use podwright::adapters::checkpoint::ClaimCheckpoint;
 use podwright_actors::claims::{ClaimFeatures, ClaimManager, ClaimPorts};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ResourcePhase, TokioClock};
-use podwright_actors::time::Time;
+use podwright_checkpoint::ClaimCheckpoint;
 use podwright_fixtures::api_pods::pod;
 use podwright_fixtures::fake_claims::{FakeClaims, FakeDrivers};
 use podwright_metrics::Metrics;
+use podwright_model::pod::PodObject;
+use podwright_model::time::Time;
+use podwright_ports::{ResourcePhase, TokioClock};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
