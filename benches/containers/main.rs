@@ -32,8 +32,6 @@ mod image;
 mod instance;
 mod manifests;
 mod report;
-#[path = "../../tests/it/support/required.rs"]
-mod required;
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -42,8 +40,8 @@ use std::time::{Duration, Instant};
 use args::{Offer, Task};
 use floor::Floor;
 use instance::Instance;
+use podwright_fixtures::required::{Program, found_or_skip};
 use report::Run;
-use required::{Program, found_or_skip};
 
 /// A node's usual number of pods.
 const SIZES: [usize; 1] = [100];
