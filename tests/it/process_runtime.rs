@@ -200,7 +200,7 @@ async fn later_stop_with_shorter_grace_period_shortens_the_first() {
     let pod = pod("u", |_| {});
     let ready = root.fifo("ready");
     let text = format!("trap '' TERM; echo x > {}; while :; do sleep 1000; done", ready.path());
-    let id = run(&runtime, &pod, &text).await;
+    let id = run(&*runtime, &pod, &text).await;
     ready.read().await;
     let mut first = runtime.stop_container(&id, Duration::from_secs(600));
     // The call is polled once and then dropped. Its stop request stays in force.
@@ -213,7 +213,7 @@ async fn later_stop_with_shorter_grace_period_shortens_the_first() {
     let (longer, shorter) = tokio::time::timeout(PATIENCE, both).await.expect("the first grace period is in force");
     longer.unwrap();
     shorter.unwrap();
-    assert_eq!(status(&runtime, &pod).await.exit_code, 137);
+    assert_eq!(status(&*runtime, &pod).await.exit_code, 137);
 }
 
 #[tokio::test]
@@ -343,7 +343,7 @@ async fn many_containers_start_and_end_concurrently() {
         .enumerate()
         .map(|(i, pod)| {
             let (runtime, pod) = (Arc::clone(&runtime), Arc::clone(pod));
-            tokio::spawn(async move { run(&runtime, &pod, &format!("echo {i}; exit {i}")).await })
+            tokio::spawn(async move { run(&*runtime, &pod, &format!("echo {i}; exit {i}")).await })
         })
         .collect();
     let mut ids = Vec::new();
@@ -351,7 +351,7 @@ async fn many_containers_start_and_end_concurrently() {
         ids.push(start.await.unwrap());
     }
     for (i, (pod, id)) in pods.iter().zip(&ids).enumerate() {
-        let status = ended(&runtime, pod).await;
+        let status = ended(&*runtime, pod).await;
         assert_eq!(status.exit_code, i32::try_from(i).unwrap());
         let log = std::fs::read_to_string(runtime.log_path(id).unwrap()).unwrap();
         assert!(log.ends_with(&format!(" stdout F {i}\n")), "{log}");

@@ -40,7 +40,7 @@ impl Container {
         let root = Root::new();
         let runtime = Arc::new(root.open().await);
         let pod = processes::host_pod("u", |spec| edit(&mut spec.containers[0]));
-        let sandbox = processes::sandbox(&runtime, &pod).await;
+        let sandbox = processes::sandbox(&*runtime, &pod).await;
         let id = runtime.create_container(processes::script(&pod, &sandbox, script)).await.unwrap();
         runtime.start_container(&id).await.unwrap();
         let server = StreamServer::start(runtime.clone(), id.clone(), sandbox.clone()).await;

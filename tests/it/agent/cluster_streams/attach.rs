@@ -96,7 +96,7 @@ async fn input_that_is_open_once_ends_with_its_client() {
     let container = container.restart().await;
     let pod = host_pod("u", |_| {});
     eventually("the command has ended", || async {
-        let status = status(&container.runtime, &pod).await;
+        let status = status(&*container.runtime, &pod).await;
         (status.exit_code == 7).then_some(())
     })
     .await;
@@ -141,7 +141,7 @@ async fn a_terminal_is_kept_for_the_next_client_and_the_next_agent() {
     next.send(0, b"\x03").await;
     let output = next.finish().await;
     assert_eq!(output.status(), success());
-    let ended = ended(&container.runtime, &host_pod("u", |_| {})).await;
+    let ended = ended(&*container.runtime, &host_pod("u", |_| {})).await;
     assert_eq!(ended.exit_code, 130);
 }
 
