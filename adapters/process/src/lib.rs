@@ -29,7 +29,9 @@
 //! # Parts
 //!
 //! - [`ProcessRuntime`] is the runtime, and [`ProcessConfig`] has its settings.
-//! - [`shim_main`] is the program of the shim.
+//! - [`shim_main`] is the code of the shim.
+//! - `podwright-process-shim`, a program of this package, is a shim and nothing else. An embedder whose program cannot be its own shim
+//!   installs it, and names it in [`ProcessConfig::shim`].
 //! - [`unsupported`] says before a pod runs what the runtime refuses in it.
 //!
 //! # Arrows
@@ -139,7 +141,8 @@ pub struct ProcessConfig {
     /// The agent's directory. The runtime keeps its records in `process/` and the files that pods see in `pods/`.
     pub root: PathBuf,
     /// The program that runs a shim, with its first arguments. The runtime appends the other arguments. The default is the
-    /// running executable with [`SHIM_ARGUMENT`], even if its file was replaced meanwhile.
+    /// running executable with [`SHIM_ARGUMENT`], even if its file was replaced meanwhile. Another program must call [`shim_main`] of
+    /// the same version of this library, as `podwright-process-shim` does: `shim[0]` is its path.
     pub shim: Vec<OsString>,
     /// Whether to put each container into its own cgroup. This requires cgroup v2, and root or a delegated hierarchy.
     /// Otherwise containers run without cgroups.
