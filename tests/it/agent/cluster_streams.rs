@@ -37,8 +37,8 @@ impl Container {
     }
 
     async fn run_with(script: &str, edit: impl FnOnce(&mut v1::Container)) -> Self {
-        let root = Root::new();
-        let runtime = Arc::new(root.open().await);
+        let root = Root::create();
+        let runtime = Arc::new(processes::open(&root).await);
         let pod = processes::host_pod("u", |spec| edit(&mut spec.containers[0]));
         let sandbox = processes::sandbox(&*runtime, &pod).await;
         let id = runtime.create_container(processes::script(&pod, &sandbox, script)).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_command_ends_with_its_client_and_with_its_container() {
 
 #[tokio::test]
 async fn an_attached_client_gets_the_output_until_the_container_ends() {
-    let root = Root::new();
+    let root = Root::create();
     let stop = root.shared().join("stop");
     let wait = format!("until test -e {}; do echo tick; sleep 0.1; done", stop.display());
     let container = Container::run(&format!("echo before; {wait}; echo out; echo err >&2")).await;

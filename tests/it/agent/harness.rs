@@ -24,7 +24,7 @@ pub(crate) struct AgentHome {
 
 impl AgentHome {
     pub(crate) fn new() -> Self {
-        let home = AgentHome { root: Root::new() };
+        let home = AgentHome { root: Root::create() };
         fs::create_dir(home.manifests()).unwrap();
         home
     }

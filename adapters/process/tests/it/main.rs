@@ -2,4 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod adoption;
+mod containers;
+mod devices;
+mod exec;
+mod faults;
+mod inherited;
+mod isolation;
+mod namespaces;
+mod settings;
 mod shim_program;
+mod support;
+mod unprivileged;
+mod view;

@@ -9,7 +9,7 @@ use super::clients::{Spdy, WebSocket};
 use super::server::StreamServer;
 use super::{Container, success};
 use crate::agent::harness::eventually;
-use crate::support::processes::{ended, host_pod, status};
+use crate::support::processes::{ended, host_pod, open, status};
 
 const ATTACH: &str = "/api/v1/namespaces/default/pods/p/attach";
 const V5: &str = "v5.channel.k8s.io";
@@ -28,7 +28,7 @@ impl Container {
     async fn restart(self) -> Self {
         let Container { runtime, id, server, root, sandbox } = self;
         drop((server, runtime));
-        let runtime = Arc::new(root.open().await);
+        let runtime = Arc::new(open(&root).await);
         let server = StreamServer::start(runtime.clone(), id.clone(), sandbox.clone()).await;
         Container { runtime, id, server, root, sandbox }
     }

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use podwright::adapters::process::OpenError;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
-use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, SandboxState};
+use podwright_fixtures::polling::PATIENCE;
+use podwright_fixtures::processes::{ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status};
+use podwright_model::ids::ContainerId;
+use podwright_model::pod::{PodObject, SOURCE_ANNOTATION};
+use podwright_ports::{ContainerRuntime, ContainerState, Mount, SandboxState};
+use podwright_process::OpenError;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-use crate::support::processes::{
-    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
-};
+use crate::support::Root;
 
 #[tokio::test]
 async fn running_containers_are_adopted_and_ended_ones_are_reported() {

@@ -5,13 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use podwright::adapters::process::ProcessRuntime;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, ContainerRuntime, RuntimeError};
-use podwright_actors::text::error_chain;
+use podwright_fixtures::processes::{ended, pod, sandbox, script};
+use podwright_model::pod::PodObject;
+use podwright_model::text::error_chain;
+use podwright_ports::{ContainerConfig, ContainerRuntime, RuntimeError};
+use podwright_process::ProcessRuntime;
 use serde_json::{Value, json};
 
-use crate::support::processes::{Root, ended, pod, sandbox, script};
+use crate::support::Root;
 
 /// The name of the device of [`Node::write`].
 const DEVICE: &str = "vendor.example/gpu=g0";
@@ -55,7 +56,7 @@ impl Node {
 }
 
 /// A container with the device that runs a script.
-fn with_device(pod: &Arc<PodObject>, sandbox: &podwright_actors::ids::SandboxId, text: &str) -> ContainerConfig {
+fn with_device(pod: &Arc<PodObject>, sandbox: &podwright_model::ids::SandboxId, text: &str) -> ContainerConfig {
     ContainerConfig { cdi_devices: vec![DEVICE.into()], ..script(pod, sandbox, text) }
 }
 
@@ -66,7 +67,7 @@ async fn refusal(runtime: &ProcessRuntime, config: ContainerConfig) -> String {
     }
 }
 
-fn log(runtime: &ProcessRuntime, id: &podwright_actors::ids::ContainerId) -> Vec<String> {
+fn log(runtime: &ProcessRuntime, id: &podwright_model::ids::ContainerId) -> Vec<String> {
     let log = fs::read_to_string(runtime.log_path(id).unwrap()).unwrap();
     log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap().to_owned()).collect()
 }

@@ -7,21 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Volume};
-use podwright::adapters::process::ProcessRuntime;
-use podwright::adapters::storage::FileStorage;
-use podwright_actors::ids::{ContainerId, SandboxId};
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerRuntime, Mount, PodStorage, RuntimeError};
+use podwright_fixtures::polling::{PATIENCE, until};
+use podwright_fixtures::processes::{ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status};
+use podwright_host::storage::FileStorage;
+use podwright_model::ids::{ContainerId, SandboxId};
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerRuntime, Mount, PodStorage, RuntimeError};
+use podwright_process::ProcessRuntime;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::settings::main_pid;
 use super::unprivileged::as_nobody;
-use crate::support::polling::until;
-use crate::support::processes::{
-    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
-};
+use crate::support::Root;
 
 pub(super) fn shell(text: &str) -> [String; 3] {
     ["sh", "-c", text].map(str::to_owned)

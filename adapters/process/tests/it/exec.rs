@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use podwright_actors::ports::{ContainerRuntime, RuntimeError};
+use podwright_fixtures::polling::PATIENCE;
+use podwright_fixtures::processes::{ended, host_pod, is_alive, kill, parent, run};
+use podwright_ports::{ContainerRuntime, RuntimeError};
 
 use rustix::process::Signal;
 
-use crate::support::processes::{PATIENCE, Root, ended, host_pod, is_alive, kill, parent, run};
+use crate::support::Root;
 
 fn shell(text: &str) -> [String; 3] {
     ["sh", "-c", text].map(str::to_owned)
@@ -31,7 +33,7 @@ async fn exec_command_runs_in_the_container_environment() {
 
     let missing = runtime.exec(&id, &["no-such-program".to_owned()], PATIENCE).await;
     assert!(
-        matches!(&missing, Err(RuntimeError::Failed(text)) if podwright_actors::text::error_chain(&**text).to_string().contains("PATH")),
+        matches!(&missing, Err(RuntimeError::Failed(text)) if podwright_model::text::error_chain(&**text).to_string().contains("PATH")),
         "{missing:?}"
     );
 

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use podwright::adapters::process::ProcessRuntime;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::ports::{ContainerRuntime, Mount, RuntimeError};
-use podwright_actors::text::error_chain;
+use podwright_fixtures::polling::{PATIENCE, until};
+use podwright_fixtures::processes::{ended, is_alive, kill, parent, pod, run, sandbox, script};
+use podwright_model::ids::ContainerId;
+use podwright_model::text::error_chain;
+use podwright_ports::{ContainerRuntime, Mount, RuntimeError};
+use podwright_process::ProcessRuntime;
 use podwright_process::testing::record::{self as record, StartedRecord};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -17,8 +19,7 @@ use tokio::time::timeout;
 use super::isolation::{on_node, output, shell};
 use super::settings::{is_root, main_pid, process_field, secured};
 use super::unprivileged::as_nobody;
-use crate::support::polling::until;
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script};
+use crate::support::{Root, SHIM};
 
 /// The namespace of a process of the node; `None` if the process has ended.
 fn namespace(pid: u32, kind: &str) -> Option<PathBuf> {
@@ -164,8 +165,7 @@ async fn command_runs_without_namespaces_for_an_agent_of_root_that_may_not_creat
 /// A runtime whose shims are started by a shell script that does this first.
 pub(super) async fn open_with_script(root: &Root, first: &str) -> ProcessRuntime {
     let file = root.shared().join("shim");
-    let binary = env!("CARGO_BIN_EXE_podwright");
-    std::fs::write(&file, format!("#!/bin/sh\n{first}\nexec {binary} \"$@\"\n")).unwrap();
+    std::fs::write(&file, format!("#!/bin/sh\n{first}\nexec {SHIM} \"$@\"\n")).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
     root.open_with(|config| config.shim[0] = file.into()).await
 }

@@ -1,4 +1,4 @@
-//! Evictions of pods whose containers write too much.
+//! Evictions of pods whose containers write too much: a node over the process runtime and the disks of the machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::support::processes::{PATIENCE, Root};
+use crate::support::processes::{PATIENCE, Root, open};
 
 /// A pod with a volume of at most 1 MiB and a container of at most 1 MiB, in which a script runs and then waits.
 fn pod(name: &str, script: &str) -> Arc<PodObject> {
@@ -82,8 +82,8 @@ impl DiskMeter for ObservedMeter {
 
 #[actix::test]
 async fn pods_that_write_over_a_limit_are_evicted_and_their_neighbours_run() {
-    let root = Root::new();
-    let runtime = Arc::new(root.open().await);
+    let root = Root::create();
+    let runtime = Arc::new(open(&root).await);
     let storage = Arc::new(FileStorage::new(root.path(), BTreeMap::new()));
     let metrics = Metrics::new();
     let meter = Arc::new(ObservedMeter { meter: storage.clone(), measured: watch::Sender::new(0) });

@@ -1,29 +1,17 @@
-//! The process runtime with real processes.
-
-mod adoption;
-mod devices;
-mod evictions;
-mod exec;
-mod faults;
-mod inherited;
-mod isolation;
-mod namespaces;
-mod settings;
-mod unprivileged;
-mod view;
+//! The start, the output and the end of containers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use podwright::adapters::process::{OpenError, ProcessRuntime, UntrustedDirectory};
-use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
+use podwright_fixtures::polling::PATIENCE;
+use podwright_fixtures::processes::{ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status};
+use podwright_ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
 use podwright_process::testing::record::{self as record, Durability, RunRecord};
+use podwright_process::{OpenError, ProcessRuntime, UntrustedDirectory};
 use rustix::process::Signal;
 
-use crate::support::processes::{
-    PATIENCE, Root, config, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
-};
+use crate::support::{Root, config};
 
 #[tokio::test]
 async fn container_exit_codes_and_signals_are_reported() {
@@ -113,7 +101,7 @@ async fn program_that_a_record_names_as_its_shim_is_not_executed() {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
         let error = runtime.exec(&id, &["true".to_owned()], Duration::from_secs(60)).await.unwrap_err();
-        assert!(podwright_actors::text::error_chain(&error).to_string().contains("must not be trusted"), "{error}");
+        assert!(podwright_model::text::error_chain(&error).to_string().contains("must not be trusted"), "{error}");
     }
 }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Lifecycle;
-use podwright_actors::ports::ContainerRuntime;
+use podwright_fixtures::processes::{ended, pod, run};
+use podwright_ports::ContainerRuntime;
 use rustix::process::Signal;
 
 use super::namespaces::open_with_script;
 use super::settings::{main_pid, process_field};
-use crate::support::processes::{Root, ended, pod, run};
+use crate::support::{Root, SHIM};
 
 // A shell starts a program in the background of a script with such signals.
 #[tokio::test]
@@ -37,7 +38,7 @@ async fn containers_of_an_agent_that_ignores_signals_do_not_ignore_them() {
 #[tokio::test]
 async fn containers_of_an_agent_that_blocks_signals_do_not_block_them() {
     let root = Root::new();
-    let blocked = format!("exec env --block-signal {} \"$@\"", env!("CARGO_BIN_EXE_podwright"));
+    let blocked = format!("exec env --block-signal {SHIM} \"$@\"");
     let runtime = open_with_script(&root, &blocked).await;
     let pod = pod("u", |_| {});
     let id = run(&runtime, &pod, "exec sleep 1000").await;

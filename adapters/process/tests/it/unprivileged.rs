@@ -3,11 +3,12 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use podwright_actors::ports::{ContainerRuntime, RuntimeError};
+use podwright_fixtures::processes::{ended, pod, run, sandbox, script};
+use podwright_ports::{ContainerRuntime, RuntimeError};
 use serde_json::json;
 
 use super::settings::{process_field, secured};
-use crate::support::processes::{Root, ended, pod, run, sandbox, script};
+use crate::support::Root;
 
 /// The user and the group that have no rights.
 const NOBODY: u32 = 65534;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{SecurityContext, VolumeMount};
-use podwright::adapters::process::ProcessRuntime;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerRuntime, Mount};
+use podwright_fixtures::polling::PATIENCE;
+use podwright_fixtures::processes::{ended, pod, run, sandbox, script};
+use podwright_model::ids::ContainerId;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerRuntime, Mount};
+use podwright_process::ProcessRuntime;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 
 use super::isolation::{output, shell};
-use crate::support::processes::{PATIENCE, Root, ended, pod, run, sandbox, script};
+use crate::support::Root;
 
 /// A file system in memory that the node shares with new mount namespaces. Unmounted when it is dropped.
 struct Tmpfs(PathBuf);

@@ -7,17 +7,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use podwright_actors::ports::{ContainerRuntime, ContainerState, ContainerStatus, RuntimeError, SandboxConfig};
+use podwright_fixtures::disks::SmallDisk;
+use podwright_fixtures::polling::{PATIENCE, until};
+use podwright_fixtures::processes::{ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status};
+use podwright_ports::{ContainerRuntime, ContainerState, ContainerStatus, RuntimeError, SandboxConfig};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::adoption::watch;
 use super::isolation::on_node;
-use crate::support::disks::SmallDisk;
-use crate::support::polling::until;
-use crate::support::processes::{
-    PATIENCE, Root, ended, host_pod, is_alive, kill, parent, pod, run, sandbox, script, status,
-};
+use crate::support::Root;
 
 fn summary(status: &ContainerStatus) -> (i32, &str, &str) {
     (status.exit_code, &status.reason, &status.message)

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext, Volume};
-use podwright::adapters::storage::FileStorage;
-use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
+use podwright_fixtures::processes::{ended, host_pod, parent, pod, run, sandbox, script, status};
+use podwright_host::storage::FileStorage;
+use podwright_model::ids::ContainerId;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
 use podwright_process::testing::record::StartedRecord;
 use serde_json::{Value, json};
 
-use crate::support::processes::{Root, ended, host_pod, parent, pod, run, sandbox, script, status};
+use crate::support::Root;
 
 #[tokio::test]
 async fn command_that_cannot_be_executed_is_a_start_error() {
