@@ -7,8 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::instance::Instance;
-use super::{Error, wait};
+use super::{Error, Instance, wait};
 
 /// An agent that is killed when this value is dropped.
 pub(crate) struct Agent {

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::agent::Agent;
-use super::instance::Instance;
-use super::{Error, PATIENCE, at, image, wait};
+use super::{Error, Instance, PATIENCE, at, image, wait};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// How often the objects of the API server are read. A figure is late by at most this.

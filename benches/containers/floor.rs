@@ -11,8 +11,7 @@ use podwright_cri::v1::runtime_service_client::RuntimeServiceClient;
 use serde::Serialize;
 use tonic::transport::Channel;
 
-use super::instance::Instance;
-use super::{Error, calls, image};
+use super::{Error, Instance, calls, image};
 
 /// The numbers of concurrent calls to try. The floor is measured with the fastest one.
 const IN_FLIGHT: [usize; 3] = [4, 8, 16];

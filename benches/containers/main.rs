@@ -18,18 +18,10 @@ mod agent;
 #[path = "../support/args.rs"]
 #[expect(dead_code, reason = "there is one workload, and its runs share a runtime")]
 mod args;
-#[path = "../../tests/it/cri/calls.rs"]
-mod calls;
 mod cluster;
 #[path = "../support/figures.rs"]
 mod figures;
 mod floor;
-#[path = "../../tests/it/cri/image.rs"]
-#[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
-mod image;
-#[path = "../../tests/it/cri/instance.rs"]
-#[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
-mod instance;
 mod manifests;
 mod report;
 
@@ -39,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use args::{Offer, Task};
 use floor::Floor;
-use instance::Instance;
+use podwright_containerd::{Instance, calls, image};
 use podwright_fixtures::required::{Program, found_or_skip};
 use report::Run;
 

@@ -14,8 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::instance::Instance;
-use super::{Error, PATIENCE, at, image};
+use super::{Error, Instance, PATIENCE, at, image};
 
 /// The figures of one run of the agent.
 #[derive(Clone, Debug, Serialize)]

@@ -1,7 +1,6 @@
 //! Pods as containers of a real containerd, which the tests start themselves.
 
 mod adoption;
-mod calls;
 mod claims;
 mod comparison;
 mod config;
@@ -9,8 +8,6 @@ mod containerd;
 mod crowd;
 mod devices;
 mod garbage;
-mod image;
-mod instance;
 mod life;
 mod names;
 mod networks;
@@ -22,3 +19,5 @@ mod storage_limits;
 mod streams;
 mod usage;
 mod volumes;
+
+use podwright_containerd::{calls, image};

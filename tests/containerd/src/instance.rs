@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::image;
+use crate::image;
 
 /// The paths of programs that must be installed.
 const BUSYBOX: &str = "/bin/busybox";
@@ -23,7 +23,7 @@ const STOP: &str = include_str!("stop.sh");
 const INSTANCES: u32 = 3;
 
 /// A containerd, while this value holds its lock.
-pub(super) struct Instance {
+pub struct Instance {
     number: u32,
     base: PathBuf,
     /// The lock. It is released when the process ends.
@@ -35,7 +35,7 @@ impl Instance {
     ///
     /// # Errors
     /// Why containerd cannot be run here.
-    pub(super) fn turn() -> Result<Self, String> {
+    pub fn turn() -> Result<Self, String> {
         can_run()?;
         let lock = |number| {
             let base = base(number);
@@ -53,45 +53,46 @@ impl Instance {
     }
 
     /// The root of the cgroups of its pods, which are apart from those of a node on the same machine.
-    pub(super) fn cgroup_root(&self) -> String {
+    pub fn cgroup_root(&self) -> String {
         format!("/podwright-tests-{:x}-{}", checkout(), self.number)
     }
 
     /// Whether containerd runs. An earlier test may have started it.
-    pub(super) fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         UnixStream::connect(self.socket()).is_ok()
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
+    /// The socket on which it answers.
+    pub fn socket(&self) -> PathBuf {
         self.base.join("c.sock")
     }
 
     /// The directory of its files and of the test's files.
-    pub(super) fn directory(&self) -> PathBuf {
+    pub fn directory(&self) -> PathBuf {
         self.base.join("run")
     }
 
     /// Runs `ctr` and returns its output.
-    pub(super) fn ctr(&self, args: &[&str]) -> String {
+    pub fn ctr(&self, args: &[&str]) -> String {
         let output = self.try_ctr(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Runs `ctr`, which may fail.
-    pub(super) fn try_ctr(&self, args: &[&str]) -> Output {
+    pub fn try_ctr(&self, args: &[&str]) -> Output {
         let mut command = Command::new("ctr");
         command.arg("--address").arg(self.socket()).args(["--namespace", "k8s.io"]).args(args).output().unwrap()
     }
 
     /// Kills containerd. Its containers continue.
-    pub(super) fn crash(&self) {
+    pub fn crash(&self) {
         let pid = fs::read_to_string(self.base.join("run/pid")).unwrap().parse().unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
     /// Starts containerd on its present state. It answers some time later.
-    pub(super) fn start(&self) {
+    pub fn start(&self) {
         let run = self.directory();
         let log = OpenOptions::new().create(true).append(true).open(run.join("log")).unwrap();
         let mut command = Command::new("containerd");
@@ -103,7 +104,7 @@ impl Instance {
     }
 
     /// Ends everything that an earlier run left, and creates the directory again.
-    pub(super) fn prepare(&self) {
+    pub fn prepare(&self) {
         assert!(self.stop().arg("now").status().unwrap().success());
         let run = self.base.join("run");
         fs::create_dir_all(run.join("cni")).unwrap();
@@ -144,7 +145,7 @@ state = "{run}/state"
     }
 
     /// The cgroups of the containers and sandboxes that run.
-    pub(super) fn cgroups(&self) -> Vec<String> {
+    pub fn cgroups(&self) -> Vec<String> {
         let tasks = self.directory().join("state/io.containerd.runtime.v2.task/k8s.io");
         let specs = fs::read_dir(tasks).into_iter().flatten().flatten().map(|task| task.path().join("config.json"));
         // A task may end meanwhile.
@@ -153,14 +154,14 @@ state = "{run}/state"
     }
 
     /// Imports the images. containerd must answer.
-    pub(super) fn import(&self, images: &[&str]) {
+    pub fn import(&self, images: &[&str]) {
         let archive = self.base.join("run/images.tar");
         image::write(Path::new(BUSYBOX), images, &archive);
         self.ctr(&["images", "import", archive.to_str().unwrap()]);
     }
 
     /// Starts the watcher, which ends containerd when no test uses it.
-    pub(super) fn watch(&self) {
+    pub fn watch(&self) {
         let mut command = self.stop();
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         reap(command.spawn().unwrap());

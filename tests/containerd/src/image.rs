@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
 /// The image of the example pods.
-pub(super) const BUSYBOX: &str = "docker.io/library/busybox:stable";
+pub const BUSYBOX: &str = "docker.io/library/busybox:stable";
 /// The image of the pause container of a sandbox.
-pub(super) const PAUSE: &str = "podwright.test/pause:1";
+pub const PAUSE: &str = "podwright.test/pause:1";
 
 /// An image that no pod uses.
-pub(super) const SPARE: &str = "podwright.test/spare:1";
+pub const SPARE: &str = "podwright.test/spare:1";
 
 /// Writes an archive with images, for `ctr images import`.
-pub(super) fn write(busybox: &Path, images: &[&str], to: &Path) {
+pub fn write(busybox: &Path, images: &[&str], to: &Path) {
     let layer = layer(busybox);
     let mut blobs = vec![];
     let mut put = |bytes: Vec<u8>| {
