@@ -6,18 +6,15 @@ mod comparison;
 mod config;
 mod containerd;
 mod crowd;
-mod devices;
 mod garbage;
 mod life;
 mod names;
-mod networks;
 mod outages;
 mod pull_secrets;
 mod resize;
 mod stops;
 mod storage_limits;
 mod streams;
-mod usage;
 mod volumes;
 
 use podwright_containerd::{calls, image};

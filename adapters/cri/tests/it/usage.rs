@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use podwright_actors::ids::ContainerId;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageRequest, PodCgroups, SandboxConfig};
+use podwright_containerd::Containerd;
+use podwright_containerd::image::BUSYBOX;
+use podwright_fixtures::processes::script;
 use podwright_host::stats::RuntimeStats;
+use podwright_model::ids::ContainerId;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerConfig, ContainerRuntime, ImageRequest, PodCgroups, SandboxConfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-
-use super::containerd::Containerd;
-use super::image::BUSYBOX;
-use crate::support::processes::script;
 
 #[tokio::test]
 async fn cri_containers_and_pods_are_measured_by_their_cgroups() {

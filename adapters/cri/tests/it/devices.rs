@@ -3,14 +3,13 @@
 use std::fs;
 use std::time::Duration;
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, ImageRequest, SandboxConfig};
+use podwright_containerd::Containerd;
+use podwright_containerd::image::BUSYBOX;
+use podwright_fixtures::processes::script;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerConfig, ContainerRuntime, ContainerState, ImageRequest, SandboxConfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-
-use super::containerd::Containerd;
-use super::image::BUSYBOX;
-use crate::support::processes::script;
 
 /// Prints what the device has given to the container.
 const SCRIPT: &str = "echo $GPU $MINE $ALL; cat /opt/vendor/file; test -c /dev/gpu0 && echo x > /dev/gpu0 && \
@@ -50,7 +49,7 @@ async fn a_container_of_containerd_has_the_edits_of_its_cdi_device() {
     };
     // A device that does not exist stops the start, whoever looks for it.
     let error = runtime.create_container(config(0, "vendor.example/gpu=g1")).await.unwrap_err();
-    assert!(podwright_actors::text::error_chain(&error).to_string().contains("vendor.example/gpu=g1"), "{error}");
+    assert!(podwright_model::text::error_chain(&error).to_string().contains("vendor.example/gpu=g1"), "{error}");
 
     let id = runtime.create_container(config(1, "vendor.example/gpu=g0")).await.unwrap();
     runtime.start_container(&id).await.unwrap();

@@ -1,12 +1,11 @@
 //! The networks of pods, as containerd measures them.
 
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerRuntime, SandboxConfig};
+use podwright_containerd::Containerd;
+use podwright_fixtures::polling::eventually;
 use podwright_host::stats::RuntimeStats;
+use podwright_model::pod::PodObject;
+use podwright_ports::{ContainerRuntime, SandboxConfig};
 use serde_json::json;
-
-use super::containerd::Containerd;
-use crate::agent::harness::eventually;
 
 #[tokio::test]
 async fn cri_pods_with_a_network_of_their_own_are_measured() {
