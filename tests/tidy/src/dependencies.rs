@@ -115,6 +115,20 @@ fn node_api_builds_no_runtime_and_no_client() {
     assert!(crates.contains("podwright-http-server"), "the list is not complete");
 }
 
+/// An edit of a runtime gets an answer of its tests, with real processes and containers, without a build of the node or the agent.
+#[test]
+fn tests_of_runtimes_build_no_node() {
+    for package in ["podwright-cri", "podwright-process"] {
+        let crates = tree(package, "", "normal,build,dev");
+        let unwanted: Vec<_> = ["actix", "podwright", "podwright-actors", "podwright-engine"]
+            .into_iter()
+            .filter(|name| crates.contains(*name))
+            .collect();
+        assert!(unwanted.is_empty(), "the tests of {package} build {unwanted:?}");
+        assert!(crates.contains("podwright-fixtures"), "the list is not complete");
+    }
+}
+
 /// Crates whose code decides by its arguments alone can neither wait, log nor count.
 #[test]
 fn pure_crates_build_no_tokio_and_no_tracing() {
@@ -131,10 +145,15 @@ fn pure_crates_build_no_tokio_and_no_tracing() {
 
 /// Every crate that a build of a package with some features needs, also for its build script.
 fn crates_of(package: &str, features: &str) -> BTreeSet<String> {
+    tree(package, features, "normal,build")
+}
+
+/// Every crate that a package with some features reaches by dependencies of these kinds.
+fn tree(package: &str, features: &str, kinds: &str) -> BTreeSet<String> {
     // Not `--offline`: a build of this package alone has not fetched the crates in the list.
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root()).args(["tree", "--locked", "--package", package, "--no-default-features"]);
-    cargo.args(["--features", features, "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    cargo.args(["--features", features, "--edges", kinds, "--prefix", "none", "--format", "{p}"]);
     let output = cargo.output().expect("cargo starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
