@@ -30,7 +30,7 @@ pub use app_armor::AppArmor;
 pub use capacity::{NodeCapacity, Shortage};
 pub use host_ports::users_of_host_ports;
 pub use node_predicates::{NodePredicates, architecture};
-pub use preemption::choose_victims;
+pub(crate) use preemption::choose_victims;
 pub use queue::WaitingPod;
 pub use queue::{AdmissionQueue, Decision, EarlierDecision};
 pub use requests::Requests;

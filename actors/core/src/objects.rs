@@ -10,4 +10,4 @@ pub use projection::{ProjectionError, VolumeNeeds, VolumeObjects, downward_files
 pub(crate) use references::of_variables;
 pub use references::{ObjectRef, references};
 pub use renewal::{Failures, MAX_JITTER, ReadPlan, RenewalTimes};
-pub use services::service_variables;
+pub(crate) use services::service_variables;

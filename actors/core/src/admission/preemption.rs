@@ -24,7 +24,7 @@ type Missing = Vec<(String, i64)>;
 ///
 /// # Errors
 /// The resources that remain short if all candidates are stopped, with the missing amounts.
-pub fn choose_victims(
+pub(crate) fn choose_victims(
     pod: &PodObject,
     candidates: &[Arc<PodObject>],
     shortages: &[Shortage],

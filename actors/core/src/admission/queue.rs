@@ -60,10 +60,20 @@ pub struct WaitingPod {
 pub enum EarlierDecision {
     /// The pod was not judged before.
     None,
-    /// The pod waited since this time, with so many pods before it.
-    Waited { since: Time, before: usize, has_victims: bool },
-    /// The pod was rejected, and has this number in the order of arrival.
-    Rejected { number: u64 },
+    /// The pod waited.
+    Waited {
+        /// The start of the wait.
+        since: Time,
+        /// The number of waiting pods that arrived before the pod.
+        before: usize,
+        /// Whether other pods were stopped for the pod.
+        has_victims: bool,
+    },
+    /// The pod was rejected.
+    Rejected {
+        /// The number of the pod in the order of arrival.
+        number: u64,
+    },
 }
 
 impl EarlierDecision {

@@ -71,7 +71,7 @@ pub fn apply_static_defaults(pod: &mut Pod, cx: &StaticContext<'_>) {
 }
 
 /// Sets the annotations that record the pod's source and the time at which it was first seen, for pods of every source.
-pub fn mark_source(pod: &mut Pod, source: SourceKind, now: Time) {
+fn mark_source(pod: &mut Pod, source: SourceKind, now: Time) {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(SOURCE_ANNOTATION.into(), source.as_str().into());
     annotations.insert(SEEN_ANNOTATION.into(), now.to_timestamp().to_string());

@@ -21,7 +21,7 @@ pub struct FieldFacts {
 
 /// The use of a field. The API allows different fields for each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FieldUse {
+pub(crate) enum FieldUse {
     /// `valueFrom` of an environment variable.
     Env,
     /// An item of a downward API volume.
@@ -29,7 +29,7 @@ pub enum FieldUse {
 }
 
 /// Whether the API allows the field for the use (core/v1 `EnvVarSource.fieldRef`, `DownwardAPIVolumeFile.fieldRef`).
-pub fn allowed(path: &str, field_use: FieldUse) -> bool {
+pub(crate) fn allowed(path: &str, field_use: FieldUse) -> bool {
     match path {
         "metadata.name" | "metadata.namespace" | "metadata.uid" => true,
         "metadata.labels" | "metadata.annotations" => field_use == FieldUse::Volume,
@@ -48,7 +48,7 @@ pub fn allowed(path: &str, field_use: FieldUse) -> bool {
 ///
 /// All labels or annotations are one line each, `key="value"`, sorted by key. The value is escaped as a Go string
 /// literal. The text does not end with a newline (the kubelet's `fieldpath.FormatMap`, 1.36).
-pub fn field(pod: &PodObject, path: &str, facts: &FieldFacts) -> Option<String> {
+pub(crate) fn field(pod: &PodObject, path: &str, facts: &FieldFacts) -> Option<String> {
     let meta = pod.metadata();
     let first = |ips: &[IpAddr]| ips.first().map(ToString::to_string).unwrap_or_default();
     let all = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -77,7 +77,7 @@ pub fn field(pod: &PodObject, path: &str, facts: &FieldFacts) -> Option<String> 
 }
 
 /// Whether the resource is supported: CPU, memory, ephemeral storage or huge pages of `limits` or `requests`.
-pub fn allowed_resource(resource: &str) -> bool {
+pub(crate) fn allowed_resource(resource: &str) -> bool {
     matches!(
         resource.split_once('.'),
         Some(("limits" | "requests", name))
@@ -91,7 +91,7 @@ pub fn allowed_resource(resource: &str) -> bool {
 /// A limit of CPU, memory or ephemeral storage that is unset or zero has the value of the pod's limit (`spec.resources`), and else
 /// of `allocatable` (the kubelet's `defaultPodLimitsForDownwardAPI`, 1.36). An unset request, and an unset limit of huge pages,
 /// is 0 (`ExtractContainerResourceValue`). Other resources and invalid quantities are `None`.
-pub fn resource(
+pub(crate) fn resource(
     pod: &PodSpec,
     own: Option<&ResourceRequirements>,
     resource: &str,

@@ -76,7 +76,7 @@ pub fn resources_without_overhead(spec: &PodSpec) -> ResourceRequirements {
 
 /// The requests and limits of the pod's containers: the sum of the containers that run together or, if larger, the
 /// demand during initialization.
-pub fn resources_of_containers(spec: &PodSpec) -> ResourceRequirements {
+pub(crate) fn resources_of_containers(spec: &PodSpec) -> ResourceRequirements {
     requirements([total(spec, requested), total(spec, limited)])
 }
 

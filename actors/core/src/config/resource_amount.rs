@@ -6,7 +6,7 @@ use crate::quantity::Amount;
 
 /// An amount with its family of suffixes.
 #[derive(Clone, Copy, Debug)]
-pub struct ResourceAmount {
+pub(crate) struct ResourceAmount {
     amount: Amount,
     binary: bool,
 }
@@ -19,12 +19,12 @@ const DECIMAL: [(&str, u32); 9] =
 
 impl ResourceAmount {
     /// Parses a quantity; `None` if it is not valid.
-    pub fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
+    pub(crate) fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
         Some(ResourceAmount { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
     }
 
     /// Parses a quantity and prints it with binary suffixes.
-    pub fn binary(quantity: &Quantity) -> Option<ResourceAmount> {
+    pub(crate) fn binary(quantity: &Quantity) -> Option<ResourceAmount> {
         Some(ResourceAmount { binary: true, ..ResourceAmount::parse(quantity)? })
     }
 

@@ -5,7 +5,7 @@ const MAX_NAME: usize = 253;
 
 /// The kernel namespace that holds a parameter, so that pods can have different values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SysctlNamespace {
+pub(crate) enum SysctlNamespace {
     /// The IPC namespace.
     Ipc,
     /// The network namespace.
@@ -41,7 +41,7 @@ pub fn dotted_sysctl_name(name: &str) -> String {
 
 /// The namespace that holds the parameter; `None` if the parameter belongs to the whole node (upstream
 /// `sysctl.GetNamespace`, Kubernetes 1.36).
-pub fn sysctl_namespace(name: &str) -> Option<SysctlNamespace> {
+pub(crate) fn sysctl_namespace(name: &str) -> Option<SysctlNamespace> {
     let name = dotted_sysctl_name(name);
     let ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."];
     match name.as_str() {

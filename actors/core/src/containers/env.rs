@@ -12,7 +12,8 @@ use std::path::{Component, Path};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-pub use expand::{MissingValues, expand, expand_all};
+pub(crate) use expand::expand_all;
+pub use expand::{MissingValues, expand};
 pub use file::{EnvFiles, env_files};
 pub use objects::{EnvObjects, env_objects};
 

@@ -122,7 +122,7 @@ pub fn on_exit<'a>(spec: &PodSpec, container: &Container, exit: impl Into<Exit<'
 }
 
 /// Whether an exit rule of a regular or init container can restart all containers of the pod.
-pub fn may_restart_all(spec: &PodSpec) -> bool {
+pub(crate) fn may_restart_all(spec: &PodSpec) -> bool {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     containers
         .flat_map(|container| container.restart_policy_rules.iter().flatten())

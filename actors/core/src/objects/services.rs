@@ -10,7 +10,7 @@ const API_SERVER: (&str, &str) = ("default", "kubernetes");
 /// The variables of the services that a pod sees: all services of its namespace if it has service links, and always the API server's.
 /// A service of the pod's own namespace with the name `kubernetes` replaces the one of the API server if the pod has service links
 /// (upstream `getServiceEnvVarMap`, `pkg/kubelet/kubelet_pods.go`; `FromServices`, `pkg/kubelet/envvars/envvars.go`, 1.36).
-pub fn service_variables<'a>(
+pub(crate) fn service_variables<'a>(
     namespace: &str,
     links: bool,
     services: impl IntoIterator<Item = &'a ServiceAddress>,

@@ -128,10 +128,12 @@ impl History {
     /// One for each stage, because no stage is entered twice.
     pub const MOST: usize = 5;
 
+    /// The history of a record whose first transition happened now.
     pub fn begin(at: Time, cause: Cause) -> Self {
         History { at: [at; History::MOST], causes: [cause; History::MOST], count: 1 }
     }
 
+    /// Adds a transition. One beyond [`MOST`](History::MOST) is dropped.
     pub fn push(&mut self, at: Time, cause: Cause) {
         let next = usize::from(self.count);
         if let (Some(time), Some(slot)) = (self.at.get_mut(next), self.causes.get_mut(next)) {
@@ -152,6 +154,7 @@ impl History {
         self.at.get(last).copied().unwrap_or(self.at[0])
     }
 
+    /// The transitions, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
         let transitions = self.at.iter().zip(&self.causes).take(usize::from(self.count));
         transitions.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })

@@ -109,16 +109,19 @@ impl Published {
         self.is(CONTENT_REMOVABLE)
     }
 
+    /// Whether the pod was created again before its record ended.
     #[inline]
     pub fn restart_requested(self) -> bool {
         self.0 & RESTART_REQUESTED != 0
     }
 
+    /// Whether the record has a spec of the pod.
     #[inline]
     pub fn has_config(self) -> bool {
         self.0 & HAS_CONFIG != 0
     }
 
+    /// Whether the pod is static.
     #[inline]
     pub fn is_static(self) -> bool {
         self.0 & STATIC != 0

@@ -14,12 +14,15 @@ use crate::time::{Grace, Time};
 /// The state of one pod UID.
 #[derive(Debug)]
 pub struct Record {
+    /// The stage of the pod.
     pub state: State,
     /// The newest update that the worker has not taken. The next update replaces it.
     pub pending: Option<Pending>,
+    /// What the worker does between two steps.
     pub work: Work,
     /// The failure of the last hook call; `None` after a success.
     pub failure: Option<Box<Failure>>,
+    /// The transitions of the record.
     pub history: History,
 }
 
@@ -44,9 +47,15 @@ pub enum Waiting {
     /// The worker has not yet tried to start the pod.
     New,
     /// Another pod has the full name, so the worker could not start the pod with the pending update.
-    Blocked { since: Time },
+    Blocked {
+        /// When the worker first found the name taken.
+        since: Time,
+    },
     /// An update arrived after the pod was blocked, and the worker has not tried again.
-    Retrying { blocked_since: Time },
+    Retrying {
+        /// When the worker first found the name taken.
+        blocked_since: Time,
+    },
 }
 
 impl Waiting {
@@ -71,15 +80,21 @@ impl Waiting {
     }
 }
 
+/// A pod that was allowed to start.
 #[derive(Clone, Debug)]
 pub struct Started {
+    /// The spec that the worker runs.
     pub config: Config,
 }
 
+/// A pod that is stopped.
 #[derive(Debug)]
 pub struct Terminating {
+    /// The progress of the stop.
     pub stop: Stop,
+    /// How the pod ends.
     pub flags: Flags,
+    /// The time that the containers have to stop. It may become shorter, and never longer.
     pub grace: Grace,
     /// Whether an update requested the stop with this grace period. It is false for an orphan and for a pod that ended by itself.
     pub forced: bool,
@@ -98,11 +113,20 @@ pub enum Stop {
         observed_runtime: bool,
     },
     /// A stop was requested for a pod that was allowed to start. A setup call may still be under way.
-    Requested { config: Config },
+    Requested {
+        /// The spec that the pod is stopped with.
+        config: Config,
+    },
     /// The worker calls, or is about to call, the terminate hook. No setup call is under way.
-    Begun { config: Config },
+    Begun {
+        /// The spec that the pod is stopped with.
+        config: Config,
+    },
     /// The worker called the terminate hook for a runtime-only pod.
-    Runtime { running: Arc<RunningPod> },
+    Runtime {
+        /// The containers that run.
+        running: Arc<RunningPod>,
+    },
 }
 
 impl Stop {
@@ -123,20 +147,27 @@ impl Stop {
     }
 }
 
+/// A pod without containers, to be cleaned up.
 #[derive(Debug)]
 pub struct Terminated {
     /// `None` until the worker takes the first update of a pod that had ended before it.
     pub config: Option<Config>,
+    /// How the pod ended.
     pub flags: Flags,
 }
 
+/// What is left of a pod that has ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
+    /// The full name that the pod had.
     pub full_name: FullName,
+    /// Whether the pod was static.
     pub is_static: bool,
+    /// How the pod ended.
     pub flags: Flags,
 }
 
+/// How a pod ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flags {
     /// The pod has a deletion timestamp, is in the runtime only, or is an orphan.
@@ -150,8 +181,11 @@ pub struct Flags {
 /// An update that the worker has not taken.
 #[derive(Clone, Debug)]
 pub struct Pending {
+    /// The kind of the update.
     pub kind: UpdateKind,
+    /// The pod of the update.
     pub target: Target,
+    /// The start time of the update, for the duration metric.
     pub start_time: Option<Time>,
     /// When the first of the updates that were merged into this one arrived.
     pub since: Time,
@@ -161,7 +195,10 @@ pub struct Pending {
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// It waits for an update, and at most until the due time: a resync, a retry, or another try to start.
-    Resting { due: Option<Time> },
+    Resting {
+        /// When the worker acts without an update.
+        due: Option<Time>,
+    },
     /// It waits for the end of a hook call, which decides when it acts again.
     Calling(RunningHook),
 }
@@ -169,10 +206,13 @@ pub enum Work {
 /// A hook call under way.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningHook {
+    /// The hook.
     pub hook: Hook,
+    /// When the call began.
     pub since: Time,
-    /// The kind and the start time of the update that led to the call, for the duration metric.
+    /// The kind of the update that led to the call, for the duration metric.
     pub kind: UpdateKind,
+    /// The start time of that update.
     pub start_time: Option<Time>,
 }
 
@@ -188,6 +228,7 @@ impl Record {
         }
     }
 
+    /// How the pod ends. Nothing is set before a stop was requested.
     pub fn flags(&self) -> Flags {
         match &self.state {
             State::Waiting(_) | State::Sync(_) => Flags::default(),
@@ -229,6 +270,7 @@ impl Record {
         }
     }
 
+    /// The spec of the pending update.
     pub fn pending_config(&self) -> Option<&Config> {
         match &self.pending.as_ref()?.target {
             Target::Config(config) => Some(config),

@@ -21,7 +21,7 @@ use crate::time::{Grace, Time};
 /// The delay after an error without a delay of its own (upstream `backOffPeriod`).
 pub const ERROR_BACKOFF: Duration = Duration::from_secs(10);
 /// The delay while the network is not ready (upstream `backOffOnTransientErrorPeriod`).
-pub const NETWORK_BACKOFF: Duration = Duration::from_secs(1);
+const NETWORK_BACKOFF: Duration = Duration::from_secs(1);
 
 /// About a millisecond, in nanoseconds: the resolution of timers.
 const FINEST_GRID: u64 = 1 << 20;

@@ -53,7 +53,9 @@ pub enum Target {
 /// A pod with its mirror pod. Only a static pod has one.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The pod.
     pub pod: Arc<PodObject>,
+    /// Its mirror pod, if a source has sent one.
     pub mirror: Option<Arc<PodObject>>,
 }
 

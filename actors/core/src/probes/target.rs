@@ -58,7 +58,7 @@ pub fn grpc_target(action: &GRPCAction, default_host: &str) -> Result<GrpcTarget
 ///
 /// # Errors
 /// A message for people if the port cannot be resolved.
-pub fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => match ports.iter().find(|port| port.name.as_deref() == Some(name)) {

@@ -30,6 +30,7 @@ pub struct ResizeChanges {
 /// The bounds of a cgroup that change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupChange {
+    /// The bounds that the cgroup has.
     pub before: Actual<Bounds>,
     /// The bounds that follow from the largest resources that the containers may have.
     pub in_use: Bounds,
@@ -40,7 +41,9 @@ pub struct CgroupChange {
 /// A container that is stopped and started again with the allocated resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResizeRestart {
+    /// The stop of the container.
     pub kill: Kill,
+    /// The list of the spec that has the container.
     pub kind: ContainerKind,
     /// The index in the list of the spec.
     pub index: usize,
@@ -49,8 +52,11 @@ pub struct ResizeRestart {
 /// A container whose resources change while it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerChange {
+    /// The run of the container.
     pub id: ContainerId,
+    /// Its name in the spec.
     pub name: ContainerName,
+    /// The list of the spec that has the container.
     pub kind: ContainerKind,
     /// The effective resources that the container has.
     pub from: Actual<ResourceRequirements>,

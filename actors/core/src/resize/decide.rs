@@ -18,10 +18,20 @@ use crate::time::Time;
 pub enum Verdict {
     /// The node allocates the desired resources.
     Fits,
-    /// The resize waits until the node has room. The reason and the message are those of the admission.
-    Deferred { reason: String, message: String },
-    /// The node never resizes the pod in this way. `detail` is the label of the metric.
-    Infeasible { message: &'static str, detail: &'static str },
+    /// The resize waits until the node has room.
+    Deferred {
+        /// The reason of the admission.
+        reason: String,
+        /// The message of the admission.
+        message: String,
+    },
+    /// The node never resizes the pod in this way.
+    Infeasible {
+        /// Why, for the condition of the pod.
+        message: &'static str,
+        /// Why, as the label of the metric.
+        detail: &'static str,
+    },
 }
 
 /// Decides on the resize of a pod from its allocated to its desired resources. `admit` runs the admission of the node for the pod
@@ -60,8 +70,11 @@ pub(crate) fn is_increase(desired: &PodObject, allocated: &PodObject) -> bool {
 /// A change that an update requests, with the labels of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedChange {
+    /// The resource, such as `cpu`.
     pub resource: &'static str,
+    /// `requests` or `limits`.
     pub requirement: &'static str,
+    /// `add`, `remove`, `increase` or `decrease`.
     pub operation: &'static str,
 }
 

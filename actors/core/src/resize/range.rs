@@ -11,6 +11,7 @@ use crate::quantity::Amount;
 
 /// A value of several amounts, which are compared one by one.
 pub trait Range: Clone {
+    /// Whether each amount is equal.
     fn is_same(&self, other: &Self) -> bool;
 
     /// The smaller one of each amount.

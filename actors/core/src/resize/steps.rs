@@ -14,7 +14,16 @@ use crate::quantity::Amount;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Changes the resources of a container that runs.
-    Container { id: ContainerId, name: ContainerName, kind: ContainerKind, resources: ResourceRequirements },
+    Container {
+        /// The run of the container.
+        id: ContainerId,
+        /// Its name in the spec.
+        name: ContainerName,
+        /// The list of the spec that has the container.
+        kind: ContainerKind,
+        /// The effective resources that the container gets.
+        resources: ResourceRequirements,
+    },
     /// Sets limits of the pod's cgroup.
     Cgroup(CgroupLimits),
 }

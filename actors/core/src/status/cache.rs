@@ -38,6 +38,7 @@ struct KeptStatus {
 /// A kept status with the facts that its writer needs.
 #[derive(Clone, Debug)]
 pub struct StatusToWrite {
+    /// The status.
     pub status: Arc<PodStatus>,
     /// The version of the status, which the writer reports back.
     pub version: u64,

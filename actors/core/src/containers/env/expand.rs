@@ -27,7 +27,7 @@ pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String
 ///
 /// # Errors
 /// [`MissingValues`] with every reference that has no value.
-pub fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, MissingValues> {
+pub(crate) fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, MissingValues> {
     let mut out = String::with_capacity(text.len());
     let mut missing = BTreeSet::new();
     for piece in Pieces(text) {
